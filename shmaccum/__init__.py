@@ -1,0 +1,42 @@
+"""shmaccum: one Kafka producer shared by all the Python processes of a host.
+
+``from shmaccum import Producer`` is all that most programs need. What is exported here is imported when it is first
+asked for, so that a process that only needs a part of the package starts fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shmaccum.cluster import RecordMetadata, TopicPartition
+    from shmaccum.config import ProducerConfig
+    from shmaccum.interceptors import ProducerInterceptor, ProducerRecord
+    from shmaccum.producer import Producer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Producer",
+    "ProducerConfig",
+    "ProducerInterceptor",
+    "ProducerRecord",
+    "RecordMetadata",
+    "TopicPartition",
+]
+
+_HOMES = {
+    "Producer": "shmaccum.producer",
+    "ProducerConfig": "shmaccum.config",
+    "ProducerInterceptor": "shmaccum.interceptors",
+    "ProducerRecord": "shmaccum.interceptors",
+    "RecordMetadata": "shmaccum.cluster",
+    "TopicPartition": "shmaccum.cluster",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,145 @@
+"""What a process waits to hear of: the batches that it contributed to, and are not done.
+
+The process reads its completion ring when it appends, polls, flushes or waits; futures resolve and callbacks run
+then, in order, in whichever thread it is.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from shmaccum.accumulator.completion import RingReader
+from shmaccum.accumulator.futures import ProduceRequestResult, error_of
+from shmaccum.cluster import TopicPartition
+from shmaccum.errors import DeadOwnerError
+from shmaccum.shm.layout import BATCH_SLOT_BITS, Process, Slot
+from shmaccum.shm.slab import Slab
+
+WAIT_SLICE_S: Final = 0.25
+"""How long a wait for the sender sleeps before it makes sure that there is one."""
+
+
+class Acknowledgements:
+    """The completion ring of this process, and the results that it will settle.
+
+    Attributes:
+        while_waiting: called before a wait for the sender and now and then during it, under no lock: the place
+            to see to it that there is one.
+    """
+
+    def __init__(self, slab: Slab) -> None:
+        self.while_waiting: Callable[[], None] = _do_nothing
+        self._slab = slab
+        self._words = slab.words
+        self._join()
+        slab.on_fork(self._forked)
+
+    def _join(self) -> None:
+        me = self._slab.me
+        self._pid = os.getpid()
+        self._pending: dict[int, ProduceRequestResult] = {}
+        self._ring = RingReader(self._words, self._slab.geometry, me)
+        self._reading = threading.Lock()
+        self._calling = threading.Lock()
+        self._to_call: deque[ProduceRequestResult] = deque()
+        self._contributor_at = Slot.CONTRIBUTORS + me // 64
+        self._contributor_bit = 1 << me % 64
+        self._flushing_at = self._slab.geometry.process(me) + Process.FLUSHING
+
+    def _forked(self) -> None:
+        """Forget, in a forked child, what is the parent's to wait for."""
+        for result in self._pending.values():
+            result.callbacks.clear()
+            error = DeadOwnerError(f"this future belongs to process {self._pid}, which forked this one")
+            result.settle(-1, -1, error)
+        self._pending = {}
+        self._pid = -1
+
+    def check_process(self) -> None:
+        """Be a process of the slab's, if this is a forked child that is not yet."""
+        if self._pid < 0:
+            with self._slab.tables_lock:
+                pass  # the first use of any lock takes the child's own place in the slab
+            self._join()
+
+    # --- contributing -------------------------------------------------------------------------------
+
+    def contribute(self, topic_partition: TopicPartition, slot: int) -> ProduceRequestResult:
+        """Return the result object of the batch in a slot; the first time, note in its header that we wait for it.
+
+        Under the partition's lock and before the commit of what we contribute: whoever completes the batch sees it.
+        """
+        words = self._words
+        header = self._slab.geometry.header(slot)
+        batch = words[header + Slot.GENERATION] << BATCH_SLOT_BITS | slot
+        result = self._pending.get(batch)
+        if result is None:
+            result = self._pending[batch] = ProduceRequestResult(topic_partition, self)
+            words[header + self._contributor_at] |= self._contributor_bit
+        return result
+
+    # --- listening ----------------------------------------------------------------------------------
+
+    def poll(self) -> None:
+        """Read what there is to read, resolve futures and run callbacks."""
+        ring = self._ring
+        if self._words[ring.tail_at] != ring.head:
+            with self._reading:
+                for outcome in ring.read():
+                    result = self._pending.pop(outcome.batch, None)
+                    if result is None:
+                        continue  # told twice, or meant for this table entry's last process
+                    error = None if outcome.error is None else error_of(outcome.error, result.topic_partition)
+                    result.settle(outcome.base_offset, outcome.append_time_ms, error)
+                    if result.callbacks:
+                        self._to_call.append(result)
+        # One thread runs the callbacks, so that they come in order; without a lock, so that they may append.
+        while self._to_call and self._calling.acquire(blocking=False):
+            try:
+                while self._to_call:
+                    self._to_call.popleft().run_callbacks()
+            finally:
+                self._calling.release()
+
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Wait until the condition holds, polling as completions come; False if the time ran out first."""
+        self.poll()
+        if condition():
+            return True
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._slab.bell.listening() as ear:
+            while True:
+                self.poll()
+                if condition():
+                    return True
+                remaining = WAIT_SLICE_S if deadline is None else deadline - time.monotonic()
+                if remaining <= 0:
+                    return False
+                self.while_waiting()
+                ear.wait(min(remaining, WAIT_SLICE_S))
+
+    def incomplete(self) -> list[ProduceRequestResult]:
+        """Return the results that are not settled."""
+        return list(self._pending.values())
+
+    # --- flushing -----------------------------------------------------------------------------------
+
+    def begin_flush(self) -> None:
+        """Make everything in the slab sendable at once, until `end_flush`."""
+        with self._reading:
+            self._words[self._flushing_at] += 1
+        self._slab.rope.pull()
+
+    def end_flush(self) -> None:
+        """Take a `begin_flush` back."""
+        with self._reading:
+            self._words[self._flushing_at] -= 1
+
+
+def _do_nothing() -> None:
+    pass

@@ -1,0 +1,218 @@
+"""The producers' half of the accumulator: records into batches.
+
+``RecordAccumulator.append``, across processes. A record is written behind the committed bytes of its partition's
+open batch and committed, bytes and count together, by one store; until then it does not exist, and from then on
+it outlives this process. Where there is no room, a new batch is made ready in memory that is still ours alone, with
+the record in it, and one store of its state puts it into the deque: nobody ever sees half a batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shmaccum.accumulator.acknowledgements import Acknowledgements
+from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata
+from shmaccum.accumulator.partition_queue import PartitionQueue
+from shmaccum.errors import InvalidTimestampError, ProducerClosedError
+from shmaccum.pool.buffer_pool import Buffer, BufferPool
+from shmaccum.record.format import RecordFormat
+from shmaccum.shm.layout import (
+    COMMIT_COUNT_MASK,
+    COMMIT_SIZE_SHIFT,
+    STATE_MASK,
+    Process,
+    Slot,
+    SlotState,
+)
+from shmaccum.shm.slab import Slab
+
+
+class RecordAppendResult(NamedTuple):
+    """What `append` did."""
+
+    future: FutureRecordMetadata
+    batch_is_full: bool
+    """The partition has a batch that nothing can be added to: wake the sender."""
+    new_batch_created: bool
+    """The record is the first of its batch: wake the sender, for ``linger.ms`` begins."""
+
+
+class NewBatch(NamedTuple):
+    """What a new batch begins with."""
+
+    records: bytes | memoryview
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
+    max_record: int
+
+
+class BatchAppender:
+    """Appends to the deques of a slab. Threads may share it."""
+
+    def __init__(self, slab: Slab, pool: BufferPool, record_format: RecordFormat, acks: Acknowledgements) -> None:
+        self.slab = slab
+        self.pool = pool
+        self.format = record_format
+        self.acks = acks
+        self.slot_size = slab.geometry.slot_size
+        self.closed = False
+        self._words = slab.words
+        self._buffer = slab.buffer
+        self._headers_at = slab.geometry.header(0)
+        self._header_words = slab.geometry.slot_words
+        self._slots_at = slab.geometry.slots
+
+    def append(
+        self,
+        queue: PartitionQueue,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        callback: DeliveryCallback | None,
+        max_block_ms: float,
+    ) -> RecordAppendResult:
+        """Append a record to the partition's last batch, or to a new one (see `RecordAccumulator.append`)."""
+        self.check_usable()
+        if timestamp < 0:
+            raise InvalidTimestampError(f"timestamp must be milliseconds since 1970, not {timestamp}")
+        body = self.format.encode_body(key, value, headers)
+        with queue.lock:
+            result = self._try_append(queue, timestamp, body, callback)
+        if result is None:
+            result = self._append_to_new_batch(queue, timestamp, body, callback, max_block_ms)
+        return result
+
+    def check_usable(self) -> None:
+        """Be ready for an append: read the ring, which could overflow otherwise.
+
+        Raises:
+            ProducerClosedError: this process has closed its accumulator.
+        """
+        if self.closed:
+            raise ProducerClosedError("Cannot send after the producer is closed.")
+        self.acks.check_process()
+        self.acks.poll()
+
+    def _try_append(
+        self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None
+    ) -> RecordAppendResult | None:
+        """Append to the open batch; None if there is none or it has no room. Under the partition's lock."""
+        words = self._words
+        slot = words[queue.open_at] - 1
+        if slot < 0:
+            return None
+        header = self._headers_at + slot * self._header_words
+        commit = words[header + Slot.COMMIT]
+        size = commit >> COMMIT_SIZE_SHIFT
+        count = commit >> 1 & COMMIT_COUNT_MASK
+        record = self.format.encode_record(count, timestamp, words[header + Slot.BASE_TIMESTAMP], body)
+        end = size + len(record)
+        if end > self.slot_size:
+            queue.close_open()
+            return None
+        start = self._slots_at + slot * self.slot_size
+        self._buffer[start + size : start + end] = record
+        future = self._register(queue, slot, count, timestamp, callback)
+        self.commit(header, commit, end, count + 1, timestamp, len(record))
+        return RecordAppendResult(future, words[queue.queued_at] > 1 or end == self.slot_size, False)
+
+    def commit(self, header: int, commit: int, end: int, count: int, timestamp: int, max_record: int) -> None:
+        """Make records that have been written part of an open batch; under the partition's lock.
+
+        Args:
+            header: word index of the batch's header.
+            commit: its commit word so far.
+            end: bytes in the batch with the new records.
+            count: records in it with the new ones.
+            timestamp: largest timestamp of the new ones.
+            max_record: bytes in the largest of the new ones.
+        """
+        words = self._words
+        if max_record > words[header + Slot.MAX_RECORD]:
+            words[header + Slot.MAX_RECORD] = max_record
+        # The largest timestamp has two cells, so that the commit switches to a new one in the same store.
+        cell = commit & 1
+        if timestamp > words[header + Slot.MAX_TIMESTAMP + cell]:
+            cell ^= 1
+            words[header + Slot.MAX_TIMESTAMP + cell] = timestamp
+        words[header + Slot.COMMIT] = end << COMMIT_SIZE_SHIFT | count << 1 | cell
+        process = self.slab.geometry.process(self.slab.me)
+        words[process + Process.RECORDS] += count - (commit >> 1 & COMMIT_COUNT_MASK)
+        words[process + Process.BYTES] += end - (commit >> COMMIT_SIZE_SHIFT)
+
+    def _append_to_new_batch(
+        self,
+        queue: PartitionQueue,
+        timestamp: int,
+        body: bytes,
+        callback: DeliveryCallback | None,
+        max_block_ms: float,
+    ) -> RecordAppendResult:
+        record = self.format.encode_record(0, timestamp, timestamp, body)
+        size = self.format.header_size + len(record)
+        buffer = self.pool.allocate(max(size, self.slot_size), max_block_ms)
+        try:
+            self.fill(buffer, NewBatch(record, 1, timestamp, timestamp, len(record)))
+            with queue.lock:
+                # Somebody else may have opened a batch while we were getting the memory: the second look.
+                result = self._try_append(queue, timestamp, body, callback)
+                if result is None:
+                    future = self._register(queue, buffer.slot, 0, timestamp, callback)
+                    self.place(queue, buffer, size)
+                    result = RecordAppendResult(future, len(queue) > 1 or size >= self.slot_size, True)
+        finally:
+            self.give_back_unused(buffer)
+        return result
+
+    def fill(self, buffer: Buffer, batch: NewBatch) -> None:
+        """Write a new batch into memory that is still ours alone: all but its place in a deque."""
+        words = self._words
+        geometry = self.slab.geometry
+        start = geometry.slot(buffer.slot) + self.format.header_size
+        end = start + len(batch.records)
+        self._buffer[start:end] = batch.records
+        size = end - geometry.slot(buffer.slot)
+        header = geometry.header(buffer.slot)
+        now = time.monotonic_ns() // 1_000_000
+        words[header + Slot.COMMIT] = size << COMMIT_SIZE_SHIFT | batch.record_count << 1
+        words[header + Slot.MAX_TIMESTAMP] = batch.max_timestamp
+        words[header + Slot.BASE_TIMESTAMP] = batch.base_timestamp
+        words[header + Slot.CREATED_MS] = now
+        words[header + Slot.ATTEMPTS] = now  # none yet; back-off and linger count from the creation
+        words[header + Slot.SEQUENCE] = 0
+        words[header + Slot.MAX_RECORD] = batch.max_record
+        for index in range(geometry.contributor_words):
+            words[header + Slot.CONTRIBUTORS + index] = 0
+
+    def place(self, queue: PartitionQueue, buffer: Buffer, size: int) -> None:
+        """Put a new batch at the end of its deque, open if it has room; under the partition's lock."""
+        words = self._words
+        queue.append(buffer.slot, SlotState.CLOSED if size >= self.slot_size else SlotState.OPEN)
+        process = self.slab.geometry.process(self.slab.me)
+        commit = words[self.slab.geometry.header(buffer.slot) + Slot.COMMIT]
+        words[process + Process.RECORDS] += commit >> 1 & COMMIT_COUNT_MASK
+        words[process + Process.BYTES] += size - self.format.header_size
+        words[process + Process.BATCHES] += 1
+
+    def give_back_unused(self, *buffers: Buffer) -> None:
+        """Give memory back that did not become a batch, whatever came in between."""
+        unused = [buffer for buffer in buffers if self._is_unused(buffer)]
+        if unused:
+            self.pool.deallocate(*unused)
+
+    def _is_unused(self, buffer: Buffer) -> bool:
+        state = self._words[self.slab.geometry.header(buffer.slot) + Slot.STATE]
+        return state & STATE_MASK == SlotState.ALLOCATED and self.pool.buffer_at(buffer.slot) == buffer
+
+    def _register(
+        self, queue: PartitionQueue, slot: int, index: int, timestamp: int, callback: DeliveryCallback | None
+    ) -> FutureRecordMetadata:
+        result = self.acks.contribute(queue.topic_partition, slot)
+        future = FutureRecordMetadata(result, index, timestamp)
+        if callback is not None:
+            result.callbacks.append((callback, future))
+        return future

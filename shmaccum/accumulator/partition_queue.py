@@ -1,0 +1,162 @@
+"""One partition's deque of batches, linked through the slot headers.
+
+The links, the ends and the count are indexes: what is in the deque, and in which order, the headers say (state
+OPEN or CLOSED, partition, position). All methods but the constructor are called under the partition's lock; a
+state is stored before the links that follow from it, and `rebuild_stripe` makes the links anew after a death.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.cluster import TopicPartition
+from shmaccum.shm.layout import STATE_MASK, STRIPES, Partition, Slot, SlotState
+from shmaccum.shm.slab import Slab
+
+_IN_DEQUE: Final = (SlotState.OPEN, SlotState.CLOSED)
+
+
+class PartitionQueue:
+    """The deque of one partition entry, as one process sees it."""
+
+    __slots__ = ("_at", "_geometry", "_slab", "_words", "entry", "lock", "open_at", "queued_at", "topic_partition")
+
+    def __init__(self, slab: Slab, entry: int, topic_partition: TopicPartition) -> None:
+        self.entry = entry
+        self.topic_partition = topic_partition
+        self.lock = slab.stripe(entry)
+        self._slab = slab
+        self._words = slab.words
+        self._geometry = slab.geometry
+        self._at = slab.geometry.partition(entry)
+        self.open_at = self._at + Partition.OPEN
+        self.queued_at = self._at + Partition.QUEUED
+
+    def __len__(self) -> int:
+        """Number of batches in the deque."""
+        return int(self._words[self.queued_at])
+
+    def first(self) -> RecordBatch | None:
+        """Return the batch at the front."""
+        head = self._words[self._at + Partition.HEAD]
+        return RecordBatch(self._slab, head - 1) if head else None
+
+    def close_open(self) -> None:
+        """Let the last batch take no more records."""
+        words = self._words
+        slot = words[self.open_at] - 1
+        if slot >= 0:
+            state_at = self._geometry.header(slot) + Slot.STATE
+            words[state_at] = words[state_at] & ~STATE_MASK | SlotState.CLOSED
+            words[self.open_at] = 0
+
+    def append(self, slot: int, state: SlotState) -> None:
+        """Put the batch of a slot, complete but for its place, at the end; the one open before is closed.
+
+        The store of the state makes it, with the records that it has, part of the deque.
+        """
+        self.close_open()
+        words = self._words
+        at = self._at
+        header = self._geometry.header(slot)
+        position = words[at + Partition.NEXT_POSITION]
+        words[header + Slot.PARTITION] = self.entry
+        words[header + Slot.POSITION] = position
+        tail = words[at + Partition.TAIL]
+        words[header + Slot.PREVIOUS] = tail
+        words[header + Slot.NEXT] = 0
+        words[header + Slot.STATE] = words[header + Slot.STATE] & ~STATE_MASK | state
+        words[at + Partition.NEXT_POSITION] = position + 1
+        words[at + Partition.TAIL] = slot + 1
+        words[at + Partition.QUEUED] += 1
+        if state == SlotState.OPEN:
+            words[self.open_at] = slot + 1
+        if tail:
+            words[self._geometry.header(tail - 1) + Slot.NEXT] = slot + 1
+        else:
+            # Last: the sender reads the head without the lock, and finds a whole batch behind it.
+            words[at + Partition.HEAD] = slot + 1
+
+    def pop_first(self, state: SlotState) -> RecordBatch:
+        """Take the batch at the front out, into a state outside of the deque."""
+        words = self._words
+        at = self._at
+        slot = words[at + Partition.HEAD] - 1
+        header = self._geometry.header(slot)
+        words[header + Slot.STATE] = words[header + Slot.STATE] & ~STATE_MASK | state
+        if words[self.open_at] == slot + 1:
+            words[self.open_at] = 0
+        following = words[header + Slot.NEXT]
+        words[at + Partition.HEAD] = following
+        if following:
+            words[self._geometry.header(following - 1) + Slot.PREVIOUS] = 0
+        else:
+            words[at + Partition.TAIL] = 0
+        words[at + Partition.QUEUED] -= 1
+        return RecordBatch(self._slab, slot)
+
+    def put_back(self, batch: RecordBatch) -> None:
+        """Put a batch that was taken out back to its place: in front of all that came after it."""
+        words = self._words
+        at = self._at
+        batch.state = SlotState.CLOSED
+        before, behind = 0, words[at + Partition.HEAD]
+        # Bounded by the number of batches: a damaged link must not make this endless.
+        for _ in range(self._geometry.slot_count):
+            if not behind or words[self._geometry.header(behind - 1) + Slot.POSITION] > batch.position:
+                break
+            before, behind = behind, words[self._geometry.header(behind - 1) + Slot.NEXT]
+        header = self._geometry.header(batch.slot)
+        words[header + Slot.PREVIOUS] = before
+        words[header + Slot.NEXT] = behind
+        if behind:
+            words[self._geometry.header(behind - 1) + Slot.PREVIOUS] = batch.slot + 1
+        else:
+            words[at + Partition.TAIL] = batch.slot + 1
+        if before:
+            words[self._geometry.header(before - 1) + Slot.NEXT] = batch.slot + 1
+        else:
+            words[at + Partition.HEAD] = batch.slot + 1
+        words[at + Partition.QUEUED] += 1
+
+
+def rebuild_stripe(slab: Slab, stripe: int) -> None:
+    """Make the deques of a stripe's partitions anew from the slot headers; under the stripe's lock."""
+    words, geometry = slab.words, slab.geometry
+    headers = slab.headers
+    states = headers[:, Slot.STATE] & np.uint64(STATE_MASK)
+    partitions = headers[:, Slot.PARTITION]
+    of_stripe = partitions % np.uint64(STRIPES) == stripe
+    placed = of_stripe & (states >= SlotState.OPEN)
+    in_deque = np.flatnonzero(placed & np.isin(states, _IN_DEQUE))
+    in_deque = in_deque[np.lexsort((headers[in_deque, Slot.POSITION], partitions[in_deque]))]
+
+    for entry in range(stripe, len(slab.partitions), STRIPES):
+        at = geometry.partition(entry)
+        for word in (Partition.HEAD, Partition.TAIL, Partition.OPEN, Partition.QUEUED):
+            words[at + word] = 0
+        positions = headers[placed & (partitions == entry), Slot.POSITION]
+        if len(positions):
+            next_position = int(positions.max()) + 1
+            words[at + Partition.NEXT_POSITION] = max(words[at + Partition.NEXT_POSITION], next_position)
+
+    for slot in in_deque.tolist():
+        header = geometry.header(slot)
+        at = geometry.partition(words[header + Slot.PARTITION])
+        tail = words[at + Partition.TAIL]
+        words[header + Slot.PREVIOUS] = tail
+        words[header + Slot.NEXT] = 0
+        if tail:
+            before = geometry.header(tail - 1)
+            words[before + Slot.NEXT] = slot + 1
+            # Only the last of a deque is open.
+            words[before + Slot.STATE] = words[before + Slot.STATE] & ~STATE_MASK | SlotState.CLOSED
+        else:
+            words[at + Partition.HEAD] = slot + 1
+        words[at + Partition.TAIL] = slot + 1
+        words[at + Partition.QUEUED] += 1
+        is_open = words[header + Slot.STATE] & STATE_MASK == SlotState.OPEN
+        words[at + Partition.OPEN] = slot + 1 if is_open else 0

@@ -1,0 +1,242 @@
+"""The RecordAccumulator of Kafka's producer, over all the processes of a host.
+
+One deque of batches per partition, in shared memory. Producers append to the last batch of a deque, the one
+sender takes batches from the front; what each side does is in a module of its own, and this class is the whole,
+with Kafka's names.
+
+No process holds two locks at once: memory is taken from the pool before the partition's lock, and given back after.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from shmaccum.accumulator.acknowledgements import Acknowledgements
+from shmaccum.accumulator.batch_appender import BatchAppender, RecordAppendResult
+from shmaccum.accumulator.batch_drainer import BatchDrainer, BatchOutcome, ReadyCheckResult
+from shmaccum.accumulator.futures import DeliveryCallback, FutureColumnsMetadata
+from shmaccum.accumulator.partition_map import PartitionMap
+from shmaccum.accumulator.partition_queue import rebuild_stripe
+from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.cluster import Cluster, Node, TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
+from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
+from shmaccum.record.format import message_format_magic, record_format
+from shmaccum.shm.layout import LOCK_STRIPES, STRIPES, Geometry
+from shmaccum.shm.slab import Slab
+
+if TYPE_CHECKING:  # pyarrow is an extra
+    from shmaccum.accumulator.column_appender import PartitionRows
+
+
+class RecordAccumulator:
+    """The batches of a slab, as one process sees them. Threads may append; only the sender drains.
+
+    Args:
+        slab: attached; the caller detaches it after `close`.
+        config: the settings that all users of the slab share.
+
+    Attributes:
+        slab: where it all is.
+        pool: the slab's BufferPool.
+        map: the partitions.
+        format: of the records.
+        acks: what this process waits to hear of.
+    """
+
+    def __init__(self, slab: Slab, config: ProducerConfig) -> None:
+        self.slab: Final = slab
+        self.pool: Final = BufferPool(config.buffer_memory, config.batch_size, slab=slab)
+        self.map: Final = PartitionMap(slab)
+        self.format: Final = record_format(message_format_magic(config.message_format_version))
+        self.acks: Final = Acknowledgements(slab)
+        for stripe in range(STRIPES):
+            slab.locks[LOCK_STRIPES + stripe].rebuild = _stripe_rebuilder(slab, stripe)
+        self._appender = BatchAppender(slab, self.pool, self.format, self.acks)
+        self._drainer = BatchDrainer(
+            slab,
+            self.pool,
+            self.map,
+            linger_ms=config.linger_ms,
+            retry_backoff_ms=config.retry_backoff_ms,
+            retry_backoff_max_ms=config.retry_backoff_max_ms,
+            delivery_timeout_ms=config.delivery_timeout_ms,
+            max_in_flight=config.max_in_flight_requests_per_connection,
+        )
+
+    # --- the producers' half ------------------------------------------------------------------------
+
+    def append(
+        self,
+        topic_partition: TopicPartition,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        callback: DeliveryCallback | None = None,
+        max_block_ms: float = 60_000,
+    ) -> RecordAppendResult:
+        """Append a record to its partition's last batch, or to a new one. It is in the slab on return.
+
+        Args:
+            topic_partition: a partition that the map has.
+            timestamp: milliseconds since the epoch.
+            key: bytes-like, or None.
+            value: bytes-like, or None.
+            headers: names and values.
+            callback: called when the record is done, by this process and whenever it next polls.
+            max_block_ms: how long to wait for memory.
+
+        Raises:
+            UnknownTopicOrPartitionError: the partition is not known.
+            InvalidTimestampError: the timestamp is negative.
+            BufferExhaustedError: there was no memory in time.
+            RecordTooLargeError: the record is larger than all the memory there is.
+            ProducerClosedError: this process has closed its accumulator.
+            SerializationError, UnsupportedForMessageFormatError: the format cannot hold the record.
+        """
+        queue = self.map.queue(topic_partition)
+        if queue is None:
+            raise UnknownTopicOrPartitionError(f"{topic_partition} is not a partition that is known here")
+        return self._appender.append(queue, timestamp, key, value, headers, callback, max_block_ms)
+
+    def append_columns(
+        self, topic_partition: TopicPartition, part: PartitionRows, future: FutureColumnsMetadata, max_block_ms: float
+    ) -> None:
+        """Append rows of columns to a partition, vectorised; ``future`` takes them in.
+
+        Raises:
+            UnknownTopicOrPartitionError: the partition is not known.
+            BufferExhaustedError: there was no memory in time; the rows before are in.
+            ProducerClosedError: this process has closed its accumulator.
+        """
+        from shmaccum.accumulator.column_appender import ColumnAppender
+
+        queue = self.map.queue(topic_partition)
+        if queue is None:
+            raise UnknownTopicOrPartitionError(f"{topic_partition} is not a partition that is known here")
+        ColumnAppender(self._appender).append(queue, part, future, time.monotonic() + max_block_ms / 1000)
+
+    def begin_flush(self) -> None:
+        """Make everything in the slab sendable at once, until `await_flush_completion` returns."""
+        self.acks.begin_flush()
+
+    def await_flush_completion(self, timeout_s: float | None = None) -> None:
+        """Wait until all that this process has appended so far is done, acknowledged or given up.
+
+        Raises:
+            KafkaTimeoutError: some of it is not after ``timeout_s``; it stays in the slab and is sent on.
+        """
+        pending = self.acks.incomplete()
+
+        def all_done() -> bool:
+            while pending and pending[-1].done:
+                pending.pop()
+            return not pending
+
+        try:
+            if not self.acks.wait_until(all_done, timeout_s):
+                raise KafkaTimeoutError(
+                    f"{len(pending)} batches are not acknowledged after {timeout_s} s; they stay in the slab and will "
+                    "be sent, but this producer will not hear of it"
+                )
+        finally:
+            self.acks.end_flush()
+
+    def close(self) -> None:
+        """Take no more records from this process; its waits for memory end. The others go on."""
+        self._appender.closed = True
+        self.pool.close()
+
+    def release(self) -> None:
+        """Let go of the slab's memory; nothing else may be called any more."""
+        self.pool.release()
+
+    # --- the sender's half --------------------------------------------------------------------------
+
+    def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
+        """Find the nodes to which something can be sent.
+
+        A partition's first batch is sendable if it is full or has lingered for ``linger.ms``, if memory is
+        exhausted, or if a flush or the sender's shutdown is in progress; and ready if it does not back off after a
+        failed attempt, its partition is not muted, and its leader is known.
+
+        Args:
+            cluster: what is known of the cluster.
+            now_ms: monotonic milliseconds.
+        """
+        return self._drainer.ready(cluster, now_ms)
+
+    def drain(
+        self, cluster: Cluster, nodes: Iterable[Node], max_size: int, now_ms: int
+    ) -> dict[int, list[RecordBatch]]:
+        """Take batches out of the deques: by node id, at most one a partition and ``max_size`` bytes a node.
+
+        A first batch larger than ``max_size`` is taken all the same. The partitions of a node take turns in being
+        the first, so that none starves.
+        """
+        return self._drainer.drain(cluster, nodes, max_size, now_ms)
+
+    def use_producer_id(self, producer_id: int, epoch: int) -> None:
+        """Number the batches that are drained from now on, as idempotence asks for."""
+        self._drainer.use_producer_id(producer_id, epoch)
+
+    def mute(self, topic_partition: TopicPartition) -> None:
+        """Send nothing of a partition until `unmute`: a batch of it is in flight, and order matters."""
+        self._drainer.mute(topic_partition)
+
+    def unmute(self, topic_partition: TopicPartition) -> None:
+        """Take a `mute` back."""
+        self._drainer.unmute(topic_partition)
+
+    def reenqueue(self, batch: RecordBatch, now_ms: int) -> None:
+        """Put a batch that failed, and may succeed later, back in front of all that came after it."""
+        self._drainer.reenqueue(batch, now_ms)
+
+    def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
+        """Tell everybody who contributed what became of their batches, and free the slots."""
+        self._drainer.complete(outcomes)
+
+    def deallocate(self, *batches: RecordBatch) -> None:
+        """Give the memory of batches back to the pool, telling nobody."""
+        self._drainer.deallocate(*batches)
+
+    @property
+    def next_expiry_ms(self) -> float:
+        """Monotonic milliseconds before which no batch that is queued now expires; infinite if none is."""
+        return self._drainer.next_expiry_ms
+
+    def abort_expired_batches(self, now_ms: int) -> list[BatchOutcome]:
+        """Give up the queued batches that are older than ``delivery.timeout.ms``; return what was given up."""
+        return self._drainer.abort_expired_batches(now_ms)
+
+    def abort_incomplete_batches(self, error: type[KafkaError]) -> list[BatchOutcome]:
+        """Give up everything that is queued; return what was given up."""
+        return self._drainer.abort_incomplete_batches(error)
+
+    def recover(self) -> None:
+        """Go on where the last sender died: finish what was completing, put back what was in flight."""
+        self._drainer.recover()
+
+    def send_all(self) -> None:
+        """Make everything sendable at once from now on: the sender is about to leave."""
+        self._drainer.closed = True
+
+
+def slab_geometry(config: ProducerConfig) -> Geometry:
+    """Return the layout of a slab for these settings."""
+    slot_size = slot_size_for(config.batch_size)
+    return Geometry(
+        slot_size,
+        max(1, config.buffer_memory // slot_size),
+        config.shmaccum_max_processes,
+        config.shmaccum_max_topics,
+        config.shmaccum_max_partitions,
+    )
+
+
+def _stripe_rebuilder(slab: Slab, stripe: int) -> Callable[[], None]:
+    return lambda: rebuild_stripe(slab, stripe)

@@ -1,0 +1,172 @@
+"""A batch, read and written through its slot's header.
+
+The header is the truth; this is only a way to name its words. Every property is one read of shared memory.
+"""
+
+from __future__ import annotations
+
+from shmaccum.pool.buffer_pool import Buffer
+from shmaccum.shm.layout import (
+    ATTEMPTS_SHIFT,
+    BATCH_SLOT_BITS,
+    COMMIT_COUNT_MASK,
+    COMMIT_SIZE_SHIFT,
+    RUN_MASK,
+    RUN_SHIFT,
+    STATE_MASK,
+    TIME_MASK,
+    Slot,
+    SlotState,
+)
+from shmaccum.shm.slab import Slab
+
+
+class RecordBatch:
+    """The batch in one slot (``ProducerBatch`` in Kafka, ``RecordBatch`` before)."""
+
+    __slots__ = ("_at", "_slab", "_words", "slot")
+
+    def __init__(self, slab: Slab, slot: int) -> None:
+        self.slot = slot
+        self._slab = slab
+        self._words = slab.words
+        self._at = slab.geometry.header(slot)
+
+    def __repr__(self) -> str:
+        return f"<RecordBatch in slot {self.slot}: {self.state.name}, {self.record_count} records>"
+
+    @property
+    def state(self) -> SlotState:
+        """Where the batch is in its life."""
+        return SlotState(self._words[self._at + Slot.STATE] & STATE_MASK)
+
+    @state.setter
+    def state(self, state: SlotState) -> None:
+        at = self._at + Slot.STATE
+        self._words[at] = self._words[at] & ~STATE_MASK | state
+
+    @property
+    def buffer(self) -> Buffer:
+        """The memory it has from the pool."""
+        slots = self._words[self._at + Slot.STATE] >> RUN_SHIFT & RUN_MASK
+        return Buffer(self.slot, slots, self._words[self._at + Slot.GENERATION])
+
+    @property
+    def batch_id(self) -> int:
+        """(generation, slot) in one word: names the batch for ever."""
+        return int(self._words[self._at + Slot.GENERATION]) << BATCH_SLOT_BITS | self.slot
+
+    @property
+    def partition(self) -> int:
+        """Partition entry that it belongs to."""
+        return int(self._words[self._at + Slot.PARTITION])
+
+    @property
+    def position(self) -> int:
+        """Its place in the partition's queue."""
+        return int(self._words[self._at + Slot.POSITION])
+
+    @property
+    def size(self) -> int:
+        """Committed bytes, with the header that is yet to be written."""
+        return int(self._words[self._at + Slot.COMMIT]) >> COMMIT_SIZE_SHIFT
+
+    @property
+    def record_count(self) -> int:
+        """Committed records."""
+        return int(self._words[self._at + Slot.COMMIT]) >> 1 & COMMIT_COUNT_MASK
+
+    @property
+    def base_timestamp(self) -> int:
+        """Timestamp of the first record."""
+        return int(self._words[self._at + Slot.BASE_TIMESTAMP])
+
+    @property
+    def max_timestamp(self) -> int:
+        """Largest timestamp of the committed records."""
+        cell = self._words[self._at + Slot.COMMIT] & 1
+        return int(self._words[self._at + Slot.MAX_TIMESTAMP + cell])
+
+    @property
+    def max_record_size(self) -> int:
+        """Bytes in its largest record."""
+        return int(self._words[self._at + Slot.MAX_RECORD])
+
+    @property
+    def created_ms(self) -> int:
+        """Monotonic milliseconds of its creation."""
+        return int(self._words[self._at + Slot.CREATED_MS])
+
+    @property
+    def attempts(self) -> int:
+        """How often it has been sent and came back."""
+        return int(self._words[self._at + Slot.ATTEMPTS]) >> ATTEMPTS_SHIFT
+
+    @property
+    def last_attempt_ms(self) -> int:
+        """Monotonic milliseconds of the last time it came back, or of its creation."""
+        return int(self._words[self._at + Slot.ATTEMPTS]) & TIME_MASK
+
+    def note_attempt(self, now_ms: int) -> None:
+        """Count an attempt that came back."""
+        self._words[self._at + Slot.ATTEMPTS] = self.attempts + 1 << ATTEMPTS_SHIFT | now_ms
+
+    @property
+    def producer_id(self) -> int:
+        """Producer id that it was given, -1 for none."""
+        return int(self._words[self._at + Slot.PRODUCER_ID]) - 1
+
+    @property
+    def has_sequence(self) -> bool:
+        """Whether it has been given a sequence number."""
+        return bool(self._words[self._at + Slot.SEQUENCE])
+
+    @property
+    def producer_epoch(self) -> int:
+        """Epoch that it was given, -1 for none."""
+        return (int(self._words[self._at + Slot.SEQUENCE]) >> 32) - 1
+
+    @property
+    def base_sequence(self) -> int:
+        """Sequence number of the first record, -1 for none."""
+        return int(self._words[self._at + Slot.SEQUENCE]) & 0xFFFFFFFF if self.has_sequence else -1
+
+    def set_sequence(self, producer_id: int, epoch: int, base_sequence: int) -> None:
+        """Give it its identity, for good: the last store commits it."""
+        self._words[self._at + Slot.PRODUCER_ID] = producer_id + 1
+        self._words[self._at + Slot.SEQUENCE] = epoch + 1 << 32 | base_sequence
+
+    @property
+    def result(self) -> tuple[int, int]:
+        """The result words: base offset + 1, and log append time + 1 with the error code."""
+        return int(self._words[self._at + Slot.BASE_OFFSET]), int(self._words[self._at + Slot.RESULT])
+
+    def set_result(self, base_offset_word: int, result_word: int) -> None:
+        """Note what became of it; the state COMPLETING, stored next, makes it count."""
+        self._words[self._at + Slot.BASE_OFFSET] = base_offset_word
+        self._words[self._at + Slot.RESULT] = result_word
+
+    @property
+    def drained_ms(self) -> int:
+        """Monotonic milliseconds of its last drain."""
+        return int(self._words[self._at + Slot.DRAINED_MS])
+
+    @drained_ms.setter
+    def drained_ms(self, now_ms: int) -> None:
+        self._words[self._at + Slot.DRAINED_MS] = now_ms
+
+    def contributors(self) -> list[int]:
+        """Return the process entries that appended to it."""
+        entries = []
+        for index in range(self._slab.geometry.contributor_words):
+            bits = int(self._words[self._at + Slot.CONTRIBUTORS + index])
+            while bits:
+                lowest = bits & -bits
+                entries.append(index * 64 + lowest.bit_length() - 1)
+                bits ^= lowest
+        return entries
+
+    def memory(self) -> memoryview:
+        """Return its committed bytes in the slab, writable. Release the view before the slab is unmapped."""
+        start = self._slab.geometry.slot(self.slot)
+        return self._slab.buffer[start : start + self.size]

@@ -1,0 +1,162 @@
+r"""``shmaccum dump``: print what is in a log directory, one record a line.
+
+The readable form has columns separated by tabs: topic-partition, offset, timestamp, key, value, headers (as
+``name:value``, separated by commas). Bytes are decoded as UTF-8; what is not UTF-8 or not printable, and a
+backslash, is escaped with a backslash, so a line is a record and a tab is a column's end. A null is ``null``,
+and so is that word: ``--json`` tells them apart. There, a line is an object::
+
+    {"topic": "t", "partition": 0, "offset": 7, "timestamp": 1700000000000,
+     "key": null, "value": "text", "headers": [["name", {"base64": "/w=="}]]}
+
+with a string where the bytes are valid UTF-8, and their base64 in an object where they are not. Times are
+milliseconds since the epoch; -1 where the message format has none.
+
+Reading takes no lock: what a sender is writing at the moment ends the output. Memory in use is one batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+from shmaccum.cluster import TopicPartition
+from shmaccum.errors import CorruptRecordError
+from shmaccum.record.reader import Record
+from shmaccum.sender.log.directory import list_partitions
+from shmaccum.sender.log.lock import has_writer
+from shmaccum.sender.log.segments import SegmentReader, list_segments
+
+_EXIT_OK = 0
+_EXIT_UNREADABLE = 1
+_EXIT_NOT_FOUND = 2
+
+_Formatter: TypeAlias = Callable[[TopicPartition, Record], str]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("directory", metavar="DIR", type=Path, help="the log's directory (log.dir)")
+    parser.add_argument("--topic", help="only this topic")
+    parser.add_argument("--partition", type=int, help="only this partition")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the records to stdout and what is wrong to stderr.
+
+    Returns:
+        0; or 1 where something is corrupt or cannot be read (what precedes it is printed); or 2 where the
+        directory, the topic or the partition is not there.
+    """
+    try:
+        partitions = list_partitions(args.directory)
+    except OSError as error:
+        return _fail(_EXIT_NOT_FOUND, f"{args.directory} is no log directory: {error.strerror}")
+    if args.topic is not None:
+        partitions = [each for each in partitions if each.topic == args.topic]
+        if not partitions:
+            return _fail(_EXIT_NOT_FOUND, f"{args.directory} has no topic {args.topic!r}")
+    if args.partition is not None:
+        partitions = [each for each in partitions if each.partition == args.partition]
+        if not partitions:
+            of_topic = "" if args.topic is None else f" of topic {args.topic!r}"
+            return _fail(_EXIT_NOT_FOUND, f"{args.directory} has no partition {args.partition}{of_topic}")
+    try:
+        _print_partitions(args.directory, partitions, _as_json if args.json else _as_text)
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes there at exit
+    except CorruptRecordError as error:
+        return _fail(_EXIT_UNREADABLE, str(error))
+    except OSError as error:
+        return _fail(_EXIT_UNREADABLE, f"{error.filename or args.directory}: {error.strerror}")
+    return _EXIT_OK
+
+
+def _fail(status: int, message: str) -> int:
+    print(f"shmaccum dump: {message}", file=sys.stderr)
+    return status
+
+
+def _print_partitions(log_dir: Path, partitions: list[TopicPartition], formatted: _Formatter) -> None:
+    out = sys.stdout.buffer  # the records' own UTF-8, whatever the locale
+    try:
+        for topic_partition in partitions:
+            for record in _read_records(log_dir, topic_partition):
+                out.write(formatted(topic_partition, record).encode() + b"\n")
+    finally:
+        out.flush()
+
+
+def _read_records(log_dir: Path, topic_partition: TopicPartition) -> Iterator[Record]:
+    """Yield the records of a partition in the order of their offsets.
+
+    Raises:
+        CorruptRecordError: names file and position.
+        OSError: a file cannot be read.
+    """
+    readers = [SegmentReader(segment) for segment in list_segments(log_dir / str(topic_partition))]
+    for reader in readers:
+        for batch in reader.batches():
+            try:
+                yield from batch.records()
+            except CorruptRecordError as error:
+                raise reader.corrupt(str(error)) from error
+        excess = reader.size - reader.end
+        if excess and reader is not readers[-1]:
+            raise CorruptRecordError(f"{reader.path} is corrupt at byte {reader.end}: the last batch is cut short")
+        if excess and not has_writer(log_dir):
+            print(
+                f"shmaccum dump: {reader.path}: the {excess} bytes from byte {reader.end} on are part of a batch that "
+                f"was not written whole; the next sender cuts them off",
+                file=sys.stderr,
+            )
+
+
+def _as_text(topic_partition: TopicPartition, record: Record) -> str:
+    headers = ",".join(f"{_escaped(name.encode())}:{_escaped(value)}" for name, value in record.headers)
+    columns = (
+        str(topic_partition),
+        str(record.offset),
+        str(record.timestamp),
+        _escaped(record.key),
+        _escaped(record.value),
+        headers,
+    )
+    return "\t".join(columns)
+
+
+def _escaped(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    text = data.replace(b"\\", b"\\\\").decode(errors="backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def _as_json(topic_partition: TopicPartition, record: Record) -> str:
+    shown = {
+        "topic": topic_partition.topic,
+        "partition": topic_partition.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _json_value(record.key),
+        "value": _json_value(record.value),
+        "headers": [[name, _json_value(value)] for name, value in record.headers],
+    }
+    return json.dumps(shown)
+
+
+def _json_value(data: bytes | None) -> str | dict[str, str] | None:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}

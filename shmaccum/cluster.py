@@ -1,0 +1,90 @@
+"""Topics, partitions, nodes: the few nouns of ``org.apache.kafka.common`` that every floor uses.
+
+This module is at the bottom: it imports nothing of the package but its errors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from shmaccum.errors import InvalidTopicError, KafkaError
+
+MAX_TOPIC_LENGTH: Final = 249
+"""Kafka's limit: the name must fit a directory's name together with ``-<partition>``."""
+
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class RecordMetadata(NamedTuple):
+    """Where an acknowledged record went (``org.apache.kafka.clients.producer.RecordMetadata``)."""
+
+    topic: str
+    partition: int
+    offset: int
+    """Offset in the partition, or -1 where ``acks=0`` left it unknown."""
+    timestamp: int
+    """Milliseconds since the epoch: the record's own, or the broker's under LogAppendTime."""
+
+
+class Node(NamedTuple):
+    """A broker, or what stands for one: the log transport has a single node of id 0."""
+
+    id: int
+    host: str = ""
+    port: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a transport knows of its cluster at one moment.
+
+    Attributes:
+        nodes: by node id.
+        partition_counts: topic -> number of partitions, for every topic known to exist.
+        leaders: partition -> id of the node that leads it; a partition without a leader is not in it.
+        topic_errors: topic -> why there is no metadata for it, where the answer is final.
+    """
+
+    nodes: Mapping[int, Node] = field(default_factory=dict)
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+    leaders: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topic_errors: Mapping[str, type[KafkaError]] = field(default_factory=dict)
+
+    def leader_for(self, topic_partition: TopicPartition) -> Node | None:
+        """Return the node that leads the partition, or None where none is known."""
+        node_id = self.leaders.get(topic_partition)
+        return None if node_id is None else self.nodes.get(node_id)
+
+
+def check_topic(topic: object) -> str:
+    """Return ``topic`` if Kafka allows it as a topic's name (``Topic.validate``).
+
+    Raises:
+        InvalidTopicError: says which rule the name breaks.
+    """
+    if not isinstance(topic, str):
+        raise InvalidTopicError(f"topic must be a str, not {type(topic).__name__}: {topic!r}")
+    if topic in ("", ".", ".."):
+        raise InvalidTopicError(f"topic {topic!r} is not allowed: it must not be empty, '.' or '..'")
+    if len(topic) > MAX_TOPIC_LENGTH:
+        raise InvalidTopicError(
+            f"topic {topic[:40]!r}... is {len(topic)} characters long; at most {MAX_TOPIC_LENGTH} are allowed"
+        )
+    if not _LEGAL_TOPIC.fullmatch(topic):
+        raise InvalidTopicError(
+            f"topic {topic!r} is not allowed: only ASCII letters, digits, '.', '_' and '-' may be used"
+        )
+    return topic

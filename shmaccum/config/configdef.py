@@ -1,0 +1,210 @@
+"""A setting and a validated set of settings: Kafka's ``ConfigDef`` and ``AbstractConfig``.
+
+Everything about a setting stands once, in its `Setting`, an attribute of a subclass of `Config`: the
+attribute ``linger_ms`` is the setting ``linger.ms``. On the class it is the rule; on an instance, the value.
+An instance cannot be changed, and every value in it has passed its type, its validator and the rules.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast, overload
+
+from shmaccum.config.valuetypes import PASSWORD, ValueType
+from shmaccum.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shmaccum.config.validators import Validator
+
+T = TypeVar("T")
+
+
+class Importance(StrEnum):
+    """How much a setting matters to most users (``ConfigDef.Importance``), most important first."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class Scope(StrEnum):
+    """Whom a setting concerns."""
+
+    SLAB = "slab"
+    """It defines the slab and its sender: the same for all producers that share them."""
+    PRODUCER = "producer"
+    """It concerns one producer and may differ between those that share a slab."""
+
+
+class SettingDescription(NamedTuple):
+    """A setting as documentation shows it."""
+
+    name: str
+    description: str
+    type: str
+    default: str
+    valid_values: str
+    importance: Importance
+    scope: Scope
+    group: str
+
+
+class Setting(Generic[T]):
+    """One setting: the rule on the class, the value on an instance.
+
+    Attributes:
+        name: Kafka's dotted name, made from the attribute's.
+        type: what the value is.
+        default: value where none is given.
+        valid: which values are allowed, or None for every one of the type.
+        importance, scope, group: where it belongs.
+        doc: what it does, in Markdown, on one line.
+    """
+
+    name: str
+
+    def __init__(
+        self,
+        type: ValueType[T],
+        default: T,
+        valid: Validator[T] | None = None,
+        *,
+        importance: Importance,
+        scope: Scope,
+        group: str,
+        doc: str,
+    ) -> None:
+        self.type = type
+        self.default = default
+        self.valid = valid
+        self.importance = importance
+        self.scope = scope
+        self.group = group
+        self.doc = " ".join(doc.split())
+
+    def __set_name__(self, owner: type[object], attribute: str) -> None:
+        self.name = attribute.replace("_", ".")
+
+    @overload
+    def __get__(self, config: None, owner: type[Config]) -> Self: ...
+
+    @overload
+    def __get__(self, config: Config, owner: type[Config]) -> T: ...
+
+    def __get__(self, config: Config | None, owner: type[Config]) -> Self | T:
+        return self if config is None else cast("T", config[self.name])
+
+    def parse(self, value: object) -> T:
+        """Return the value that ``value``, given by a user, stands for.
+
+        Raises:
+            ConfigError: says the name, the value and what is allowed.
+        """
+        # By name, since an optional password is a password too.
+        shown = "[hidden]" if self.type.name == PASSWORD.name else repr(value)
+        try:
+            parsed = self.type.parse(value)
+        except ValueError as error:
+            raise ConfigError(f"{self.name} = {shown}: {error}") from error
+        if self.valid is not None and not self.valid.allows(parsed):
+            reason = f" ({self.valid.reason})" if self.valid.reason else ""
+            raise ConfigError(f"{self.name} = {shown}: must be {self.valid.allowed}{reason}")
+        return parsed
+
+    def describe(self) -> SettingDescription:
+        """Return what documentation shows of the setting."""
+        # Text as it would be given, the rest as JSON has it: true, null, [].
+        plain = isinstance(self.default, str) and self.default != ""
+        default = str(self.default) if plain else json.dumps(self.default, default=repr)
+        return SettingDescription(
+            name=self.name,
+            description=self.doc,
+            type=self.type.name,
+            default=default,
+            valid_values=self.valid.allowed if self.valid is not None else "",
+            importance=self.importance,
+            scope=self.scope,
+            group=self.group,
+        )
+
+
+class Config:
+    """A validated set of settings; subclasses define them. Made by `parse`."""
+
+    __slots__ = ("_explicit", "_values")
+
+    settings: ClassVar[Mapping[str, Setting[Any]]] = {}
+    """Every setting of the class, by name, in the order of definition."""
+    rules: ClassVar[tuple[Callable[[Any], Mapping[str, object]], ...]] = ()
+    """Run in order once all values are parsed (``AbstractConfig.postProcessParsedConfig``): each returns the
+    settings that it changes, or raises a ConfigError where they contradict each other."""
+
+    def __init_subclass__(cls) -> None:
+        own = {setting.name: setting for setting in vars(cls).values() if isinstance(setting, Setting)}
+        cls.settings = {**cls.settings, **own}
+
+    def __init__(self, values: dict[str, object], explicit: frozenset[str]) -> None:
+        self._values = values
+        self._explicit = explicit
+
+    @classmethod
+    def parse(cls, given: Mapping[str, object]) -> Self:
+        """Return the settings that ``given`` stands for, defaults filled in.
+
+        Args:
+            given: dotted names to values, each of the setting's own type or text for one.
+
+        Raises:
+            ConfigError: lists every unknown name and wrong value; if there are none, every contradiction.
+        """
+        values = {name: setting.default for name, setting in cls.settings.items()}
+        problems: list[str] = []
+        for name, value in given.items():
+            try:
+                values[name] = cls._setting(name).parse(value)
+            except ConfigError as error:
+                problems.append(str(error))
+        _refuse(problems)
+        config = cls(values, frozenset(given))
+        for rule in cls.rules:
+            try:
+                values.update(rule(config))
+            except ConfigError as error:
+                problems.append(str(error))
+        _refuse(problems)
+        return config
+
+    @classmethod
+    def _setting(cls, name: str) -> Setting[Any]:
+        if name in cls.settings:
+            return cls.settings[name]
+        nearest = difflib.get_close_matches(str(name).lower(), cls.settings, n=1)
+        advice = f"did you mean {nearest[0]}?" if nearest else "docs/configuration.md lists those that there are"
+        raise ConfigError(f"{name}: there is no such setting; {advice}")
+
+    @property
+    def explicit(self) -> frozenset[str]:
+        """Names of the settings that the user gave."""
+        return self._explicit
+
+    def __getitem__(self, name: str) -> object:
+        return self._values[name]
+
+    def as_dict(self) -> dict[str, object]:
+        """Return all settings by their dotted names; a password stays a `Password`."""
+        return dict(self._values)
+
+    def __repr__(self) -> str:
+        changed = {name: value for name, value in self._values.items() if value != self.settings[name].default}
+        return f"{type(self).__name__}({changed})"
+
+
+def _refuse(problems: Sequence[str]) -> None:
+    """Raise what was found wrong, if anything, as one ConfigError."""
+    if len(problems) == 1:
+        raise ConfigError(problems[0])
+    if problems:
+        raise ConfigError("\n- ".join([f"{len(problems)} problems in the configuration:", *problems]))

@@ -1,0 +1,79 @@
+"""The producer's configuration, and the identity of the slab that follows from it.
+
+Two configurations whose settings of scope slab are equal, once resolved, name the same slab and have the
+same digest, in every process and for every order and spelling in which the settings were given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Self
+
+from shmaccum.config.configdef import Importance, Scope, SettingDescription
+from shmaccum.config.rules import RULES
+from shmaccum.config.settings import Group, ProducerSettings
+from shmaccum.config.valuetypes import Password
+from shmaccum.errors import ConfigError
+
+
+class ProducerConfig(ProducerSettings):
+    """All settings of a producer, valid by themselves and together. Made by `parse` or `from_json`."""
+
+    __slots__ = ()
+    rules = RULES
+
+    def slab_name(self, uid: int) -> str:
+        """Return the name of the slab for a user: ``shmaccum.name``, or one that no other settings have.
+
+        Args:
+            uid: user id of the slab's owner.
+        """
+        return self.shmaccum_name or f"auto-{self._slab_hash(uid).hex()[:16]}"
+
+    def slab_digest(self) -> int:
+        """Return 64 bits, unsigned, that tell whether two configurations can share a slab.
+
+        They cover the settings of scope slab but for its name.
+        """
+        return int.from_bytes(self._slab_hash()[:8], "big")
+
+    def to_json(self) -> str:
+        """Return what the sender needs to know: the settings of scope slab, passwords readable."""
+        return json.dumps(self._slab_settings())
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the configuration that `to_json` wrote.
+
+        All settings of scope slab are explicit in it; the others have their defaults.
+
+        Raises:
+            ConfigError: the text is not whole, or comes from a version with other settings.
+        """
+        try:
+            given = json.loads(text)
+        except ValueError as error:
+            raise ConfigError(f"the configuration handed over is not whole: {error}") from error
+        if not isinstance(given, dict):
+            raise ConfigError(f"the configuration handed over is no set of settings but {type(given).__name__}")
+        return cls.parse(given)
+
+    def _slab_settings(self) -> dict[str, object]:
+        """Return the settings of scope slab as JSON can hold them."""
+        slab = {name: self[name] for name, setting in self.settings.items() if setting.scope is Scope.SLAB}
+        return {name: value.value if isinstance(value, Password) else value for name, value in slab.items()}
+
+    def _slab_hash(self, uid: int | None = None) -> bytes:
+        slab = self._slab_settings()
+        del slab["shmaccum.name"]
+        return hashlib.sha256(json.dumps([slab, uid], sort_keys=True).encode()).digest()
+
+
+def describe_settings() -> list[SettingDescription]:
+    """Return all settings as documentation shows them: by group, then importance, then name."""
+    groups, levels = list(Group), list(Importance)
+    return sorted(
+        (setting.describe() for setting in ProducerConfig.settings.values()),
+        key=lambda shown: (groups.index(Group(shown.group)), levels.index(shown.importance), shown.name),
+    )

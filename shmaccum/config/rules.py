@@ -1,0 +1,155 @@
+"""Which settings contradict each other, and which follow from others.
+
+A rule looks at all settings once each of them is valid by itself. Its habit is Kafka's: a value that the
+user gave is refused where it cannot be kept; one that nobody gave is fitted to the others, and the log says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from shmaccum.config.valuetypes import INT_MAX
+from shmaccum.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shmaccum.config.settings import ProducerSettings
+
+logger = logging.getLogger(__name__)
+
+MAX_IN_FLIGHT_FOR_IDEMPOTENCE: Final = 5
+"""``ProducerConfig.MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION_FOR_IDEMPOTENCE``: what a broker remembers."""
+
+Changes = Mapping[str, object]
+KEEP: Final[Changes] = {}
+
+
+def acks_have_one_spelling(config: ProducerSettings) -> Changes:
+    """``-1`` is ``all``: one of them, so that settings that mean the same are the same."""
+    return {"acks": "all"} if config.acks == "-1" else KEEP
+
+
+def idempotence_is_possible(config: ProducerSettings) -> Changes:
+    """``ProducerConfig.postProcessAndValidateIdempotenceConfigs``, and the message format."""
+    if not config.enable_idempotence:
+        return KEEP
+    in_flight = config.max_in_flight_requests_per_connection
+    if in_flight > MAX_IN_FLIGHT_FOR_IDEMPOTENCE:
+        # Kafka 4 no longer turns idempotence off in this case, not even where nobody asked for it.
+        raise ConfigError(
+            f"max.in.flight.requests.per.connection = {in_flight}: idempotence allows at most "
+            f"{MAX_IN_FLIGHT_FOR_IDEMPOTENCE}; lower it or set enable.idempotence to false"
+        )
+    obstacles = []
+    if config.retries == 0:
+        obstacles.append("retries = 0")
+    if config.acks != "all":
+        obstacles.append(f"acks = {config.acks}")
+    if not _has_record_batches(config.message_format_version):
+        obstacles.append(f"message.format.version = {config.message_format_version}")
+    if not obstacles:
+        return KEEP
+    if "enable.idempotence" in config.explicit:
+        raise ConfigError(
+            f"enable.idempotence = True: not possible with {' and '.join(obstacles)}; it needs retries above 0, "
+            "acks all and message.format.version 0.11 or later"
+        )
+    logger.info("Idempotence is off because of %s.", " and ".join(obstacles))
+    return {"enable.idempotence": False}
+
+
+def delivery_covers_one_request(config: ProducerSettings) -> Changes:
+    """``KafkaProducer.configureDeliveryTimeout``."""
+    needed = min(config.linger_ms + config.request_timeout_ms, INT_MAX)
+    if config.delivery_timeout_ms >= needed:
+        return KEEP
+    if "delivery.timeout.ms" in config.explicit:
+        raise ConfigError(
+            f"delivery.timeout.ms = {config.delivery_timeout_ms}: must be at least linger.ms + request.timeout.ms, "
+            f"which is {needed}"
+        )
+    logger.warning("delivery.timeout.ms is raised to %d, which is linger.ms + request.timeout.ms.", needed)
+    return {"delivery.timeout.ms": needed}
+
+
+def batch_fits_memory(config: ProducerSettings) -> Changes:
+    """The slab has at least one slot."""
+    if config.batch_size > config.buffer_memory:
+        raise ConfigError(
+            f"batch.size = {config.batch_size}: must be at most buffer.memory, which is {config.buffer_memory}; "
+            "the slab would not have a single slot"
+        )
+    return KEEP
+
+
+def request_fits_memory(config: ProducerSettings) -> Changes:
+    """There can be memory for every record that ``max.request.size`` lets pass."""
+    if config.max_request_size <= config.buffer_memory:
+        return KEEP
+    if "max.request.size" in config.explicit:
+        raise ConfigError(
+            f"max.request.size = {config.max_request_size}: must be at most buffer.memory, which is "
+            f"{config.buffer_memory}; a record of that size could never be taken"
+        )
+    logger.info("max.request.size is lowered to %d, which is buffer.memory.", config.buffer_memory)
+    return {"max.request.size": config.buffer_memory}
+
+
+def format_has_compression(config: ProducerSettings) -> Changes:
+    """KIP-110: zstd came after record batches and was not given to the formats before them."""
+    if config.compression_type == "zstd" and not _has_record_batches(config.message_format_version):
+        raise ConfigError(
+            f"compression.type = zstd: message.format.version {config.message_format_version} does not have it; "
+            "use 0.11 or later, or another compression"
+        )
+    return KEEP
+
+
+def log_has_directory(config: ProducerSettings) -> Changes:
+    """There is no directory that would do for everybody."""
+    if config.transport == "log" and not config.log_dir:
+        raise ConfigError("log.dir is missing: transport log needs a directory to write to")
+    return KEEP
+
+
+def batch_fits_segment(config: ProducerSettings) -> Changes:
+    """The log takes a full batch."""
+    if config.segment_bytes < config.batch_size:
+        raise ConfigError(
+            f"segment.bytes = {config.segment_bytes}: must be at least batch.size, which is {config.batch_size}; "
+            "the log would refuse a full batch"
+        )
+    return KEEP
+
+
+def topic_fits_table(config: ProducerSettings) -> Changes:
+    """The slab has room for one topic at least."""
+    if config.num_partitions > config.shmaccum_max_partitions:
+        raise ConfigError(
+            f"num.partitions = {config.num_partitions}: must be at most shmaccum.max.partitions, which is "
+            f"{config.shmaccum_max_partitions}; the slab would not have room for a single topic"
+        )
+    return KEEP
+
+
+def _has_record_batches(version: str) -> bool:
+    """Say whether a valid ``message.format.version`` is 0.11 or later, the format v2 of KIP-98."""
+    if version.startswith("v"):
+        return version == "v2"
+    major, minor = version.split("-")[0].split(".")[:2]
+    return (int(major), int(minor)) >= (0, 11)
+
+
+RULES: Final[tuple[Callable[[ProducerSettings], Changes], ...]] = (
+    acks_have_one_spelling,
+    idempotence_is_possible,
+    delivery_covers_one_request,
+    batch_fits_memory,
+    request_fits_memory,
+    format_has_compression,
+    log_has_directory,
+    batch_fits_segment,
+    topic_fits_table,
+)
+"""In this order: a rule sees what those before it have changed."""

@@ -1,0 +1,56 @@
+"""What values a setting may have beyond its type: Kafka's ``ConfigDef.Validator`` and its kinds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Validator(Generic[T_contra]):
+    """A test of a value, and the words for it.
+
+    Attributes:
+        allows: says whether a value may stand.
+        allowed: completes "must be ..."; stands in the documentation too.
+        reason: why, where a user of Kafka would not expect it.
+    """
+
+    allows: Callable[[T_contra], bool]
+    allowed: str
+    reason: str = ""
+
+
+def at_least(low: int, reason: str = "") -> Validator[int]:
+    """Allow ``low`` and more (``ConfigDef.Range.atLeast``)."""
+    return Validator(lambda value: value >= low, f"at least {low}", reason)
+
+
+def between(low: int, high: int) -> Validator[int]:
+    """Allow ``low`` to ``high``, both included (``ConfigDef.Range.between``)."""
+    return Validator(lambda value: low <= value <= high, f"between {low} and {high}")
+
+
+def one_of(*choices: str) -> Validator[str]:
+    """Allow these texts and no other (``ConfigDef.ValidString``)."""
+    allowed = f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
+    return Validator(lambda value: value in choices, allowed)
+
+
+def matching(pattern: str, allowed: str) -> Validator[str]:
+    """Allow text that the regular expression matches as a whole; ``allowed`` says it in words."""
+    expression = re.compile(pattern)
+    return Validator(lambda value: expression.fullmatch(value) is not None, allowed)
+
+
+def _has_no_duplicates(values: Sequence[object]) -> bool:
+    # Callables may be unhashable, so no set.
+    return not any(value in values[:index] for index, value in enumerate(values))
+
+
+DISTINCT: Final = Validator(_has_no_duplicates, "a list without duplicates")
+"""Allow lists in which nothing stands twice (``ConfigDef.ValidList.anyNonDuplicateValues``)."""

@@ -1,0 +1,141 @@
+"""The types of settings: Kafka's ``ConfigDef.Type`` and ``ConfigDef.parseType``.
+
+A type takes a value of its own kind or text for one, since text is all that Spark can pass on. Text is
+trimmed first. A parsed value parses to itself, so that what one process resolved another can parse again.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pkgutil
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+INT_MAX: Final = 2**31 - 1
+"""Java's ``Integer.MAX_VALUE``: the largest value of an `INT`."""
+LONG_MAX: Final = 2**63 - 1
+"""Java's ``Long.MAX_VALUE``: the largest value of a `LONG`; as a default it means "never"."""
+
+# Java's parsers take neither the underscores nor the non-ASCII digits that Python's int() and float() take.
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class ValueType(Generic[T]):
+    """One type of setting.
+
+    Attributes:
+        name: Kafka's name for it, as its documentation writes it.
+        parse: turns a value into a ``T``, or raises a ValueError that says what was expected.
+    """
+
+    name: str
+    parse: Callable[[object], T]
+
+
+@dataclass(frozen=True, slots=True)
+class Password:
+    """Text that must not be shown: it prints as ``[hidden]`` (``org.apache.kafka.common.config.types.Password``)."""
+
+    value: str
+
+    def __repr__(self) -> str:
+        return "[hidden]"
+
+
+def _whole_number(bits: int) -> Callable[[object], int]:
+    limit = 1 << (bits - 1)
+
+    def parse(value: object) -> int:
+        if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value.strip()):
+            value = int(value)
+        # Python's True is an int; Java's is not an Integer.
+        if not isinstance(value, int) or isinstance(value, bool) or not -limit <= value < limit:
+            raise ValueError(f"expected a whole number of at most {bits} bits")
+        return value
+
+    return parse
+
+
+def _parse_double(value: object) -> float:
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        value = float(value)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError("expected a finite number")
+    return float(value)
+
+
+def _parse_boolean(value: object) -> bool:
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    if not isinstance(value, bool):
+        raise ValueError("expected true or false")
+    return value
+
+
+def _parse_string(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"expected text (str), not {type(value).__name__}")
+    return value.strip()
+
+
+def _parse_password(value: object) -> Password:
+    return value if isinstance(value, Password) else Password(_parse_string(value))
+
+
+def _parse_path(value: object) -> str:
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(path, str):
+        raise ValueError(f"expected a path as text (str) or a PathLike for it, not {type(value).__name__}")
+    return os.path.abspath(path) if path else ""
+
+
+def _parse_callable(value: object) -> Callable[..., Any]:
+    if isinstance(value, str):
+        try:
+            value = pkgutil.resolve_name(value.strip())
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ValueError(f"expected the dotted name of a callable: {error}") from error
+    if not callable(value):
+        raise ValueError(f"expected a callable or its dotted name, not {type(value).__name__}")
+    return value
+
+
+INT: Final = ValueType("int", _whole_number(32))
+SHORT: Final = ValueType("short", _whole_number(16))
+LONG: Final = ValueType("long", _whole_number(64))
+DOUBLE: Final = ValueType("double", _parse_double)
+BOOLEAN: Final = ValueType("boolean", _parse_boolean)
+STRING: Final = ValueType("string", _parse_string)
+PASSWORD: Final = ValueType("password", _parse_password)
+PATH: Final = ValueType("string", _parse_path)
+"""A file's name: also a ``PathLike``; not trimmed; made absolute, so that it means the same in every process."""
+CLASS: Final = ValueType("class", _parse_callable)
+"""A callable, a class for one, or its dotted name, which is imported."""
+
+
+def list_of(element: ValueType[T]) -> ValueType[tuple[T, ...]]:
+    """Return the type of a list or tuple of ``element``, or of text with commas between (Kafka's LIST)."""
+
+    def parse(value: object) -> tuple[T, ...]:
+        if isinstance(value, str):
+            value = value.split(",") if value.strip() else ()
+        if not isinstance(value, list | tuple):
+            raise ValueError("expected a list, or text with commas between")
+        return tuple(element.parse(part) for part in value)
+
+    return ValueType("list", parse)
+
+
+def optional(inner: ValueType[T]) -> ValueType[T | None]:
+    """Return the type that also takes None."""
+    return ValueType(inner.name, lambda value: None if value is None else inner.parse(value))
+
+
+LIST: Final = list_of(STRING)

@@ -1,0 +1,281 @@
+"""Every error that shmaccum raises, by the name that Kafka's users know it by.
+
+Kafka's ``XxxException`` is ``XxxError`` here. An error that a broker can answer carries the broker's
+error code (``code``); one that only a client raises carries a code below -100, so that every error
+fits the one word that a completion has for it (see ``shmaccum.accumulator``). ``retriable`` says what
+the sender does with a batch that met it.
+
+This module is at the bottom: it imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+__all__ = [
+    "ApiVersionError",
+    "AuthenticationError",
+    "AuthorizationError",
+    "BufferExhaustedError",
+    "ConfigError",
+    "CorruptRecordError",
+    "DeadOwnerError",
+    "DeliveryTimeoutError",
+    "DuplicateSequenceNumberError",
+    "IllegalStateError",
+    "InvalidRecordError",
+    "InvalidTimestampError",
+    "InvalidTopicError",
+    "KafkaError",
+    "KafkaStorageError",
+    "KafkaTimeoutError",
+    "LockTimeoutError",
+    "NetworkError",
+    "ProducerClosedError",
+    "RecordBatchTooLargeError",
+    "RecordTooLargeError",
+    "RetriableError",
+    "SenderError",
+    "SenderExistsError",
+    "SerializationError",
+    "ShmaccumError",
+    "SlabAbiError",
+    "SlabError",
+    "SlabFullError",
+    "SlabInUseError",
+    "SlabMemoryError",
+    "SlabNotFoundError",
+    "SlabPermissionError",
+    "UnknownServerError",
+    "UnknownTopicOrPartitionError",
+    "UnsupportedCompressionTypeError",
+    "UnsupportedForMessageFormatError",
+    "error_for_code",
+]
+
+
+class ShmaccumError(Exception):
+    """Base of everything that this package raises on purpose."""
+
+
+# --- Kafka's own -------------------------------------------------------------------------------
+
+
+class KafkaError(ShmaccumError):
+    """Base of the errors that Kafka has too (``org.apache.kafka.common.KafkaException``)."""
+
+    code: ClassVar[int] = -1
+    """Kafka's protocol error code, or one below -100 for an error that only a client raises."""
+    retriable: ClassVar[bool] = False
+    """Whether the sender tries the batch again (``RetriableException``)."""
+
+
+class UnknownServerError(KafkaError):
+    """The other side failed in a way that it has no name for."""
+
+    code = -1
+
+
+class RetriableError(KafkaError):
+    """Base of the errors after which the same request may succeed (``RetriableException``)."""
+
+    retriable = True
+    code = -101
+
+
+class CorruptRecordError(RetriableError):
+    """A record or batch whose bytes do not hold together: bad CRC, bad length, bad varint."""
+
+    code = 2
+
+
+class UnknownTopicOrPartitionError(RetriableError):
+    """The topic, or that partition of it, is not there."""
+
+    code = 3
+
+
+class RecordTooLargeError(KafkaError):
+    """One record is larger than ``max.request.size``, the slab, or what the broker takes."""
+
+    code = 10
+
+
+class NetworkError(RetriableError):
+    """The connection broke before the answer came (``NetworkException``)."""
+
+    code = 13
+
+
+class InvalidTopicError(KafkaError):
+    """A topic name that Kafka does not allow (``InvalidTopicException``)."""
+
+    code = 17
+
+
+class RecordBatchTooLargeError(KafkaError):
+    """The batch is larger than a segment of the log (``RecordBatchTooLargeException``)."""
+
+    code = 18
+
+
+class InvalidTimestampError(KafkaError):
+    """The record's timestamp is out of range."""
+
+    code = 32
+
+
+class UnsupportedForMessageFormatError(KafkaError):
+    """The chosen ``message.format.version`` has no place for this (headers, sequences)."""
+
+    code = 43
+
+
+class DuplicateSequenceNumberError(KafkaError):
+    """The log holds this batch already; the sender counts it as success."""
+
+    code = 46
+
+
+class KafkaStorageError(RetriableError):
+    """The log could not be written: disk full, I/O error, directory gone."""
+
+    code = 56
+
+
+class UnsupportedCompressionTypeError(KafkaError):
+    """No such compression, or not in this message format."""
+
+    code = 76
+
+
+class InvalidRecordError(KafkaError):
+    """The record was refused as such."""
+
+    code = 87
+
+
+class AuthenticationError(KafkaError):
+    """The cluster refused who we are."""
+
+    code = 58
+
+
+class AuthorizationError(KafkaError):
+    """The cluster knows who we are and does not let us do this."""
+
+    code = 29
+
+
+class KafkaTimeoutError(KafkaError):
+    """Something did not happen within its time (``TimeoutException``)."""
+
+    code = -102
+
+
+class BufferExhaustedError(KafkaTimeoutError):
+    """No memory became free within ``max.block.ms`` (``BufferExhaustedException``)."""
+
+    code = -103
+
+
+class DeliveryTimeoutError(KafkaTimeoutError):
+    """A record was not acknowledged within ``delivery.timeout.ms`` of its batch's creation."""
+
+    code = -104
+
+
+class ProducerClosedError(KafkaError):
+    """The producer, or the accumulator behind it, has been closed."""
+
+    code = -105
+
+
+class SerializationError(KafkaError):
+    """A key, value or header that its serializer cannot turn into bytes, or of the wrong type."""
+
+    code = -106
+
+
+class IllegalStateError(KafkaError):
+    """A call that makes no sense in the state that the object is in (``IllegalStateException``)."""
+
+    code = -107
+
+
+class ConfigError(KafkaError):
+    """A setting that does not exist, has a wrong value, or contradicts another (``ConfigException``)."""
+
+    code = -108
+
+
+# --- the slab's ---------------------------------------------------------------------------------
+
+
+class SlabError(ShmaccumError):
+    """Base of what can be wrong with the shared memory itself."""
+
+
+class SlabNotFoundError(SlabError):
+    """There is no slab of that name."""
+
+
+class SlabPermissionError(SlabError):
+    """The slab belongs to another user, or others may open it."""
+
+
+class SlabAbiError(SlabError):
+    """The segment is not a slab, is cut short, or was laid out by another version or for other settings."""
+
+
+class SlabMemoryError(SlabError):
+    """/dev/shm cannot hold the slab; says what is needed, what is free and the cure."""
+
+
+class SlabFullError(SlabError, KafkaError):
+    """A table of fixed size (processes, topics, partitions) has no entry left."""
+
+    code = -109
+
+
+class SlabInUseError(SlabError):
+    """The slab, the sender's role or the log directory is in somebody else's hands."""
+
+
+class SenderExistsError(SlabInUseError):
+    """The slab has a living sender already; one is enough."""
+
+
+class LockTimeoutError(SlabError):
+    """A lock was not to be had in time; names the process that is in the way."""
+
+
+class DeadOwnerError(SlabError):
+    """What was to be used belongs to a process that is gone, or to the parent of a forked child."""
+
+
+class SenderError(ShmaccumError):
+    """The sender process could not be started, or refused its settings."""
+
+
+class ApiVersionError(ShmaccumError):
+    """A needed feature is missing from an installed library; says which and what to install."""
+
+
+def _by_code() -> dict[int, type[KafkaError]]:
+    found: dict[int, type[KafkaError]] = {}
+    todo: list[type[KafkaError]] = [KafkaError]
+    while todo:
+        cls = todo.pop()
+        todo.extend(cls.__subclasses__())
+        if "code" in cls.__dict__ and cls is not KafkaError:
+            found[cls.code] = cls
+    return found
+
+
+_BY_CODE: Final = _by_code()
+
+
+def error_for_code(code: int) -> type[KafkaError]:
+    """Return the class for an error code of a completion; an unknown code is `UnknownServerError`."""
+    return _BY_CODE.get(code, UnknownServerError)

@@ -1,0 +1,37 @@
+"""Metrics by Kafka's names, read from the slab's counters.
+
+Counters are words of shared memory that only ever grow, each written by one side: a process's own in its table
+entry, the sender's in the superblock. Reading them disturbs nobody.
+"""
+
+from __future__ import annotations
+
+from shmaccum.shm.layout import Geometry, Super
+
+
+def slab_metrics(words: memoryview, geometry: Geometry) -> dict[str, float]:
+    """Return the metrics of a slab as a whole: its memory, and what its senders have sent."""
+    slot_size = geometry.slot_size
+    batches, records = words[Super.BATCHES_SENT], words[Super.RECORDS_SENT]
+    requests = words[Super.REQUESTS_SENT]
+    capacity = words[Super.CAPACITY_BYTES]
+    return {
+        "buffer-total-bytes": geometry.slot_count * slot_size,
+        "buffer-available-bytes": words[Super.FREE_SLOTS] * slot_size,
+        "buffer-peak-bytes": words[Super.PEAK_SLOTS] * slot_size,
+        "record-send-total": records,
+        "record-error-total": words[Super.RECORDS_FAILED],
+        "batch-send-total": batches,
+        "batch-error-total": words[Super.BATCHES_FAILED],
+        "batch-retry-total": words[Super.BATCHES_RETRIED],
+        "byte-total": words[Super.BYTES_SENT],
+        "request-total": requests,
+        "records-per-batch-avg": records / batches if batches else 0.0,
+        "records-per-request-avg": records / requests if requests else 0.0,
+        "batch-size-avg": words[Super.FILL_BYTES] / batches if batches else 0.0,
+        "batch-fill-ratio": words[Super.FILL_BYTES] / capacity if capacity else 0.0,
+        "compression-rate-avg": words[Super.BYTES_SENT] / words[Super.FILL_BYTES] if batches else 0.0,
+        "sender-start-total": words[Super.SENDER_STARTS],
+        "reclaimed-slots-total": words[Super.RECLAIMED_SLOTS],
+        "rebuild-total": words[Super.REBUILDS],
+    }

@@ -1,0 +1,55 @@
+"""Which partition a record goes to, where nobody said: Kafka's choice (``BuiltInPartitioner``).
+
+A record with a key goes where the murmur2 hash of its key says. One without goes to the partition of the moment:
+uniform sticky partitioning (KIP-794) stays with a partition until about a batch of bytes has gone there, so that
+batches fill up, and then picks another at random, so that all get the same in the long run.
+"""
+
+from __future__ import annotations
+
+import random
+
+from shmaccum.record.murmur2 import partition_for_key
+
+
+class StickyPartitioner:
+    """The partition of the moment of one topic.
+
+    Threads may share it: one that loses a race between its reads and its stores counts a few bytes wrongly, which
+    only moves the moment of the next switch.
+
+    Args:
+        sticky_bytes: bytes after which to switch (``batch.size``).
+    """
+
+    def __init__(self, sticky_bytes: int) -> None:
+        self._sticky_bytes = sticky_bytes
+        self._partition = -1
+        self._produced = 0
+
+    def partition(self, partition_count: int) -> int:
+        """Return the partition of the moment."""
+        if not 0 <= self._partition < partition_count:
+            self._switch(partition_count)
+        return self._partition
+
+    @property
+    def remaining(self) -> int:
+        """Bytes that may still go to the partition of the moment before it is time for another."""
+        return max(0, self._sticky_bytes - self._produced)
+
+    def note_appended(self, size: int, partition_count: int, *, new_batch: bool) -> None:
+        """Count the bytes of a record that went to the partition of the moment; perhaps switch for the next.
+
+        A switch waits for the end of a batch, lest it leaves one half-filled, but not for more than another batch.
+        """
+        self._produced += size
+        if self._produced >= self._sticky_bytes and (new_batch or self._produced >= 2 * self._sticky_bytes):
+            self._switch(partition_count)
+
+    def _switch(self, partition_count: int) -> None:
+        self._produced = 0
+        self._partition = random.randrange(partition_count)
+
+
+__all__ = ["StickyPartitioner", "partition_for_key"]

@@ -1,0 +1,1 @@
+"""The BufferPool: the slab's slots, handed out fairly to the processes of a host."""

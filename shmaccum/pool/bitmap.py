@@ -1,0 +1,62 @@
+"""The free-list bitmap: which slots are free, one bit each, set where free.
+
+It is an index: the slot headers say the same, and the pool rebuilds the bitmap from them after a death. All of
+it is read as one integer, so that finding a free slot or a run of them is a few operations on whole machine
+words, done by the interpreter's own big-integer code. The caller holds the pool's lock.
+"""
+
+from __future__ import annotations
+
+from shmaccum.shm.layout import Geometry, Super
+
+
+class FreeBitmap:
+    """The bitmap of one slab."""
+
+    def __init__(self, buffer: memoryview, words: memoryview, geometry: Geometry) -> None:
+        self._bytes = buffer[geometry.bitmap : geometry.bitmap + geometry.bitmap_size]
+        self._words = words
+        self._size = geometry.bitmap_size
+        self._slot_count = geometry.slot_count
+
+    def find(self, count: int) -> int:
+        """Return the first of the lowest ``count`` adjacent free slots, -1 if there are none."""
+        if self._words[Super.FREE_SLOTS] < count:
+            return -1
+        starts = int.from_bytes(self._bytes, "little")
+        # A bit survives the shifts where the run that begins there has `length` free slots; double it each turn.
+        length = 1
+        while length < count:
+            step = min(length, count - length)
+            starts &= starts >> step
+            length += step
+        return (starts & -starts).bit_length() - 1
+
+    def take(self, first: int, count: int) -> None:
+        """Mark a run of free slots as taken."""
+        free = int.from_bytes(self._bytes, "little")
+        self._store(free & ~(((1 << count) - 1) << first), self._words[Super.FREE_SLOTS] - count)
+
+    def give(self, runs: list[tuple[int, int]]) -> None:
+        """Mark runs of taken slots, each (first, count), as free."""
+        free = int.from_bytes(self._bytes, "little")
+        total = self._words[Super.FREE_SLOTS]
+        for first, count in runs:
+            free |= ((1 << count) - 1) << first
+            total += count
+        self._store(free, total)
+
+    def rebuild(self, taken: list[tuple[int, int]]) -> None:
+        """Make the bitmap anew: all is free but the runs given."""
+        free = (1 << self._slot_count) - 1
+        for first, count in taken:
+            free &= ~(((1 << count) - 1) << first)
+        self._store(free, free.bit_count())
+
+    def close(self) -> None:
+        """Let go of the slab's memory."""
+        self._bytes.release()
+
+    def _store(self, free: int, count: int) -> None:
+        self._bytes[:] = free.to_bytes(self._size, "little")
+        self._words[Super.FREE_SLOTS] = count

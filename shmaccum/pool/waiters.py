@@ -1,0 +1,66 @@
+"""The waiter queue: who waits for memory, in order of arrival, over all processes.
+
+A ring of tickets. Ticket *t* is cell ``t % WAITERS``; a cell says who waits and is 0 once they have left. The
+first ticket still held is the *head*: it alone may take memory, so a large request gathers its run while the
+later ones wait behind it, and no one is overtaken. The caller holds the pool's lock.
+
+A dead waiter is removed by whoever finds it at the head. After a death the queue needs no rebuilding: a cell is
+stored before the tail moves past it, and removing is one store.
+"""
+
+from __future__ import annotations
+
+from shmaccum.shm.layout import INCARNATION_SHIFT, OWNER_MASK, OWNER_SHIFT, WAITERS, WORD, Geometry, Super
+
+_INCARNATION = OWNER_MASK << INCARNATION_SHIFT
+_ENTRY = OWNER_MASK << OWNER_SHIFT
+
+
+class WaiterQueue:
+    """The waiter queue of one slab."""
+
+    def __init__(self, words: memoryview, geometry: Geometry) -> None:
+        self._words = words
+        self._cells = geometry.waiters // WORD
+
+    def __len__(self) -> int:
+        """Number of waiters."""
+        words = self._words
+        tickets = range(words[Super.WAITER_HEAD], words[Super.WAITER_TAIL])
+        return sum(1 for ticket in tickets if words[self._cells + ticket % WAITERS])
+
+    def is_empty(self) -> bool:
+        """Say whether nobody waits: two reads, for those who ask without the lock."""
+        return bool(self._words[Super.WAITER_HEAD] == self._words[Super.WAITER_TAIL])
+
+    def join(self, owner_tag: int) -> int:
+        """Draw a ticket for the process that the tag names; -1 while the ring is full."""
+        words = self._words
+        ticket = words[Super.WAITER_TAIL]
+        if ticket - words[Super.WAITER_HEAD] >= WAITERS:
+            return -1
+        # The low byte keeps the cell of entry 0, incarnation 0 from looking empty.
+        words[self._cells + ticket % WAITERS] = owner_tag | 1
+        words[Super.WAITER_TAIL] = ticket + 1
+        return int(ticket)
+
+    def leave(self, ticket: int) -> None:
+        """Give a ticket back; the head moves on to the next one that is still held."""
+        words = self._words
+        words[self._cells + ticket % WAITERS] = 0
+        head, tail = words[Super.WAITER_HEAD], words[Super.WAITER_TAIL]
+        while head < tail and not words[self._cells + head % WAITERS]:
+            head += 1
+        words[Super.WAITER_HEAD] = head
+
+    def head(self) -> int:
+        """Return the ticket that is served next; only meaningful while the queue is not empty."""
+        return int(self._words[Super.WAITER_HEAD])
+
+    def owner_tag(self, ticket: int) -> int:
+        """Return who holds a ticket, 0 if nobody does any more."""
+        return int(self._words[self._cells + ticket % WAITERS] & (_INCARNATION | _ENTRY))
+
+    def owner_entry(self, ticket: int) -> int:
+        """Return the process table entry of a ticket's holder."""
+        return int(self._words[self._cells + ticket % WAITERS]) >> OWNER_SHIFT & OWNER_MASK

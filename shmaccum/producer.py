@@ -1,0 +1,385 @@
+"""The Producer: what a user imports.
+
+It is a thin layer: it serializes, picks the partition, waits for a topic's metadata, and appends to the slab that
+all the producers of a host with the same settings share. The one sender process of that slab does the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from shmaccum.accumulator.futures import DeliveryCallback, FutureColumnsMetadata, FutureRecordMetadata
+from shmaccum.accumulator.partition_map import TopicEntry
+from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
+from shmaccum.cluster import TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import (
+    KafkaTimeoutError,
+    ProducerClosedError,
+    RecordTooLargeError,
+    SerializationError,
+    UnknownTopicOrPartitionError,
+)
+from shmaccum.interceptors import Interceptors, ProducerRecord
+from shmaccum.metrics import slab_metrics
+from shmaccum.partitioner import StickyPartitioner, partition_for_key
+from shmaccum.sender.process import ensure_sender
+from shmaccum.shm.layout import Process, Role, TopicState
+from shmaccum.shm.lifecycle import attach, detach
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Producer:
+    """A Kafka producer whose batches, memory and sender are shared by all the processes of the host.
+
+    Any number of threads may use it. In a forked child it goes on by itself, as a new process of the slab; futures
+    made before the fork are the parent's. Closed by `close`, or as a context manager; a record that `send` has
+    taken is delivered even if the process is killed right after.
+
+    Args:
+        config: settings by Kafka's names (see docs/configuration.md), or a `ProducerConfig`.
+
+    Raises:
+        ConfigError: a setting is unknown, has a wrong value, or contradicts another.
+        SlabError: the slab cannot be made or used; says why.
+        SenderError: there was no sender, and none could be started.
+    """
+
+    def __init__(self, config: Mapping[str, object] | ProducerConfig) -> None:
+        self._closed = True
+        self.config = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)
+        self._max_block_ms = self.config.max_block_ms
+        self._max_request_size = self.config.max_request_size
+        self._ignore_keys = self.config.partitioner_ignore_keys
+        self._key_serializer = self.config.key_serializer
+        self._value_serializer = self.config.value_serializer
+        self._interceptors = Interceptors(self.config.interceptor_classes)
+        self._sticky: dict[str, StickyPartitioner] = {}
+        self._slab = attach(self.config.slab_name(os.geteuid()), slab_geometry(self.config), self.config.slab_digest())
+        try:
+            self._accumulator = RecordAccumulator(self._slab, self.config)
+            self._accumulator.acks.while_waiting = self._ensure_sender
+            self._accumulator.pool.while_waiting = self._ensure_sender
+            self._slab.add_role(Role.PRODUCER)
+            self._ensure_sender()
+        except BaseException:
+            detach(self._slab)
+            raise
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Producer {self.config.client_id!r} of slab {self._slab.name!r}{', closed' if self._closed else ''}>"
+
+    # --- sending ------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> FutureRecordMetadata:
+        """Take a record. It is in shared memory on return, and will be delivered or its error reported.
+
+        Args:
+            topic: where to; made on first use where the cluster does that.
+            value: what ``value.serializer`` takes; without one, bytes or text, or None (a tombstone).
+            key: what ``key.serializer`` takes; without one, bytes or text, or None.
+            headers: names and values.
+            partition: where to; by default, where the key's hash says, or the partition of the moment.
+            timestamp_ms: milliseconds since the epoch; by default, now.
+            on_delivery: called with (error, None) or (None, metadata) when the record is done: in this process,
+                in whichever thread next sends, polls, flushes or waits.
+
+        Returns:
+            Its future, with the methods of kafka-python's.
+
+        Raises:
+            KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
+            BufferExhaustedError: there was no memory within ``max.block.ms``.
+            RecordTooLargeError: the record is larger than ``max.request.size``, or than the slab.
+            InvalidTopicError, UnknownTopicOrPartitionError, SerializationError, InvalidTimestampError: as they say.
+            ProducerClosedError: the producer has been closed.
+        """
+        self._check_open()
+        if self._interceptors:
+            record = self._interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
+            topic, value, key, headers = record.topic, record.value, record.key, record.headers
+            partition, timestamp_ms = record.partition, record.timestamp_ms
+            on_delivery = self._interceptors.acknowledging(on_delivery)
+        deadline_s = time.monotonic() + self._max_block_ms / 1000
+        entry = self._known_topic(topic, deadline_s)
+        key_bytes = _serialize("key", self._key_serializer, key)
+        value_bytes = _serialize("value", self._value_serializer, value)
+        if timestamp_ms is None:
+            timestamp_ms = time.time_ns() // 1_000_000
+        self._check_size(topic, key_bytes, value_bytes, headers)
+        sticky = None
+        if partition is None:
+            if key_bytes is None or self._ignore_keys:
+                sticky = self._sticky_partitioner(topic)
+                partition = sticky.partition(len(entry.queues))
+            else:
+                partition = partition_for_key(key_bytes, len(entry.queues))
+        elif not self._has_partition(entry, partition):
+            self._refresh_partitions(entry, partition, deadline_s)
+        result = self._accumulator.append(
+            TopicPartition(topic, partition),
+            timestamp_ms,
+            key_bytes,
+            value_bytes,
+            headers or (),
+            on_delivery,
+            (deadline_s - time.monotonic()) * 1000,
+        )
+        if sticky is not None:
+            size = len(key_bytes or b"") + len(value_bytes or b"")
+            sticky.note_appended(size, len(entry.queues), new_batch=result.new_batch_created)
+        if result.new_batch_created:
+            self._ensure_sender()
+        if result.new_batch_created or result.batch_is_full:
+            self._slab.rope.pull()
+        return result.future
+
+    def send_batch(self, topic: str, batch: pa.RecordBatch) -> FutureColumnsMetadata:
+        """Take all rows of an Arrow batch, vectorised: no Python runs per row.
+
+        Args:
+            topic: where to.
+            batch: columns ``key`` and ``value`` (binary or string), ``partition`` (integer), ``headers``
+                (list<struct<key: string, value: binary>>) and ``timestamp`` (a timestamp, or integer milliseconds
+                since the epoch), all of them optional; a null is as if it were not given.
+
+        Returns:
+            One future for all rows.
+
+        Raises:
+            SerializationError: a column is unknown or of the wrong type, or serializers or interceptors are set,
+                which work record by record.
+            KafkaError: as `send`; if memory ran out half-way, the rows before are in and will be delivered.
+        """
+        from shmaccum.columns import partition_columns
+
+        self._check_open()
+        if self._interceptors or self._key_serializer or self._value_serializer:
+            raise SerializationError(
+                "send_batch takes columns of bytes or text as they are; a producer with key.serializer, "
+                "value.serializer or interceptor.classes sends record by record"
+            )
+        deadline_s = time.monotonic() + self._max_block_ms / 1000
+        entry = self._known_topic(topic, deadline_s)
+        future = FutureColumnsMetadata(batch.num_rows, self._accumulator.acks)
+        parts = partition_columns(
+            batch,
+            self._accumulator.format,
+            len(entry.queues),
+            self._sticky_partitioner(topic),
+            ignore_keys=self._ignore_keys,
+            max_request_size=min(self._max_request_size, self._accumulator.pool.total_memory),
+        )
+        for partition in parts:
+            if not self._has_partition(entry, partition):
+                self._refresh_partitions(entry, partition, deadline_s)
+        for partition, part in parts.items():
+            remaining_ms = (deadline_s - time.monotonic()) * 1000
+            self._accumulator.append_columns(TopicPartition(topic, partition), part, future, remaining_ms)
+        self._ensure_sender()
+        self._slab.rope.pull()
+        return future
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ProducerClosedError("Cannot perform operation after producer has been closed.")
+
+    def _check_size(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None) -> None:
+        """``KafkaProducer.ensureValidRecordSize``, by the same upper bound."""
+        record_format = self._accumulator.format
+        size = len(key or b"") + len(value or b"") + record_format.header_size + record_format.record_overhead_max
+        for name, content in headers or ():
+            size += len(name) + len(content or b"")
+        limit = min(self._max_request_size, self._accumulator.pool.total_memory)
+        if size > limit:
+            what = "max.request.size" if limit == self._max_request_size else "buffer.memory"
+            raise RecordTooLargeError(
+                f"The record for topic {topic!r} is {size} bytes when serialized which is larger than {limit}, "
+                f"which is the value of {what}"
+            )
+
+    # --- metadata -----------------------------------------------------------------------------------
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """Return the numbers of a topic's partitions.
+
+        Raises:
+            KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
+        """
+        self._check_open()
+        entry = self._known_topic(topic, time.monotonic() + self._max_block_ms / 1000)
+        return set(range(len(entry.queues)))
+
+    def _known_topic(self, topic: str, deadline_s: float) -> TopicEntry:
+        """Return a topic whose partitions are known (``KafkaProducer.waitOnMetadata``)."""
+        entry = self._accumulator.map.topics.get(topic)
+        if entry is not None and entry.queues:
+            return entry
+        while True:
+            entry = self._accumulator.map.topic(topic)
+            if entry is not None and entry.queues:
+                return entry
+            entry = self._request_metadata(topic, deadline_s)
+            if entry.state == TopicState.FAILED:
+                if not entry.error.retriable:
+                    raise entry.error(f"no metadata of topic {topic!r}: {(entry.error.__doc__ or '').splitlines()[0]}")
+                if time.monotonic() + self.config.retry_backoff_ms / 1000 > deadline_s:
+                    raise KafkaTimeoutError(
+                        f"Topic {topic} not present in metadata after {self._max_block_ms} ms: {entry.error.__name__}"
+                    )
+                time.sleep(self.config.retry_backoff_ms / 1000)
+
+    def _request_metadata(self, topic: str, deadline_s: float) -> TopicEntry:
+        """Ask the sender for a topic's metadata, and wait for the answer."""
+        partition_map = self._accumulator.map
+        self._accumulator.acks.check_process()
+        entry = partition_map.request(topic)
+
+        def answered() -> bool:
+            partition_map.refresh()
+            return entry.state != TopicState.REQUESTED
+
+        if not self._accumulator.acks.wait_until(answered, deadline_s - time.monotonic()):
+            raise KafkaTimeoutError(f"Topic {topic} not present in metadata after {self._max_block_ms} ms.")
+        return entry
+
+    @staticmethod
+    def _has_partition(entry: TopicEntry, partition: object) -> bool:
+        if not isinstance(partition, int) or isinstance(partition, bool):
+            raise SerializationError(f"partition must be an int, not {type(partition).__name__}: {partition!r}")
+        return 0 <= partition < len(entry.queues)
+
+    def _refresh_partitions(self, entry: TopicEntry, partition: int, deadline_s: float) -> None:
+        """Look once more for a partition that is not known: the topic may have grown."""
+        if partition >= 0:
+            entry = self._request_metadata(entry.name, deadline_s)
+        if not self._has_partition(entry, partition):
+            raise UnknownTopicOrPartitionError(
+                f"Partition {partition} of topic {entry.name} with partition count {len(entry.queues)} does not exist"
+            )
+
+    def _sticky_partitioner(self, topic: str) -> StickyPartitioner:
+        sticky = self._sticky.get(topic)
+        if sticky is None:
+            sticky = self._sticky[topic] = StickyPartitioner(self.config.batch_size)
+        return sticky
+
+    # --- waiting ------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float = 0.0) -> None:
+        """Resolve the futures, and run the callbacks, of what is done; wait for something up to ``timeout`` s."""
+        self._check_open()
+        acks = self._accumulator.acks
+        if timeout > 0:
+            waiting = len(acks.incomplete())
+            acks.wait_until(lambda: len(acks.incomplete()) < waiting, timeout)
+        acks.poll()
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send what there is at once, and wait until all records sent before are acknowledged or given up.
+
+        Args:
+            timeout: seconds; by default as long as it takes (``delivery.timeout.ms`` bounds that).
+
+        Raises:
+            KafkaTimeoutError: some are neither after ``timeout``; they stay in the slab and are sent on.
+        """
+        self._check_open()
+        self._accumulator.acks.check_process()
+        self._accumulator.begin_flush()
+        self._accumulator.await_flush_completion(timeout)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flush, and leave the slab. Closing twice does nothing.
+
+        Args:
+            timeout: seconds to wait for what is under way; 0 not at all. What is not acknowledged by then stays
+                in the slab and is delivered, but this producer does not hear of it.
+
+        Raises:
+            KafkaTimeoutError: something was not acknowledged within ``timeout`` (and that was not 0).
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._accumulator.close()
+        try:
+            self._accumulator.acks.check_process()
+            if timeout != 0:
+                self._accumulator.begin_flush()
+                self._accumulator.await_flush_completion(timeout)
+        finally:
+            self._interceptors.close()
+            self._accumulator.release()
+            detach(self._slab)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Return metrics by Kafka's names: this producer's, and those of the slab that all share."""
+        self._check_open()
+        words, geometry = self._slab.words, self._slab.geometry
+        process = geometry.process(self._slab.me)
+        pool = self._accumulator.pool
+        return {
+            "producer-metrics": {
+                "record-append-total": words[process + Process.RECORDS],
+                "byte-append-total": words[process + Process.BYTES],
+                "batch-create-total": words[process + Process.BATCHES],
+                "bufferpool-wait-ratio": pool.wait_ratio(),
+                "bufferpool-wait-time-ns-total": words[process + Process.WAIT_NS],
+                "buffer-exhausted-total": words[process + Process.EXHAUSTED],
+                "waiting-threads": pool.queued(),
+                "incomplete-batches": len(self._accumulator.acks.incomplete()),
+            },
+            "slab-metrics": slab_metrics(words, geometry),
+        }
+
+    def _ensure_sender(self) -> None:
+        ensure_sender(self._slab, self.config)
+
+
+def _serialize(what: str, serializer: Callable[..., Any] | None, value: Any) -> bytes | None:
+    """Turn a key or value into bytes."""
+    if serializer is not None:
+        try:
+            value = serializer(value)
+        except Exception as error:
+            raise SerializationError(f"{what}.serializer cannot serialize {value!r}: {error}") from error
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    raise SerializationError(
+        f"{what} must be bytes, str or None{' after its serializer' if serializer else ''}, not "
+        f"{type(value).__name__}; set {what}.serializer to turn it into bytes"
+    )

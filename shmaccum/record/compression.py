@@ -1,0 +1,172 @@
+"""The compressions of Kafka's batches, byte-compatible with its Java client, by way of cramjam.
+
+What is compressed is always a whole section of records. Nothing here trusts compressed input: whatever it
+claims to hold, no more than ``max_size`` bytes come out of it, and all that can be wrong with it is a
+`CorruptRecordError`.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable
+from typing import Final
+
+import cramjam
+import numpy as np
+
+from shmaccum.errors import CorruptRecordError, UnsupportedCompressionTypeError
+from shmaccum.record.fields import BytesLike
+from shmaccum.record.lz4_frame import compress_frame, readable_frame
+
+MAX_DECOMPRESSED_SIZE: Final = 256 * 1024 * 1024
+"""Bytes that a section of records may have by default once decompressed: far above any batch that Kafka accepts."""
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+"""Magic, version of the writer, oldest version of a reader (``org.xerial.snappy.SnappyCodec``)."""
+_XERIAL_BLOCK_SIZE: Final = 32 * 1024
+_BLOCK_LENGTH: Final = struct.Struct(">i")
+
+_GZIP_LEVEL: Final = 6
+_ZSTD_LEVEL: Final = 3
+
+
+class CompressionType(enum.IntEnum):
+    """Kafka's compression types; the value is the id that a batch's attributes carry, `str` is Kafka's name."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+    @classmethod
+    def for_name(cls, name: str) -> CompressionType:
+        """Return the type that ``compression.type`` names.
+
+        Raises:
+            UnsupportedCompressionTypeError: Kafka has none of that name.
+        """
+        for compression in cls:
+            if str(compression) == name:
+                return compression
+        known = ", ".join(map(str, cls))
+        raise UnsupportedCompressionTypeError(f"unknown compression type {name!r}: use one of {known}")
+
+    @classmethod
+    def for_attributes(cls, attributes: int) -> CompressionType:
+        """Return the type that the lowest three bits of a batch's attributes name.
+
+        Raises:
+            CorruptRecordError: Kafka has none of that id.
+        """
+        try:
+            return cls(attributes & COMPRESSION_CODEC_MASK)
+        except ValueError:
+            raise CorruptRecordError(f"unknown compression id {attributes & COMPRESSION_CODEC_MASK}") from None
+
+
+COMPRESSION_CODEC_MASK: Final = 0x07
+"""Bits of a batch's attributes that hold the id of its compression, in every message format."""
+
+
+def compress(compression: CompressionType, data: BytesLike, magic: int) -> bytes:
+    """Compress a section of records at the level that Kafka defaults to.
+
+    Raises:
+        UnsupportedCompressionTypeError: zstd in a message format before 2 (KIP-110).
+    """
+    match compression:
+        case CompressionType.NONE:
+            return bytes(data)
+        case CompressionType.GZIP:
+            return bytes(cramjam.gzip.compress(data, level=_GZIP_LEVEL))
+        case CompressionType.SNAPPY:
+            return _compress_snappy(data)
+        case CompressionType.LZ4:
+            return compress_frame(data, magic)
+        case CompressionType.ZSTD:
+            if magic < 2:
+                raise UnsupportedCompressionTypeError(
+                    f"zstd needs message format 2, not {magic}: set message.format.version to 2.1 or newer"
+                )
+            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+
+
+def decompress(
+    compression: CompressionType, data: BytesLike, magic: int, max_size: int = MAX_DECOMPRESSED_SIZE
+) -> bytes:
+    """Undo `compress`, whoever did it.
+
+    Args:
+        compression: how ``data`` is compressed.
+        data: the compressed section; may be any bytes at all.
+        magic: message format of the batch that it comes from.
+        max_size: most bytes that may come out.
+
+    Raises:
+        CorruptRecordError: ``data`` is not what it should be, or holds more than ``max_size`` bytes.
+    """
+    try:
+        match compression:
+            case CompressionType.NONE:
+                return bytes(data)
+            case CompressionType.GZIP:
+                return _decompress_with(cramjam.gzip.decompress_into, data, max_size)
+            case CompressionType.SNAPPY:
+                return _decompress_snappy(data, max_size)
+            case CompressionType.LZ4:
+                return _decompress_with(cramjam.lz4.decompress_into, readable_frame(data, magic), max_size)
+            case CompressionType.ZSTD:
+                if magic < 2:
+                    raise CorruptRecordError(f"a batch of message format {magic} says that it is compressed by zstd")
+                return _decompress_with(cramjam.zstd.decompress_into, data, max_size)
+    except (cramjam.DecompressionError, IndexError, struct.error) as error:
+        raise CorruptRecordError(
+            f"cannot decompress {len(data)} bytes of {compression} into at most {max_size}: {error}"
+        ) from error
+
+
+def _decompress_with(decompress_into: Callable[..., int], data: BytesLike, max_size: int) -> bytes:
+    out = np.empty(max_size, np.uint8)  # pages that stay untouched cost nothing
+    size = decompress_into(data, out)
+    return out[:size].tobytes()
+
+
+def _compress_snappy(data: BytesLike) -> bytes:
+    view = memoryview(data)
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK_SIZE):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_SIZE]))
+        parts += _BLOCK_LENGTH.pack(len(block)), block
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: BytesLike, max_size: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _decompress_snappy_block(view, max_size)  # librdkafka writes one bare block
+    parts: list[bytes] = []
+    room = max_size
+    position = len(_XERIAL_HEADER)
+    while position < len(view):
+        (length,) = _BLOCK_LENGTH.unpack_from(view, position)
+        position += _BLOCK_LENGTH.size
+        if not 0 < length <= len(view) - position:
+            raise CorruptRecordError(f"snappy block at byte {position} says that it has {length} bytes")
+        block = _decompress_snappy_block(view[position : position + length], room)
+        room -= len(block)
+        position += length
+        parts.append(block)
+    return b"".join(parts)
+
+
+def _decompress_snappy_block(block: memoryview, room: int) -> bytes:
+    size = cramjam.snappy.decompress_raw_len(block)
+    if size > room:
+        raise CorruptRecordError(f"snappy block of {len(block)} bytes is to hold {size} bytes; at most {room} may come")
+    return bytes(cramjam.snappy.decompress_raw(block))

@@ -1,0 +1,56 @@
+"""What a record is made of before it has a format: keys, values and headers, and which Python objects may be them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+from shmaccum.errors import SerializationError
+
+BytesLike: TypeAlias = bytes | bytearray | memoryview
+"""A key, a value or the value of a header, serialized."""
+
+Headers: TypeAlias = Sequence[tuple[str, BytesLike | None]]
+"""Headers in their order; a name may occur more than once."""
+
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_PARTITION_LEADER_EPOCH: Final = -1
+"""Kafka's values for what is not there (``org.apache.kafka.common.record.RecordBatch``)."""
+
+
+def plain_bytes(what: str, data: object) -> bytes:
+    """Return the bytes of any object with the buffer protocol.
+
+    ``len`` of a memoryview or an array counts items, which need not be bytes. So everything but `bytes`
+    goes through here before it is measured.
+
+    Args:
+        what: name of the field, for the error's message.
+        data: the serialized key, value or header value.
+
+    Raises:
+        SerializationError: ``data`` is not bytes-like.
+    """
+    try:
+        return memoryview(data).tobytes()  # type: ignore[arg-type]
+    except TypeError:
+        raise SerializationError(
+            f"{what} must be bytes-like or None, not {type(data).__name__}: {data!r:.60}; serialize it first"
+        ) from None
+
+
+def header_name(name: object) -> bytes:
+    """Return the UTF-8 bytes of a header's name.
+
+    Raises:
+        SerializationError: ``name`` is not a str, or holds a lone surrogate, which UTF-8 cannot express.
+    """
+    if not isinstance(name, str):
+        raise SerializationError(f"a header's name must be a str, not {type(name).__name__}: {name!r:.60}")
+    try:
+        return name.encode()
+    except UnicodeEncodeError as error:
+        raise SerializationError(f"the header name {name!r:.60} is not valid Unicode: {error.reason}") from None

@@ -1,0 +1,245 @@
+"""The message formats behind one shape: what the accumulator fills and the sender seals, whatever the magic.
+
+A batch is built in place: `RecordFormat.header_size` bytes are kept free, records are written behind them one by
+one, and `RecordFormat.seal` makes the whole ready to be sent. Sealing never changes the records, and to seal again
+gives the same bytes: whoever takes over from a sender that died in between may simply do so.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from typing import Final
+
+from shmaccum.errors import ConfigError, IllegalStateError, UnsupportedForMessageFormatError
+from shmaccum.record import legacy, v2
+from shmaccum.record.compression import CompressionType
+from shmaccum.record.fields import NO_PRODUCER_ID, BytesLike, Headers
+
+
+class RecordFormat(ABC):
+    """One of Kafka's message formats. Stateless: `record_format` has one instance of each.
+
+    Attributes:
+        magic: the number of the format.
+        header_size: bytes kept free at the start of a batch.
+        record_overhead_max: most bytes that a record takes besides its body.
+    """
+
+    magic: int
+    header_size: int
+    record_overhead_max: int
+
+    @abstractmethod
+    def encode_body(self, key: BytesLike | None, value: BytesLike | None, headers: Headers) -> bytes:
+        """Return the part of a record that does not depend on its place in a batch.
+
+        Raises:
+            SerializationError: a field is of the wrong type.
+            UnsupportedForMessageFormatError: there are headers, and the format has no place for them.
+        """
+
+    @abstractmethod
+    def encode_record(self, offset_delta: int, timestamp: int, base_timestamp: int, body: bytes) -> bytes:
+        """Return the bytes of one record.
+
+        Args:
+            offset_delta: place of the record in its batch, from 0.
+            timestamp: milliseconds since the epoch.
+            base_timestamp: timestamp of the batch's first record.
+            body: what `encode_body` gave.
+        """
+
+    @abstractmethod
+    def seal(
+        self,
+        batch: memoryview,
+        *,
+        record_count: int,
+        base_timestamp: int,
+        max_timestamp: int,
+        compression: CompressionType,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+    ) -> memoryview:
+        """Make a batch ready to be sent.
+
+        Args:
+            batch: writable memory: `header_size` free bytes and the records, no more and no less.
+            record_count: records in it; at least one.
+            base_timestamp: timestamp of its first record, milliseconds since the epoch.
+            max_timestamp: largest timestamp in it.
+            compression: how the records are to be compressed.
+            producer_id: of an idempotent producer, else -1, and so for the next two.
+            producer_epoch: epoch of that id.
+            base_sequence: sequence number of the first record.
+
+        Returns:
+            ``batch`` itself where nothing is compressed, else memory of its own.
+
+        Raises:
+            IllegalStateError: the batch is empty, or its offsets do not increase (formats 0 and 1).
+            UnsupportedCompressionTypeError: the format does not know the compression.
+            UnsupportedForMessageFormatError: the format has no place for a producer id.
+        """
+
+    @abstractmethod
+    def set_base_offset(self, sealed: memoryview, record_count: int, base_offset: int) -> memoryview:
+        """Give the records of a sealed batch their offsets in the log, from ``base_offset``.
+
+        Returns:
+            The batch with its offsets: ``sealed`` itself, changed in place, but for a compressed set of
+            format 0, which has to be compressed anew (see `shmaccum.record.legacy`).
+        """
+
+
+class _DefaultFormat(RecordFormat):
+    """Message format 2."""
+
+    magic = v2.MAGIC
+    header_size = v2.HEADER_SIZE
+    record_overhead_max = v2.RECORD_OVERHEAD_MAX
+
+    encode_body = staticmethod(v2.encode_body)
+
+    def encode_record(self, offset_delta: int, timestamp: int, base_timestamp: int, body: bytes) -> bytes:
+        return v2.encode_record(offset_delta, timestamp - base_timestamp, body)
+
+    def seal(
+        self,
+        batch: memoryview,
+        *,
+        record_count: int,
+        base_timestamp: int,
+        max_timestamp: int,
+        compression: CompressionType,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+    ) -> memoryview:
+        _check_not_empty(record_count)
+        if compression is CompressionType.NONE:
+            v2.write_header(
+                batch,
+                size=len(batch),
+                attributes=CompressionType.NONE,
+                record_count=record_count,
+                base_timestamp=base_timestamp,
+                max_timestamp=max_timestamp,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=base_sequence,
+            )
+            return batch
+        compressed = v2.compressed_batch(
+            batch[v2.HEADER_SIZE :],
+            compression,
+            record_count=record_count,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+        )
+        return memoryview(compressed)
+
+    def set_base_offset(self, sealed: memoryview, record_count: int, base_offset: int) -> memoryview:
+        v2.set_base_offset(sealed, base_offset)
+        return sealed
+
+
+class _LegacyFormat(RecordFormat):
+    """Message formats 0 and 1."""
+
+    header_size = 0
+
+    def __init__(self, magic: int) -> None:
+        self.magic = magic
+        self.record_overhead_max = legacy.BODY_OFFSET[magic]
+
+    def encode_body(self, key: BytesLike | None, value: BytesLike | None, headers: Headers) -> bytes:
+        if headers:
+            raise UnsupportedForMessageFormatError(
+                f"message format {self.magic} has no headers, but a record has {len(headers)}: "
+                "set message.format.version to 0.11.0 or newer"
+            )
+        return legacy.encode_body(key, value)
+
+    def encode_record(self, offset_delta: int, timestamp: int, base_timestamp: int, body: bytes) -> bytes:
+        return legacy.encode_record(self.magic, offset_delta, timestamp, body)
+
+    def seal(
+        self,
+        batch: memoryview,
+        *,
+        record_count: int,
+        base_timestamp: int,
+        max_timestamp: int,
+        compression: CompressionType,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+    ) -> memoryview:
+        _check_not_empty(record_count)
+        if producer_id != NO_PRODUCER_ID:
+            raise UnsupportedForMessageFormatError(
+                f"message format {self.magic} has no place for producer id {producer_id}: "
+                "set message.format.version to 0.11.0 or newer, or enable.idempotence to false"
+            )
+        if compression is CompressionType.NONE:
+            legacy.check_offsets(batch, record_count)
+            return batch
+        wrapper = legacy.compressed_set(
+            self.magic, batch, compression, record_count=record_count, max_timestamp=max_timestamp
+        )
+        return memoryview(wrapper)
+
+    def set_base_offset(self, sealed: memoryview, record_count: int, base_offset: int) -> memoryview:
+        return legacy.set_base_offset(sealed, record_count, base_offset)
+
+
+def _check_not_empty(record_count: int) -> None:
+    if record_count < 1:
+        raise IllegalStateError(f"a batch of {record_count} records cannot be sealed")
+
+
+_FORMATS: Final[tuple[RecordFormat, ...]] = (_LegacyFormat(0), _LegacyFormat(1), _DefaultFormat())
+
+
+def record_format(magic: int) -> RecordFormat:
+    """Return the message format of that magic.
+
+    Raises:
+        ConfigError: Kafka has no such format.
+    """
+    if not 0 <= magic < len(_FORMATS):
+        raise ConfigError(f"there is no message format {magic}: Kafka has 0, 1 and 2")
+    return _FORMATS[magic]
+
+
+_VERSION: Final = re.compile(r"(?P<major>\d+)\.(?P<minor>\d+)(\.\d+)*(-IV\d+)?")
+_FIRST_MAGIC_1: Final = (0, 10)
+_FIRST_MAGIC_2: Final = (0, 11)
+_FIRST_KAFKA: Final = (0, 8)
+
+
+def message_format_magic(version: str) -> int:
+    """Return the magic of a ``message.format.version`` (``MetadataVersion.highestSupportedRecordVersion``).
+
+    Args:
+        version: a version of Kafka, "0.8.0" or "3.0-IV1", or a format by its own name: "v0", "v1", "v2".
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if version in ("v0", "v1", "v2"):
+        return int(version[1])
+    match = _VERSION.fullmatch(version)
+    release = (int(match["major"]), int(match["minor"])) if match else (0, 0)
+    is_kafka = release >= _FIRST_KAFKA and (release[0] > 0 or release[1] <= 11)
+    if not is_kafka:
+        raise ConfigError(
+            f"message.format.version is {version!r}: it must be a version of Kafka, as 0.10.0 or 3.0, or v0, v1 or v2"
+        )
+    return (release >= _FIRST_MAGIC_1) + (release >= _FIRST_MAGIC_2)

@@ -1,0 +1,38 @@
+"""What all message formats agree on, so that a reader can walk a log before it knows the format of an entry.
+
+An entry, a batch of format 2 or a message of format 0 or 1, begins with an offset (8 bytes) and a size (4 bytes,
+which counts what follows it); its magic is always its 17th byte (``org.apache.kafka.common.record.Records``).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from shmaccum.errors import CorruptRecordError
+
+LOG_OVERHEAD: Final = 12
+"""Bytes of offset and size, which the size itself does not count."""
+MAGIC_OFFSET: Final = 16
+
+_SIZE: Final = struct.Struct(">i")
+_SIZE_OFFSET: Final = 8
+_MIN_SIZE: Final = 14
+"""The least that a size can say: a message of format 0 with neither key nor value."""
+
+
+def entry_end(buf: memoryview, start: int) -> int:
+    """Return where the entry that starts at ``start`` ends, in bytes from the start of ``buf``.
+
+    Raises:
+        CorruptRecordError: its size is impossible, or it reaches past the end of ``buf``.
+    """
+    if len(buf) - start < LOG_OVERHEAD:
+        raise CorruptRecordError(f"{len(buf) - start} bytes at byte {start} are too few for an entry: it is cut short")
+    (size,) = _SIZE.unpack_from(buf, start + _SIZE_OFFSET)
+    if size < _MIN_SIZE:
+        raise CorruptRecordError(f"the entry at byte {start} gives its size as {size}; the least is {_MIN_SIZE}")
+    end: int = start + LOG_OVERHEAD + size
+    if end > len(buf):
+        raise CorruptRecordError(f"the entry at byte {start} is cut short: {end - len(buf)} bytes are missing")
+    return end

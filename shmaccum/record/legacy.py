@@ -1,0 +1,156 @@
+"""Message formats 0 and 1, Kafka's before 0.11: ``LegacyRecord`` and its message sets, written.
+
+There is no batch header. A *message set* is messages back to back, each with its own CRC-32::
+
+    offset 8 | size 4 | crc 4 | magic 1 | attributes 1 | timestamp 8 (format 1 only)
+    key size 4 | key | value size 4 | value
+
+All numbers are big-endian; the size counts what follows it, the CRC covers what follows it, and a key or value
+size of -1 is a null. The second line is the message's *body*: encoded once, before a place is known.
+
+A compressed set is one message, the *wrapper*: its value is the compressed set, its offset that of the last
+message within. A producer counts offsets from 0. Whoever stores the set assigns those of the log: to the wrapper
+alone in format 1, whose inner offsets stay relative, but to every inner message in format 0, which means to
+compress the set again, as a broker of that time did for every batch.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from shmaccum.errors import IllegalStateError
+from shmaccum.record.compression import CompressionType, compress, decompress
+from shmaccum.record.fields import NO_TIMESTAMP, BytesLike, plain_bytes
+from shmaccum.record.framing import LOG_OVERHEAD, MAGIC_OFFSET, entry_end
+
+CRC_OFFSET: Final = 12
+ATTRIBUTES_OFFSET: Final = 17
+TIMESTAMP_OFFSET: Final = 18
+BODY_OFFSET: Final = (18, 26)
+"""Bytes of a message before its key size, by magic: all that it takes besides its body."""
+
+_SIZE: Final = struct.Struct(">i")
+_OFFSET: Final = struct.Struct(">q")
+_UP_TO_CRC: Final = struct.Struct(">qiI")
+_MAGIC_AND_ATTRIBUTES: Final = struct.Struct(">bb")
+_MAGIC_TO_TIMESTAMP: Final = struct.Struct(">bbq")
+_NULL: Final = _SIZE.pack(-1)
+
+
+def encode_body(key: BytesLike | None, value: BytesLike | None) -> bytes:
+    """Return the part of a message that does not depend on its place in the set: sizes, key and value.
+
+    Raises:
+        SerializationError: key or value is not bytes-like.
+    """
+    return _encode_nullable("key", key) + _encode_nullable("value", value)
+
+
+def _encode_nullable(what: str, data: BytesLike | None) -> bytes:
+    if data is None:
+        return _NULL
+    plain = data if type(data) is bytes else plain_bytes(what, data)
+    return _SIZE.pack(len(plain)) + plain
+
+
+def encode_record(magic: int, offset: int, timestamp: int, body: bytes, attributes: int = 0) -> bytes:
+    """Return one complete message.
+
+    Args:
+        magic: 0 or 1.
+        offset: place of the message in its set, from 0.
+        timestamp: milliseconds since the epoch; format 0 has no place for it.
+        body: what `encode_body` gave.
+        attributes: compression id; 0 but for a wrapper.
+    """
+    if magic == 0:
+        head = _MAGIC_AND_ATTRIBUTES.pack(magic, attributes)
+    else:
+        head = _MAGIC_TO_TIMESTAMP.pack(magic, attributes, timestamp)
+    crc = zlib.crc32(body, zlib.crc32(head))
+    return _UP_TO_CRC.pack(offset, record_size(magic, len(body)) - LOG_OVERHEAD, crc) + head + body
+
+
+def record_size(magic: int, body_size: int) -> int:
+    """Return how many bytes `encode_record` gives for a body of ``body_size`` bytes."""
+    return BODY_OFFSET[magic] + body_size
+
+
+def compressed_set(
+    magic: int, messages: memoryview, compression: CompressionType, *, record_count: int, max_timestamp: int
+) -> bytearray:
+    """Return the wrapper of a whole uncompressed set, in memory of its own.
+
+    Raises:
+        IllegalStateError: the set is not ``record_count`` messages with increasing offsets.
+        UnsupportedCompressionTypeError: zstd, which came with format 2.
+    """
+    check_offsets(messages, record_count)
+    body = encode_body(None, compress(compression, messages, magic))
+    return bytearray(encode_record(magic, record_count - 1, max_timestamp, body, attributes=compression))
+
+
+def check_offsets(messages: memoryview, record_count: int) -> None:
+    """Make sure of what ``MemoryRecordsBuilder`` makes sure of at each append: offsets must increase.
+
+    Raises:
+        IllegalStateError: they do not, or the set is not ``record_count`` messages.
+    """
+    previous = -1
+    count = 0
+    for start, _ in message_spans(messages):
+        (offset,) = _OFFSET.unpack_from(messages, start)
+        if offset <= previous:
+            raise IllegalStateError(
+                f"illegal offset {offset} following previous offset {previous} at byte {start}: offsets must increase"
+            )
+        previous = offset
+        count += 1
+    if count != record_count:
+        raise IllegalStateError(f"the message set was to have {record_count} messages and has {count}")
+
+
+def set_base_offset(buf: memoryview, record_count: int, base_offset: int) -> memoryview:
+    """Give each message of a sealed set its offset in the log: ``base_offset`` and those behind it.
+
+    Returns:
+        The set with its offsets. That is ``buf`` itself, changed in place, but for a compressed set of format 0,
+        which is compressed anew, into memory of its own.
+
+    Raises:
+        IllegalStateError: the set is not ``record_count`` messages with increasing offsets.
+    """
+    compression = CompressionType.for_attributes(buf[ATTRIBUTES_OFFSET])
+    if compression is CompressionType.NONE:
+        _assign_offsets(buf, record_count, base_offset)
+        return buf
+    if buf[MAGIC_OFFSET] == 0:
+        value_offset = BODY_OFFSET[0] + len(_NULL) + _SIZE.size
+        messages = memoryview(bytearray(decompress(compression, buf[value_offset:], 0)))
+        _assign_offsets(messages, record_count, base_offset)
+        wrapper = compressed_set(0, messages, compression, record_count=record_count, max_timestamp=NO_TIMESTAMP)
+        buf = memoryview(wrapper)
+    _OFFSET.pack_into(buf, 0, base_offset + record_count - 1)
+    return buf
+
+
+def _assign_offsets(messages: memoryview, record_count: int, base_offset: int) -> None:
+    check_offsets(messages, record_count)
+    for index, (start, _) in enumerate(message_spans(messages)):
+        _OFFSET.pack_into(messages, start, base_offset + index)
+
+
+def message_spans(messages: memoryview) -> Iterator[tuple[int, int]]:
+    """Yield where each message of an uncompressed set starts and ends, in bytes.
+
+    Raises:
+        CorruptRecordError: a message's size is impossible, or it reaches past the end.
+    """
+    start = 0
+    while start < len(messages):
+        end = entry_end(messages, start)
+        yield start, end
+        start = end

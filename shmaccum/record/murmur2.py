@@ -1,0 +1,46 @@
+"""Kafka's hash of keys: which partition a record with a key goes to (``Utils.murmur2``, ``BuiltInPartitioner``).
+
+It is 32-bit MurmurHash2 with Kafka's seed. All clients of Kafka that want the same key in the same partition must
+agree on it to the bit.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+SEED: Final = 0x9747B28C
+MULTIPLIER: Final = 0x5BD1E995
+POSITIVE: Final = 0x7FFFFFFF
+"""Clears the sign of a 32-bit number, as ``Utils.toPositive`` does."""
+
+_UNPACK_WORDS: Final = [struct.Struct(f"<{count}I").unpack_from for count in range(65)]
+"""Readers of keys up to 259 bytes, ready made: to look up a format takes as long as to hash a word."""
+
+
+def murmur2(data: bytes) -> int:
+    """Return the hash as Java has it: a signed number of 32 bits."""
+    digest = _murmur2_unsigned(data)
+    return digest - 0x1_0000_0000 if digest > POSITIVE else digest
+
+
+def partition_for_key(key: bytes, partition_count: int) -> int:
+    """Return the partition of a serialized key (``BuiltInPartitioner.partitionForKey``)."""
+    return (_murmur2_unsigned(key) & POSITIVE) % partition_count
+
+
+def _murmur2_unsigned(data: bytes) -> int:
+    # Numbers are spelled out, and masked to 32 bits only where a sum or a shift depends on it: this is most of
+    # what the choice of a partition costs.
+    size = len(data)
+    count = size >> 2
+    words = _UNPACK_WORDS[count](data) if count < 65 else struct.unpack_from(f"<{count}I", data)
+    digest = 0x9747B28C ^ size
+    for word in words:
+        word = word * 0x5BD1E995 & 0xFFFFFFFF
+        digest = (digest * 0x5BD1E995 ^ (word ^ word >> 24) * 0x5BD1E995) & 0xFFFFFFFF
+    rest = size & 3
+    if rest:
+        digest = (digest ^ int.from_bytes(data[-rest:], "little")) * 0x5BD1E995 & 0xFFFFFFFF
+    digest = (digest ^ digest >> 13) * 0x5BD1E995 & 0xFFFFFFFF
+    return digest ^ digest >> 15

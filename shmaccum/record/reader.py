@@ -1,0 +1,54 @@
+"""Reading what Kafka's formats hold: a log segment, a message set, a batch; for dump and for recovery.
+
+Nothing is trusted. Whatever the bytes are, the only error is `CorruptRecordError`, every loop is bounded by the
+bytes that are there, and no length that they claim is allocated before it is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shmaccum.errors import CorruptRecordError
+from shmaccum.record.batch import Batch, Record, TimestampType
+from shmaccum.record.batch_legacy import LegacyBatch
+from shmaccum.record.batch_v2 import DefaultBatch
+from shmaccum.record.fields import BytesLike
+from shmaccum.record.framing import MAGIC_OFFSET, entry_end
+
+__all__ = ["Batch", "Record", "TimestampType", "iter_batches", "valid_prefix"]
+
+
+def iter_batches(buf: BytesLike, *, check_crc: bool = True) -> Iterator[Batch]:
+    """Yield the batches of a log, one after the other and of any format. Records are decoded only when asked for.
+
+    Args:
+        buf: the bytes of a log, from the start of a batch. They are not copied.
+        check_crc: refuse a batch whose checksum is wrong; otherwise `Batch.is_valid` says so.
+
+    Raises:
+        CorruptRecordError: the bytes behind the last batch yielded are no batch, or only the beginning of one.
+    """
+    view = memoryview(buf)
+    start = 0
+    while start < len(view):
+        end = entry_end(view, start)
+        entry = view[start:end]
+        magic = entry[MAGIC_OFFSET]
+        if magic > 2:
+            raise CorruptRecordError(f"the entry at byte {start} has magic {magic}; Kafka has 0, 1 and 2")
+        batch = DefaultBatch(entry, start) if magic == 2 else LegacyBatch(entry, start)
+        if check_crc and not batch.is_valid():
+            raise CorruptRecordError(f"the batch at byte {start} is corrupt: its checksum is not {batch.crc:#010x}")
+        yield batch
+        start = end
+
+
+def valid_prefix(buf: BytesLike) -> int:
+    """Return how many bytes at the start of a log are whole batches with right checksums (``LogSegment.recover``)."""
+    end = 0
+    try:
+        for batch in iter_batches(buf):
+            end = batch.position + batch.size
+    except CorruptRecordError:
+        pass  # the end of what can be recovered
+    return end

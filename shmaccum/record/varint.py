@@ -1,0 +1,98 @@
+"""Kafka's variable-length integers: zig-zag, seven bits a byte, lowest first (``ByteUtils``, as Protocol Buffers).
+
+Zig-zag maps 0, -1, 1, -2 ... to 0, 1, 2, 3 ..., so that small numbers of either sign are short. A number takes one
+to ten bytes; -1 takes one, which is why it stands for the length of a null.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shmaccum.errors import CorruptRecordError
+from shmaccum.record.fields import BytesLike
+
+NULL: Final = b"\x01"
+"""The varint -1: the length of a null key, value or header value."""
+
+_MAX_BITS: Final = 64
+
+
+def _encode(n: int) -> bytes:
+    zigzag = (n << 1) ^ (n >> _MAX_BITS)
+    if zigzag >> _MAX_BITS:
+        raise OverflowError(f"{n} does not fit the 64 bits of a varint")
+    encoded = bytearray()
+    while zigzag > 0x7F:
+        encoded.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    encoded.append(zigzag)
+    return bytes(encoded)
+
+
+VARINTS: Final[dict[int, bytes]] = {n: _encode(n) for n in range(-64, 8192)}
+"""Encoded numbers of the sizes and deltas that most records have: looked up in a fifth of the time of encoding."""
+
+
+def encode_varint(n: int) -> bytes:
+    """Return the one to ten bytes of a signed 64-bit number.
+
+    Raises:
+        OverflowError: ``n`` needs more than 64 bits.
+    """
+    return VARINTS.get(n) or _encode(n)
+
+
+def size_of_varint(n: int) -> int:
+    """Return how many bytes `encode_varint` gives for ``n`` (``ByteUtils.sizeOfVarlong``)."""
+    return (max((n << 1 ^ n >> _MAX_BITS).bit_length(), 1) + 6) // 7
+
+
+def decode_varint(buf: BytesLike, pos: int) -> tuple[int, int]:
+    """Read the number at ``pos``.
+
+    Returns:
+        The number, and the position of the byte behind it.
+
+    Raises:
+        CorruptRecordError: it runs past the end of ``buf`` or needs more than 64 bits.
+    """
+    start = pos
+    zigzag = shift = 0
+    try:
+        while True:
+            byte = buf[pos]
+            pos += 1
+            zigzag |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            if shift >= _MAX_BITS:
+                raise CorruptRecordError(f"varint at byte {start} is longer than {pos - start} bytes")
+    except IndexError:
+        raise CorruptRecordError(f"varint at byte {start} runs past the end, at byte {len(buf)}") from None
+    if zigzag >> _MAX_BITS:
+        raise CorruptRecordError(f"varint at byte {start} does not fit 64 bits")
+    return zigzag >> 1 ^ -(zigzag & 1), pos
+
+
+def encode_varints(values: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Encode a whole column of numbers.
+
+    Returns:
+        A matrix of bytes and a vector of lengths. Number ``i`` is ``matrix[:lengths[i], i]``; there are as many
+        rows as the longest number has bytes, and what is below a shorter one means nothing.
+    """
+    rest = (values << 1 ^ values >> _MAX_BITS - 1).view(np.uint64)
+    width = max(int(rest.max(initial=0)).bit_length() + 6, 7) // 7
+    matrix = np.empty((width, len(values)), np.uint8)
+    lengths = np.ones(len(values), np.int64)
+    for row in matrix[:-1]:
+        goes_on = rest > 0x7F
+        lengths += goes_on
+        np.bitwise_or((rest & 0x7F).astype(np.uint8), goes_on.view(np.uint8) << 7, out=row)
+        rest = rest >> np.uint64(7)
+    matrix[-1] = rest
+    return matrix, lengths

@@ -1,0 +1,103 @@
+"""File descriptors and plain I/O: a bounded set of open files, whole writes, durable directory entries.
+
+Knows nothing of what is in the files.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import OrderedDict
+from pathlib import Path
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+MAX_OPEN_FILES: Final = 512
+"""Half of the usual limit of descriptors of a process (1,024)."""
+
+
+class OpenFiles:
+    """Open files by path, at most ``limit`` of them: the least recently used one is closed for a new one.
+
+    Closing a file does not sync it: a later `os.fsync` through another descriptor covers the same data.
+    """
+
+    def __init__(self, limit: int = MAX_OPEN_FILES) -> None:
+        self._limit = limit
+        self._descriptors: OrderedDict[Path, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._descriptors)
+
+    def get(self, path: Path) -> int:
+        """Return a descriptor, for reading and writing, of a file that exists. Valid until the next call here.
+
+        A file that is gone is not made anew: written at its old end, it would begin with a hole.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
+        descriptor = self._descriptors.get(path)
+        if descriptor is None:
+            return self._open(path, 0)
+        self._descriptors.move_to_end(path)
+        return descriptor
+
+    def create(self, path: Path) -> None:
+        """Make a new, empty file.
+
+        Raises:
+            OSError: it exists, or cannot be made.
+        """
+        self._open(path, os.O_CREAT | os.O_EXCL)
+
+    def close(self, path: Path) -> None:
+        """Close the file if it is open."""
+        descriptor = self._descriptors.pop(path, None)
+        if descriptor is not None:
+            _close(path, descriptor)
+
+    def close_all(self) -> None:
+        """Close every file."""
+        for path in list(self._descriptors):
+            self.close(path)
+
+    def _open(self, path: Path, flags: int) -> int:
+        if len(self._descriptors) >= self._limit:
+            _close(*self._descriptors.popitem(last=False))
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o666)
+        self._descriptors[path] = descriptor
+        return descriptor
+
+
+def _close(path: Path, descriptor: int) -> None:
+    """Close a file; an error is another file's business than the one that is being worked on, so it is logged."""
+    try:
+        os.close(descriptor)
+    except OSError as error:
+        logger.error("%s: error on close: %s", path, os.strerror(error.errno or 0))
+
+
+def write_fully(descriptor: int, data: memoryview, position: int) -> None:
+    """Write all of ``data`` (bytes) at ``position``, straight from its memory, in as many calls as it takes.
+
+    Raises:
+        OSError: part of the data may have been written.
+    """
+    written = os.pwrite(descriptor, data, position)
+    while written < len(data):
+        written += os.pwrite(descriptor, data[written:], position + written)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the entries of a directory durable: files made in it, or removed from it, stay so.
+
+    Raises:
+        OSError: the directory is gone, or could not be written.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

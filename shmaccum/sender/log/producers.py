@@ -1,0 +1,61 @@
+"""Which batches of which idempotent producers a partition holds: how a resent batch is known (KIP-98).
+
+A broker keeps the same in its ``ProducerStateManager``: the last five batches of a producer, since no
+more may be in flight for one partition.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Final, NamedTuple
+
+BATCHES_KEPT: Final = 5
+"""Batches remembered per producer (``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``)."""
+
+PRODUCERS_KEPT: Final = 1000
+"""Producers remembered per partition. One slab has one producer id and one slab at a time writes to a log."""
+
+
+class StoredBatch(NamedTuple):
+    """What tells one batch of a producer from another, and where it is."""
+
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    base_offset: int
+
+
+class RecentBatches:
+    """The last batches of the producers that wrote last to one partition."""
+
+    def __init__(self) -> None:
+        self._by_producer: OrderedDict[int, deque[StoredBatch]] = OrderedDict()
+
+    def add(self, producer_id: int, batch: StoredBatch) -> None:
+        """Remember a batch that is in the log now, later than all others."""
+        batches = self._by_producer.get(producer_id)
+        if batches is None:
+            if len(self._by_producer) >= PRODUCERS_KEPT:
+                self._by_producer.popitem(last=False)
+            batches = self._by_producer[producer_id] = deque(maxlen=BATCHES_KEPT)
+        else:
+            self._by_producer.move_to_end(producer_id)
+        batches.append(batch)
+
+    def extend(self, newer: RecentBatches) -> None:
+        """Remember the batches of ``newer``, which are all later than those here."""
+        for producer_id, batches in newer._by_producer.items():
+            for batch in batches:
+                self.add(producer_id, batch)
+
+    def find(self, producer_id: int, producer_epoch: int, base_sequence: int, record_count: int) -> int | None:
+        """Return the base offset of a batch that the log holds already, or None for a new one."""
+        for batch in self._by_producer.get(producer_id, ()):
+            if batch[:3] == (producer_epoch, base_sequence, record_count):
+                return batch.base_offset
+        return None
+
+    def is_complete(self) -> bool:
+        """Say whether older batches would change nothing: there is a producer, and none has fewer than five."""
+        counts = [len(batches) for batches in self._by_producer.values()]
+        return bool(counts) and min(counts) == BATCHES_KEPT

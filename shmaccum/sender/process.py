@@ -1,0 +1,178 @@
+"""The sender as a process: started by a producer that finds none, or in the foreground by ``shmaccum sender``.
+
+A started sender is detached: a session of its own, no parent, no open descriptor of the program that started it.
+Its configuration comes over a pipe, never in argv or the environment, since it can hold passwords; and over
+another it says that it serves, or why it does not, so that a wrong setting is the starter's error and not silence.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import SenderError, SenderExistsError
+from shmaccum.record.format import message_format_magic
+from shmaccum.sender.log.transport import LogTransport
+from shmaccum.sender.sender import Sender
+from shmaccum.sender.transport import Transport
+from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.slab import Slab
+
+logger = logging.getLogger(__name__)
+
+_SERVING: Final = "serving"
+_EXISTS: Final = "exists"
+
+LOG_FORMAT: Final = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
+
+# The child's sys.path comes with the configuration: a program may have found this package by a path of its own.
+_BOOTSTRAP: Final = """
+import json, os, sys
+request = json.load(sys.stdin)
+if os.fork():
+    os._exit(0)
+sys.path[:] = request["path"]
+from shmaccum.sender.process import started
+started(request["config"])
+"""
+
+
+def make_transport(config: ProducerConfig) -> Transport:
+    """Return the transport that ``transport`` names, not started yet."""
+    return LogTransport(
+        Path(config.log_dir),
+        config.num_partitions,
+        config.segment_bytes,
+        config.flush_messages,
+        config.flush_ms,
+        message_format_magic(config.message_format_version),
+    )
+
+
+def serve(config: ProducerConfig, on_serving: Callable[[Slab], None]) -> None:
+    """Be the sender of the slab for these settings until told to stop or no longer needed.
+
+    Args:
+        config: the settings.
+        on_serving: called once when everything is ready and signals are handled.
+
+    Raises:
+        SenderExistsError: the slab has a sender.
+        ShmaccumError: why the slab or the transport cannot be used.
+    """
+    slab = attach(config.slab_name(os.geteuid()), slab_geometry(config), config.slab_digest())
+    accumulator = RecordAccumulator(slab, config)
+    try:
+        while True:
+            stopped = _serve_once(slab, accumulator, config, on_serving)
+            # A record that came while we were leaving was seen by nobody else: the role was still taken.
+            if stopped or slab.undelivered() == (0, 0) or slab.has_sender():
+                break
+    finally:
+        accumulator.release()
+        detach(slab)
+
+
+def _serve_once(
+    slab: Slab, accumulator: RecordAccumulator, config: ProducerConfig, on_serving: Callable[[Slab], None]
+) -> bool:
+    """Have the sender's role until stopped (True) or idle (False)."""
+    with ExitStack() as cleanup:
+        doorbell = slab.become_sender()
+        cleanup.callback(slab.resign_as_sender, doorbell)
+        transport = make_transport(config)
+        transport.start()
+        cleanup.callback(transport.close)
+        sender = Sender(accumulator, transport, doorbell, config)
+        stopped = _stop_on_signals(sender)
+        on_serving(slab)
+        sender.run()
+        return stopped()
+
+
+def _stop_on_signals(sender: Sender) -> Callable[[], bool]:
+    """Have SIGTERM and SIGINT stop the sender; return what says whether one did."""
+    received = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        sender.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    return lambda: bool(received)
+
+
+def ensure_sender(slab: Slab, config: ProducerConfig) -> None:
+    """Start a sender if the slab has none and nobody else is starting one.
+
+    Raises:
+        SenderError: it could not be started, or found that it cannot work with these settings; says why.
+    """
+    if slab.has_sender():
+        return
+    with slab.lock_file.try_start() as mine:
+        if mine and not slab.has_sender():
+            _start(config)
+
+
+def _start(config: ProducerConfig) -> None:
+    request = json.dumps({"path": sys.path, "config": config.to_json()})
+    with subprocess.Popen(
+        [sys.executable, "-c", _BOOTSTRAP],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        text=True,
+    ) as process:
+        answer, _ = process.communicate(request)
+    if answer not in (_SERVING, _EXISTS):
+        raise SenderError(
+            f"the sender did not start: {answer or f'it ended at once, with status {process.returncode}'}"
+        )
+
+
+def started(config_json: str) -> None:
+    """Be a sender that a producer started: tell it over standard output how that went, and serve."""
+
+    def tell(answer: str) -> None:
+        os.write(1, answer.encode())
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+
+    answered = False
+
+    def on_serving(slab: Slab) -> None:
+        nonlocal answered
+        if not answered:
+            answered = True
+            tell(_SERVING)
+
+    os.chdir("/")
+    try:
+        config = ProducerConfig.from_json(config_json)
+        if config.sender_log_file:
+            logging.basicConfig(filename=config.sender_log_file, level=logging.INFO, format=LOG_FORMAT)
+        serve(config, on_serving)
+    except BaseException as error:
+        if isinstance(error, SenderExistsError):
+            logger.info("somebody was quicker: %s", error)
+        else:
+            logger.exception("the sender failed")
+        if not answered:
+            tell(_EXISTS if isinstance(error, SenderExistsError) else f"{type(error).__name__}: {error}")
+        sys.exit(1)

@@ -1,0 +1,279 @@
+"""The sender's loop (``Sender.java``), step by step and by name: ready, drain, mute, expire, send, poll.
+
+One pass of `Sender.run_once` is one pass of the loop in the seeds. A pass that found nothing to do listens for
+the doorbell, looks once more, and only then sleeps: nobody rings for a sender that is awake, and none that sleeps
+has missed anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+import numpy as np
+
+from shmaccum.accumulator.batch_drainer import FOREVER_MS, BatchOutcome
+from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.cluster import Cluster
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import DuplicateSequenceNumberError, KafkaError, SlabFullError
+from shmaccum.record.compression import CompressionType
+from shmaccum.sender.transport import ProduceBatch, ProduceResponse, Transport
+from shmaccum.shm.bell import Doorbell
+from shmaccum.shm.layout import STATE_MASK, Role, Slot, SlotState, Super
+
+logger = logging.getLogger(__name__)
+
+HOUSEKEEPING_MS: Final = 1000
+"""How often, at most, the sender looks for processes that have died."""
+
+
+class Sender:
+    """Drains one slab into one transport. One thread runs it; `stop` may be called from anywhere.
+
+    Args:
+        accumulator: of the slab, whose sender's role this process has.
+        transport: started.
+        doorbell: of the slab.
+        config: the settings that all users of the slab share.
+    """
+
+    def __init__(
+        self, accumulator: RecordAccumulator, transport: Transport, doorbell: Doorbell, config: ProducerConfig
+    ) -> None:
+        self._accumulator = accumulator
+        self._slab = accumulator.slab
+        self._words = accumulator.slab.words
+        self._transport = transport
+        self._doorbell = doorbell
+        self._config = config
+        self._compression = CompressionType.for_name(config.compression_type)
+        # Without sequence numbers only one request at a time keeps the order over a retry.
+        self._guarantee_message_order = config.max_in_flight_requests_per_connection == 1
+        self._in_flight: dict[int, RecordBatch] = {}
+        self._metadata_requests = -1
+        self._cluster: Cluster | None = None
+        self._listening = False
+        self._stopping_since_ms: int | None = None
+        self._stop_now = False
+        self._next_housekeeping_ms = 0
+        self._idle_since_ms: int | None = None
+
+    # --- running ------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Serve until stopped, or idle for ``sender.idle.ms``."""
+        self._accumulator.recover()
+        if self._config.enable_idempotence:
+            self._accumulator.use_producer_id(*self._producer_id())
+        while not self._is_done():
+            self.run_once(_now_ms())
+
+    def stop(self) -> None:
+        """Have the sender deliver what is there, and leave. A second call has it leave at once.
+
+        What is not delivered stays in the slab for the next sender. May be called by a signal's handler.
+        """
+        self._stop_now = self._stopping_since_ms is not None
+        self._stopping_since_ms = _now_ms()
+        self._accumulator.send_all()
+        self._doorbell.ring()
+
+    def run_once(self, now_ms: int) -> None:
+        """Make one pass of the loop."""
+        # 1. What is known of the cluster, and what producers want to know of it.
+        self._update_metadata()
+        cluster = self._transport.cluster()
+        # 2. Which partitions have something to send, and where their leader is not known.
+        result = self._accumulator.ready(cluster, now_ms)
+        if result.unknown_leader_topics:
+            self._transport.request_update(result.unknown_leader_topics)
+        # 3. Which of their nodes can take a request now.
+        not_ready_timeout = FOREVER_MS
+        for node in list(result.ready_nodes):
+            if not self._transport.ready(node, now_ms):
+                result.ready_nodes.discard(node)
+                not_ready_timeout = min(not_ready_timeout, self._transport.connection_delay_ms(node, now_ms))
+        # 4. Their batches, by node.
+        batches = self._accumulator.drain(cluster, result.ready_nodes, self._config.max_request_size, now_ms)
+        if self._guarantee_message_order:
+            for batch in (batch for of_node in batches.values() for batch in of_node):
+                self._accumulator.mute(self._accumulator.map.by_entry[batch.partition].topic_partition)
+        # 5. Those that have waited for too long.
+        for expired in self._accumulator.abort_expired_batches(now_ms):
+            logger.warning("gave up %r after delivery.timeout.ms", expired.batch)
+        # 6. How long there is nothing to do.
+        poll_timeout = min(
+            result.next_ready_check_delay_ms, not_ready_timeout, self._accumulator.next_expiry_ms - now_ms
+        )
+        if result.ready_nodes:
+            poll_timeout = 0
+        # 7. Off they go.
+        for node_id, of_node in batches.items():
+            if of_node:
+                requests = [self._seal(batch) for batch in of_node]
+                self._transport.send(cluster.nodes[node_id], requests, now_ms)
+                self._words[Super.REQUESTS_SENT] += 1
+        # 8. And what became of those before.
+        if poll_timeout > 0:
+            poll_timeout = min(poll_timeout, self._idle_timeout_ms(now_ms))
+        self._handle_produce_responses(self._poll(poll_timeout))
+        self._keep_house(now_ms)
+
+    def _poll(self, timeout_ms: float) -> list[ProduceResponse]:
+        """Get the answers that came; sleep until there are some, or work, if this was the second look for any."""
+        if timeout_ms > 0 and not self._listening:
+            self._doorbell.listen()
+            self._listening = True
+            return self._transport.poll(0, self._doorbell.descriptor)
+        responses = self._transport.poll(max(0.0, timeout_ms), self._doorbell.descriptor)
+        if self._listening:
+            self._doorbell.answer()
+            self._listening = False
+        return responses
+
+    # --- metadata -----------------------------------------------------------------------------------
+
+    def _update_metadata(self) -> None:
+        """Ask for what producers want to know, and store what came."""
+        requests = self._words[Super.METADATA_REQUESTS]
+        partition_map = self._accumulator.map
+        if requests != self._metadata_requests:
+            # The first time, all: what a sender before this one knew of them went with it.
+            wanted = list(partition_map.topics) if self._metadata_requests < 0 else []
+            self._metadata_requests = requests
+            wanted += partition_map.requested()
+            self._transport.request_update(wanted or partition_map.topics)
+        cluster = self._transport.cluster()
+        requested = partition_map.requested()
+        if cluster is self._cluster and not requested:
+            return
+        self._cluster = cluster
+        for name, topic in partition_map.topics.items():
+            count = cluster.partition_counts.get(name, 0)
+            error = cluster.topic_errors.get(name)
+            if count > len(topic.queues) or (name in requested and (count or error)):
+                self._store_metadata(name, count, None if count else error)
+        for entry in self._slab.processes.in_use():
+            self._slab.bells.ring(entry)
+
+    def _store_metadata(self, name: str, partition_count: int, error: type[KafkaError] | None) -> None:
+        try:
+            self._accumulator.map.update(name, partition_count, error)
+        except SlabFullError as full:
+            logger.error("%s", full)
+
+    def _producer_id(self) -> tuple[int, int]:
+        """Return the slab's producer id and epoch, got from the transport by the slab's first sender."""
+        words = self._words
+        if not words[Super.PRODUCER_ID]:
+            producer_id, epoch = self._transport.init_producer_id()
+            words[Super.PRODUCER_EPOCH] = epoch
+            words[Super.PRODUCER_ID] = producer_id + 1
+        return words[Super.PRODUCER_ID] - 1, words[Super.PRODUCER_EPOCH]
+
+    # --- sending ------------------------------------------------------------------------------------
+
+    def _seal(self, batch: RecordBatch) -> ProduceBatch:
+        """Make a drained batch ready for the wire, in place unless it is to be compressed."""
+        memory = batch.memory()
+        payload = self._accumulator.format.seal(
+            memory,
+            record_count=batch.record_count,
+            base_timestamp=batch.base_timestamp,
+            max_timestamp=batch.max_timestamp,
+            compression=self._compression,
+            producer_id=batch.producer_id if batch.has_sequence else -1,
+            producer_epoch=batch.producer_epoch,
+            base_sequence=batch.base_sequence,
+        )
+        self._in_flight[batch.slot] = batch
+        return ProduceBatch(
+            topic_partition=self._accumulator.map.by_entry[batch.partition].topic_partition,
+            payload=payload,
+            record_count=batch.record_count,
+            magic=self._accumulator.format.magic,
+            producer_id=batch.producer_id if batch.has_sequence else -1,
+            producer_epoch=batch.producer_epoch,
+            base_sequence=batch.base_sequence,
+            max_timestamp=batch.max_timestamp,
+            slot=batch.slot,
+        )
+
+    def _handle_produce_responses(self, responses: list[ProduceResponse]) -> None:
+        """Complete what was stored, try again what may succeed later, give up the rest."""
+        now_ms = _now_ms()
+        outcomes = []
+        for response in responses:
+            batch = self._in_flight.pop(response.batch.slot)
+            size = len(response.batch.payload)
+            response.batch.payload.release()
+            if self._guarantee_message_order:
+                self._accumulator.unmute(response.batch.topic_partition)
+            if response.error is None or response.error is DuplicateSequenceNumberError:
+                self._words[Super.BYTES_SENT] += size
+                outcomes.append(BatchOutcome(batch, response.base_offset, response.log_append_time_ms))
+            elif self._can_retry(batch, response, now_ms):
+                logger.warning("%s; %r is sent again", response.message, batch)
+                self._accumulator.reenqueue(batch, now_ms)
+            else:
+                logger.error("%s; gave up %r", response.message, batch)
+                outcomes.append(BatchOutcome(batch, error=response.error))
+        if outcomes:
+            self._accumulator.complete(outcomes)
+
+    def _can_retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> bool:
+        return (
+            response.error is not None
+            and response.error.retriable
+            and batch.attempts < self._config.retries
+            and batch.created_ms + self._config.delivery_timeout_ms > now_ms
+        )
+
+    # --- coming to an end ---------------------------------------------------------------------------
+
+    def _is_done(self) -> bool:
+        if self._stop_now:
+            return True
+        if self._stopping_since_ms is not None:
+            return not self._holds_batches_older_than(self._stopping_since_ms)
+        idle_ms = self._config.sender_idle_ms
+        return idle_ms >= 0 and self._idle_since_ms is not None and _now_ms() - self._idle_since_ms >= idle_ms
+
+    def _holds_batches_older_than(self, time_ms: int) -> bool:
+        headers = self._slab.headers
+        held = (headers[:, Slot.STATE] & np.uint64(STATE_MASK)) >= SlotState.OPEN
+        return bool((headers[held, Slot.CREATED_MS] <= time_ms).any())
+
+    def _idle_timeout_ms(self, now_ms: int) -> float:
+        """Return how long to sleep at most: until it is time to leave, or to see whether anybody is still there."""
+        idle_ms = self._config.sender_idle_ms
+        if idle_ms < 0:
+            return FOREVER_MS
+        if self._has_producers() or self._slab.undelivered() != (0, 0):
+            self._idle_since_ms = None
+            return max(idle_ms, HOUSEKEEPING_MS)
+        if self._idle_since_ms is None:
+            self._idle_since_ms = now_ms
+        return max(0, self._idle_since_ms + idle_ms - now_ms)
+
+    def _has_producers(self) -> bool:
+        processes = self._slab.processes
+        return any(
+            info.alive and Role.PRODUCER in info.roles
+            for info in map(processes.info, processes.in_use())
+            if info.entry != self._slab.me
+        )
+
+    def _keep_house(self, now_ms: int) -> None:
+        """Clean up behind processes that have died: their memory, their places."""
+        if now_ms >= self._next_housekeeping_ms:
+            self._next_housekeeping_ms = now_ms + HOUSEKEEPING_MS
+            self._accumulator.pool.reclaim()
+            self._slab.reap_dead()
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,4 @@
+"""The slab: shared memory, its layout, locks that survive their holder, processes and their liveness.
+
+Nothing here knows of Kafka.
+"""

@@ -1,0 +1,191 @@
+"""Bells: how a process is woken, at no cost to anyone while it is awake.
+
+Every producer has a *bell*, a named semaphore of its table entry, and a word that says whether one of its
+threads listens. Whoever did something that may concern it looks at the word and posts only where it is set.
+The sender has the *doorbell*, a FIFO, so that it can wait for it and for its sockets at once.
+
+No wake-up is lost: a listener first sets its word, then looks for what it waits for, and only then sleeps; a
+ringer first makes its change, then reads the word. Both have a semaphore or mutex operation in between, which
+is a full memory barrier.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import posix_ipc
+
+from shmaccum.shm import names
+from shmaccum.shm.layout import Geometry, Process, Super
+
+
+class Ear:
+    """One thread listening for its process's bell."""
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+        self._heard = bell.rings
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until the bell rings, or rang since the last look; False if the time ran out first.
+
+        One thread at a time waits for the semaphore itself and passes a ring on to all the others: which of
+        them it was for, only their own conditions tell.
+        """
+        bell = self._bell
+        with bell.changed:
+            if bell.rings == self._heard and bell.waiting:
+                bell.changed.wait(timeout_s)
+            if bell.rings != self._heard:
+                self._heard = bell.rings
+                return True
+            if bell.waiting or timeout_s <= 0:
+                return False
+            bell.waiting = True
+        rang = 0
+        try:
+            bell.semaphore.acquire(timeout_s)
+            rang = 1
+        except posix_ipc.BusyError:
+            pass
+        finally:
+            with bell.changed:
+                bell.waiting = False
+                bell.rings += rang
+                bell.changed.notify_all()
+                self._heard = bell.rings
+        return bool(rang)
+
+
+class Bell:
+    """This process's bell; its threads share it."""
+
+    def __init__(self, name: str, entry: int, words: memoryview, geometry: Geometry) -> None:
+        self.semaphore = posix_ipc.Semaphore(
+            names.bell_semaphore(name, entry), posix_ipc.O_CREAT, mode=0o600, initial_value=0
+        )
+        self.changed = threading.Condition()
+        self.waiting = False
+        self.rings = 0
+        self._listeners = 0
+        self._words = words
+        self._asleep_at = geometry.process(entry) + Process.ASLEEP
+
+    @contextmanager
+    def listening(self) -> Iterator[Ear]:
+        """Listen: look for what you wait for *inside* the block, and wait by the ear only if it is not there."""
+        with self.changed:
+            self._listeners += 1
+            self._words[self._asleep_at] = 1
+            ear = Ear(self)
+        try:
+            yield ear
+        finally:
+            with self.changed:
+                self._listeners -= 1
+                if not self._listeners:
+                    self._words[self._asleep_at] = 0
+
+    def close(self) -> None:
+        """Let go of the semaphore; its name stays for the entry's next process."""
+        self.semaphore.close()
+
+
+class Bells:
+    """Everybody's bells, to be rung."""
+
+    def __init__(self, name: str, words: memoryview, geometry: Geometry) -> None:
+        self._name = name
+        self._words = words
+        self._geometry = geometry
+        self._semaphores: dict[int, posix_ipc.Semaphore] = {}
+
+    def ring(self, entry: int) -> None:
+        """Wake the process of that entry if it listens. The change that it waits for has been made."""
+        if not self._words[self._geometry.process(entry) + Process.ASLEEP]:
+            return
+        semaphore = self._semaphores.get(entry)
+        if semaphore is None:
+            try:
+                semaphore = posix_ipc.Semaphore(names.bell_semaphore(self._name, entry))
+            except posix_ipc.ExistentialError:
+                return  # it is only just coming, and looks before it listens
+            self._semaphores[entry] = semaphore
+        semaphore.release()
+
+    def close(self) -> None:
+        """Let go of all semaphores."""
+        for semaphore in self._semaphores.values():
+            semaphore.close()
+        self._semaphores.clear()
+
+
+class Doorbell:
+    """The sender's bell, as the sender has it.
+
+    Attributes:
+        descriptor: readable after a ring; for the transport to wait on.
+    """
+
+    def __init__(self, name: str, words: memoryview) -> None:
+        self._words = words
+        # Open for writing too, so that a reader never sees the end of the file when the last ringer goes.
+        self.descriptor: Final = os.open(names.doorbell_path(name), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def listen(self) -> None:
+        """Ask to be rung from now on; look for work after this and before waiting."""
+        self._words[Super.SENDER_ASLEEP] = 1
+
+    def answer(self) -> None:
+        """Be awake: no ring is needed, and those that came are forgotten."""
+        self._words[Super.SENDER_ASLEEP] = 0
+        try:
+            while len(os.read(self.descriptor, 4096)) == 4096:
+                pass
+        except BlockingIOError:
+            pass
+
+    def ring(self) -> None:
+        """Wake this very sender, from a signal handler."""
+        os.write(self.descriptor, b"!")
+
+    def close(self) -> None:
+        """Let go of the FIFO."""
+        os.close(self.descriptor)
+
+
+class DoorbellRope:
+    """The sender's bell, as everybody else has it."""
+
+    def __init__(self, name: str, words: memoryview) -> None:
+        self._path = names.doorbell_path(name)
+        self._words = words
+        self._descriptor = -1
+
+    def pull(self) -> None:
+        """Wake the sender if it sleeps. The change that concerns it has been made."""
+        words = self._words
+        if not words[Super.SENDER_ASLEEP]:
+            return
+        words[Super.SENDER_ASLEEP] = 0  # one ring is enough; whoever comes next need not
+        try:
+            if self._descriptor < 0:
+                self._descriptor = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.write(self._descriptor, b"!")
+        except OSError as error:
+            # Nobody reads: the sender has died in its sleep, and whoever waits for it starts another.
+            # A full FIFO rings all the same.
+            if error.errno not in (errno.ENXIO, errno.EPIPE, errno.EAGAIN, errno.ENOENT):
+                raise
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the FIFO."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

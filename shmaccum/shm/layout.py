@@ -1,0 +1,496 @@
+"""The slab's memory layout: the only module that knows where anything is.
+
+One segment holds everything, in this order; every region starts on a cache line and the slots on a page::
+
+    +----------------------+ 0
+    | superblock           | who made it, for which settings, how large; the sender's words; counters
+    +----------------------+
+    | locks                | one cache line each: who owns it (the semaphore itself is named, elsewhere)
+    +----------------------+
+    | process table        | one entry a process: identity, its lock words, its bell, its ring's ends
+    +----------------------+
+    | topic table          | name, state of its metadata, number of partitions
+    +----------------------+
+    | partition table      | topic and number, leader, deque of batches, sequence, counters
+    +----------------------+
+    | waiter queue         | a ring of tickets: who waits for memory, in order of arrival
+    +----------------------+
+    | completion rings     | one a process: what became of the batches that it contributed to
+    +----------------------+
+    | free-list bitmap     | one bit a slot, set where free
+    +----------------------+
+    | slot headers         | the truth about every slot
+    +----------------------+ page
+    | slots                | batch.size bytes each: the records
+    +----------------------+ total size
+
+Everything but the bitmap and the slots is made of aligned 8-byte words, read and written as unsigned
+integers, so that every store is one store: a process may be killed between any two of them.
+A word is addressed by its *index* in the segment (byte offset / 8): that of its entry plus the number below.
+
+A region marked *index* in the tables below can be rebuilt from the slot headers and is believed only
+under its lock; what is marked *truth* is never derived from anything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from typing import Final
+
+WORD: Final = 8
+CACHE_LINE: Final = 64
+PAGE: Final = 4096
+
+MAGIC: Final = int.from_bytes(b"SHMACCUM", "little")
+ABI_VERSION: Final = 1
+"""Raised by every change of this module that moves or re-interprets a word."""
+
+
+class SlotState(IntEnum):
+    """What a slot header's state word says in its low 8 bits.
+
+    ``FREE -> ALLOCATED -> OPEN -> CLOSED -> IN_FLIGHT -> COMPLETING -> FREE``; a drained batch that is
+    to be tried again goes from IN_FLIGHT back to CLOSED.
+    """
+
+    FREE = 0
+    """Nobody's; its bit in the bitmap is set."""
+    ALLOCATED = 1
+    """Taken by the process in the owner field, not yet in a deque: freed if that process dies."""
+    OPEN = 2
+    """Last of its partition's deque; records are being appended."""
+    CLOSED = 3
+    """In its partition's deque; takes no more records."""
+    IN_FLIGHT = 4
+    """The sender's; put back at the front of its deque if the sender dies."""
+    COMPLETING = 5
+    """The result is in the header and is being told to those who contributed."""
+
+
+class TopicState(IntEnum):
+    """What a topic entry's state word says."""
+
+    UNUSED = 0
+    REQUESTED = 1
+    """A producer wants to know of it; the sender is to find out."""
+    KNOWN = 2
+    """It has the number of partitions that the entry says."""
+    FAILED = 3
+    """The sender found out that there is no such topic; the entry's error word says why."""
+
+
+class Super:
+    """Words of the superblock."""
+
+    MAGIC: Final = 0
+    """``SHMACCUM``"""
+    ABI: Final = 1
+    """`ABI_VERSION`"""
+    READY: Final = 2
+    """1 once the creator has finished; anything else is the remains of one that died on the way"""
+    TOTAL_SIZE: Final = 3
+    """bytes in the segment"""
+    OWNER_UID: Final = 4
+    """user id of the creator"""
+    DIGEST: Final = 5
+    """digest of the settings that all users of the slab must agree on"""
+    SLOT_SIZE: Final = 6
+    """bytes in a slot: batch.size"""
+    SLOT_COUNT: Final = 7
+    """slots: buffer.memory / batch.size"""
+    MAX_PROCESSES: Final = 8
+    """entries in the process table"""
+    MAX_TOPICS: Final = 9
+    """entries in the topic table"""
+    MAX_PARTITIONS: Final = 10
+    """entries in the partition table"""
+    CREATED_MS: Final = 11
+    """wall-clock milliseconds of the creation"""
+    SENDER_ENTRY: Final = 16
+    """process entry of the newest sender + 1; who *is* the sender, the kernel knows (lock file)"""
+    SENDER_ASLEEP: Final = 17
+    """1 while the sender waits for its doorbell: ring it after a change that concerns it"""
+    SENDER_STARTS: Final = 18
+    """senders that have served this slab"""
+    PRODUCER_ID: Final = 19
+    """Kafka producer id + 1, 0 before the first sender has one"""
+    PRODUCER_EPOCH: Final = 20
+    """its epoch"""
+    METADATA_REQUESTS: Final = 21
+    """raised by every producer that asks for a topic's metadata"""
+    TOPIC_COUNT: Final = 24
+    """topic entries in use, always the first ones"""
+    PARTITION_COUNT: Final = 25
+    """partition entries in use, always the first ones"""
+    GENERATION: Final = 26
+    """raised after every change of the topic or partition table: refresh your copy"""
+    FREE_SLOTS: Final = 32
+    """index: slots free now"""
+    PEAK_SLOTS: Final = 33
+    """most slots ever in use at once"""
+    TOUCHED_SLOTS: Final = 34
+    """slots below this number have been in use at some time; the others never"""
+    WAITER_HEAD: Final = 35
+    """ticket of the first waiter"""
+    WAITER_TAIL: Final = 36
+    """ticket that the next waiter will draw"""
+    RECLAIMED_SLOTS: Final = 37
+    """slots taken back from processes that died before they used them"""
+    REBUILDS: Final = 38
+    """times that indexes were rebuilt from the slot headers after a death or an interruption"""
+    BATCHES_SENT: Final = 40
+    """batches acknowledged"""
+    RECORDS_SENT: Final = 41
+    """records in them"""
+    BYTES_SENT: Final = 42
+    """bytes in them, as sent"""
+    BATCHES_FAILED: Final = 43
+    """batches given up with an error"""
+    RECORDS_FAILED: Final = 44
+    """records in them"""
+    BATCHES_RETRIED: Final = 45
+    """times that a batch went back to the front of its deque"""
+    REQUESTS_SENT: Final = 46
+    """produce requests"""
+    FILL_BYTES: Final = 47
+    """uncompressed bytes in the acknowledged batches: what of their slots was filled"""
+    CAPACITY_BYTES: Final = 48
+    """bytes in the slots of the acknowledged batches"""
+
+
+class Lock:
+    """Words of a lock's cache line."""
+
+    OWNER: Final = 0
+    """process entry + 1 of the holder; 0 for none; `UNFINISHED_OWNER` after one that left in mid-change"""
+    TAKEOVERS: Final = 1
+    """times that it was taken over from a dead holder"""
+
+
+UNFINISHED_OWNER: Final = 0xFFFF
+"""Owner word of a free lock whose last holder was interrupted: the next one rebuilds first."""
+
+
+class Process:
+    """Words of a process entry (four cache lines: who writes which line is in the comments)."""
+
+    # written at attach
+    STATE: Final = 0
+    """0 unused, 1 in use (whether it is *alive*, the kernel knows: lock file)"""
+    PID: Final = 1
+    """process id, in its own pid namespace"""
+    START_TIME: Final = 2
+    """its start time, in clock ticks since boot"""
+    PID_NAMESPACE: Final = 3
+    """inode of its pid namespace"""
+    INCARNATION: Final = 4
+    """raised by every attach that takes this entry"""
+    ROLES: Final = 5
+    """bits: 1 producer, 2 sender"""
+    ATTACHED_MS: Final = 6
+    """wall-clock milliseconds of the attach"""
+    # written by the process itself as it goes
+    WANTS: Final = 8
+    """number of the lock that it waits for or holds + 1, or 0 (takeover protocol)"""
+    PARKED: Final = 9
+    """raised each time that a slice of waiting for a lock ran out (takeover protocol)"""
+    RELEASED: Final = 10
+    """raised each time that it stopped wanting a lock (takeover protocol)"""
+    ASLEEP: Final = 11
+    """1 while one of its threads listens for its bell"""
+    FLUSHING: Final = 12
+    """number of flushes in progress"""
+    RING_HEAD: Final = 13
+    """completions read"""
+    # written by the sender
+    RING_TAIL: Final = 16
+    """completions written"""
+    # counters of the process, never reset: an entry's totals go on over its incarnations
+    RECORDS: Final = 24
+    """records appended"""
+    BYTES: Final = 25
+    """bytes of those records"""
+    BATCHES: Final = 26
+    """batches opened"""
+    WAIT_NS: Final = 27
+    """nanoseconds spent waiting for memory"""
+    WAITS: Final = 28
+    """times that it had to wait for memory"""
+    EXHAUSTED: Final = 29
+    """times that waiting for memory ended without any"""
+
+
+class Role(IntFlag):
+    """Bits of `Process.ROLES`."""
+
+    PRODUCER = 1
+    SENDER = 2
+
+
+class Topic:
+    """Words of a topic entry; the name's bytes follow."""
+
+    STATE: Final = 0
+    """a `TopicState`; stored last: it commits the entry"""
+    PARTITIONS: Final = 1
+    """number of partitions"""
+    ERROR: Final = 2
+    """Kafka's error code, 16 bits two's complement, where the state is FAILED"""
+    NAME_LENGTH: Final = 3
+    """bytes in the name"""
+    NAME: Final = 8
+    """first word of the name, ASCII"""
+
+
+class Partition:
+    """Words of a partition entry."""
+
+    KEY: Final = 0
+    """(topic entry + 1) << 32 | partition number; 0 where unused; stored last: it commits the entry"""
+    LEADER: Final = 1
+    """id of the leader's node + 1, or 0 where there is none; written by the sender"""
+    HEAD: Final = 2
+    """index: first slot of the deque + 1, or 0"""
+    TAIL: Final = 3
+    """index: last slot of the deque + 1, or 0"""
+    OPEN: Final = 4
+    """index: the last slot + 1 if it takes records, or 0"""
+    QUEUED: Final = 5
+    """index: batches in the deque"""
+    NEXT_POSITION: Final = 6
+    """index: queue position for the next batch"""
+    NEXT_SEQUENCE: Final = 8
+    """sequence number of the next batch to be drained for the first time; written by the sender"""
+    MUTED: Final = 9
+    """1 while ordering demands that nothing more is sent; written by the sender"""
+    IN_FLIGHT: Final = 10
+    """batches sent and not yet answered; written by the sender"""
+    RECORDS_SENT: Final = 11
+    """records acknowledged; written by the sender"""
+    BATCHES_SENT: Final = 12
+    """batches acknowledged; written by the sender"""
+    RECORDS_FAILED: Final = 13
+    """records given up with an error; written by the sender"""
+    LAST_OFFSET: Final = 14
+    """offset of the newest acknowledged record + 1; written by the sender"""
+
+
+class Slot:
+    """Words of a slot header. All of them are truth but the two links."""
+
+    STATE: Final = 0
+    """state | owner entry << 8 | length of the run << 24 | owner's incarnation << 48; the store that counts"""
+    GENERATION: Final = 1
+    """raised by every allocation: (generation, slot) names a batch for ever"""
+    PARTITION: Final = 2
+    """partition entry"""
+    POSITION: Final = 3
+    """place in its partition's queue; orders the deque"""
+    COMMIT: Final = 4
+    """bytes << 25 | records << 1 | which cell holds the largest timestamp: what is committed, in one store"""
+    MAX_TIMESTAMP: Final = 5
+    """two cells; the commit word says which one counts"""
+    BASE_TIMESTAMP: Final = 7
+    """timestamp of the first record"""
+    CREATED_MS: Final = 8
+    """monotonic milliseconds when the batch was opened"""
+    ATTEMPTS: Final = 9
+    """attempts << 48 | monotonic milliseconds of the last attempt"""
+    PRODUCER_ID: Final = 10
+    """producer id + 1 given with the sequence"""
+    SEQUENCE: Final = 11
+    """(epoch + 1) << 32 | base sequence; 0 before the first drain; stored after PRODUCER_ID"""
+    BASE_OFFSET: Final = 12
+    """result: base offset + 1"""
+    RESULT: Final = 13
+    """result: log append time + 1 << 16 | error code"""
+    NEXT: Final = 14
+    """index: slot + 1 behind it in the deque, or 0"""
+    PREVIOUS: Final = 15
+    """index: slot + 1 before it in the deque, or 0"""
+    MAX_RECORD: Final = 16
+    """bytes in the largest record: a statistic"""
+    DRAINED_MS: Final = 17
+    """monotonic milliseconds of the last drain: a statistic"""
+    CONTRIBUTORS: Final = 18
+    """bitmap of the process entries that appended to it, one bit each"""
+
+
+class Completion:
+    """Words of a completion in a ring."""
+
+    BATCH: Final = 0
+    """generation << 24 | slot"""
+    BASE_OFFSET: Final = 1
+    """base offset + 1"""
+    RESULT: Final = 2
+    """log append time + 1 << 16 | error code"""
+
+
+STATE_MASK: Final = 0xFF
+OWNER_SHIFT: Final = 8
+OWNER_MASK: Final = 0xFFFF
+RUN_SHIFT: Final = 24
+RUN_MASK: Final = (1 << 24) - 1
+INCARNATION_SHIFT: Final = 48
+"""The low 16 bits of an owner's incarnation tell it from the next process in the same entry."""
+COMMIT_SIZE_SHIFT: Final = 25
+COMMIT_COUNT_MASK: Final = (1 << 24) - 1
+"""After a shift right by one: the record count. A slot holds fewer records than this says."""
+ATTEMPTS_SHIFT: Final = 48
+TIME_MASK: Final = (1 << ATTEMPTS_SHIFT) - 1
+BATCH_SLOT_BITS: Final = 24
+MAX_SLOTS: Final = 1 << BATCH_SLOT_BITS
+MAX_PROCESSES: Final = 1024
+
+LOCK_POOL: Final = 0
+"""Guards the bitmap, the waiters, and every step of a slot from or to FREE."""
+LOCK_TABLES: Final = 1
+"""Guards the topic table and the partition table."""
+LOCK_STRIPES: Final = 2
+"""First of the stripes: partition entry p's deque is guarded by lock LOCK_STRIPES + p % STRIPES."""
+STRIPES: Final = 16
+LOCK_COUNT: Final = LOCK_STRIPES + STRIPES
+
+SUPER_WORDS: Final = 64
+LOCK_WORDS: Final = CACHE_LINE // WORD
+PROCESS_WORDS: Final = 32
+TOPIC_WORDS: Final = 40
+PARTITION_WORDS: Final = 16
+COMPLETION_WORDS: Final = 4
+WAITERS: Final = 1024
+"""Tickets that can be out at once: threads of all processes that wait for memory."""
+
+
+def _lines(size: int) -> int:
+    """Round bytes up to whole cache lines."""
+    return -(-size // CACHE_LINE) * CACHE_LINE
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """The sizes that fix a slab's layout. Two slabs of equal geometry are laid out alike.
+
+    Attributes:
+        slot_size: bytes in a slot, a positive multiple of 8.
+        slot_count: slots.
+        max_processes, max_topics, max_partitions: entries in the tables.
+    """
+
+    slot_size: int
+    slot_count: int
+    max_processes: int = 128
+    max_topics: int = 512
+    max_partitions: int = 4096
+
+    def __post_init__(self) -> None:
+        if self.slot_size <= 0 or self.slot_size % WORD:
+            raise ValueError(f"slot_size must be a positive multiple of {WORD}, not {self.slot_size}")
+        if not 0 < self.slot_count <= MAX_SLOTS:
+            raise ValueError(f"slot_count must be between 1 and {MAX_SLOTS}, not {self.slot_count}")
+        if not 0 < self.max_processes <= MAX_PROCESSES:
+            raise ValueError(f"max_processes must be between 1 and {MAX_PROCESSES}, not {self.max_processes}")
+
+    @property
+    def ring_length(self) -> int:
+        """Completions that a ring holds: between two of a producer's appends every slot can complete once."""
+        return self.slot_count + 1
+
+    @property
+    def contributor_words(self) -> int:
+        """Words of the contributors' bitmap in a slot header."""
+        return -(-self.max_processes // 64)
+
+    @property
+    def slot_words(self) -> int:
+        """Words in a slot header, a whole number of cache lines."""
+        return _lines((Slot.CONTRIBUTORS + self.contributor_words) * WORD) // WORD
+
+    # Byte offsets of the regions, each behind the one before.
+
+    @property
+    def locks(self) -> int:
+        """Byte offset of the locks."""
+        return SUPER_WORDS * WORD
+
+    @property
+    def processes(self) -> int:
+        """Byte offset of the process table."""
+        return self.locks + LOCK_COUNT * LOCK_WORDS * WORD
+
+    @property
+    def topics(self) -> int:
+        """Byte offset of the topic table."""
+        return self.processes + self.max_processes * PROCESS_WORDS * WORD
+
+    @property
+    def partitions(self) -> int:
+        """Byte offset of the partition table."""
+        return self.topics + self.max_topics * TOPIC_WORDS * WORD
+
+    @property
+    def waiters(self) -> int:
+        """Byte offset of the waiter queue."""
+        return self.partitions + self.max_partitions * PARTITION_WORDS * WORD
+
+    @property
+    def rings(self) -> int:
+        """Byte offset of the completion rings."""
+        return self.waiters + WAITERS * WORD
+
+    @property
+    def bitmap(self) -> int:
+        """Byte offset of the free-list bitmap."""
+        return self.rings + _lines(self.max_processes * self.ring_length * COMPLETION_WORDS * WORD)
+
+    @property
+    def bitmap_size(self) -> int:
+        """Bytes in the bitmap."""
+        return -(-self.slot_count // 8)
+
+    @property
+    def headers(self) -> int:
+        """Byte offset of the slot headers."""
+        return self.bitmap + _lines(self.bitmap_size)
+
+    @property
+    def slots(self) -> int:
+        """Byte offset of the first slot: a page's."""
+        end = self.headers + self.slot_count * self.slot_words * WORD
+        return -(-end // PAGE) * PAGE
+
+    @property
+    def total_size(self) -> int:
+        """Bytes in the whole segment."""
+        return self.slots + self.slot_count * self.slot_size
+
+    # Word indexes of single entries.
+
+    def lock(self, number: int) -> int:
+        """Word index of a lock's line."""
+        return self.locks // WORD + number * LOCK_WORDS
+
+    def process(self, entry: int) -> int:
+        """Word index of a process entry."""
+        return self.processes // WORD + entry * PROCESS_WORDS
+
+    def topic(self, entry: int) -> int:
+        """Word index of a topic entry."""
+        return self.topics // WORD + entry * TOPIC_WORDS
+
+    def partition(self, entry: int) -> int:
+        """Word index of a partition entry."""
+        return self.partitions // WORD + entry * PARTITION_WORDS
+
+    def ring(self, entry: int) -> int:
+        """Word index of a process's completion ring."""
+        return self.rings // WORD + entry * self.ring_length * COMPLETION_WORDS
+
+    def header(self, slot: int) -> int:
+        """Word index of a slot's header."""
+        return self.headers // WORD + slot * self.slot_words
+
+    def slot(self, slot: int) -> int:
+        """Byte offset of a slot's memory."""
+        return self.slots + slot * self.slot_size

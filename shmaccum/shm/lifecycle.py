@@ -1,0 +1,204 @@
+"""Coming and going: attach to a slab or create it, leave it, remove it.
+
+Everything here happens under the lifecycle byte of the lock file, one process at a time. A creator that dies
+half-way leaves a segment without READY, and the next one begins again; the last one out unlinks everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+
+import posix_ipc
+
+from shmaccum.errors import SlabAbiError, SlabInUseError, SlabNotFoundError
+from shmaccum.shm import names
+from shmaccum.shm.layout import COMMIT_COUNT_MASK, LOCK_COUNT, STATE_MASK, Geometry, Slot, SlotState, Super
+from shmaccum.shm.lockfile import LockFile
+from shmaccum.shm.processes import ProcessTable
+from shmaccum.shm.segment import Segment
+from shmaccum.shm.slab import Slab
+
+_slabs: dict[str, Slab] = {}
+_slabs_lock = threading.Lock()
+
+
+def attach(name: str, geometry: Geometry | None = None, digest: int = 0) -> Slab:
+    """Attach this process to slab ``name``, creating it if there is none; every attach needs its `detach`.
+
+    Args:
+        name: the slab's name.
+        geometry: its layout; None only opens an existing slab, whatever its layout and digest.
+        digest: of the settings that all of its users must agree on.
+
+    Raises:
+        SlabNotFoundError: there is none, and no geometry to make it by.
+        SlabMemoryError: /dev/shm has no room for it.
+        SlabPermissionError, SlabAbiError: what is there of that name is not ours to use.
+        SlabFullError: the process table is full.
+    """
+    names.check_name(name)
+    with _slabs_lock:
+        slab = _slabs.get(name)
+        if slab is None:
+            slab = _slabs[name] = _attach(name, geometry, digest)
+        elif geometry is not None:
+            _check_settings(slab.words, name, geometry, slab.geometry, digest)
+        slab.users += 1
+        return slab
+
+
+def detach(slab: Slab) -> None:
+    """Give one `attach` back; the last one of the process leaves the slab."""
+    with _slabs_lock:
+        slab.users -= 1
+        if slab.users == 0:
+            del _slabs[slab.name]
+            _leave(slab)
+
+
+def _leave(slab: Slab) -> None:
+    with slab.lock_file.lifecycle():
+        if slab.me >= 0:
+            slab.processes.leave()
+            slab.rope.pull()  # a sender whose last producer this was begins to count the time
+        if not slab.processes.others_alive() and slab.undelivered() == (0, 0):
+            unlink(slab.name)
+        slab.unmap()
+        slab.lock_file.close()
+
+
+def destroy(name: str, *, force: bool = False) -> int:
+    """Remove a slab whose users are gone.
+
+    Args:
+        name: the slab's name.
+        force: remove it even if it holds records that no sender has delivered: they are lost.
+
+    Returns:
+        How many records were lost.
+
+    Raises:
+        SlabNotFoundError: there is nothing of that name.
+        SlabInUseError: living processes use it, or it holds records and ``force`` is not given.
+    """
+    names.check_name(name)
+    with _slabs_lock:
+        if name in _slabs:
+            raise SlabInUseError(f"slab {name!r} is in use by this very process")
+        lock_file = LockFile.open(name, create=os.path.exists(names.segment_path(name)))
+        try:
+            with lock_file.lifecycle():
+                pids, records = _users(name, lock_file)
+                if pids:
+                    raise SlabInUseError(
+                        f"slab {name!r} is in use by process {', '.join(map(str, pids))}; end it first"
+                    )
+                if records and not force:
+                    raise SlabInUseError(
+                        f"slab {name!r} holds {records} records that have not been delivered; start a producer "
+                        "or `shmaccum sender` with its settings to deliver them, or use --force to lose them"
+                    )
+                unlink(name)
+        finally:
+            lock_file.close()
+    return records
+
+
+def _users(name: str, lock_file: LockFile) -> tuple[list[int], int]:
+    """Return the pids of the living users of what is there, and how many records it holds."""
+    try:
+        segment = Segment.open(name)
+    except SlabAbiError:
+        return [], 0
+    if segment is None:
+        return [], 0
+    geometry, words = segment.geometry, segment.words
+    processes = ProcessTable(words, geometry, lock_file)
+    pids = [processes.info(entry).pid for entry in processes.in_use() if processes.is_alive(entry)]
+    headers = map(geometry.header, range(geometry.slot_count))
+    records = sum(
+        words[header + Slot.COMMIT] >> 1 & COMMIT_COUNT_MASK
+        for header in headers
+        if words[header + Slot.STATE] & STATE_MASK >= SlotState.OPEN
+    )
+    segment.close()
+    return pids, records
+
+
+def _attach(name: str, geometry: Geometry | None, digest: int) -> Slab:
+    while True:
+        lock_file = LockFile.open(name, create=geometry is not None)
+        try:
+            with lock_file.lifecycle():
+                if lock_file.is_current():
+                    return _attach_locked(name, geometry, digest, lock_file)
+        except BaseException:
+            lock_file.close()
+            raise
+        lock_file.close()  # the last one out removed it under our hands: begin again
+
+
+def _attach_locked(name: str, geometry: Geometry | None, digest: int, lock_file: LockFile) -> Slab:
+    segment = Segment.open(name)
+    if segment is not None:
+        try:
+            if geometry is not None:
+                _check_settings(segment.words, name, geometry, segment.geometry, digest)
+            return Slab(name, segment, lock_file)
+        except BaseException:
+            segment.close()
+            raise
+    if geometry is None:
+        raise SlabNotFoundError(f"there is no slab {name!r}")
+    unlink(name, keep_lock_file=True)
+    try:
+        segment = Segment.create(name, geometry, digest)
+        for number in range(LOCK_COUNT):
+            posix_ipc.Semaphore(
+                names.lock_semaphore(name, number), posix_ipc.O_CREX, mode=0o600, initial_value=1
+            ).close()
+        os.mkfifo(names.doorbell_path(name), 0o600)
+        _free_all(segment)
+        slab = Slab(name, segment, lock_file)
+    except BaseException:
+        unlink(name)
+        raise
+    segment.words[Super.READY] = 1
+    return slab
+
+
+def _free_all(segment: Segment) -> None:
+    """Fill a new slab's bitmap: all slots are free."""
+    geometry = segment.geometry
+    free = (1 << geometry.slot_count) - 1
+    start, size = geometry.bitmap, geometry.bitmap_size
+    segment.buffer[start : start + size] = free.to_bytes(size, "little")
+    segment.words[Super.FREE_SLOTS] = geometry.slot_count
+
+
+def _check_settings(words: memoryview, name: str, wanted: Geometry, there: Geometry, digest: int) -> None:
+    if wanted != there or words[Super.DIGEST] != digest:
+        raise SlabAbiError(
+            f"slab {name!r} is in use with other settings (it has {there.slot_count} slots of {there.slot_size} "
+            "bytes); producers that share a slab must have the same settings: choose another shmaccum.name"
+        )
+
+
+def unlink(name: str, *, keep_lock_file: bool = False) -> None:
+    """Remove all that is there of a slab; the lock file last, for it is what the others wait on."""
+    paths = names.leftovers(name)
+    for path in paths[:-1] if keep_lock_file else paths:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def _after_fork_in_child() -> None:
+    global _slabs_lock
+    _slabs_lock = threading.Lock()
+    for slab in _slabs.values():
+        slab.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

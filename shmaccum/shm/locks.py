@@ -1,0 +1,292 @@
+"""Locks between processes that survive the death of their holder.
+
+A lock is a named POSIX semaphore of value 1 and an owner word in the slab. The hard part of a takeover is the
+two windows in which the semaphore is taken and no owner is named: between ``sem_wait`` returning and the owner
+being stored, and between the owner being cleared and the post. No timing is assumed: a process may be stopped
+anywhere, for any time. Each process has three words in its table entry:
+
+* acquire: ``wants = lock``; wait for the semaphore a slice at a time; got it: ``owner = me``. A slice ran out:
+  ``parked += 1``, and look.
+* release, in this order: ``owner = 0``; post; ``released += 1``; ``wants = 0``. Giving up a wait is the last two.
+
+A *look* begins when a slice ran out and snapshots, in this order: everyone's ``released``; who is alive; everyone's
+``parked``. It is concluded after a later slice that ran out, under the takeover byte of the lock file, which the
+kernel frees on death:
+
+* An owner that is dead is certain: take over.
+* No owner: the semaphore is still 0, some process that was dead at the snapshot wants this lock, every other
+  process either does not want it or has parked **twice** since, and, read after that, nobody's ``released`` moved.
+  Then whoever holds the semaphore was dead at the snapshot.
+
+Why twice: a slice that ran out *before* the snapshot may be counted after it, so one step of ``parked`` proves
+nothing about the time since; the second step does, for its slice began after the first was stored. And why giving
+up a wait, and clearing a dead process's ``wants``, count as ``released``: whoever was in the way must be seen to
+have moved (``docs/architecture.md`` tells the runs that these two rules exclude).
+
+Taking over leaves the semaphore at 0: ``owner = me``, clear the dead ones' ``wants``, free the takeover byte,
+rebuild what the lock guards, go on as the owner.
+
+A process wants one lock at a time, so its threads take turns on a local mutex, and no process ever holds two.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+import posix_ipc
+
+from shmaccum.errors import IllegalStateError, LockTimeoutError
+from shmaccum.shm.layout import UNFINISHED_OWNER, Geometry, Lock, Process, Super
+from shmaccum.shm.lockfile import TAKEOVER, LockFile
+from shmaccum.shm.processes import ProcessTable
+
+SLICE_S: Final = 0.025
+"""How long a wait for a semaphore goes on before it looks around. Four slices see a takeover through."""
+DEFAULT_PATIENCE_S: Final = 60.0
+"""How long ``with lock:`` waits for a holder that lives (stopped, perhaps) before it fails."""
+
+_SLICES_A_LOOK: Final = 4
+_ONCE: Final = (0,)
+_SLICE: Final = (SLICE_S,)
+
+
+class Turn:
+    """What the locks of one slab share within one process: whose turn it is among its threads."""
+
+    def __init__(self) -> None:
+        self.mutex = threading.RLock()
+        self.holding: SlabLock | None = None
+        """The lock that this process waits for or holds; only the mutex's owner reads or writes it."""
+        self.unit: list[None] = []
+        """Holds an item between a semaphore's unit coming to us and the owner word saying so."""
+
+
+class _Look:
+    """A snapshot of everybody, to be concluded after another slice."""
+
+    def __init__(self, lock: SlabLock) -> None:
+        words, geometry, processes = lock.words, lock.geometry, lock.processes
+        entries = [geometry.process(entry) for entry in range(geometry.max_processes)]
+        self.released = [words[entry + Process.RELEASED] for entry in entries]
+        self.dead = {
+            entry: words[geometry.process(entry) + Process.INCARNATION]
+            for entry in processes.in_use()
+            if not processes.is_alive(entry)
+        }
+        self.parked = [words[entry + Process.PARKED] for entry in entries]
+
+    def proves_dead_holder(self, lock: SlabLock) -> bool:
+        """Say whether the holder, whom no owner word names, was dead at the snapshot."""
+        words, geometry = lock.words, lock.geometry
+        wanted_by_dead = False
+        for entry in range(geometry.max_processes):
+            base = geometry.process(entry)
+            if words[base + Process.WANTS] != lock.number + 1:
+                continue
+            if self.dead.get(entry) == words[base + Process.INCARNATION]:
+                wanted_by_dead = True
+            elif entry != lock.processes.me and words[base + Process.PARKED] - self.parked[entry] < 2:
+                return False
+        if not wanted_by_dead or lock.semaphore.value:
+            return False
+        return all(
+            words[geometry.process(entry) + Process.RELEASED] == before for entry, before in enumerate(self.released)
+        )
+
+
+class SlabLock:
+    """One lock of a slab, as one process sees it: ``with lock: ...``.
+
+    Leaving the ``with`` block by an exception marks what the lock guards as unfinished, and the next holder
+    rebuilds it: raise errors outside of it.
+
+    A signal's handler (``KeyboardInterrupt``) can run between any two lines of the main thread, but CPython
+    runs it only after a call, at a function's start, and at a loop's jump back. So a store and the start of the
+    call behind it stay together, and what an interrupt cuts short is always to be told from ``holding``, ``unit``
+    and the owner word: the next ``acquire`` of the process mends it, see `_mend`.
+
+    Attributes:
+        number: which lock of the slab.
+        rebuild: called, with the lock held, when its last holder died or was interrupted in mid-change; set by
+            whoever keeps the indexes that the lock guards.
+        before_use: called before the next acquire, where set: a forked child takes its own table entry then.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        semaphore: posix_ipc.Semaphore,
+        words: memoryview,
+        geometry: Geometry,
+        processes: ProcessTable,
+        lock_file: LockFile,
+    ) -> None:
+        self.number = number
+        self.semaphore = semaphore
+        self.words = words
+        self.geometry = geometry
+        self.processes = processes
+        self.rebuild: Callable[[], None] = _nothing_to_rebuild
+        self.before_use: Callable[[], None] | None = None
+        self._lock_file = lock_file
+        self._wait_unit = semaphore.acquire
+        self._post = semaphore.release
+        self._owner_at = geometry.lock(number) + Lock.OWNER
+
+    def bind(self, turn: Turn) -> None:
+        """Take note of this process's table entry and turn, at attach and again in a forked child."""
+        self._turn = turn
+        self._me = self.processes.me + 1
+        base = self.geometry.process(self.processes.me)
+        self._wants_at = base + Process.WANTS
+        self._parked_at = base + Process.PARKED
+        self._released_at = base + Process.RELEASED
+        self.before_use = None
+
+    def acquire(self, patience_s: float = DEFAULT_PATIENCE_S) -> None:
+        """Take the lock; leave it by ``__exit__``.
+
+        Raises:
+            LockTimeoutError: a living process has been in the way for ``patience_s``: says which.
+        """
+        if self.before_use is not None:
+            self.before_use()
+        turn = self._turn
+        if not turn.mutex.acquire(blocking=False):
+            self._wait_for_turn(patience_s)
+        if turn.holding is not None:
+            turn.holding._mend()
+        turn.holding = self
+        words = self.words
+        words[self._wants_at] = self.number + 1
+        try:
+            # In C from end to end: no interrupt comes between getting the unit and `unit` knowing of it.
+            turn.unit.extend(map(self._wait_unit, _ONCE))
+        except posix_ipc.BusyError:
+            self._wait(patience_s)
+        except BaseException:
+            self._leave()
+            raise
+        unfinished = words[self._owner_at]
+        words[self._owner_at] = self._me
+        del turn.unit[:]
+        if unfinished:
+            self._rebuild()
+
+    __enter__ = acquire
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        words = self.words
+        turn = self._turn
+        words[self._owner_at] = 0 if kind is None else UNFINISHED_OWNER
+        self._post()
+        words[self._released_at] += 1
+        words[self._wants_at] = 0
+        turn.holding = None
+        turn.mutex._release_save()  # type: ignore[attr-defined]  # all the way, whatever an interrupt left
+
+    def owner(self) -> int:
+        """Return the process entry that is named as the holder, -1 for none."""
+        owner = self.words[self._owner_at]
+        return -1 if owner in (0, UNFINISHED_OWNER) else owner - 1
+
+    def forget_dead(self, entry: int) -> None:
+        """Clear a dead process's ``wants`` for this lock; the caller holds it, so the dead one does not."""
+        base = self.geometry.process(entry)
+        if self.words[base + Process.WANTS] == self.number + 1 and not self.processes.is_alive(entry):
+            self.words[base + Process.RELEASED] += 1
+            self.words[base + Process.WANTS] = 0
+
+    def _mend(self) -> None:
+        """Leave the lock, which an interrupt kept this thread from leaving: what it guards is unfinished."""
+        words, unit = self.words, self._turn.unit
+        if words[self._owner_at] == self._me or unit:
+            del unit[:]
+            words[self._owner_at] = UNFINISHED_OWNER
+            self._post()
+        words[self._released_at] += 1
+        words[self._wants_at] = 0
+        self._turn.holding = None
+
+    def _leave(self) -> None:
+        """Stop wanting the lock, and let the next thread have its turn."""
+        self._mend()
+        self._turn.mutex._release_save()  # type: ignore[attr-defined]
+
+    def _wait_for_turn(self, patience_s: float) -> None:
+        if not self._turn.mutex.acquire(timeout=patience_s):
+            raise LockTimeoutError(
+                f"slab {self._lock_file.name!r}: another thread of this process has been waiting for or holding a lock "
+                f"for {patience_s:.1f} s"
+            )
+
+    def _wait(self, patience_s: float) -> None:
+        """Wait for the semaphore a slice at a time, and look for a dead holder in between."""
+        deadline = time.monotonic() + patience_s
+        words, unit = self.words, self._turn.unit
+        look: _Look | None = None
+        slices = 0
+        try:
+            while not unit:
+                try:
+                    unit.extend(map(self._wait_unit, _SLICE))
+                except posix_ipc.BusyError:
+                    words[self._parked_at] += 1
+                    slices += 1
+                    concluding = slices % _SLICES_A_LOOK == 0
+                    if self._take_over(look if concluding else None):
+                        return
+                    if look is None or concluding:
+                        look = _Look(self)
+                    if time.monotonic() > deadline:
+                        raise LockTimeoutError(self._who_is_in_the_way(patience_s)) from None
+        except BaseException:
+            self._leave()
+            raise
+
+    def _take_over(self, look: _Look | None) -> bool:
+        """Take the lock if its holder is certain to be dead: a named one at once, another by a look."""
+        owner = self.owner()
+        if (owner < 0 and look is None) or (owner >= 0 and self.processes.is_alive(owner)):
+            return False
+        if not self._lock_file.try_lock(TAKEOVER):
+            return False
+        words = self.words
+        try:
+            owner = self.owner()
+            if owner >= 0:
+                dead = not self.processes.is_alive(owner)
+            else:
+                dead = look is not None and look.proves_dead_holder(self)
+            if not dead:
+                return False
+            words[self._owner_at] = self._me
+            words[self.geometry.lock(self.number) + Lock.TAKEOVERS] += 1
+            for entry in self.processes.in_use():
+                self.forget_dead(entry)
+        finally:
+            self._lock_file.unlock(TAKEOVER)
+        return True
+
+    def _rebuild(self) -> None:
+        try:
+            self.rebuild()
+        except BaseException:
+            self._leave()
+            raise
+        self.words[Super.REBUILDS] += 1
+
+    def _who_is_in_the_way(self, patience_s: float) -> str:
+        owner = self.owner()
+        who = "no process is named as its holder"
+        if owner >= 0:
+            pid = self.processes.info(owner).pid
+            who = f"process {pid} holds it; is it stopped? Continue or kill it"
+        return f"slab {self._lock_file.name!r}: lock {self.number} was not to be had within {patience_s:.1f} s: {who}"
+
+
+def _nothing_to_rebuild() -> None:
+    raise IllegalStateError("a lock was left unfinished before anything was set up to rebuild what it guards")

@@ -1,0 +1,167 @@
+"""The process table: who uses the slab, and who of them is alive.
+
+An entry is *taken* by holding byte ``PROCESS + entry`` of the lock file; that byte is the liveness, the
+entry's words are only a description. Taking and freeing entries happens under the lifecycle byte.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shmaccum.errors import SlabFullError
+from shmaccum.shm.layout import Geometry, Process, Role
+from shmaccum.shm.lockfile import PROCESS, LockFile
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessInfo:
+    """A process table entry, read at one moment.
+
+    Attributes:
+        entry: its number.
+        pid: in its own pid namespace.
+        alive: whether the process lives.
+        roles: what it is to the slab.
+        attached_ms: wall-clock milliseconds of its attach.
+        records, bytes, batches: appended and opened by this entry's processes so far.
+        wait_ns, waits, exhausted: their waits for memory.
+    """
+
+    entry: int
+    pid: int
+    alive: bool
+    roles: Role
+    attached_ms: int
+    records: int
+    bytes: int
+    batches: int
+    wait_ns: int
+    waits: int
+    exhausted: int
+
+
+def start_time(pid: int | str) -> int:
+    """Return a process's start time in clock ticks since boot; 0 if there is no such process, or a dead one."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name, in parentheses, may itself hold spaces and parentheses: count from the last one.
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    state = fields[0]
+    return 0 if state in (b"Z", b"X") else int(fields[19])
+
+
+def pid_namespace() -> int:
+    """Return the inode of this process's pid namespace, 0 where /proc does not tell."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+class ProcessTable:
+    """The process table of a mapped slab, as one process sees it."""
+
+    def __init__(self, words: memoryview, geometry: Geometry, lock_file: LockFile) -> None:
+        self._words = words
+        self._geometry = geometry
+        self._lock_file = lock_file
+        self._namespace = pid_namespace()
+        self.me = -1
+        """Entry of this process, -1 while it has none."""
+
+    def take(self) -> int:
+        """Take an entry for this process; the caller holds the lifecycle byte.
+
+        An entry of a dead process may be taken as well, with what it left behind: the caller cleans that up.
+        One whose ``WANTS`` is set may not: the dead process may have taken that lock with it, and the word is
+        all that tells so.
+
+        Raises:
+            SlabFullError: as many processes as the table has entries are alive.
+        """
+        words = self._words
+        for entry in range(self._geometry.max_processes):
+            base = self._geometry.process(entry)
+            if (words[base + Process.STATE] and self.is_alive(entry)) or words[base + Process.WANTS]:
+                continue
+            if not self._lock_file.try_lock(PROCESS + entry):
+                continue
+            words[base + Process.INCARNATION] += 1
+            words[base + Process.PID] = os.getpid()
+            words[base + Process.START_TIME] = start_time("self")
+            words[base + Process.PID_NAMESPACE] = self._namespace
+            words[base + Process.ATTACHED_MS] = time.time_ns() // 1_000_000
+            for word in (Process.ROLES, Process.ASLEEP, Process.FLUSHING):
+                words[base + word] = 0
+            words[base + Process.RING_HEAD] = words[base + Process.RING_TAIL]
+            words[base + Process.STATE] = 1
+            self.me = entry
+            return entry
+        raise SlabFullError(
+            f"slab {self._lock_file.name!r} has its {self._geometry.max_processes} processes; raise "
+            "shmaccum.max.processes (for all users of the slab)"
+        )
+
+    def leave(self) -> None:
+        """Give this process's entry back; the caller holds the lifecycle byte and has left nothing behind."""
+        self._words[self._geometry.process(self.me) + Process.STATE] = 0
+        self._lock_file.unlock(PROCESS + self.me)
+        self.me = -1
+
+    def free_dead(self, entry: int) -> None:
+        """Free a dead process's entry; the caller holds the lifecycle byte and has cleaned up behind it."""
+        base = self._geometry.process(entry)
+        if not self._words[base + Process.WANTS] and not self.is_alive(entry):
+            self._words[base + Process.FLUSHING] = 0
+            self._words[base + Process.STATE] = 0
+
+    def is_alive(self, entry: int) -> bool:
+        """Say whether the process of an entry in use lives.
+
+        A program that closes all its descriptors (daemonizing) loses its record lock without dying, so a free
+        lock alone is believed only where the process cannot be seen: in another pid namespace.
+        """
+        if entry == self.me:
+            return True
+        if self._lock_file.holder(PROCESS + entry):
+            return True
+        base = self._geometry.process(entry)
+        words = self._words
+        if not words[base + Process.STATE] or words[base + Process.PID_NAMESPACE] != self._namespace:
+            return False
+        started = words[base + Process.START_TIME]
+        return started != 0 and start_time(words[base + Process.PID]) == started
+
+    def in_use(self) -> Iterator[int]:
+        """Yield the entries in use, alive or dead."""
+        words = self._words
+        for entry in range(self._geometry.max_processes):
+            if words[self._geometry.process(entry) + Process.STATE]:
+                yield entry
+
+    def others_alive(self) -> bool:
+        """Say whether any process but this one uses the slab."""
+        return any(entry != self.me and self.is_alive(entry) for entry in self.in_use())
+
+    def info(self, entry: int) -> ProcessInfo:
+        """Read an entry."""
+        base = self._geometry.process(entry)
+        words = self._words
+        return ProcessInfo(
+            entry=entry,
+            pid=words[base + Process.PID],
+            alive=self.is_alive(entry),
+            roles=Role(0) | words[base + Process.ROLES],
+            attached_ms=words[base + Process.ATTACHED_MS],
+            records=words[base + Process.RECORDS],
+            bytes=words[base + Process.BYTES],
+            batches=words[base + Process.BATCHES],
+            wait_ns=words[base + Process.WAIT_NS],
+            waits=words[base + Process.WAITS],
+            exhausted=words[base + Process.EXHAUSTED],
+        )

@@ -1,0 +1,203 @@
+"""The segment: one `multiprocessing.shared_memory` block, reserved at creation, checked at every attach.
+
+An attach believes nothing before it has checked owner, mode, size, magic, ABI version and sizes: a foreign,
+truncated or other version's segment of the same name gets an error, never a crash.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import struct
+import sys
+import time
+from multiprocessing import shared_memory
+from multiprocessing.shared_memory import SharedMemory
+from typing import Final
+
+from shmaccum.errors import SlabAbiError, SlabMemoryError, SlabPermissionError
+from shmaccum.shm import names
+from shmaccum.shm.layout import ABI_VERSION, MAGIC, SUPER_WORDS, WORD, Geometry, Super
+
+_SUPERBLOCK = struct.Struct(f"={SUPER_WORDS}Q")
+
+
+class _NoTracker:
+    """Stands in for the resource tracker while a segment is opened.
+
+    Before Python 3.13 every attach registers the segment with a helper process that unlinks it as soon as
+    *any* process that registered it exits (bpo-38119). Who unlinks a slab is our own last-one-out's business.
+    """
+
+    @staticmethod
+    def register(name: str, kind: str) -> None:
+        """Do nothing."""
+
+    @staticmethod
+    def unregister(name: str, kind: str) -> None:
+        """Do nothing."""
+
+
+def _open(name: str, size: int = 0) -> SharedMemory:
+    """Open the segment, or with ``size`` create it, unknown to any resource tracker."""
+    if sys.version_info >= (3, 13):
+        return SharedMemory(name, create=size > 0, size=size, track=False)
+    tracker = shared_memory.resource_tracker  # type: ignore[attr-defined]
+    shared_memory.resource_tracker = _NoTracker  # type: ignore[attr-defined]
+    try:
+        return SharedMemory(name, create=size > 0, size=size)
+    finally:
+        shared_memory.resource_tracker = tracker  # type: ignore[attr-defined]
+
+
+def _mib(size: float) -> str:
+    return f"{size / (1 << 20):.1f} MiB"
+
+
+class Segment:
+    """A mapped slab segment.
+
+    Attributes:
+        geometry: its layout.
+        buffer: all of it, as bytes.
+        words: all of it, as unsigned 8-byte words: index = byte offset / 8.
+    """
+
+    def __init__(self, memory: SharedMemory, geometry: Geometry) -> None:
+        self._memory = memory
+        self.geometry: Final = geometry
+        assert memory.buf is not None
+        self.buffer: Final = memoryview(memory.buf)  # our own view, to be released before the mapping
+        self.words: Final = self.buffer.cast("Q")
+
+    @classmethod
+    def create(cls, name: str, geometry: Geometry, digest: int) -> Segment:
+        """Create the segment of slab ``name`` and reserve its memory. READY is left to the caller.
+
+        Raises:
+            SlabMemoryError: /dev/shm has no room; says what is needed, what is free and the cure.
+        """
+        size = geometry.total_size
+        path = names.segment_path(name)
+        room = os.statvfs(names.SHM_DIRECTORY)
+        free = room.f_bavail * room.f_frsize
+        if free < size:
+            raise _no_room(size, free)
+        memory = _open(names.segment_name(name), size)
+        try:
+            # A page that cannot be backed later would be a SIGBUS, not an exception: reserve all of them now.
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.posix_fallocate(descriptor, 0, size)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            memory.close()
+            os.unlink(path)
+            raise _no_room(size, free) from error
+        segment = cls(memory, geometry)
+        words = segment.words
+        words[Super.MAGIC] = MAGIC
+        words[Super.ABI] = ABI_VERSION
+        words[Super.TOTAL_SIZE] = size
+        words[Super.OWNER_UID] = os.geteuid()
+        words[Super.DIGEST] = digest
+        words[Super.SLOT_SIZE] = geometry.slot_size
+        words[Super.SLOT_COUNT] = geometry.slot_count
+        words[Super.MAX_PROCESSES] = geometry.max_processes
+        words[Super.MAX_TOPICS] = geometry.max_topics
+        words[Super.MAX_PARTITIONS] = geometry.max_partitions
+        words[Super.CREATED_MS] = time.time_ns() // 1_000_000
+        return segment
+
+    @classmethod
+    def open(cls, name: str) -> Segment | None:
+        """Map the segment of slab ``name``; None if there is none, or only what an unfinished creator left.
+
+        Raises:
+            SlabPermissionError: it is another user's, or others may open it.
+            SlabAbiError: it is no slab, is cut short, or was laid out by another version.
+        """
+        path = names.segment_path(name)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
+        except PermissionError:
+            raise SlabPermissionError(f"{path} belongs to another user; choose another shmaccum.name") from None
+        try:
+            status = os.fstat(descriptor)
+            head = os.pread(descriptor, _SUPERBLOCK.size, 0)
+        finally:
+            os.close(descriptor)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            raise SlabPermissionError(
+                f"{path} must belong to user id {os.geteuid()} with mode 0600, but belongs to {status.st_uid} "
+                f"with mode {status.st_mode & 0o777:04o}; choose another shmaccum.name"
+            )
+        geometry = _checked_geometry(path, head, status.st_size)
+        return None if geometry is None else cls(_open(names.segment_name(name)), geometry)
+
+    def close(self) -> None:
+        """Unmap. Views of the memory that the caller still holds keep it mapped until they go."""
+        self.words.release()
+        self.buffer.release()
+        try:
+            self._memory.close()
+        except BufferError:
+            gc.collect()  # a view in a reference cycle, such as a traceback's frame
+            try:
+                self._memory.close()
+            except BufferError:
+                # Somebody still reads: let the mapping live as long as they do, instead of failing them,
+                # and keep SharedMemory's finalizer from complaining about it.
+                self._memory._mmap = None  # type: ignore[attr-defined]
+                self._memory._buf = None  # type: ignore[attr-defined]
+                self._memory.close()
+
+
+def _checked_geometry(path: str, head: bytes, size: int) -> Geometry | None:
+    """Read the superblock; None for the remains of a creator that died before it had finished."""
+    if len(head) < _SUPERBLOCK.size:
+        if any(head):
+            raise SlabAbiError(f"{path} is {size} bytes long, too short for a slab; remove it or choose another name")
+        return None
+    words = _SUPERBLOCK.unpack(head)
+    if not any(words[: Super.READY + 1]):
+        return None  # the magic is the creator's first store
+    if words[Super.MAGIC] != MAGIC:
+        raise SlabAbiError(f"{path} is not a slab of shmaccum; remove it or choose another shmaccum.name")
+    if words[Super.ABI] != ABI_VERSION:
+        raise SlabAbiError(
+            f"{path} was laid out by ABI version {words[Super.ABI]}, this is version {ABI_VERSION}; stop the other "
+            "version's producers and sender first, or choose another shmaccum.name"
+        )
+    if words[Super.READY] != 1:
+        return None
+    try:
+        geometry = Geometry(
+            words[Super.SLOT_SIZE],
+            words[Super.SLOT_COUNT],
+            words[Super.MAX_PROCESSES],
+            words[Super.MAX_TOPICS],
+            words[Super.MAX_PARTITIONS],
+        )
+    except ValueError as error:
+        raise SlabAbiError(f"{path} is damaged: {error}; remove it or choose another shmaccum.name") from None
+    if not geometry.total_size == words[Super.TOTAL_SIZE] == size:
+        raise SlabAbiError(
+            f"{path} is {size} bytes long, but its superblock says {words[Super.TOTAL_SIZE]} and its sizes make "
+            f"{geometry.total_size}; it is damaged: remove it or choose another shmaccum.name"
+        )
+    return geometry
+
+
+def _no_room(needed: int, free: int) -> SlabMemoryError:
+    return SlabMemoryError(
+        f"{names.SHM_DIRECTORY} has no room for the slab: {_mib(needed)} needed, {_mib(free)} free; lower "
+        "buffer.memory or shmaccum.max.processes, or enlarge it (docker run --shm-size, an emptyDir of medium "
+        f"Memory in Kubernetes, mount -o remount,size=... {names.SHM_DIRECTORY})"
+    )
+
+
+assert _SUPERBLOCK.size == SUPER_WORDS * WORD

@@ -1,0 +1,264 @@
+"""The slab as one process has it: its memory, its place in the process table, the locks and bells.
+
+A process has one `Slab` object per slab, shared by all its users in the process, because it can have only one
+descriptor of the lock file and one entry of the process table: see `shmaccum.shm.lifecycle` for `attach`.
+
+A forked child is a new process. It keeps the mapping, and takes a table entry of its own when it first takes a
+lock; `Slab.on_fork` callbacks let the floors above drop what belongs to the parent.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import posix_ipc
+
+from shmaccum.errors import IllegalStateError, SenderExistsError, SlabAbiError
+from shmaccum.shm import names
+from shmaccum.shm.bell import Bell, Bells, Doorbell, DoorbellRope
+from shmaccum.shm.layout import (
+    COMMIT_COUNT_MASK,
+    INCARNATION_SHIFT,
+    LOCK_COUNT,
+    LOCK_POOL,
+    LOCK_STRIPES,
+    LOCK_TABLES,
+    OWNER_MASK,
+    OWNER_SHIFT,
+    PARTITION_WORDS,
+    PROCESS_WORDS,
+    STATE_MASK,
+    STRIPES,
+    WORD,
+    Process,
+    Role,
+    Slot,
+    SlotState,
+    Super,
+)
+from shmaccum.shm.lockfile import SENDER, LockFile
+from shmaccum.shm.locks import SlabLock, Turn
+from shmaccum.shm.processes import ProcessTable
+from shmaccum.shm.segment import Segment
+
+_COUNT = np.uint64(COMMIT_COUNT_MASK)
+_STATE = np.uint64(STATE_MASK)
+
+
+class Slab:
+    """A slab that this process is attached to. Made by `attach`, given back by `detach`.
+
+    Attributes:
+        name: the slab's name.
+        geometry: its layout.
+        buffer, words: all of its memory, as bytes and as 8-byte words.
+        processes: the process table.
+        locks: all the locks; `pool_lock`, `tables_lock` and `stripe` give them by meaning.
+        bell: this process's own bell; `bells` rings the others', `rope` the sender's.
+        users: attaches of this process that have not been given back.
+    """
+
+    def __init__(self, name: str, segment: Segment, lock_file: LockFile) -> None:
+        self.name: Final = name
+        self.geometry: Final = segment.geometry
+        self.buffer: Final = segment.buffer
+        self.words: Final = segment.words
+        self.lock_file: Final = lock_file
+        self.users = 0
+        self._segment = segment
+        self._fork_callbacks: list[weakref.WeakMethod[Callable[[], None]]] = []
+        self._array: npt.NDArray[np.uint64] | None = np.frombuffer(
+            segment.buffer, np.uint64, segment.geometry.slots // WORD
+        )
+        self.processes: Final = ProcessTable(segment.words, segment.geometry, lock_file)
+        self.locks: Final = [
+            SlabLock(number, semaphore(name, number), segment.words, segment.geometry, self.processes, lock_file)
+            for number in range(LOCK_COUNT)
+        ]
+        self.bells = Bells(name, segment.words, segment.geometry)
+        self.rope = DoorbellRope(name, segment.words)
+        self._join()
+
+    # --- identity ---------------------------------------------------------------------------------
+
+    def _join(self) -> None:
+        """Become a process of the slab; the caller holds the lifecycle byte."""
+        entry = self.processes.take()
+        self.bell = Bell(self.name, entry, self.words, self.geometry)
+        turn = Turn()
+        for lock in self.locks:
+            lock.bind(turn)
+        incarnation = self.words[self.geometry.process(entry) + Process.INCARNATION] & 0xFFFF
+        self.owner_tag = entry << OWNER_SHIFT | incarnation << INCARNATION_SHIFT
+        """This process, as the owner in a slot header's state word."""
+
+    @property
+    def me(self) -> int:
+        """Process table entry of this process."""
+        return self.processes.me
+
+    def add_role(self, role: Role) -> None:
+        """Note in the process table what this process is to the slab."""
+        self.words[self.geometry.process(self.me) + Process.ROLES] |= role
+
+    def on_fork(self, callback: Callable[[], None]) -> None:
+        """Have a bound method called in a forked child, before anything else happens there. Held weakly."""
+        self._fork_callbacks.append(weakref.WeakMethod(callback))
+
+    def forked(self) -> None:
+        """Become nobody, in a forked child; the next use of a lock joins as a new process."""
+        self.processes.me = -1
+        self.lock_file.forked()
+        self._rejoining = threading.Lock()
+        for lock in self.locks:
+            lock.before_use = self._rejoin
+        self.bells = Bells(self.name, self.words, self.geometry)
+        self.rope = DoorbellRope(self.name, self.words)
+        for reference in self._fork_callbacks:
+            callback = reference()
+            if callback is not None:
+                callback()
+
+    def _rejoin(self) -> None:
+        with self._rejoining, self.lock_file.lifecycle():
+            if self.processes.me < 0:
+                self._join()
+
+    # --- by meaning -------------------------------------------------------------------------------
+
+    @property
+    def pool_lock(self) -> SlabLock:
+        """Guards the bitmap, the waiters, and every step of a slot from or to FREE."""
+        return self.locks[LOCK_POOL]
+
+    @property
+    def tables_lock(self) -> SlabLock:
+        """Guards the topic table and the partition table."""
+        return self.locks[LOCK_TABLES]
+
+    def stripe(self, partition: int) -> SlabLock:
+        """Return the lock that guards the deque of a partition entry."""
+        return self.locks[LOCK_STRIPES + partition % STRIPES]
+
+    @property
+    def headers(self) -> npt.NDArray[np.uint64]:
+        """The slot headers, one row of words a slot."""
+        geometry = self.geometry
+        start = geometry.headers // WORD
+        return self._words_array(start, geometry.slot_count, geometry.slot_words)
+
+    @property
+    def process_rows(self) -> npt.NDArray[np.uint64]:
+        """The process table, one row of words an entry."""
+        return self._words_array(self.geometry.processes // WORD, self.geometry.max_processes, PROCESS_WORDS)
+
+    @property
+    def partitions(self) -> npt.NDArray[np.uint64]:
+        """The partition entries in use, one row of words an entry."""
+        start = self.geometry.partitions // WORD
+        return self._words_array(start, self.words[Super.PARTITION_COUNT], PARTITION_WORDS)
+
+    def _words_array(self, start: int, rows: int, width: int) -> npt.NDArray[np.uint64]:
+        if self._array is None:
+            raise IllegalStateError(f"slab {self.name!r} has been detached")
+        return self._array[start : start + rows * width].reshape(rows, width)
+
+    def slot_memory(self, slot: int, slots: int = 1) -> memoryview:
+        """Return the memory of a run of slots. Release it: the slab cannot be unmapped before."""
+        start = self.geometry.slot(slot)
+        return self.buffer[start : start + slots * self.geometry.slot_size]
+
+    # --- the sender's role ------------------------------------------------------------------------
+
+    def become_sender(self) -> Doorbell:
+        """Take the one sender's role and its doorbell.
+
+        Raises:
+            SenderExistsError: another process has it; says which.
+        """
+        if self.words[Super.SENDER_ENTRY] == self.me + 1 and self._is_sender():
+            raise SenderExistsError(f"slab {self.name!r} has a sender already: this very process")
+        if not self.lock_file.try_lock(SENDER):
+            raise SenderExistsError(
+                f"slab {self.name!r} has a sender already: process {self.lock_file.holder(SENDER)}; one is enough"
+            )
+        self.add_role(Role.SENDER)
+        self.words[Super.SENDER_ENTRY] = self.me + 1
+        self.words[Super.SENDER_STARTS] += 1
+        return Doorbell(self.name, self.words)
+
+    def resign_as_sender(self, doorbell: Doorbell) -> None:
+        """Give the sender's role back."""
+        doorbell.close()
+        self.words[self.geometry.process(self.me) + Process.ROLES] &= ~Role.SENDER
+        self.words[Super.SENDER_ENTRY] = 0
+        self.lock_file.unlock(SENDER)
+
+    def _is_sender(self) -> bool:
+        return self.me >= 0 and bool(self.words[self.geometry.process(self.me) + Process.ROLES] & Role.SENDER)
+
+    def has_sender(self) -> bool:
+        """Say whether a living process has the sender's role."""
+        return self._is_sender() or self.lock_file.holder(SENDER) != 0
+
+    # --- what is in it ----------------------------------------------------------------------------
+
+    def owner_is_alive(self, state: int) -> bool:
+        """Say whether the owner named in a slot header's state word lives."""
+        entry = state >> OWNER_SHIFT & OWNER_MASK
+        base = self.geometry.process(entry)
+        return (
+            entry < self.geometry.max_processes
+            and self.words[base + Process.STATE] != 0
+            and self.words[base + Process.INCARNATION] & 0xFFFF == state >> INCARNATION_SHIFT
+            and self.processes.is_alive(entry)
+        )
+
+    def reap_dead(self) -> None:
+        """Free the process table entries of the dead, once nothing depends on them any more."""
+        for entry in list(self.processes.in_use()):
+            if self.processes.is_alive(entry):
+                continue
+            wants = self.words[self.geometry.process(entry) + Process.WANTS]
+            if 0 < wants <= len(self.locks):
+                # Whoever holds that lock now knows that the dead one does not.
+                with self.locks[wants - 1]:
+                    self.locks[wants - 1].forget_dead(entry)
+            with self.lock_file.lifecycle():
+                self.processes.free_dead(entry)
+
+    def undelivered(self) -> tuple[int, int]:
+        """Return how many batches and records wait to be delivered."""
+        headers = self.headers
+        held = (headers[:, Slot.STATE] & _STATE) >= SlotState.OPEN
+        records = (headers[held, Slot.COMMIT] >> np.uint64(1)) & _COUNT
+        return int(held.sum()), int(records.sum())
+
+    def unmap(self) -> None:
+        """Let go of the memory, the semaphores and the bells."""
+        self.bell.close()
+        self.bells.close()
+        self.rope.close()
+        for lock in self.locks:
+            lock.semaphore.close()
+        self._array = None
+        self._segment.close()
+
+
+def semaphore(name: str, number: int) -> posix_ipc.Semaphore:
+    """Open the semaphore of a slab's lock.
+
+    Raises:
+        SlabAbiError: it is gone.
+    """
+    try:
+        return posix_ipc.Semaphore(names.lock_semaphore(name, number))
+    except posix_ipc.ExistentialError:
+        raise SlabAbiError(
+            f"slab {name!r} is damaged: its semaphore {number} is gone; `shmaccum destroy {name}` removes the remains"
+        ) from None

@@ -1,0 +1,340 @@
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from shmaccum.cli import dump
+from shmaccum.cluster import TopicPartition
+from shmaccum.record.compression import CompressionType
+from shmaccum.record.format import record_format
+from shmaccum.sender.log.transport import NODE, LogTransport
+from shmaccum.sender.transport import ProduceBatch
+
+Fields: TypeAlias = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+
+COMMAND = """
+import argparse, sys
+from shmaccum.cli import dump
+parser = argparse.ArgumentParser()
+dump.add_arguments(parser)
+sys.exit(dump.run(parser.parse_args()))
+"""
+
+
+class Writer:
+    """Writes a log as the sender does."""
+
+    def __init__(self, log_dir: Path, num_partitions: int = 1, segment_bytes: int = 1 << 20, magic: int = 2) -> None:
+        self._transport = LogTransport(log_dir, num_partitions, segment_bytes, 1 << 62, 1 << 62, magic)
+        self._transport.start()
+        self._format = record_format(magic)
+
+    def write(
+        self,
+        *records: Fields,
+        topic: str = "t",
+        partition: int = 0,
+        compression: CompressionType = CompressionType.NONE,
+    ) -> None:
+        """Write one batch; record ``i`` has timestamp ``1000 + i``."""
+        form = self._format
+        encoded = [form.encode_record(i, 1000 + i, 1000, form.encode_body(*each)) for i, each in enumerate(records)]
+        payload = form.seal(
+            memoryview(bytearray(form.header_size) + b"".join(encoded)),
+            record_count=len(records),
+            base_timestamp=1000,
+            max_timestamp=999 + len(records),
+            compression=compression,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+        )
+        self._transport.request_update([topic])
+        to = TopicPartition(topic, partition)
+        self._transport.send(
+            NODE, [ProduceBatch(to, payload, len(records), form.magic, -1, -1, -1, 999 + len(records), 0)], 0
+        )
+        (response,) = self._transport.poll(0, -1)
+        assert response.message == ""
+
+    def values(self, *values: bytes, topic: str = "t", partition: int = 0) -> None:
+        """Write one batch of records that have nothing but a value."""
+        self.write(*((None, value, ()) for value in values), topic=topic, partition=partition)
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def writer(log_dir: Path) -> Iterator[Writer]:
+    writer = Writer(log_dir, num_partitions=2)
+    yield writer
+    writer.close()
+
+
+def run(*argv: str | Path) -> int:
+    parser = argparse.ArgumentParser()
+    dump.add_arguments(parser)
+    return dump.run(parser.parse_args([str(each) for each in argv]))
+
+
+def out_lines(capfd: pytest.CaptureFixture[str]) -> list[str]:
+    """What was printed, which must all be records."""
+    captured = capfd.readouterr()
+    assert captured.err == ""
+    return captured.out.splitlines()
+
+
+# --- what is shown -------------------------------------------------------------------------------
+
+
+def test_a_record_is_a_line_of_columns(log_dir: Path, writer: Writer, capfd: pytest.CaptureFixture[str]) -> None:
+    writer.write((b"key", "wört".encode(), (("a", b"1"), ("b", None))), (None, None, ()))
+    writer.write((b"", b"", ()))
+    assert run(log_dir) == 0
+    assert out_lines(capfd) == [
+        "t-0\t0\t1000\tkey\twört\ta:1,b:null",
+        "t-0\t1\t1001\tnull\tnull\t",
+        "t-0\t2\t1000\t\t\t",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (b"one line\nand\tanother\r", r"one line\nand\tanother\r"),
+        (b"back\\slash", r"back\\slash"),
+        (b"\xff\x00text\xc3", r"\xff\x00text\xc3"),
+        ("\u2028\u202e\x1b[2J".encode(), r"\u2028\u202e\x1b[2J"),
+        (b"\\xff", r"\\xff"),
+    ],
+)
+def test_what_would_break_the_line_is_escaped(
+    log_dir: Path, writer: Writer, capfd: pytest.CaptureFixture[str], value: bytes, shown: str
+) -> None:
+    writer.write((value, value, (("\n", value),)))
+    assert run(log_dir) == 0
+    assert capfd.readouterr().out == f"t-0\t0\t1000\t{shown}\t{shown}\t\\n:{shown}\n"
+
+
+def test_json_tells_apart_what_the_readable_form_does_not(
+    log_dir: Path, writer: Writer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    writer.write((b"null", "wört\n".encode(), (("h", b"\xff"), ("h", None))), (None, b"\xff\xfe", ()))
+    assert run(log_dir, "--json") == 0
+    assert [json.loads(line) for line in out_lines(capfd)] == [
+        {
+            "topic": "t",
+            "partition": 0,
+            "offset": 0,
+            "timestamp": 1000,
+            "key": "null",
+            "value": "wört\n",
+            "headers": [["h", {"base64": "/w=="}], ["h", None]],
+        },
+        {
+            "topic": "t",
+            "partition": 0,
+            "offset": 1,
+            "timestamp": 1001,
+            "key": None,
+            "value": {"base64": "//4="},
+            "headers": [],
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("magic", "compression"),
+    [(0, CompressionType.NONE), (0, CompressionType.GZIP), (1, CompressionType.LZ4), (2, CompressionType.ZSTD)],
+)
+def test_all_formats_are_shown(
+    log_dir: Path, capfd: pytest.CaptureFixture[str], magic: int, compression: CompressionType
+) -> None:
+    writer = Writer(log_dir, magic=magic)
+    for _ in range(2):
+        writer.write((b"k", b"a", ()), (b"k", b"b", ()), compression=compression)
+    writer.close()
+    assert run(log_dir) == 0
+    times = ("-1", "-1") if magic == 0 else ("1000", "1001")
+    assert out_lines(capfd) == [f"t-0\t{i}\t{times[i % 2]}\tk\t{'ab'[i % 2]}\t" for i in range(4)]
+
+
+def test_segments_are_read_in_the_order_of_offsets(log_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    writer = Writer(log_dir, segment_bytes=100)
+    for i in range(12):
+        writer.values(b"%d" % i)
+    writer.close()
+    assert len(list((log_dir / "t-0").iterdir())) == 12
+    assert run(log_dir) == 0
+    assert [line.split("\t")[1:5:3] for line in out_lines(capfd)] == [[str(i), str(i)] for i in range(12)]
+
+
+def test_topics_and_partitions_can_be_chosen(log_dir: Path, writer: Writer, capfd: pytest.CaptureFixture[str]) -> None:
+    for topic in ("t-1", "t"):
+        for partition in (1, 0):
+            writer.values(b"v", topic=topic, partition=partition)
+    shown = {}
+    for argv in ((), ("--topic", "t"), ("--partition", "1"), ("--topic", "t-1", "--partition", "0")):
+        assert run(log_dir, *argv) == 0
+        shown[argv] = [line.split("\t")[0] for line in out_lines(capfd)]
+    assert list(shown.values()) == [["t-0", "t-1", "t-1-0", "t-1-1"], ["t-0", "t-1"], ["t-1", "t-1-1"], ["t-1-0"]]
+
+
+# --- what is wrong -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("gone",), "gone is no log directory: No such file or directory"),
+        (("log/.lock",), "log/.lock is no log directory: Not a directory"),
+        (("log", "--topic", "u"), "log has no topic 'u'"),
+        (("log", "--partition", "2"), "log has no partition 2"),
+        (("log", "--topic", "t", "--partition", "-1"), "log has no partition -1 of topic 't'"),
+    ],
+)
+def test_what_is_not_there_is_status_2(
+    tmp_path: Path,
+    writer: Writer,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    argv: tuple[str, ...],
+    message: str,
+) -> None:
+    writer.values(b"a")
+    monkeypatch.chdir(tmp_path)
+    assert run(*argv) == 2
+    assert capfd.readouterr() == ("", f"shmaccum dump: {message}\n")
+
+
+def test_a_log_without_topics_has_no_records(log_dir: Path, writer: Writer, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(log_dir) == 0
+    assert out_lines(capfd) == []
+
+
+def test_corrupt_bytes_in_the_middle_are_status_1_with_file_and_position(
+    log_dir: Path, writer: Writer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    writer.values(b"a")
+    segment = log_dir / "t-0" / "00000000000000000000.log"
+    first = segment.stat().st_size
+    writer.values(b"b")
+    writer.values(b"c")
+    with segment.open("r+b") as file:
+        file.seek(first + 30)
+        file.write(b"\xff")
+    assert run(log_dir) == 1
+    captured = capfd.readouterr()
+    assert captured.out == "t-0\t0\t1000\tnull\ta\t\n"
+    assert captured.err.startswith(f"shmaccum dump: {segment} is corrupt at byte {first}; counted from there, ")
+    assert captured.err.count("\n") == 1
+
+
+def test_records_that_do_not_hold_together_are_corrupt_too(
+    log_dir: Path, writer: Writer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An old message whose checksum is right, with a wrapper inside that is none."""
+    old = record_format(0)
+    message = bytearray(old.encode_record(0, 0, 0, old.encode_body(None, b"no set", ())))
+    wrapper = record_format(0).seal(
+        memoryview(message),
+        record_count=1,
+        base_timestamp=0,
+        max_timestamp=0,
+        compression=CompressionType.GZIP,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+    )
+    writer.values(b"a")
+    segment = log_dir / "t-0" / "00000000000000000000.log"
+    first = segment.stat().st_size
+    with segment.open("ab") as file:
+        file.write(_with_attributes(bytes(wrapper), CompressionType.LZ4))
+    assert run(log_dir) == 1
+    captured = capfd.readouterr()
+    assert captured.out == "t-0\t0\t1000\tnull\ta\t\n"
+    assert captured.err.startswith(f"shmaccum dump: {segment} is corrupt at byte {first}; counted from there, ")
+
+
+def _with_attributes(message: bytes, attributes: int) -> bytes:
+    covered = message[16:17] + bytes([attributes]) + message[18:]
+    return message[:12] + zlib.crc32(covered).to_bytes(4, "big") + covered
+
+
+def test_a_torn_tail_ends_the_output_and_is_told_where_nobody_writes(
+    log_dir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    writer = Writer(log_dir)
+    writer.values(b"a")
+    segment = log_dir / "t-0" / "00000000000000000000.log"
+    whole = segment.read_bytes()
+    segment.write_bytes(whole + whole[:20])
+    assert run(log_dir) == 0
+    assert out_lines(capfd) == ["t-0\t0\t1000\tnull\ta\t"]
+    writer.close()
+    assert run(log_dir) == 0
+    captured = capfd.readouterr()
+    assert captured.out == "t-0\t0\t1000\tnull\ta\t\n"
+    assert f"{segment}: the 20 bytes from byte {len(whole)} on are part of a batch" in captured.err
+
+
+def test_a_torn_batch_before_the_last_segment_is_corrupt(log_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    writer = Writer(log_dir, segment_bytes=100)
+    writer.values(b"a")
+    writer.values(b"b")
+    writer.close()
+    segment = log_dir / "t-0" / "00000000000000000000.log"
+    size = segment.stat().st_size
+    os.truncate(segment, size - 1)
+    assert run(log_dir) == 1
+    assert capfd.readouterr() == (
+        "",
+        f"shmaccum dump: {segment} is corrupt at byte 0: the last batch is cut short\n",
+    )
+
+
+def test_a_segment_that_cannot_be_read_is_status_1(log_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    Writer(log_dir).close()
+    segment = log_dir / "t-0" / "00000000000000000000.log"
+    segment.mkdir(parents=True)
+    assert run(log_dir) == 1
+    assert capfd.readouterr() == ("", f"shmaccum dump: {segment}: Is a directory\n")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(log_dir: Path, writer: Writer) -> None:
+    for _ in range(50):
+        writer.values(*[b"x" * 1000] * 100)
+    with subprocess.Popen(
+        [sys.executable, "-c", COMMAND, log_dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b"t-0\t0\t1000\tnull\txxx")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+def test_output_is_utf_8_in_any_locale(log_dir: Path, writer: Writer) -> None:
+    writer.values("wört €".encode())
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
+    shown = subprocess.run(
+        [sys.executable, "-c", COMMAND, log_dir], env=environment, capture_output=True, check=True
+    ).stdout
+    assert shown == "t-0\t0\t1000\tnull\twört €\t\n".encode()

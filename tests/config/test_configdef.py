@@ -1,0 +1,194 @@
+"""The machinery, on a small configuration of its own."""
+
+import pickle
+from collections.abc import Mapping
+
+import pytest
+
+from shmaccum.config.configdef import Config, Importance, Scope, Setting
+from shmaccum.config.validators import at_least
+from shmaccum.config.valuetypes import INT, PASSWORD, STRING, Password, optional
+from shmaccum.errors import ConfigError
+
+
+class Base(Config):
+    __slots__ = ()
+    poll_ms = Setting(
+        INT,
+        5,
+        at_least(1, "the clock ticks in milliseconds"),
+        importance=Importance.HIGH,
+        scope=Scope.SLAB,
+        group="One",
+        doc="""How often
+            to look.""",
+    )
+
+
+def _poll_is_even(config: "Server") -> Mapping[str, object]:
+    if config.poll_ms % 2 == 0:
+        return {}
+    if "poll.ms" in config.explicit:
+        raise ConfigError("poll.ms is odd")
+    return {"poll.ms": config.poll_ms + 1}
+
+
+def _host_is_short(config: "Server") -> Mapping[str, object]:
+    if len(config.host) > config.poll_ms:
+        raise ConfigError("host is long")
+    return {}
+
+
+class Server(Base):
+    __slots__ = ()
+    rules = (_poll_is_even, _host_is_short)
+    host = Setting(STRING, "", importance=Importance.LOW, scope=Scope.PRODUCER, group="Two", doc="Where.")
+    sasl_password = Setting(
+        PASSWORD, Password(""), importance=Importance.LOW, scope=Scope.SLAB, group="Two", doc="The secret."
+    )
+    ssl_password = Setting(
+        optional(PASSWORD), None, importance=Importance.LOW, scope=Scope.SLAB, group="Two", doc="The other."
+    )
+    fallback = Setting(optional(INT), None, importance=Importance.LOW, scope=Scope.SLAB, group="Two", doc="Else.")
+
+
+def test_a_setting_is_a_rule_on_the_class_and_a_value_on_an_instance() -> None:
+    config = Server.parse({"host": "a"})
+
+    assert Server.host.name == "host"
+    assert Server.sasl_password.name == "sasl.password"
+    assert config.host == config["host"] == "a"
+    assert list(Server.settings) == ["poll.ms", "host", "sasl.password", "ssl.password", "fallback"]
+    assert list(Base.settings) == ["poll.ms"]
+
+
+def test_defaults_are_filled_in_and_what_was_given_is_known() -> None:
+    config = Server.parse({"poll.ms": "6"})
+
+    assert config.as_dict() == {
+        "poll.ms": 6,
+        "host": "",
+        "sasl.password": Password(""),
+        "ssl.password": None,
+        "fallback": None,
+    }
+    assert config.explicit == {"poll.ms"}
+
+
+def test_cannot_be_changed() -> None:
+    config = Server.parse({"host": "a"})
+
+    with pytest.raises(AttributeError):
+        config.host = "b"  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        config.new = "b"  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError):
+        config.explicit = frozenset()  # type: ignore[misc]
+    config.as_dict()["host"] = "b"
+    assert config.host == "a"
+
+
+def test_does_not_keep_the_dict_that_was_given() -> None:
+    given: dict[str, object] = {"host": "a"}
+    config = Server.parse(given)
+    given["host"] = "b"
+    given["poll.ms"] = 8
+
+    assert (config.host, config.poll_ms, config.explicit) == ("a", 6, {"host"})
+
+
+def test_survives_pickling() -> None:
+    config = Server.parse({"host": "a", "sasl.password": "secret"})
+
+    copy = pickle.loads(pickle.dumps(config))
+    assert copy.as_dict() == config.as_dict()
+    assert copy.explicit == config.explicit
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("poll.msec", "did you mean poll.ms?"),
+        ("poll_ms", "did you mean poll.ms?"),
+        ("POLL.MS", "did you mean poll.ms?"),
+        ("sasl.passwort", "did you mean sasl.password?"),
+        ("bootstrap.servers", "docs/configuration.md"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest(name: str, advice: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Server.parse({name: 1})
+
+    assert str(refused.value).startswith(f"{name}: there is no such setting; ")
+    assert advice in str(refused.value)
+
+
+def test_a_wrong_type_is_refused_by_name_value_and_what_is_allowed() -> None:
+    with pytest.raises(ConfigError) as refused:
+        Server.parse({"poll.ms": "often"})
+
+    assert str(refused.value) == "poll.ms = 'often': expected a whole number of at most 32 bits"
+
+
+def test_a_value_out_of_range_is_refused_with_the_reason() -> None:
+    with pytest.raises(ConfigError) as refused:
+        Server.parse({"poll.ms": 0})
+
+    assert str(refused.value) == "poll.ms = 0: must be at least 1 (the clock ticks in milliseconds)"
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(ConfigError) as refused:
+        Server.parse({"poll.ms": 0, "hots": "a", "host": 1})
+
+    assert str(refused.value).splitlines() == [
+        "3 problems in the configuration:",
+        "- poll.ms = 0: must be at least 1 (the clock ticks in milliseconds)",
+        "- hots: there is no such setting; did you mean host?",
+        "- host = 1: expected text (str), not int",
+    ]
+
+
+def test_rules_see_what_earlier_ones_changed() -> None:
+    assert Server.parse({}).poll_ms == 6
+    assert Server.parse({"host": "sixsix"}).poll_ms == 6
+
+
+def test_every_rule_that_is_broken_is_said() -> None:
+    with pytest.raises(ConfigError) as refused:
+        Server.parse({"poll.ms": 3, "host": "long"})
+
+    assert str(refused.value).splitlines() == ["2 problems in the configuration:", "- poll.ms is odd", "- host is long"]
+
+
+def test_a_password_is_never_shown() -> None:
+    config = Server.parse({"sasl.password": "secret", "host": "a"})
+
+    assert repr(config) == "Server({'poll.ms': 6, 'host': 'a', 'sasl.password': [hidden]})"
+    assert "secret" not in str(config.as_dict())
+    assert config.sasl_password.value == "secret"
+
+
+@pytest.mark.parametrize("name", ["sasl.password", "ssl.password"])
+def test_a_wrong_password_is_not_shown_either(name: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Server.parse({name: ["secret"]})
+
+    assert str(refused.value) == f"{name} = [hidden]: expected text (str), not list"
+
+
+def test_describes_itself() -> None:
+    shown = Server.poll_ms.describe()
+
+    assert shown._asdict() == {
+        "name": "poll.ms",
+        "description": "How often to look.",
+        "type": "int",
+        "default": "5",
+        "valid_values": "at least 1",
+        "importance": "high",
+        "scope": "slab",
+        "group": "One",
+    }
+    defaults = [setting.describe().default for setting in (Server.host, Server.fallback, Server.sasl_password)]
+    assert defaults == ['""', "null", '"[hidden]"']

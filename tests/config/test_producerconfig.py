@@ -1,0 +1,202 @@
+"""The identity of a slab, and the way of the settings to the sender."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shmaccum.config import ProducerConfig, describe_settings
+from shmaccum.config.configdef import Importance, Scope
+from shmaccum.config.settings import Group
+from shmaccum.errors import ConfigError
+
+UID = 1000
+SPARK_OPTIONS = {
+    "transport": "log",
+    "log.dir": "/data/out",
+    "linger.ms": "20",
+    "batch.size": "32768",
+    "enable.idempotence": "TRUE",
+    "acks": "-1",
+}
+PYTHON_SETTINGS = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "batch.size": 32768,
+    "linger.ms": 20,
+    "log.dir": Path("/data/x/../out"),
+    "max.block.ms": 7,
+    "value.serializer": json.dumps,
+}
+OTHER_VALUES = {
+    "acks": "1",
+    "batch.size": 8192,
+    "buffer.memory": 2**20,
+    "compression.type": "lz4",
+    "delivery.timeout.ms": 100_000,
+    "enable.idempotence": False,
+    "flush.messages": 1,
+    "flush.ms": 1,
+    "linger.ms": 6,
+    "log.dir": "/data/other",
+    "max.in.flight.requests.per.connection": 1,
+    "max.request.size": 2**19,
+    "message.format.version": "2.8",
+    "metadata.max.age.ms": 1,
+    "metadata.max.idle.ms": 5000,
+    "num.partitions": 2,
+    "request.timeout.ms": 1,
+    "retries": 3,
+    "retry.backoff.max.ms": 2000,
+    "retry.backoff.ms": 1,
+    "segment.bytes": 2**20,
+    "sender.idle.ms": -1,
+    "sender.log.file": "/data/sender.log",
+    "shmaccum.max.partitions": 8,
+    "shmaccum.max.processes": 8,
+    "shmaccum.max.topics": 8,
+}
+
+
+def parse(**given: object) -> ProducerConfig:
+    return ProducerConfig.parse({"log.dir": "/data/out"} | given)
+
+
+def identity(config: ProducerConfig) -> tuple[str, int]:
+    return config.slab_name(UID), config.slab_digest()
+
+
+def test_an_example_of_all_ways_to_read_it() -> None:
+    config = ProducerConfig.parse({"transport": "log", "log.dir": "out", "linger.ms": "20"})
+
+    assert config.linger_ms == config["linger.ms"] == config.as_dict()["linger.ms"] == 20
+    assert config.explicit == {"transport", "log.dir", "linger.ms"}
+    assert repr(config) == f"ProducerConfig({{'linger.ms': 20, 'log.dir': '{os.path.abspath('out')}'}})"
+
+
+def test_equal_settings_name_the_same_slab_however_they_were_given() -> None:
+    assert identity(ProducerConfig.parse(SPARK_OPTIONS)) == identity(ProducerConfig.parse(PYTHON_SETTINGS))
+
+
+def test_equal_settings_name_the_same_slab_in_every_process() -> None:
+    program = (
+        "from shmaccum.config import ProducerConfig\n"
+        f"config = ProducerConfig.parse({SPARK_OPTIONS!r})\n"
+        f"print(config.slab_name({UID}), config.slab_digest())"
+    )
+    environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
+    other = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd="/", capture_output=True, text=True, check=True
+    )
+
+    name, digest = other.stdout.split()
+    assert (name, int(digest)) == identity(ProducerConfig.parse(SPARK_OPTIONS))
+
+
+def test_a_default_that_is_written_out_changes_nothing() -> None:
+    assert identity(parse(**{"linger.ms": 5, "retries": "2147483647"})) == identity(parse())
+
+
+@pytest.mark.parametrize("name", OTHER_VALUES)
+def test_a_setting_of_the_slab_changes_its_identity(name: str) -> None:
+    config, other = parse(), parse(**{name: OTHER_VALUES[name]})
+
+    assert config.slab_name(UID) != other.slab_name(UID)
+    assert config.slab_digest() != other.slab_digest()
+
+
+def test_all_settings_of_the_slab_are_tried() -> None:
+    of_the_slab = {name for name, setting in ProducerConfig.settings.items() if setting.scope is Scope.SLAB}
+
+    assert of_the_slab - set(OTHER_VALUES) == {"transport", "shmaccum.name"}
+
+
+def test_settings_of_one_producer_do_not_change_it() -> None:
+    own = {
+        "client.id": "me",
+        "interceptor.classes": [dict],
+        "key.serializer": "json.dumps",
+        "max.block.ms": 1,
+        "partitioner.ignore.keys": True,
+        "value.serializer": json.dumps,
+    }
+
+    assert identity(parse(**own)) == identity(parse())
+
+
+def test_users_do_not_share_a_slab() -> None:
+    assert parse().slab_name(UID) != parse().slab_name(UID + 1)
+
+
+def test_a_derived_name_is_a_valid_one() -> None:
+    name = parse().slab_name(UID)
+
+    assert name.startswith("auto-")
+    assert len(name) == len("auto-") + 16
+    assert parse(**{"shmaccum.name": name}).slab_name(UID) == name
+
+
+def test_an_explicit_name_is_taken_as_it_is_and_is_not_part_of_the_digest() -> None:
+    named = parse(**{"shmaccum.name": "orders.v2_a-b"})
+
+    assert named.slab_name(UID) == named.slab_name(UID + 1) == "orders.v2_a-b"
+    assert named.slab_digest() == parse().slab_digest()
+
+
+def test_the_digest_fits_a_word() -> None:
+    digests = [parse(**{"linger.ms": linger}).slab_digest() for linger in range(50)]
+
+    assert all(0 <= digest < 2**64 for digest in digests)
+    assert max(digests) >= 2**56, "all 64 bits are in use"
+    assert len(set(digests)) == len(digests)
+
+
+@given(
+    st.fixed_dictionaries(
+        {"log.dir": st.text(st.characters(exclude_characters="\0"), min_size=1)},
+        optional={
+            "acks": st.sampled_from(["all", "-1", "0", "1"]),
+            "batch.size": st.integers(1024, 2**20),
+            "buffer.memory": st.integers(2**20, 2**40),
+            "linger.ms": st.integers(0, 2**63 - 1),
+            "request.timeout.ms": st.integers(0, 2**31 - 1),
+            "retries": st.integers(0, 2),
+            "message.format.version": st.sampled_from(["v0", "0.10.2", "3.0-IV1"]),
+            "shmaccum.name": st.from_regex(r"[A-Za-z0-9._-]{0,64}", fullmatch=True),
+            "max.block.ms": st.integers(0, 2**63 - 1),
+        },
+    )
+)
+def test_the_sender_gets_the_settings_of_the_slab(settings: dict[str, object]) -> None:
+    config = ProducerConfig.parse(settings)
+    received = ProducerConfig.from_json(config.to_json())
+
+    assert identity(received) == identity(config)
+    for name, setting in ProducerConfig.settings.items():
+        assert received[name] == (config[name] if setting.scope is Scope.SLAB else setting.default)
+
+
+def test_callables_are_not_handed_to_the_sender() -> None:
+    handed = json.loads(parse(**{"value.serializer": json.dumps}).to_json())
+
+    assert set(handed) == {name for name, setting in ProducerConfig.settings.items() if setting.scope is Scope.SLAB}
+
+
+@pytest.mark.parametrize("text", ["", '{"log.dir": "/da', "[]", "null"])
+def test_a_configuration_that_is_not_whole_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="handed over"):
+        ProducerConfig.from_json(text)
+
+
+def test_descriptions_come_by_group_then_importance_then_name() -> None:
+    described = describe_settings()
+
+    assert {shown.name for shown in described} == set(ProducerConfig.settings)
+    order = [(list(Group).index(Group(s.group)), list(Importance).index(s.importance), s.name) for s in described]
+    assert order == sorted(order)
+    assert [shown.name for shown in described][:3] == ["buffer.memory", "compression.type", "batch.size"]

@@ -1,0 +1,140 @@
+"""Which settings contradict each other, and which are fitted to the others."""
+
+import logging
+import re
+
+import pytest
+
+from shmaccum.config import ProducerConfig
+from shmaccum.config.valuetypes import INT_MAX
+from shmaccum.errors import ConfigError
+
+
+def parse(**given: object) -> ProducerConfig:
+    """Parse settings written with underscores, and a log.dir."""
+    return ProducerConfig.parse({"log.dir": "out"} | {name.replace("_", "."): value for name, value in given.items()})
+
+
+def assert_refused(message: str, **given: object) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse(**given)
+    assert re.fullmatch(message, str(refused.value)), str(refused.value)
+
+
+@pytest.mark.parametrize(("spelling", "meaning"), [("-1", "all"), ("all", "all"), ("1", "1"), ("0", "0")])
+def test_acks_have_one_spelling(spelling: str, meaning: str) -> None:
+    assert parse(acks=spelling).acks == meaning
+
+
+@pytest.mark.parametrize(
+    "conflict",
+    [
+        {"acks": "0"},
+        {"acks": "1"},
+        {"retries": 0},
+        {"message_format_version": "v1"},
+        {"message_format_version": "0.10.2"},
+        {"message_format_version": "0.10.2-IV0"},
+    ],
+)
+class TestIdempotenceThatIsNotPossible:
+    def test_is_off_where_nobody_asked_for_it(
+        self, conflict: dict[str, object], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.INFO, "shmaccum"):
+            assert parse(**conflict).enable_idempotence is False
+        (record,) = caplog.records
+        (value,) = conflict.values()
+        assert str(value) in record.getMessage()
+
+    def test_is_refused_where_it_was_asked_for(self, conflict: dict[str, object]) -> None:
+        ((name, value),) = conflict.items()
+        obstacle = re.escape(f"{name.replace('_', '.')} = {value}")
+        assert_refused(
+            f"enable.idempotence = True: not possible with {obstacle};.*", enable_idempotence=True, **conflict
+        )
+
+    def test_is_no_matter_where_it_is_off(self, conflict: dict[str, object]) -> None:
+        assert parse(enable_idempotence="false", **conflict).enable_idempotence is False
+
+
+def test_idempotence_names_all_obstacles() -> None:
+    assert_refused(".* retries = 0 and acks = 1;.*", enable_idempotence=True, acks="1", retries=0)
+
+
+@pytest.mark.parametrize("version", ["0.11", "0.11.0.0", "0.11.0-IV2", "1.0", "2.8-IV1", "10.0", "v2"])
+def test_idempotence_from_record_batches_on(version: str) -> None:
+    assert parse(enable_idempotence=True, message_format_version=version).enable_idempotence is True
+
+
+def test_idempotence_with_too_many_in_flight_is_refused_even_where_nobody_asked_for_it() -> None:
+    message = "max.in.flight.requests.per.connection = 6: idempotence allows at most 5; .*enable.idempotence to false"
+    assert_refused(message, max_in_flight_requests_per_connection=6)
+    assert_refused(message, max_in_flight_requests_per_connection=6, enable_idempotence=True)
+    assert parse(max_in_flight_requests_per_connection=6, enable_idempotence=False)
+    assert parse(max_in_flight_requests_per_connection=5).enable_idempotence is True
+
+
+class TestDeliveryTimeout:
+    def test_is_raised_where_it_was_not_given(self, caplog: pytest.LogCaptureFixture) -> None:
+        config = parse(linger_ms=100_000, request_timeout_ms=30_000)
+
+        assert config.delivery_timeout_ms == 130_000
+        assert "130000" in caplog.text
+
+    def test_is_refused_where_it_was_given(self) -> None:
+        message = "delivery.timeout.ms = 30004: must be at least linger.ms .* request.timeout.ms, which is 30005"
+        assert_refused(message, delivery_timeout_ms=30_004)
+        assert parse(delivery_timeout_ms=30_005).delivery_timeout_ms == 30_005
+
+    def test_is_bounded_as_in_kafka(self) -> None:
+        assert parse(linger_ms=2**62).delivery_timeout_ms == INT_MAX
+        assert parse(linger_ms=2**62, delivery_timeout_ms=INT_MAX).delivery_timeout_ms == INT_MAX
+
+    def test_stays_where_it_is_long_enough(self, caplog: pytest.LogCaptureFixture) -> None:
+        assert parse(linger_ms=90_000).delivery_timeout_ms == 120_000
+        assert caplog.text == ""
+
+
+class TestMemory:
+    def test_holds_a_batch(self) -> None:
+        assert_refused("batch.size = 16384: must be at most buffer.memory, which is 16383; .*", buffer_memory=16383)
+        assert parse(buffer_memory=16384).batch_size == 16384
+
+    def test_holds_a_request_that_was_given(self) -> None:
+        message = "max.request.size = 32769: must be at most buffer.memory, which is 32768; .*"
+        assert_refused(message, buffer_memory=32768, max_request_size=32769)
+        assert parse(buffer_memory=32768, max_request_size=32768).max_request_size == 32768
+
+    def test_lowers_a_request_that_was_not_given(self) -> None:
+        assert parse(buffer_memory=32768).max_request_size == 32768
+
+    def test_says_nothing_of_requests_smaller_than_a_batch(self) -> None:
+        assert parse(max_request_size=1000).max_request_size == 1000
+
+
+def test_zstd_needs_record_batches() -> None:
+    assert_refused(
+        "compression.type = zstd: message.format.version v1 .*", compression_type="zstd", message_format_version="v1"
+    )
+    assert parse(compression_type="zstd", message_format_version="0.11").compression_type == "zstd"
+    assert parse(compression_type="lz4", message_format_version="v1").compression_type == "lz4"
+
+
+def test_the_log_needs_a_directory() -> None:
+    with pytest.raises(ConfigError, match=r"^log\.dir is missing"):
+        ProducerConfig.parse({"transport": "log"})
+    with pytest.raises(ConfigError, match=r"^log\.dir is missing"):
+        ProducerConfig.parse({"log.dir": ""})
+
+
+def test_a_segment_takes_a_full_batch() -> None:
+    assert_refused("segment.bytes = 8192: must be at least batch.size, which is 16384; .*", segment_bytes=8192)
+    assert parse(segment_bytes=8192, batch_size=8192).segment_bytes == 8192
+
+
+def test_the_slab_has_room_for_a_topic() -> None:
+    assert_refused(
+        "num.partitions = 4097: must be at most shmaccum.max.partitions, which is 4096; .*", num_partitions=4097
+    )
+    assert parse(num_partitions=4097, shmaccum_max_partitions=4097).num_partitions == 4097

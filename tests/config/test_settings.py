@@ -1,0 +1,143 @@
+"""The definitions: what they promise of Kafka, and that they hold together."""
+
+import re
+
+import pytest
+
+from shmaccum.config import ProducerConfig
+from shmaccum.config.configdef import Scope, Setting
+from shmaccum.errors import ConfigError
+
+KAFKA_DEFAULTS = {
+    "acks": "all",
+    "batch.size": 16384,
+    "buffer.memory": 33554432,
+    "client.id": "",
+    "compression.type": "none",
+    "delivery.timeout.ms": 120000,
+    "enable.idempotence": True,
+    "flush.messages": 9223372036854775807,
+    "flush.ms": 9223372036854775807,
+    "interceptor.classes": (),
+    "linger.ms": 5,
+    "max.block.ms": 60000,
+    "max.in.flight.requests.per.connection": 5,
+    "max.request.size": 1048576,
+    "message.format.version": "3.0-IV1",
+    "metadata.max.age.ms": 300000,
+    "metadata.max.idle.ms": 300000,
+    "num.partitions": 1,
+    "partitioner.ignore.keys": False,
+    "request.timeout.ms": 30000,
+    "retries": 2147483647,
+    "retry.backoff.max.ms": 1000,
+    "retry.backoff.ms": 100,
+    "segment.bytes": 1073741824,
+}
+OWN_DEFAULTS = {
+    "key.serializer": None,
+    "log.dir": "",
+    "sender.idle.ms": 10000,
+    "sender.log.file": "",
+    "shmaccum.max.partitions": 4096,
+    "shmaccum.max.processes": 128,
+    "shmaccum.max.topics": 512,
+    "shmaccum.name": "",
+    "transport": "log",
+    "value.serializer": None,
+}
+EVERY_SETTING = [pytest.param(setting, id=name) for name, setting in ProducerConfig.settings.items()]
+
+
+def test_defaults_are_those_of_kafka_4() -> None:
+    defaults = {name: setting.default for name, setting in ProducerConfig.settings.items()}
+
+    assert defaults == KAFKA_DEFAULTS | OWN_DEFAULTS
+
+
+@pytest.mark.parametrize("setting", EVERY_SETTING)
+def test_a_default_is_valid(setting: Setting[object]) -> None:
+    assert setting.parse(setting.default) == setting.default
+
+
+@pytest.mark.parametrize("setting", EVERY_SETTING)
+def test_documentation_names_only_settings_that_exist(setting: Setting[object]) -> None:
+    assert setting.doc.endswith(".")
+    dotted = set(re.findall(r"`([a-z]+(?:\.[a-z]+)+)`", setting.doc))
+    assert dotted <= set(ProducerConfig.settings)
+
+
+def test_what_may_differ_between_the_producers_of_a_slab() -> None:
+    assert {name for name, setting in ProducerConfig.settings.items() if setting.scope is Scope.PRODUCER} == {
+        "client.id",
+        "interceptor.classes",
+        "key.serializer",
+        "max.block.ms",
+        "partitioner.ignore.keys",
+        "value.serializer",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "lowest", "too_low"),
+    [
+        ("batch.size", 1024, 1023),
+        ("buffer.memory", 16384, 1023),
+        ("delivery.timeout.ms", 30005, -1),
+        ("flush.messages", 1, 0),
+        ("flush.ms", 0, -1),
+        ("linger.ms", 0, -1),
+        ("max.block.ms", 0, -1),
+        ("max.in.flight.requests.per.connection", 1, 0),
+        ("max.request.size", 0, -1),
+        ("metadata.max.age.ms", 0, -1),
+        ("metadata.max.idle.ms", 5000, 4999),
+        ("num.partitions", 1, 0),
+        ("request.timeout.ms", 0, -1),
+        ("retry.backoff.max.ms", 0, -1),
+        ("retry.backoff.ms", 0, -1),
+        ("segment.bytes", 16384, 1023),
+        ("sender.idle.ms", -1, -2),
+        ("shmaccum.max.partitions", 1, 0),
+        ("shmaccum.max.processes", 1, 0),
+        ("shmaccum.max.topics", 1, 0),
+    ],
+)
+def test_lower_bounds(name: str, lowest: int, too_low: int) -> None:
+    assert ProducerConfig.parse({"log.dir": "out", name: str(lowest)})[name] == lowest
+    with pytest.raises(ConfigError, match=f"^{re.escape(name)} = {too_low}: must be "):
+        ProducerConfig.parse({"log.dir": "out", name: too_low})
+
+
+def test_batch_size_says_why_kafkas_zero_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"at least 1024 \(.*slot.*Kafka's 0, no batching"):
+        ProducerConfig.parse({"log.dir": "out", "batch.size": 0})
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("transport", "kafka"),
+        ("compression.type", "lzma"),
+        ("acks", "2"),
+        ("retries", -1),
+        ("shmaccum.max.processes", 1025),
+        ("shmaccum.name", "a/b"),
+        ("shmaccum.name", "ä"),
+        ("shmaccum.name", "x" * 65),
+        ("interceptor.classes", "json.dumps,json.dumps"),
+        ("message.format.version", ""),
+        ("message.format.version", "v3"),
+        ("message.format.version", "2"),
+        ("message.format.version", "0.10-IV"),
+        ("message.format.version", "1.0.0.0.0"),
+    ],
+)
+def test_values_that_are_refused(name: str, wrong: object) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(name)} = .*: must be "):
+        ProducerConfig.parse({"log.dir": "out", name: wrong})
+
+
+@pytest.mark.parametrize("version", ["0.8.2", "0.10.2.1", "0.11.0-IV2", "2.8", "3.0-IV1", "v0", "v1", "v2"])
+def test_message_format_versions(version: str) -> None:
+    assert ProducerConfig.parse({"log.dir": "out", "message.format.version": version})

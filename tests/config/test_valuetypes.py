@@ -1,0 +1,126 @@
+"""What values become: ConfigDef.parseType."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shmaccum.config import valuetypes as vt
+
+
+@pytest.mark.parametrize(
+    ("value_type", "given_value", "expected"),
+    [
+        (vt.INT, 5, 5),
+        (vt.INT, " 5 ", 5),
+        (vt.INT, "-1", -1),
+        (vt.INT, "+7", 7),
+        (vt.SHORT, "32767", 32767),
+        (vt.LONG, "9223372036854775807", vt.LONG_MAX),
+        (vt.DOUBLE, "0.25", 0.25),
+        (vt.DOUBLE, "1e3", 1000.0),
+        (vt.DOUBLE, 2, 2.0),
+        (vt.BOOLEAN, " TRUE ", True),
+        (vt.BOOLEAN, "False", False),
+        (vt.BOOLEAN, True, True),
+        (vt.STRING, "  text ", "text"),
+        (vt.PASSWORD, "secret", vt.Password("secret")),
+        (vt.PASSWORD, vt.Password("secret"), vt.Password("secret")),
+        (vt.LIST, "a, b ,c", ("a", "b", "c")),
+        (vt.LIST, " ", ()),
+        (vt.LIST, ["a", "b"], ("a", "b")),
+        (vt.LIST, ("a",), ("a",)),
+        (vt.CLASS, "json.dumps", json.dumps),
+        (vt.CLASS, "json.decoder.JSONDecoder.decode", json.JSONDecoder.decode),
+        (vt.CLASS, json.dumps, json.dumps),
+        (vt.list_of(vt.CLASS), "json.dumps,json.loads", (json.dumps, json.loads)),
+        (vt.list_of(vt.CLASS), ["json.dumps", json.loads], (json.dumps, json.loads)),
+        (vt.optional(vt.CLASS), None, None),
+        (vt.optional(vt.INT), "3", 3),
+    ],
+)
+def test_takes_a_value_or_text_for_it(value_type: vt.ValueType[object], given_value: object, expected: object) -> None:
+    parsed = value_type.parse(given_value)
+
+    assert parsed == expected
+    assert type(parsed) is type(expected)
+    assert value_type.parse(parsed) == parsed
+
+
+@pytest.mark.parametrize(
+    ("value_type", "given_value"),
+    [
+        (vt.INT, True),
+        (vt.INT, 5.0),
+        (vt.INT, None),
+        (vt.INT, "5.0"),
+        (vt.INT, "1_000"),
+        (vt.INT, "٣"),
+        (vt.INT, ""),
+        (vt.INT, 2**31),
+        (vt.INT, "-2147483649"),
+        (vt.SHORT, 32768),
+        (vt.LONG, 2**63),
+        (vt.DOUBLE, "nan"),
+        (vt.DOUBLE, float("inf")),
+        (vt.DOUBLE, "1_0"),
+        (vt.DOUBLE, True),
+        (vt.BOOLEAN, 1),
+        (vt.BOOLEAN, "yes"),
+        (vt.STRING, 1),
+        (vt.STRING, None),
+        (vt.PASSWORD, 1),
+        (vt.PATH, b"/tmp"),
+        (vt.LIST, 1),
+        (vt.LIST, [1]),
+        (vt.CLASS, 1),
+        (vt.CLASS, "json"),
+        (vt.CLASS, "json.no_such_function"),
+        (vt.CLASS, "no_such_module.function"),
+        (vt.CLASS, "not a name"),
+        (vt.CLASS, None),
+    ],
+)
+def test_refuses_anything_else(value_type: vt.ValueType[object], given_value: object) -> None:
+    with pytest.raises(ValueError, match=r"^expected "):
+        value_type.parse(given_value)
+
+
+@pytest.mark.parametrize(("value_type", "bits"), [(vt.SHORT, 16), (vt.INT, 32), (vt.LONG, 64)])
+@given(number=st.integers(-(2**66), 2**66))
+def test_whole_numbers_are_those_of_their_width(value_type: vt.ValueType[int], bits: int, number: int) -> None:
+    if -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        assert value_type.parse(number) == value_type.parse(str(number)) == number
+    else:
+        with pytest.raises(ValueError, match=f"{bits} bits"):
+            value_type.parse(str(number))
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_double_reads_what_python_writes(number: float) -> None:
+    assert vt.DOUBLE.parse(repr(number)) == number
+
+
+def test_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert vt.PATH.parse("./a/../out") == os.fspath(tmp_path / "out")
+    assert vt.PATH.parse(Path("out")) == os.fspath(tmp_path / "out")
+    assert vt.PATH.parse("") == ""
+
+
+@given(st.text())
+def test_a_path_that_is_absolute_stays_as_it_is(path: str) -> None:
+    absolute = vt.PATH.parse(path)
+
+    assert vt.PATH.parse(absolute) == absolute
+
+
+def test_password_does_not_show_itself() -> None:
+    password = vt.Password("secret")
+
+    assert f"{password} {password!r} {[password]}" == "[hidden] [hidden] [[hidden]]"
+    assert password.value == "secret"

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import contextlib
+import gzip
+
+import cramjam
+import lz4.frame
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka import codec
+from record_batches import COMBINATIONS, examples
+
+from shmaccum.errors import CorruptRecordError, UnsupportedCompressionTypeError
+from shmaccum.record.compression import CompressionType, compress, decompress
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = CompressionType
+
+sections = st.binary(min_size=1, max_size=200) | st.integers(1, 800).map(lambda count: bytes(range(256)) * count)
+
+their_decoders = {
+    GZIP: gzip.decompress,
+    SNAPPY: codec.snappy_decode,
+    LZ4: lz4.frame.decompress,
+    ZSTD: lambda data: zstandard.ZstdDecompressor().decompressobj().decompress(data),
+}
+their_encoders = {
+    GZIP: gzip.compress,
+    SNAPPY: codec.snappy_encode,
+    LZ4: codec.lz4_encode,
+    ZSTD: codec.zstd_encode,
+}
+
+
+@pytest.mark.parametrize(("magic", "compression"), COMBINATIONS)
+@examples
+@given(data=sections)
+def test_what_was_compressed_comes_back(magic: int, compression: CompressionType, data: bytes) -> None:
+    assert decompress(compression, compress(compression, memoryview(data), magic), magic) == data
+
+
+@pytest.mark.parametrize("compression", [GZIP, SNAPPY, LZ4, ZSTD])
+@examples
+@given(data=sections)
+def test_other_libraries_read_it_and_are_read(compression: CompressionType, data: bytes) -> None:
+    assert their_decoders[compression](compress(compression, data, 2)) == data
+    assert decompress(compression, their_encoders[compression](data), 2) == data
+
+
+@pytest.mark.parametrize("compression", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_it_gets_smaller(compression: CompressionType) -> None:
+    assert len(compress(compression, bytes(100_000), 2)) < 10_000
+
+
+@pytest.mark.parametrize("compression", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_no_more_comes_out_than_allowed(compression: CompressionType) -> None:
+    bomb = compress(compression, bytes(100_000), 2)
+    assert len(decompress(compression, bomb, 2, max_size=100_000)) == 100_000
+    with pytest.raises(CorruptRecordError, match="at most"):
+        decompress(compression, bomb, 2, max_size=99_999)
+
+
+@pytest.mark.parametrize(("magic", "compression"), COMBINATIONS)
+@examples
+@given(garbage=st.binary(max_size=60), position=st.integers(0, 40), byte=st.integers(0, 255))
+def test_garbage_is_corrupt_or_decodes(
+    magic: int, compression: CompressionType, garbage: bytes, position: int, byte: int
+) -> None:
+    damaged = bytearray(compress(compression, b"some words, some words, and again some words", magic))
+    damaged[position % len(damaged)] = byte
+    for data in (garbage, bytes(damaged), bytes(damaged[:position])):
+        with contextlib.suppress(CorruptRecordError):
+            assert len(decompress(compression, data, magic, max_size=10_000)) <= 10_000
+
+
+def test_snappy_is_framed_as_the_java_client_frames_it() -> None:
+    framed = compress(SNAPPY, bytes(40_000), 2)
+    assert framed[:16] == bytes.fromhex("82 53 4e 41 50 50 59 00 00 00 00 01 00 00 00 01")
+    first = int.from_bytes(framed[16:20], "big")
+    assert cramjam.snappy.decompress_raw_len(framed[20 : 20 + first]) == 32 * 1024
+
+
+def test_a_bare_snappy_block_is_read_too() -> None:
+    assert decompress(SNAPPY, cramjam.snappy.compress_raw(b"librdkafka"), 2) == b"librdkafka"
+
+
+@pytest.mark.parametrize("length", [-1, 0, 7, 2**31 - 1])
+def test_a_snappy_block_of_impossible_length_is_corrupt(length: int) -> None:
+    framed = compress(SNAPPY, b"", 2) + length.to_bytes(4, "big", signed=True) + b"12345"
+    with pytest.raises(CorruptRecordError, match=f"{length} bytes"):
+        decompress(SNAPPY, framed, 2)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_zstd_needs_format_2(magic: int) -> None:
+    with pytest.raises(UnsupportedCompressionTypeError, match=r"message\.format\.version"):
+        compress(ZSTD, b"", magic)
+    with pytest.raises(CorruptRecordError, match="zstd"):
+        decompress(ZSTD, compress(ZSTD, b"", 2), magic)
+
+
+def test_types_have_the_names_and_ids_of_kafka() -> None:
+    assert {str(kind): int(kind) for kind in CompressionType} == {
+        "none": 0,
+        "gzip": 1,
+        "snappy": 2,
+        "lz4": 3,
+        "zstd": 4,
+    }
+    assert [CompressionType.for_name(str(kind)) for kind in CompressionType] == list(CompressionType)
+    assert CompressionType.for_attributes(0b0001_1011) is LZ4
+
+
+def test_an_unknown_type_is_refused() -> None:
+    with pytest.raises(UnsupportedCompressionTypeError, match=r"brotli.*none, gzip, snappy, lz4, zstd"):
+        CompressionType.for_name("brotli")
+    with pytest.raises(CorruptRecordError, match="id 5"):
+        CompressionType.for_attributes(5)

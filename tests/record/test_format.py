@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from record_batches import COMBINATIONS, NOW, Sample, decoders, examples, expected, fill, samples, seal, stored
+
+from shmaccum.errors import ConfigError, IllegalStateError, UnsupportedForMessageFormatError
+from shmaccum.record.compression import CompressionType
+from shmaccum.record.format import message_format_magic, record_format
+
+ONE = [Sample(b"key", b"value", [], NOW)]
+
+
+@pytest.mark.parametrize(("magic", "compression"), COMBINATIONS)
+def test_independent_decoders_read_every_batch(magic: int, compression: CompressionType) -> None:
+    @examples
+    @given(samples(magic), st.integers(0, 2**40))
+    def check(records: list[Sample], base_offset: int) -> None:
+        batch = stored(magic, records, compression, base_offset)
+        for decode in decoders(magic, compression):
+            assert decode(batch) == expected(magic, records, base_offset), decode.__name__
+
+    check()
+
+
+@pytest.mark.parametrize(("magic", "compression"), COMBINATIONS)
+def test_a_log_of_several_batches_is_read(magic: int, compression: CompressionType) -> None:
+    log = b"".join(stored(magic, ONE * 3, compression, base_offset) for base_offset in (10, 13, 16))
+    for decode in decoders(magic, compression):
+        assert [record.offset for record in decode(log)] == list(range(10, 19)), decode.__name__
+
+
+@pytest.mark.parametrize(("magic", "compression"), COMBINATIONS)
+def test_to_seal_again_gives_the_same_batch(magic: int, compression: CompressionType) -> None:
+    fmt = record_format(magic)
+    slot = fill(fmt, ONE * 5)
+    records = bytes(slot[fmt.header_size :])
+    producer = {"producer_id": 3, "producer_epoch": 1, "base_sequence": 8} if magic == 2 else {}
+    first = seal(fmt, slot, ONE * 5, compression, **producer)
+    as_sent = bytes(first)
+    assert bytes(seal(fmt, slot, ONE * 5, compression, **producer)) == as_sent
+    assert slot[fmt.header_size :] == records
+    assert (first.obj is slot) == (compression is CompressionType.NONE)
+    # The log transport may have set the offset before the sender died.
+    fmt.set_base_offset(first, 5, 1000)
+    again = fmt.set_base_offset(seal(fmt, slot, ONE * 5, compression, **producer), 5, 0)
+    for decode in decoders(magic, compression):
+        assert decode(bytes(again)) == expected(magic, ONE * 5), decode.__name__
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_a_record_never_takes_more_than_the_most_it_may(magic: int) -> None:
+    fmt = record_format(magic)
+    body = fmt.encode_body(None, b"x" * 2_000_000, [])
+    for base_timestamp in (0, 2**62):
+        record = fmt.encode_record(2**31 - 1, 2**62, base_timestamp, body)
+        assert len(record) <= len(body) + fmt.record_overhead_max
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_an_empty_batch_is_not_sealed(magic: int) -> None:
+    fmt = record_format(magic)
+    with pytest.raises(IllegalStateError, match="0 records"):
+        fmt.seal(
+            memoryview(bytearray(fmt.header_size)),
+            record_count=0,
+            base_timestamp=NOW,
+            max_timestamp=NOW,
+            compression=CompressionType.NONE,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+        )
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.GZIP])
+def test_a_set_of_messages_whose_offsets_do_not_increase_is_not_sealed(
+    magic: int, compression: CompressionType
+) -> None:
+    fmt = record_format(magic)
+    with pytest.raises(IllegalStateError, match="offsets must increase"):
+        seal(fmt, fill(fmt, ONE) * 2, ONE * 2, compression)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_formats_say_what_they_have_no_place_for(magic: int) -> None:
+    fmt = record_format(magic)
+    with pytest.raises(UnsupportedForMessageFormatError, match=r"headers.*message\.format\.version"):
+        fmt.encode_body(None, None, [("name", None)])
+    with pytest.raises(UnsupportedForMessageFormatError, match=r"producer id 7.*enable\.idempotence"):
+        seal(fmt, fill(fmt, ONE), ONE, producer_id=7, producer_epoch=0, base_sequence=0)
+
+
+@pytest.mark.parametrize("magic", [-1, 3])
+def test_there_are_three_formats(magic: int) -> None:
+    assert [record_format(known).magic for known in (0, 1, 2)] == [0, 1, 2]
+    with pytest.raises(ConfigError, match=str(magic)):
+        record_format(magic)
+
+
+@pytest.mark.parametrize(
+    ("version", "magic"),
+    [
+        *[(version, 0) for version in ("v0", "0.8.0", "0.8.2.2", "0.9.0", "0.9.0.1")],
+        *[(version, 1) for version in ("v1", "0.10.0", "0.10.0-IV1", "0.10.2.1", "0.10.2-IV0")],
+        *[(version, 2) for version in ("v2", "0.11.0", "0.11.0-IV2", "1.0", "2.8-IV1", "3.0-IV1", "3.9.0", "4.0")],
+    ],
+)
+def test_a_version_of_kafka_names_a_format(version: str, magic: int) -> None:
+    assert message_format_magic(version) == magic
+
+
+@pytest.mark.parametrize("version", ["", "2", "v3", "0.7.0", "0.12.0", "3.0-IV", "3.0 ", "latest", "-1.0"])
+def test_what_is_no_version_is_refused(version: str) -> None:
+    with pytest.raises(ConfigError, match=r"message\.format\.version"):
+        message_format_magic(version)
+
+
+def test_pyarrow_is_not_needed() -> None:
+    script = """
+import sys
+import shmaccum.record.format, shmaccum.record.reader, shmaccum.record.murmur2
+sys.exit("pyarrow" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

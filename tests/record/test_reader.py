@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import contextlib
+import itertools
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record import MemoryRecordsBuilder
+from record_batches import COMBINATIONS, NOW, Sample, by_ourselves, examples, expected, fill, samples, seal, stored
+
+from shmaccum.errors import CorruptRecordError
+from shmaccum.record import legacy, v2
+from shmaccum.record.compression import CompressionType, compress
+from shmaccum.record.format import record_format
+from shmaccum.record.reader import Batch, TimestampType, iter_batches, valid_prefix
+from shmaccum.record.varint import encode_varint
+
+THREE = [Sample(b"k", b"v%d" % i, [], NOW + 1 - i) for i in range(3)]
+HEADER = {
+    "base_timestamp": NOW,
+    "max_timestamp": NOW + 1,
+    "producer_id": -1,
+    "producer_epoch": -1,
+    "base_sequence": -1,
+}
+
+
+def batch_of(section: bytes, record_count: int, attributes: int = 0) -> bytes:
+    """A batch of format 2 with a right checksum, whatever is in it."""
+    buf = bytearray(v2.HEADER_SIZE) + section
+    v2.write_header(memoryview(buf), size=len(buf), attributes=attributes, record_count=record_count, **HEADER)
+    return bytes(buf)
+
+
+def message(magic: int, value: bytes | None, offset: int = 0, attributes: int = 0) -> bytes:
+    return legacy.encode_record(magic, offset, NOW, legacy.encode_body(None, value), attributes)
+
+
+def wrapper(magic: int, messages: bytes, offset: int) -> bytes:
+    return message(magic, compress(CompressionType.GZIP, messages, magic), offset, CompressionType.GZIP)
+
+
+def only_batch(log: bytes, check_crc: bool = True) -> Batch:
+    (batch,) = iter_batches(log, check_crc=check_crc)
+    return batch
+
+
+def test_the_header_of_a_batch() -> None:
+    fmt = record_format(2)
+    records = THREE
+    sealed = seal(fmt, fill(fmt, records), records, CompressionType.LZ4, 7, 5, 9)
+    fmt.set_base_offset(sealed, 3, 1000)
+    batch = only_batch(sealed)
+    assert (batch.position, batch.size, batch.magic) == (0, len(sealed), 2)
+    assert (batch.base_offset, batch.last_offset, batch.record_count) == (1000, 1002, 3)
+    assert (batch.base_timestamp, batch.max_timestamp) == (NOW + 1, NOW + 1)
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 5, 9)
+    assert (batch.attributes, batch.compression) == (3, CompressionType.LZ4)
+    assert batch.timestamp_type is TimestampType.CREATE_TIME
+    assert batch.partition_leader_epoch == -1
+    assert batch.crc == int.from_bytes(sealed[17:21], "big")
+    assert batch.is_valid()
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_wrapper_message_is_a_batch(magic: int) -> None:
+    log = stored(magic, THREE, CompressionType.GZIP, 1000)
+    batch = only_batch(log)
+    assert (batch.size, batch.magic, batch.compression) == (len(log), magic, CompressionType.GZIP)
+    assert (batch.base_offset, batch.last_offset, batch.record_count) == (1000, 1002, 3)
+    assert batch.max_timestamp == (NOW + 1 if magic else -1)
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (-1, -1, -1)
+    assert batch.timestamp_type is (TimestampType.CREATE_TIME if magic else TimestampType.NO_TIMESTAMP_TYPE)
+    assert batch.is_valid()
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_each_message_of_an_uncompressed_set_is_a_batch(magic: int) -> None:
+    log = stored(magic, THREE, base_offset=1000)
+    batches = list(iter_batches(log))
+    assert [(batch.base_offset, batch.last_offset, batch.record_count) for batch in batches] == [
+        (1000, 1000, 1),
+        (1001, 1001, 1),
+        (1002, 1002, 1),
+    ]
+    assert [batch.position for batch in batches] == [0, len(log) // 3, 2 * len(log) // 3]
+
+
+@pytest.mark.parametrize(("magic", "compression"), COMBINATIONS)
+def test_batches_of_kafka_python_are_read(magic: int, compression: CompressionType) -> None:
+    @examples
+    @given(samples(magic))
+    def check(records: list[Sample]) -> None:
+        builder = MemoryRecordsBuilder(magic, int(compression), 10**9)
+        for record in records:
+            builder.append(record.timestamp, record.key, record.value, record.headers)
+        builder.close()
+        assert by_ourselves(bytes(builder.buffer())) == expected(magic, records)
+
+    check()
+
+
+def test_a_log_may_change_its_format() -> None:
+    log = b"".join(stored(magic, THREE, CompressionType.GZIP, 10 * magic) for magic in (0, 1, 2, 1, 0))
+    assert [record.offset for record in by_ourselves(log)] == [0, 1, 2, 10, 11, 12, 20, 21, 22, 10, 11, 12, 0, 1, 2]
+    assert [batch.magic for batch in iter_batches(log)] == [0, 1, 2, 1, 0]
+
+
+@pytest.mark.parametrize("buf", [b"", bytearray(), memoryview(b"")])
+def test_an_empty_log_has_no_batches(buf: bytes) -> None:
+    assert list(iter_batches(buf)) == []
+    assert valid_prefix(buf) == 0
+
+
+def test_under_log_append_time_all_records_have_the_time_of_the_log() -> None:
+    section = v2.encode_record(0, 5, v2.encode_body(None, b"", ()))
+    batch = only_batch(batch_of(section, 1, attributes=v2.TIMESTAMP_TYPE_MASK))
+    assert batch.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert [record.timestamp for record in batch.records()] == [NOW + 1]
+
+
+def test_under_log_append_time_the_wrapper_has_the_time_of_the_log() -> None:
+    inner = compress(CompressionType.GZIP, legacy.encode_record(1, 0, 5, legacy.encode_body(None, None)), 1)
+    batch = only_batch(message(1, inner, 0, CompressionType.GZIP | 0x08))
+    assert batch.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert [record.timestamp for record in batch.records()] == [NOW]
+
+
+@pytest.mark.parametrize("compression", CompressionType)
+def test_a_batch_that_compaction_emptied_has_no_records(compression: CompressionType) -> None:
+    assert list(only_batch(batch_of(b"", 0, attributes=compression)).records()) == []
+
+
+def test_the_wrapper_of_an_old_librdkafka_has_offset_0() -> None:
+    log = wrapper(1, message(1, b"a", 5) + message(1, b"b", 6), offset=0)
+    assert [record.offset for record in by_ourselves(log)] == [5, 6]
+
+
+@pytest.mark.parametrize(("magic", "compression"), COMBINATIONS)
+def test_a_log_cut_short_anywhere_keeps_its_whole_batches(magic: int, compression: CompressionType) -> None:
+    first, second = (stored(magic, THREE[:1], compression, offset) for offset in (0, 1))
+    log = first + second
+    for end in range(len(log)):
+        whole = len(first) if end >= len(first) else 0
+        assert valid_prefix(log[:end]) == whole
+        batches = iter_batches(log[:end])
+        if whole:
+            assert next(batches).size == whole
+        if end > whole:
+            with pytest.raises(CorruptRecordError, match=f"byte {whole}"):
+                next(batches)
+    assert valid_prefix(log) == len(log)
+
+
+@pytest.mark.parametrize(("magic", "compression"), COMBINATIONS)
+def test_no_changed_byte_goes_unnoticed(magic: int, compression: CompressionType) -> None:
+    log = stored(magic, THREE[:1], compression)
+    size, not_the_leader_epoch = range(8, 12), range(16 if magic == 2 else 12, len(log))
+    for position in itertools.chain(size, not_the_leader_epoch):
+        damaged = bytearray(log)
+        damaged[position] ^= 0x40
+        assert valid_prefix(damaged) == 0
+        with pytest.raises(CorruptRecordError):
+            list(iter_batches(damaged))
+
+
+def test_a_wrong_checksum_can_be_looked_at() -> None:
+    damaged = bytearray(stored(2, THREE))
+    damaged[-2] ^= 0x01  # the last byte of the last value
+    batch = only_batch(damaged, check_crc=False)
+    assert not batch.is_valid()
+    assert [record.value for record in batch.records()] == [b"v0", b"v1", b"v3"]
+
+
+@examples
+@given(st.sampled_from(COMBINATIONS), st.binary(max_size=80), st.lists(st.tuples(st.integers(0), st.integers(0, 255))))
+def test_any_bytes_decode_or_are_corrupt(
+    combination: tuple[int, CompressionType], tail: bytes, changes: list[tuple[int, int]]
+) -> None:
+    damaged = bytearray(stored(combination[0], [*THREE, Sample(None, bytes(300), [], NOW)], combination[1]) + tail)
+    for position, byte in changes:
+        damaged[position % len(damaged)] = byte
+    for log in (bytes(damaged), tail):
+        assert 0 <= valid_prefix(log) <= len(log)
+        with contextlib.suppress(CorruptRecordError):
+            for batch in iter_batches(log, check_crc=False):
+                assert len(list(batch.records())) == batch.record_count
+
+
+@examples
+@given(st.lists(st.integers(-3, 9).map(encode_varint) | st.binary(max_size=3), max_size=25), st.integers(-1, 5))
+def test_any_section_decodes_or_is_corrupt(parts: list[bytes], record_count: int) -> None:
+    section = b"".join(parts)
+    for length in ({len(section)} if section else set()) | {3}:
+        batch = only_batch(batch_of(encode_varint(length) + section, record_count))
+        with contextlib.suppress(CorruptRecordError):
+            assert len(list(batch.records())) == record_count
+
+
+def record_of(*fields: bytes | int) -> bytes:
+    body = b"".join(encode_varint(field) if isinstance(field, int) else field for field in fields)
+    return encode_varint(len(body)) + body
+
+
+@pytest.mark.parametrize(
+    ("section", "record_count", "complaint"),
+    [
+        (record_of(b"\0", 0, 0, -1, -1, 0), 2, "2 records in 7 bytes"),
+        (record_of(b"\0", 0, 0, -1, -1, 0), 2**31 - 1, "2147483647 records"),
+        (record_of(b"\0", 0, 0, -1, -1, 0), -1, "-1 records"),
+        (record_of(b"\0", 0, 0, -1, -1, 0) + b"\0", 1, "1 bytes behind its last record"),
+        (record_of(b"\0", 0, 0, -1, -1, 0, b"x"), 1, "fields end 1 bytes earlier"),
+        (record_of(b"\0", 0, 0, -2, -1, 0), 1, "-2 bytes"),
+        (record_of(b"\0", 0, 0, 2**40, -1, 0), 1, "1099511627776 bytes"),
+        (record_of(b"\0", 0, 0, -1, 4, b"abc"), 1, "4 bytes"),
+        (record_of(b"\0", 0, 0, -1, -1, -1), 1, "-1 headers"),
+        (record_of(b"\0", 0, 0, -1, -1, 2**31 - 1), 1, "2147483647 headers"),
+        (record_of(b"\0", 0, 0, -1, -1, 1, -1, -1), 1, "name of a header is null"),
+        (record_of(b"\0", 0, 0, -1, -1, 1, 1, b"\xff", -1), 1, "not UTF-8"),
+        (record_of(b"\0", 0, 0, -1, -1), 1, "7 bytes|6 bytes|runs past the end"),
+        (encode_varint(-5) + bytes(10), 1, "-5 bytes"),
+        (encode_varint(2**31) + bytes(10), 1, "2147483648 bytes"),
+        (encode_varint(0) + bytes(10), 1, "0 bytes"),
+    ],
+)
+def test_what_can_be_wrong_with_a_record(section: bytes, record_count: int, complaint: str) -> None:
+    with pytest.raises(CorruptRecordError, match=complaint):
+        list(only_batch(batch_of(section, record_count)).records())
+
+
+@pytest.mark.parametrize("attributes", [5, 6, 7])
+def test_an_unknown_compression_is_corrupt(attributes: int) -> None:
+    with pytest.raises(CorruptRecordError, match=f"compression id {attributes}"):
+        list(only_batch(batch_of(b"\0" * 7, 1, attributes)).records())
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize(
+    ("log", "complaint"),
+    [
+        (lambda magic: message(magic, None, 0, CompressionType.GZIP), "no value"),
+        (lambda magic: wrapper(magic, b"", 0), "no messages"),
+        (lambda magic: wrapper(magic, message(1 - magic, b"", 0), 0), "wrapper"),
+        (lambda magic: wrapper(magic, wrapper(magic, message(magic, b"", 0), 0), 0), "compressed itself"),
+        (lambda magic: wrapper(magic, message(magic, b"", 0)[:-1], 0), "cut short"),
+        (lambda magic: message(magic, b"12345678", 0, CompressionType.ZSTD), "zstd"),
+        (lambda magic: message(magic, b"12345678", 0, CompressionType.GZIP), "gzip"),
+    ],
+)
+def test_what_can_be_wrong_with_a_wrapper(magic: int, log: object, complaint: str) -> None:
+    batch = only_batch(log(magic))
+    with pytest.raises(CorruptRecordError, match=complaint):
+        list(batch.records())
+    with pytest.raises(CorruptRecordError, match=complaint):
+        _ = batch.base_offset
+
+
+def test_the_offset_of_a_wrapper_is_not_less_than_those_within() -> None:
+    batch = only_batch(wrapper(1, message(1, b"a", 5), offset=4))
+    with pytest.raises(CorruptRecordError, match="less than offset 5"):
+        list(batch.records())
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize(("key_size", "value_size"), [(-2, 0), (2**31 - 1, 0), (1, 0), (-1, 1), (-1, -2), (-1, 2**30)])
+def test_what_can_be_wrong_with_a_message(magic: int, key_size: int, value_size: int) -> None:
+    log = bytearray(message(magic, b""))
+    struct.pack_into(">ii", log, legacy.BODY_OFFSET[magic], key_size, value_size)
+    struct.pack_into(">I", log, 12, zlib.crc32(log[16:]))
+    with pytest.raises(CorruptRecordError, match="byte"):
+        list(only_batch(log).records())
+
+
+def test_a_message_may_not_have_more_than_key_and_value() -> None:
+    with pytest.raises(CorruptRecordError, match="1 bytes behind its value"):
+        by_ourselves(legacy.encode_record(1, 0, NOW, legacy.encode_body(None, None) + b"x"))
+
+
+@pytest.mark.parametrize(
+    ("magic", "size", "complaint"),
+    [
+        (0, 13, "the least is 14"),
+        (0, -1, "the least is 14"),
+        (1, 21, "takes 34"),
+        (2, 48, "its header alone takes 61"),
+        (3, 100, "magic 3"),
+        (255, 100, "magic 255"),
+        (2, 2**31 - 1, "cut short"),
+    ],
+)
+def test_what_can_be_wrong_with_an_entry(magic: int, size: int, complaint: str) -> None:
+    log = bytearray(112)
+    struct.pack_into(">i", log, 8, size)
+    log[16] = magic
+    with pytest.raises(CorruptRecordError, match=complaint):
+        list(iter_batches(log, check_crc=False))

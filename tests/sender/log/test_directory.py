@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shmaccum.cluster import MAX_TOPIC_LENGTH, TopicPartition
+from shmaccum.errors import KafkaStorageError, SlabInUseError
+from shmaccum.sender.log.directory import LogDirectory, list_partitions
+
+
+def test_open_makes_missing_directories_and_locks(tmp_path: Path) -> None:
+    directory = LogDirectory(tmp_path / "a" / "b")
+    directory.open()
+    with pytest.raises(SlabInUseError):
+        LogDirectory(tmp_path / "a" / "b").open()
+    directory.close()
+    directory.close()
+    again = LogDirectory(tmp_path / "a" / "b")
+    again.open()
+    again.close()
+
+
+def test_open_says_what_is_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(KafkaStorageError, match=rf"log.dir {tmp_path}/file cannot be used: File exists; set log.dir"):
+        LogDirectory(tmp_path / "file").open()
+    with pytest.raises(KafkaStorageError, match=rf"{tmp_path}/file/log cannot be used: Not a directory"):
+        LogDirectory(tmp_path / "file" / "log").open()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_open_refuses_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    tmp_path.chmod(0o500)
+    with pytest.raises(KafkaStorageError, match=f"Permission denied; .* user id {os.geteuid()} may write"):
+        LogDirectory(tmp_path).open()
+    tmp_path.chmod(0o700)
+
+
+def test_open_refuses_what_the_system_protects() -> None:
+    with pytest.raises(KafkaStorageError, match=r"log\.dir /proc cannot be used: "):
+        LogDirectory(Path("/proc")).open()
+
+
+def test_a_topic_has_the_partitions_that_follow_each_other_from_0(tmp_path: Path) -> None:
+    directory = LogDirectory(tmp_path)
+    assert directory.count_partitions("t") == 0
+    for partition in (1, 3):
+        (tmp_path / f"t-{partition}").mkdir()
+    assert directory.count_partitions("t") == 0
+    (tmp_path / "t-0").mkdir()
+    assert directory.count_partitions("t") == 2
+    (tmp_path / "t-2").touch()
+    assert directory.count_partitions("t") == 2
+
+
+def test_create_topic_completes_an_attempt_that_ended_half_way(tmp_path: Path) -> None:
+    directory = LogDirectory(tmp_path)
+    (tmp_path / "t-1").touch()
+    with pytest.raises(KafkaStorageError, match=rf"topic 't' cannot be made in log.dir {tmp_path}: File exists"):
+        directory.create_topic("t", 3)
+    assert (tmp_path / "t-2").is_dir()
+    assert directory.count_partitions("t") == 0
+    (tmp_path / "t-1").unlink()
+    directory.create_topic("t", 3)
+    assert directory.count_partitions("t") == 3
+
+
+def test_the_longest_topic_fits_a_directory_name(tmp_path: Path) -> None:
+    topic = "t" * MAX_TOPIC_LENGTH
+    LogDirectory(tmp_path).create_topic(topic, 1)
+    assert list_partitions(tmp_path) == [TopicPartition(topic, 0)]
+
+
+def test_list_partitions_sorts_by_number_and_leaves_out_what_is_none(tmp_path: Path) -> None:
+    for name in ("t-10", "t-9", "a-b-0", "t-01", "t", "-1", "t-1.delete", "sp ace-0", "..-0", "t-\u0661"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "t-3").touch()
+    (tmp_path / ".lock").touch()
+    assert list_partitions(tmp_path) == [("a-b", 0), ("t", 9), ("t", 10)]
+
+
+def test_list_partitions_of_nothing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        list_partitions(tmp_path / "gone")

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from shmaccum.sender.log.files import OpenFiles, sync_directory, write_fully
+
+
+def open_paths(directory: Path) -> list[str]:
+    """Names of the files in ``directory`` of which this process has a descriptor."""
+    targets = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            targets.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        except FileNotFoundError:
+            continue  # the one that the listing itself used
+    return sorted(target.name for target in targets if target.parent == directory)
+
+
+def test_no_more_than_the_limit_are_open_and_the_least_recently_used_is_closed(tmp_path: Path) -> None:
+    files = OpenFiles(limit=3)
+    for name in "abc":
+        files.create(tmp_path / name)
+    files.get(tmp_path / "a")
+    files.create(tmp_path / "d")
+    assert open_paths(tmp_path) == ["a", "c", "d"]
+    os.pwrite(files.get(tmp_path / "b"), b"again", 0)
+    assert open_paths(tmp_path) == ["a", "b", "d"]
+    assert (tmp_path / "b").read_bytes() == b"again"
+    files.close_all()
+    assert open_paths(tmp_path) == []
+
+
+def test_the_descriptor_stays_the_same_while_open(tmp_path: Path) -> None:
+    files = OpenFiles()
+    files.create(tmp_path / "a")
+    assert files.get(tmp_path / "a") == files.get(tmp_path / "a")
+    files.close(tmp_path / "a")
+    files.close(tmp_path / "never opened")
+    assert open_paths(tmp_path) == []
+
+
+def test_a_file_that_is_gone_is_not_made_by_opening_it(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        OpenFiles().get(tmp_path / "gone")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_there_is_not_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"data")
+    with pytest.raises(FileExistsError):
+        OpenFiles().create(tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == b"data"
+
+
+def test_descriptors_are_not_inherited_by_other_programs(tmp_path: Path) -> None:
+    files = OpenFiles()
+    files.create(tmp_path / "a")
+    assert not os.get_inheritable(files.get(tmp_path / "a"))
+    files.close_all()
+
+
+def test_write_fully_goes_on_after_a_partial_write(
+    tmp_path: Path, disk_full_beyond: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    data = bytes(range(256)) * 16
+    with (tmp_path / "a").open("w+b") as file:
+        with disk_full_beyond(1000), pytest.raises(OSError, match="File too large") as caught:
+            write_fully(file.fileno(), memoryview(data), 100)
+        assert caught.value.errno == errno.EFBIG  # the second write's answer, the first one wrote 900 bytes
+        assert os.fstat(file.fileno()).st_size == 1000
+        write_fully(file.fileno(), memoryview(data), 100)
+    assert (tmp_path / "a").read_bytes() == bytes(100) + data
+
+
+def test_sync_directory_needs_a_directory(tmp_path: Path) -> None:
+    sync_directory(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        sync_directory(tmp_path / "file")

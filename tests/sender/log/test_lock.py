@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shmaccum.errors import SlabInUseError
+from shmaccum.sender.log.lock import DirectoryLock, has_writer
+
+HOLD = """
+import pathlib, sys
+from shmaccum.sender.log.lock import DirectoryLock
+lock = DirectoryLock(pathlib.Path(sys.argv[1]))
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_second_sender_is_told_who_has_the_directory(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        assert has_writer(tmp_path)
+        with pytest.raises(SlabInUseError, match=rf"{tmp_path} is in use by process {holder.pid}:"):
+            DirectoryLock(tmp_path)
+        holder.kill()
+    assert not has_writer(tmp_path)
+    DirectoryLock(tmp_path).close()
+
+
+def test_the_holder_is_another_process_where_its_pid_is_not_written_yet(tmp_path: Path) -> None:
+    lock = DirectoryLock(tmp_path)
+    os.truncate(tmp_path / ".lock", 0)
+    with pytest.raises(SlabInUseError, match="in use by another process:"):
+        DirectoryLock(tmp_path)
+    lock.close()
+
+
+def test_the_file_stays_and_holds_the_pid_of_the_last_holder(tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_text("12345678901\n")
+    lock = DirectoryLock(tmp_path)
+    lock.close()
+    lock.close()
+    assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_asking_for_a_writer_leaves_nothing_behind(tmp_path: Path) -> None:
+    assert not has_writer(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    lock = DirectoryLock(tmp_path)
+    assert has_writer(tmp_path)
+    lock.close()
+    assert not has_writer(tmp_path)

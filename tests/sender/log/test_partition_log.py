@@ -1,0 +1,359 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from shmaccum.errors import KafkaStorageError, RecordBatchTooLargeError, UnsupportedForMessageFormatError
+from shmaccum.record.compression import CompressionType
+from shmaccum.record.format import record_format
+from shmaccum.sender.log.files import OpenFiles
+from shmaccum.sender.log.partition_log import LogConfig, PartitionLog
+from shmaccum.sender.log.segments import segment_path
+from shmaccum.sender.transport import ProduceBatch
+
+MakeBatch = Callable[..., ProduceBatch]
+ReadLog = Callable[[Path], list[tuple[int, bytes]]]
+OpenLog = Callable[..., PartitionLog]
+DiskFullBeyond = Callable[[int], AbstractContextManager[None]]
+
+NEVER = 2**63 - 1
+
+
+@pytest.fixture
+def open_log(tmp_path: Path) -> Iterator[OpenLog]:
+    """A function that returns the log in ``tmp_path`` as a new process sees it."""
+    files = OpenFiles()
+
+    def opened(segment_bytes: int = 1 << 20, flush_messages: int = NEVER, magic: int = 2) -> PartitionLog:
+        return PartitionLog(tmp_path, LogConfig(segment_bytes, flush_messages, magic), files)
+
+    yield opened
+    files.close_all()
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What is synced: (name of the file or directory, its size if it is a file) for every fsync, which is done."""
+    seen: list[tuple[str, int]] = []
+    fsync = os.fsync
+
+    def watched(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+        seen.append((path.name, path.stat().st_size if path.is_file() else -1))
+
+    monkeypatch.setattr(os, "fsync", watched)
+    return seen
+
+
+def sizes(directory: Path) -> dict[int, int]:
+    """Base offset -> bytes, of all segments."""
+    return {int(path.stem): path.stat().st_size for path in sorted(directory.glob("*.log"))}
+
+
+# --- offsets and segments ------------------------------------------------------------------------
+
+
+def test_offsets_follow_each_other_over_appends_and_processes(
+    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
+) -> None:
+    log = open_log()
+    assert [log.append(make_batch([b"a", b"b"])), log.append(make_batch([b"c"]))] == [0, 2]
+    assert open_log().append(make_batch([b"d"])) == 3
+    assert read_log(tmp_path) == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
+
+
+def test_the_base_offset_is_set_in_the_payload_itself(make_batch: MakeBatch, open_log: OpenLog) -> None:
+    log = open_log()
+    log.append(make_batch([b"a", b"b", b"c"]))
+    batch = make_batch([b"d"])
+    sealed = bytes(batch.payload)
+    log.append(batch)
+    assert batch.payload[:8] == (3).to_bytes(8, "big")
+    assert batch.payload[8:] == sealed[8:]
+
+
+@pytest.mark.parametrize(
+    ("magic", "compression"),
+    [
+        (magic, compression)
+        for magic in (0, 1, 2)
+        for compression in CompressionType
+        if magic == 2 or compression is not CompressionType.ZSTD
+    ],
+)
+def test_another_decoder_reads_what_was_written(
+    tmp_path: Path,
+    make_batch: MakeBatch,
+    read_log: ReadLog,
+    open_log: OpenLog,
+    magic: int,
+    compression: CompressionType,
+) -> None:
+    log = open_log(magic=magic)
+    values = [b"value %d" % i for i in range(9)]
+    for start in (0, 3, 6):
+        batch = make_batch(values[start : start + 3], magic=magic, compression=compression)
+        assert log.append(batch) == start
+    assert read_log(tmp_path) == list(enumerate(values))
+
+
+def test_a_batch_that_does_not_fit_begins_a_segment(
+    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
+) -> None:
+    size = len(make_batch([b"a"]).payload)
+    log = open_log(segment_bytes=2 * size)
+    for i in range(5):
+        assert log.append(make_batch([b"%d" % i])) == i
+    assert sizes(tmp_path) == {0: 2 * size, 2: 2 * size, 4: size}
+    assert open_log(segment_bytes=2 * size - 1).append(make_batch([b"5"])) == 5
+    assert sizes(tmp_path) == {0: 2 * size, 2: 2 * size, 4: size, 5: size}
+    assert read_log(tmp_path) == [(i, b"%d" % i) for i in range(6)]
+
+
+def test_a_batch_larger_than_a_segment_is_refused(
+    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
+) -> None:
+    batch = make_batch([b"a"])
+    log = open_log(segment_bytes=len(batch.payload))
+    assert log.append(batch) == 0
+    with pytest.raises(RecordBatchTooLargeError, match=rf"{tmp_path}: a batch of \d+ bytes .* raise segment.bytes"):
+        log.append(make_batch([b"ab"]))
+    assert log.append(make_batch([b"c"])) == 1
+    assert read_log(tmp_path) == [(0, b"a"), (1, b"c")]
+
+
+def test_offsets_in_a_segment_fit_four_bytes_of_an_index(
+    tmp_path: Path, make_batch: MakeBatch, open_log: OpenLog
+) -> None:
+    first = make_batch([b"a"])
+    record_format(2).set_base_offset(first.payload, 1, 2**31 - 3)  # as compaction leaves it
+    segment_path(tmp_path, 0).write_bytes(first.payload)
+    log = open_log()
+    assert log.append(make_batch([b"b", b"c"])) == 2**31 - 2
+    assert list(sizes(tmp_path)) == [0]
+    assert log.append(make_batch([b"d"])) == 2**31
+    assert list(sizes(tmp_path)) == [0, 2**31]
+
+
+def test_a_batch_of_another_format_is_refused(tmp_path: Path, make_batch: MakeBatch, open_log: OpenLog) -> None:
+    with pytest.raises(UnsupportedForMessageFormatError, match="format 1 came to a log that is written in format 2"):
+        open_log().append(make_batch([b"a"], magic=1))
+    assert sizes(tmp_path) == {}
+
+
+# --- duplicates ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("same_process", [True, False])
+def test_a_batch_sent_again_is_not_written_again(
+    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog, same_process: bool
+) -> None:
+    size = len(make_batch([b"0"]).payload)
+    log = open_log(segment_bytes=3 * size)
+    for i in range(7):
+        log.append(make_batch([b"%d" % i], producer_id=9, sequence=i))
+    log = log if same_process else open_log(segment_bytes=3 * size)
+    assert [log.append(make_batch([b"%d" % i], producer_id=9, sequence=i)) for i in range(2, 7)] == [2, 3, 4, 5, 6]
+    assert log.append(make_batch([b"7"], producer_id=9, sequence=7)) == 7
+    assert read_log(tmp_path) == [(i, b"%d" % i) for i in range(8)]
+
+
+@pytest.mark.parametrize("changed", [{"producer_id": 8}, {"epoch": 1}, {"sequence": 5}])
+def test_a_batch_that_differs_in_its_identity_is_written(
+    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog, changed: dict[str, int]
+) -> None:
+    identity = {"producer_id": 9, "sequence": 4, "epoch": 0}
+    log = open_log()
+    assert log.append(make_batch([b"a"], **identity)) == 0
+    assert log.append(make_batch([b"a"], **(identity | changed))) == 1
+
+
+def test_without_idempotence_nothing_is_a_duplicate(make_batch: MakeBatch, open_log: OpenLog) -> None:
+    log = open_log()
+    batch = make_batch([b"a"])
+    assert [log.append(batch), log.append(batch)] == [0, 1]
+    assert open_log().append(batch) == 2
+
+
+# --- syncing -------------------------------------------------------------------------------------
+
+
+def test_nothing_is_synced_where_no_policy_asks_for_it(
+    make_batch: MakeBatch, open_log: OpenLog, synced: list[tuple[str, int]]
+) -> None:
+    log = open_log()
+    assert log.is_flushed
+    log.append(make_batch([b"a"]))
+    assert not log.is_flushed
+    assert synced == []
+
+
+def test_flush_messages_counts_records_since_the_last_flush(
+    tmp_path: Path, make_batch: MakeBatch, open_log: OpenLog, synced: list[tuple[str, int]]
+) -> None:
+    log = open_log(flush_messages=3)
+    log.append(make_batch([b"a", b"b"]))
+    assert synced == []
+    log.append(make_batch([b"c"]))
+    (size,) = sizes(tmp_path).values()
+    assert synced == [("00000000000000000000.log", size), (tmp_path.name, -1)]
+    assert log.is_flushed
+    log.append(make_batch([b"d", b"e"]))
+    assert len(synced) == 2
+    log.append(make_batch([b"f"]))
+    assert [name for name, _ in synced[2:]] == ["00000000000000000000.log"]
+
+
+def test_flush_syncs_once(make_batch: MakeBatch, open_log: OpenLog, synced: list[tuple[str, int]]) -> None:
+    log = open_log()
+    log.flush()
+    assert synced == []
+    log.append(make_batch([b"a"]))
+    log.flush()
+    log.flush()
+    assert len(synced) == 2
+    assert log.is_flushed
+
+
+def test_a_segment_is_synced_before_the_next_one_begins(
+    tmp_path: Path, make_batch: MakeBatch, open_log: OpenLog, synced: list[tuple[str, int]]
+) -> None:
+    size = len(make_batch([b"a"]).payload)
+    log = open_log(segment_bytes=size)
+    log.append(make_batch([b"a"]))
+    log.append(make_batch([b"b"]))
+    assert synced == [("00000000000000000000.log", size), (tmp_path.name, -1)]
+    log.flush()
+    assert synced[2:] == [("00000000000000000001.log", size), (tmp_path.name, -1)]
+
+
+def test_a_duplicate_is_not_acknowledged_before_it_is_on_disk(
+    tmp_path: Path, make_batch: MakeBatch, open_log: OpenLog, synced: list[tuple[str, int]]
+) -> None:
+    """The sender that wrote it may have died between its write and its sync."""
+    batch = make_batch([b"a"], producer_id=9, sequence=0)
+    open_log().append(batch)
+    assert synced == []
+    assert open_log(flush_messages=1).append(batch) == 0
+    assert synced == [("00000000000000000000.log", len(batch.payload)), (tmp_path.name, -1)]
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+def test_a_partial_write_is_cut_off_and_a_later_one_succeeds(
+    tmp_path: Path,
+    make_batch: MakeBatch,
+    read_log: ReadLog,
+    open_log: OpenLog,
+    disk_full_beyond: DiskFullBeyond,
+) -> None:
+    log = open_log()
+    log.append(make_batch([b"a"], producer_id=9, sequence=0))
+    (size,) = sizes(tmp_path).values()
+    batch = make_batch([b"b" * 1000], producer_id=9, sequence=1)
+    path = segment_path(tmp_path, 0)
+    with disk_full_beyond(size + 500):
+        for _ in range(2):
+            with pytest.raises(KafkaStorageError, match=rf"{path}: cannot write a batch of \d+ bytes: File too large"):
+                log.append(batch)
+            assert path.stat().st_size == size
+    assert log.append(batch) == 1
+    assert open_log().append(batch) == 1
+    assert read_log(tmp_path) == [(0, b"a"), (1, b"b" * 1000)]
+
+
+def test_a_segment_that_cannot_be_made_is_made_later(
+    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
+) -> None:
+    log = open_log(segment_bytes=len(make_batch([b"a"]).payload))
+    log.append(make_batch([b"a"]))
+    in_the_way = segment_path(tmp_path, 1)
+    in_the_way.mkdir()
+    with pytest.raises(KafkaStorageError, match=f"{in_the_way}: .* File exists"):
+        log.append(make_batch([b"b"]))
+    in_the_way.rmdir()
+    assert log.append(make_batch([b"b"])) == 1
+    assert read_log(tmp_path) == [(0, b"a"), (1, b"b")]
+
+
+def test_a_torn_batch_that_cannot_be_cut_off_is_recovered_before_the_next_write(
+    tmp_path: Path,
+    make_batch: MakeBatch,
+    read_log: ReadLog,
+    open_log: OpenLog,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    segment = segment_path(tmp_path, 0)
+    segment.symlink_to("/dev/full")  # takes no byte, and cannot be cut either
+    log = open_log()
+    with pytest.raises(KafkaStorageError, match=f"{segment}: .*: No space left on device"):
+        log.append(make_batch([b"a"]))
+    assert f"{segment}: cannot cut off a torn batch from byte 0 on: Invalid argument" in caplog.text
+    segment.unlink()
+    stored, torn = make_batch([b"stored"]).payload, make_batch([b"torn"]).payload
+    segment.write_bytes(bytes(stored) + bytes(torn[:-1]))
+    assert log.append(make_batch([b"a"])) == 1
+    assert read_log(tmp_path) == [(0, b"stored"), (1, b"a")]
+
+
+def test_a_batch_that_cannot_be_synced_is_not_stored(
+    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
+) -> None:
+    segment = segment_path(tmp_path, 0)
+    segment.symlink_to("/dev/null")  # takes everything, and cannot be synced
+    log = open_log(flush_messages=1)
+    batch = make_batch([b"a"], producer_id=9, sequence=0)
+    with pytest.raises(KafkaStorageError, match=f"{segment}: cannot write .*: Invalid argument"):
+        log.append(batch)
+    segment.unlink()
+    segment.touch()
+    assert log.append(batch) == 0
+    assert read_log(tmp_path) == [(0, b"a")]
+
+
+def test_after_a_failed_flush_the_end_is_looked_for_again(
+    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
+) -> None:
+    segment = segment_path(tmp_path, 0)
+    segment.symlink_to("/dev/null")
+    log = open_log()
+    assert log.append(make_batch([b"lost"])) == 0
+    with pytest.raises(KafkaStorageError, match=f"{segment}: cannot sync 1 records: Invalid argument"):
+        log.flush()
+    segment.unlink()
+    segment.touch()
+    assert log.append(make_batch([b"a"])) == 0
+    assert read_log(tmp_path) == [(0, b"a")]
+
+
+def test_a_partition_whose_files_somebody_removed_begins_again(
+    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
+) -> None:
+    size = len(make_batch([b"a"]).payload)
+    log = open_log(segment_bytes=size)
+    log.append(make_batch([b"a"]))
+    log.close()  # as when many others are in use
+    segment_path(tmp_path, 0).unlink()
+    with pytest.raises(KafkaStorageError, match="No such file or directory"):
+        log.append(make_batch([b"b"]))
+    assert log.append(make_batch([b"b"])) == 0
+    assert read_log(tmp_path) == [(0, b"b")]
+
+
+def test_a_partition_that_cannot_be_read_is_recovered_once_it_can(
+    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
+) -> None:
+    segment_path(tmp_path, 0).mkdir()
+    log = open_log()
+    for _ in range(2):
+        with pytest.raises(KafkaStorageError, match=f"{segment_path(tmp_path, 0)}: .*: Is a directory"):
+            log.append(make_batch([b"a"]))
+    segment_path(tmp_path, 0).rmdir()
+    assert log.append(make_batch([b"a"])) == 0
+    assert read_log(tmp_path) == [(0, b"a")]
