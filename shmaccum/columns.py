@@ -30,7 +30,7 @@ def partition_columns(
     sticky: StickyPartitioner,
     *,
     ignore_keys: bool,
-    max_request_size: int,
+    max_body_size: int,
 ) -> dict[int, PartitionRows]:
     """Encode a batch's rows and group them by partition, each group in the rows' order.
 
@@ -40,7 +40,7 @@ def partition_columns(
         partition_count: of the topic.
         sticky: chooses for rows that have neither partition nor key.
         ignore_keys: ``partitioner.ignore.keys``.
-        max_request_size: bytes that a record may have.
+        max_body_size: bytes that the body of a record may have.
 
     Raises:
         SerializationError: a column is unknown, or of the wrong type.
@@ -55,7 +55,7 @@ def partition_columns(
     if values is None and keys is None:
         raise SerializationError("neither column 'value' nor column 'key' is there: nothing to send")
     bodies = encode_columns(record_format, keys, values, _column(batch, "headers"))
-    _check_sizes(bodies, record_format, max_request_size)
+    _check_sizes(bodies, max_body_size)
     timestamps = _timestamps(_column(batch, "timestamp"), rows)
     partitions = _partitions(
         _column(batch, "partition"), None if ignore_keys else keys, bodies, partition_count, sticky
@@ -76,15 +76,15 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     return None if index < 0 else batch.column(index)
 
 
-def _check_sizes(bodies: ColumnBodies, record_format: RecordFormat, limit: int) -> None:
+def _check_sizes(bodies: ColumnBodies, limit: int) -> None:
     if not len(bodies):
         return
     largest = int(np.argmax(bodies.body_sizes))
-    size = int(bodies.body_sizes[largest]) + record_format.header_size + record_format.record_overhead_max
+    size = int(bodies.body_sizes[largest])
     if size > limit:
         raise RecordTooLargeError(
-            f"Row {largest} is {size} bytes when serialized which is larger than {limit}, the lesser of "
-            "max.request.size and buffer.memory; no row of the batch was sent"
+            f"Row {largest} is {size} bytes when serialized which is larger than {limit}, which is what "
+            "max.request.size and buffer.memory leave room for; no row of the batch was sent"
         )
 
 

@@ -69,6 +69,11 @@ class Producer:
         self._slab = attach(self.config.slab_name(os.geteuid()), slab_geometry(self.config), self.config.slab_digest())
         try:
             self._accumulator = RecordAccumulator(self._slab, self.config)
+            self._encode_body = self._accumulator.format.encode_body
+            self._append = self._accumulator.appender.append
+            self._max_record_size = min(self._max_request_size, self._accumulator.pool.total_memory)
+            overhead = self._accumulator.format.header_size + self._accumulator.format.record_overhead_max
+            self._max_body_size = self._max_record_size - overhead
             self._accumulator.acks.while_waiting = self._ensure_sender
             self._accumulator.pool.while_waiting = self._ensure_sender
             self._slab.add_role(Role.PRODUCER)
@@ -121,13 +126,15 @@ class Producer:
             topic, value, key, headers = record.topic, record.value, record.key, record.headers
             partition, timestamp_ms = record.partition, record.timestamp_ms
             on_delivery = self._interceptors.acknowledging(on_delivery)
-        deadline_s = time.monotonic() + self._max_block_ms / 1000
-        entry = self._known_topic(topic, deadline_s)
+        started = time.monotonic()
+        entry = self._topics.get(topic)
+        if entry is None or not entry.queues:
+            entry = self._wait_on_metadata(topic, started)
         key_bytes = _serialize("key", self._key_serializer, key)
         value_bytes = _serialize("value", self._value_serializer, value)
-        if timestamp_ms is None:
-            timestamp_ms = time.time_ns() // 1_000_000
-        self._check_size(topic, key_bytes, value_bytes, headers)
+        body = self._encode_body(key_bytes, value_bytes, headers or ())
+        if len(body) > self._max_body_size:
+            raise self._too_large(topic, len(body))
         sticky = None
         if partition is None:
             if key_bytes is None or self._ignore_keys:
@@ -136,24 +143,21 @@ class Producer:
             else:
                 partition = partition_for_key(key_bytes, len(entry.queues))
         elif not self._has_partition(entry, partition):
-            self._refresh_partitions(entry, partition, deadline_s)
-        result = self._accumulator.append(
-            TopicPartition(topic, partition),
-            timestamp_ms,
-            key_bytes,
-            value_bytes,
-            headers or (),
+            self._refresh_partitions(entry, partition, started)
+        future, batch_is_full, new_batch_created = self._append(
+            entry.queues[partition],
+            time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms,
+            body,
             on_delivery,
-            (deadline_s - time.monotonic()) * 1000,
+            self._max_block_ms - (time.monotonic() - started) * 1000,
         )
         if sticky is not None:
-            size = len(key_bytes or b"") + len(value_bytes or b"")
-            sticky.note_appended(size, len(entry.queues), new_batch=result.new_batch_created)
-        if result.new_batch_created:
+            sticky.note_appended(len(body), len(entry.queues), new_batch=new_batch_created)
+        if new_batch_created:
             self._ensure_sender()
-        if result.new_batch_created or result.batch_is_full:
+        if new_batch_created or batch_is_full:
             self._slab.rope.pull()
-        return result.future
+        return future
 
     def send_batch(self, topic: str, batch: pa.RecordBatch) -> FutureColumnsMetadata:
         """Take all rows of an Arrow batch, vectorised: no Python runs per row.
@@ -180,8 +184,8 @@ class Producer:
                 "send_batch takes columns of bytes or text as they are; a producer with key.serializer, "
                 "value.serializer or interceptor.classes sends record by record"
             )
-        deadline_s = time.monotonic() + self._max_block_ms / 1000
-        entry = self._known_topic(topic, deadline_s)
+        started = time.monotonic()
+        entry = self._wait_on_metadata(topic, started)
         future = FutureColumnsMetadata(batch.num_rows, self._accumulator.acks)
         parts = partition_columns(
             batch,
@@ -189,13 +193,13 @@ class Producer:
             len(entry.queues),
             self._sticky_partitioner(topic),
             ignore_keys=self._ignore_keys,
-            max_request_size=min(self._max_request_size, self._accumulator.pool.total_memory),
+            max_body_size=self._max_body_size,
         )
         for partition in parts:
             if not self._has_partition(entry, partition):
-                self._refresh_partitions(entry, partition, deadline_s)
+                self._refresh_partitions(entry, partition, started)
         for partition, part in parts.items():
-            remaining_ms = (deadline_s - time.monotonic()) * 1000
+            remaining_ms = self._max_block_ms - (time.monotonic() - started) * 1000
             self._accumulator.append_columns(TopicPartition(topic, partition), part, future, remaining_ms)
         self._ensure_sender()
         self._slab.rope.pull()
@@ -205,19 +209,14 @@ class Producer:
         if self._closed:
             raise ProducerClosedError("Cannot perform operation after producer has been closed.")
 
-    def _check_size(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None) -> None:
-        """``KafkaProducer.ensureValidRecordSize``, by the same upper bound."""
-        record_format = self._accumulator.format
-        size = len(key or b"") + len(value or b"") + record_format.header_size + record_format.record_overhead_max
-        for name, content in headers or ():
-            size += len(name) + len(content or b"")
-        limit = min(self._max_request_size, self._accumulator.pool.total_memory)
-        if size > limit:
-            what = "max.request.size" if limit == self._max_request_size else "buffer.memory"
-            raise RecordTooLargeError(
-                f"The record for topic {topic!r} is {size} bytes when serialized which is larger than {limit}, "
-                f"which is the value of {what}"
-            )
+    def _too_large(self, topic: str, body_size: int) -> RecordTooLargeError:
+        """``KafkaProducer.ensureValidRecordSize``, by the same upper bound of a record's size."""
+        what = "max.request.size" if self._max_record_size == self._max_request_size else "buffer.memory"
+        size = body_size + self._max_record_size - self._max_body_size
+        return RecordTooLargeError(
+            f"The record for topic {topic!r} is {size} bytes when serialized which is larger than "
+            f"{self._max_record_size}, which is the value of {what}"
+        )
 
     # --- metadata -----------------------------------------------------------------------------------
 
@@ -228,19 +227,22 @@ class Producer:
             KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
         """
         self._check_open()
-        entry = self._known_topic(topic, time.monotonic() + self._max_block_ms / 1000)
-        return set(range(len(entry.queues)))
+        return set(range(len(self._wait_on_metadata(topic, time.monotonic()).queues)))
 
-    def _known_topic(self, topic: str, deadline_s: float) -> TopicEntry:
+    @property
+    def _topics(self) -> Mapping[str, TopicEntry]:
+        return self._accumulator.map.topics
+
+    def _wait_on_metadata(self, topic: str, started: float) -> TopicEntry:
         """Return a topic whose partitions are known (``KafkaProducer.waitOnMetadata``)."""
-        entry = self._accumulator.map.topics.get(topic)
-        if entry is not None and entry.queues:
-            return entry
+        deadline_s = started + self._max_block_ms / 1000
         while True:
             entry = self._accumulator.map.topic(topic)
             if entry is not None and entry.queues:
                 return entry
             entry = self._request_metadata(topic, deadline_s)
+            if entry.queues:
+                return entry
             if entry.state == TopicState.FAILED:
                 if not entry.error.retriable:
                     raise entry.error(f"no metadata of topic {topic!r}: {(entry.error.__doc__ or '').splitlines()[0]}")
@@ -270,10 +272,10 @@ class Producer:
             raise SerializationError(f"partition must be an int, not {type(partition).__name__}: {partition!r}")
         return 0 <= partition < len(entry.queues)
 
-    def _refresh_partitions(self, entry: TopicEntry, partition: int, deadline_s: float) -> None:
+    def _refresh_partitions(self, entry: TopicEntry, partition: int, started: float) -> None:
         """Look once more for a partition that is not known: the topic may have grown."""
         if partition >= 0:
-            entry = self._request_metadata(entry.name, deadline_s)
+            entry = self._request_metadata(entry.name, started + self._max_block_ms / 1000)
         if not self._has_partition(entry, partition):
             raise UnknownTopicOrPartitionError(
                 f"Partition {partition} of topic {entry.name} with partition count {len(entry.queues)} does not exist"

@@ -49,7 +49,8 @@ class Acknowledgements:
         self._to_call: deque[ProduceRequestResult] = deque()
         self._contributor_at = Slot.CONTRIBUTORS + me // 64
         self._contributor_bit = 1 << me % 64
-        self._flushing_at = self._slab.geometry.process(me) + Process.FLUSHING
+        self.process_at = self._slab.geometry.process(me)
+        """Word index of this process's table entry."""
 
     def _forked(self) -> None:
         """Forget, in a forked child, what is the parent's to wait for."""
@@ -69,13 +70,12 @@ class Acknowledgements:
 
     # --- contributing -------------------------------------------------------------------------------
 
-    def contribute(self, topic_partition: TopicPartition, slot: int) -> ProduceRequestResult:
+    def contribute(self, topic_partition: TopicPartition, slot: int, header: int) -> ProduceRequestResult:
         """Return the result object of the batch in a slot; the first time, note in its header that we wait for it.
 
         Under the partition's lock and before the commit of what we contribute: whoever completes the batch sees it.
         """
         words = self._words
-        header = self._slab.geometry.header(slot)
         batch = words[header + Slot.GENERATION] << BATCH_SLOT_BITS | slot
         result = self._pending.get(batch)
         if result is None:
@@ -88,6 +88,8 @@ class Acknowledgements:
     def poll(self) -> None:
         """Read what there is to read, resolve futures and run callbacks."""
         ring = self._ring
+        if self._words[ring.tail_at] == ring.head and not self._to_call:
+            return
         if self._words[ring.tail_at] != ring.head:
             with self._reading:
                 for outcome in ring.read():
@@ -132,13 +134,13 @@ class Acknowledgements:
     def begin_flush(self) -> None:
         """Make everything in the slab sendable at once, until `end_flush`."""
         with self._reading:
-            self._words[self._flushing_at] += 1
+            self._words[self.process_at + Process.FLUSHING] += 1
         self._slab.rope.pull()
 
     def end_flush(self) -> None:
         """Take a `begin_flush` back."""
         with self._reading:
-            self._words[self._flushing_at] -= 1
+            self._words[self.process_at + Process.FLUSHING] -= 1
 
 
 def _do_nothing() -> None:

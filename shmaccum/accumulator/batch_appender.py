@@ -9,8 +9,7 @@ the record in it, and one store of its state puts it into the deque: nobody ever
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from shmaccum.accumulator.acknowledgements import Acknowledgements
 from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata
@@ -27,6 +26,8 @@ from shmaccum.shm.layout import (
     SlotState,
 )
 from shmaccum.shm.slab import Slab
+
+MAX_TIMESTAMP: Final = (1 << 63) - 1
 
 
 class RecordAppendResult(NamedTuple):
@@ -59,6 +60,7 @@ class BatchAppender:
         self.acks = acks
         self.slot_size = slab.geometry.slot_size
         self.closed = False
+        self._encode_record = record_format.encode_record
         self._words = slab.words
         self._buffer = slab.buffer
         self._headers_at = slab.geometry.header(0)
@@ -69,17 +71,18 @@ class BatchAppender:
         self,
         queue: PartitionQueue,
         timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
+        body: bytes,
         callback: DeliveryCallback | None,
         max_block_ms: float,
     ) -> RecordAppendResult:
-        """Append a record to the partition's last batch, or to a new one (see `RecordAccumulator.append`)."""
+        """Append a record, whose body is encoded, to the partition's last batch, or to a new one.
+
+        Raises:
+            As `RecordAccumulator.append`.
+        """
         self.check_usable()
-        if timestamp < 0:
+        if not 0 <= timestamp <= MAX_TIMESTAMP:
             raise InvalidTimestampError(f"timestamp must be milliseconds since 1970, not {timestamp}")
-        body = self.format.encode_body(key, value, headers)
         with queue.lock:
             result = self._try_append(queue, timestamp, body, callback)
         if result is None:
@@ -109,14 +112,14 @@ class BatchAppender:
         commit = words[header + Slot.COMMIT]
         size = commit >> COMMIT_SIZE_SHIFT
         count = commit >> 1 & COMMIT_COUNT_MASK
-        record = self.format.encode_record(count, timestamp, words[header + Slot.BASE_TIMESTAMP], body)
+        record = self._encode_record(count, timestamp, words[header + Slot.BASE_TIMESTAMP], body)
         end = size + len(record)
         if end > self.slot_size:
             queue.close_open()
             return None
         start = self._slots_at + slot * self.slot_size
         self._buffer[start + size : start + end] = record
-        future = self._register(queue, slot, count, timestamp, callback)
+        future = self._register(queue, slot, header, count, timestamp, callback)
         self.commit(header, commit, end, count + 1, timestamp, len(record))
         return RecordAppendResult(future, words[queue.queued_at] > 1 or end == self.slot_size, False)
 
@@ -140,7 +143,7 @@ class BatchAppender:
             cell ^= 1
             words[header + Slot.MAX_TIMESTAMP + cell] = timestamp
         words[header + Slot.COMMIT] = end << COMMIT_SIZE_SHIFT | count << 1 | cell
-        process = self.slab.geometry.process(self.slab.me)
+        process = self.acks.process_at
         words[process + Process.RECORDS] += count - (commit >> 1 & COMMIT_COUNT_MASK)
         words[process + Process.BYTES] += end - (commit >> COMMIT_SIZE_SHIFT)
 
@@ -161,7 +164,8 @@ class BatchAppender:
                 # Somebody else may have opened a batch while we were getting the memory: the second look.
                 result = self._try_append(queue, timestamp, body, callback)
                 if result is None:
-                    future = self._register(queue, buffer.slot, 0, timestamp, callback)
+                    header = self.slab.geometry.header(buffer.slot)
+                    future = self._register(queue, buffer.slot, header, 0, timestamp, callback)
                     self.place(queue, buffer, size)
                     result = RecordAppendResult(future, len(queue) > 1 or size >= self.slot_size, True)
         finally:
@@ -192,7 +196,7 @@ class BatchAppender:
         """Put a new batch at the end of its deque, open if it has room; under the partition's lock."""
         words = self._words
         queue.append(buffer.slot, SlotState.CLOSED if size >= self.slot_size else SlotState.OPEN)
-        process = self.slab.geometry.process(self.slab.me)
+        process = self.acks.process_at
         commit = words[self.slab.geometry.header(buffer.slot) + Slot.COMMIT]
         words[process + Process.RECORDS] += commit >> 1 & COMMIT_COUNT_MASK
         words[process + Process.BYTES] += size - self.format.header_size
@@ -209,9 +213,15 @@ class BatchAppender:
         return state & STATE_MASK == SlotState.ALLOCATED and self.pool.buffer_at(buffer.slot) == buffer
 
     def _register(
-        self, queue: PartitionQueue, slot: int, index: int, timestamp: int, callback: DeliveryCallback | None
+        self,
+        queue: PartitionQueue,
+        slot: int,
+        header: int,
+        index: int,
+        timestamp: int,
+        callback: DeliveryCallback | None,
     ) -> FutureRecordMetadata:
-        result = self.acks.contribute(queue.topic_partition, slot)
+        result = self.acks.contribute(queue.topic_partition, slot, header)
         future = FutureRecordMetadata(result, index, timestamp)
         if callback is not None:
             result.callbacks.append((callback, future))

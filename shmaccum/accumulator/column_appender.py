@@ -99,7 +99,7 @@ class ColumnAppender:
             if self._open_batch(queue) != seen:
                 return 0
             appender.slab.buffer[start : start + length] = encoded.data
-            result = appender.acks.contribute(queue.topic_partition, seen.slot)
+            result = appender.acks.contribute(queue.topic_partition, seen.slot, header)
             future.add(Chunk(result, part.rows[:fitting], count))
             largest = int(np.diff(encoded.offsets).max())
             appender.commit(header, seen.commit, size + length, count + fitting, int(timestamps.max()), largest)
@@ -169,7 +169,8 @@ class ColumnAppender:
             largest = int(np.diff(offsets).max())
             appender.fill(buffer, NewBatch(records, end - begin, int(timestamps[0]), int(timestamps.max()), largest))
             with queue.lock:
-                result = appender.acks.contribute(queue.topic_partition, buffer.slot)
+                header = self._geometry.header(buffer.slot)
+                result = appender.acks.contribute(queue.topic_partition, buffer.slot, header)
                 future.add(Chunk(result, part.rows[begin:end], 0))
                 appender.place(queue, buffer, size)
         finally:

@@ -45,6 +45,7 @@ class RecordAccumulator:
         map: the partitions.
         format: of the records.
         acks: what this process waits to hear of.
+        appender: for those who have the deque and the encoded body at hand.
     """
 
     def __init__(self, slab: Slab, config: ProducerConfig) -> None:
@@ -55,7 +56,7 @@ class RecordAccumulator:
         self.acks: Final = Acknowledgements(slab)
         for stripe in range(STRIPES):
             slab.locks[LOCK_STRIPES + stripe].rebuild = _stripe_rebuilder(slab, stripe)
-        self._appender = BatchAppender(slab, self.pool, self.format, self.acks)
+        self.appender: Final = BatchAppender(slab, self.pool, self.format, self.acks)
         self._drainer = BatchDrainer(
             slab,
             self.pool,
@@ -101,7 +102,8 @@ class RecordAccumulator:
         queue = self.map.queue(topic_partition)
         if queue is None:
             raise UnknownTopicOrPartitionError(f"{topic_partition} is not a partition that is known here")
-        return self._appender.append(queue, timestamp, key, value, headers, callback, max_block_ms)
+        body = self.format.encode_body(key, value, headers)
+        return self.appender.append(queue, timestamp, body, callback, max_block_ms)
 
     def append_columns(
         self, topic_partition: TopicPartition, part: PartitionRows, future: FutureColumnsMetadata, max_block_ms: float
@@ -118,7 +120,7 @@ class RecordAccumulator:
         queue = self.map.queue(topic_partition)
         if queue is None:
             raise UnknownTopicOrPartitionError(f"{topic_partition} is not a partition that is known here")
-        ColumnAppender(self._appender).append(queue, part, future, time.monotonic() + max_block_ms / 1000)
+        ColumnAppender(self.appender).append(queue, part, future, time.monotonic() + max_block_ms / 1000)
 
     def begin_flush(self) -> None:
         """Make everything in the slab sendable at once, until `await_flush_completion` returns."""
@@ -148,7 +150,7 @@ class RecordAccumulator:
 
     def close(self) -> None:
         """Take no more records from this process; its waits for memory end. The others go on."""
-        self._appender.closed = True
+        self.appender.closed = True
         self.pool.close()
 
     def release(self) -> None:

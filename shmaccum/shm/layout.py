@@ -34,7 +34,7 @@ under its lock; what is marked *truth* is never derived from anything else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from typing import Final
 
@@ -363,11 +363,6 @@ WAITERS: Final = 1024
 """Tickets that can be out at once: threads of all processes that wait for memory."""
 
 
-def _lines(size: int) -> int:
-    """Round bytes up to whole cache lines."""
-    return -(-size // CACHE_LINE) * CACHE_LINE
-
-
 @dataclass(frozen=True, slots=True)
 class Geometry:
     """The sizes that fix a slab's layout. Two slabs of equal geometry are laid out alike.
@@ -376,6 +371,12 @@ class Geometry:
         slot_size: bytes in a slot, a positive multiple of 8.
         slot_count: slots.
         max_processes, max_topics, max_partitions: entries in the tables.
+        ring_length: completions that a ring holds: between two of a producer's appends every slot can complete once.
+        contributor_words: words of the contributors' bitmap in a slot header.
+        slot_words: words in a slot header, a whole number of cache lines.
+        bitmap_size: bytes in the bitmap.
+        locks, processes, topics, partitions, waiters, rings, bitmap, headers, slots: byte offsets of the regions.
+        total_size: bytes in the whole segment.
     """
 
     slot_size: int
@@ -384,6 +385,21 @@ class Geometry:
     max_topics: int = 512
     max_partitions: int = 4096
 
+    ring_length: int = field(init=False, repr=False, compare=False)
+    contributor_words: int = field(init=False, repr=False, compare=False)
+    slot_words: int = field(init=False, repr=False, compare=False)
+    bitmap_size: int = field(init=False, repr=False, compare=False)
+    locks: int = field(init=False, repr=False, compare=False)
+    processes: int = field(init=False, repr=False, compare=False)
+    topics: int = field(init=False, repr=False, compare=False)
+    partitions: int = field(init=False, repr=False, compare=False)
+    waiters: int = field(init=False, repr=False, compare=False)
+    rings: int = field(init=False, repr=False, compare=False)
+    bitmap: int = field(init=False, repr=False, compare=False)
+    headers: int = field(init=False, repr=False, compare=False)
+    slots: int = field(init=False, repr=False, compare=False)
+    total_size: int = field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
         if self.slot_size <= 0 or self.slot_size % WORD:
             raise ValueError(f"slot_size must be a positive multiple of {WORD}, not {self.slot_size}")
@@ -391,79 +407,32 @@ class Geometry:
             raise ValueError(f"slot_count must be between 1 and {MAX_SLOTS}, not {self.slot_count}")
         if not 0 < self.max_processes <= MAX_PROCESSES:
             raise ValueError(f"max_processes must be between 1 and {MAX_PROCESSES}, not {self.max_processes}")
-
-    @property
-    def ring_length(self) -> int:
-        """Completions that a ring holds: between two of a producer's appends every slot can complete once."""
-        return self.slot_count + 1
-
-    @property
-    def contributor_words(self) -> int:
-        """Words of the contributors' bitmap in a slot header."""
-        return -(-self.max_processes // 64)
-
-    @property
-    def slot_words(self) -> int:
-        """Words in a slot header, a whole number of cache lines."""
-        return _lines((Slot.CONTRIBUTORS + self.contributor_words) * WORD) // WORD
-
-    # Byte offsets of the regions, each behind the one before.
-
-    @property
-    def locks(self) -> int:
-        """Byte offset of the locks."""
-        return SUPER_WORDS * WORD
-
-    @property
-    def processes(self) -> int:
-        """Byte offset of the process table."""
-        return self.locks + LOCK_COUNT * LOCK_WORDS * WORD
-
-    @property
-    def topics(self) -> int:
-        """Byte offset of the topic table."""
-        return self.processes + self.max_processes * PROCESS_WORDS * WORD
-
-    @property
-    def partitions(self) -> int:
-        """Byte offset of the partition table."""
-        return self.topics + self.max_topics * TOPIC_WORDS * WORD
-
-    @property
-    def waiters(self) -> int:
-        """Byte offset of the waiter queue."""
-        return self.partitions + self.max_partitions * PARTITION_WORDS * WORD
-
-    @property
-    def rings(self) -> int:
-        """Byte offset of the completion rings."""
-        return self.waiters + WAITERS * WORD
-
-    @property
-    def bitmap(self) -> int:
-        """Byte offset of the free-list bitmap."""
-        return self.rings + _lines(self.max_processes * self.ring_length * COMPLETION_WORDS * WORD)
-
-    @property
-    def bitmap_size(self) -> int:
-        """Bytes in the bitmap."""
-        return -(-self.slot_count // 8)
-
-    @property
-    def headers(self) -> int:
-        """Byte offset of the slot headers."""
-        return self.bitmap + _lines(self.bitmap_size)
-
-    @property
-    def slots(self) -> int:
-        """Byte offset of the first slot: a page's."""
-        end = self.headers + self.slot_count * self.slot_words * WORD
-        return -(-end // PAGE) * PAGE
-
-    @property
-    def total_size(self) -> int:
-        """Bytes in the whole segment."""
-        return self.slots + self.slot_count * self.slot_size
+        contributor_words = -(-self.max_processes // 64)
+        sizes = {
+            "ring_length": self.slot_count + 1,
+            "contributor_words": contributor_words,
+            "slot_words": _round_up((Slot.CONTRIBUTORS + contributor_words) * WORD, CACHE_LINE) // WORD,
+            "bitmap_size": -(-self.slot_count // 8),
+        }
+        # The regions, each behind the one before it.
+        regions = {
+            "locks": SUPER_WORDS * WORD,
+            "processes": LOCK_COUNT * LOCK_WORDS * WORD,
+            "topics": self.max_processes * PROCESS_WORDS * WORD,
+            "partitions": self.max_topics * TOPIC_WORDS * WORD,
+            "waiters": self.max_partitions * PARTITION_WORDS * WORD,
+            "rings": WAITERS * WORD,
+            "bitmap": self.max_processes * sizes["ring_length"] * COMPLETION_WORDS * WORD,
+            "headers": sizes["bitmap_size"],
+            "slots": self.slot_count * sizes["slot_words"] * WORD,
+            "total_size": self.slot_count * self.slot_size,
+        }
+        end = 0
+        for name, size_before in regions.items():
+            end = _round_up(end + size_before, PAGE if name == "slots" else CACHE_LINE if name != "total_size" else 1)
+            sizes[name] = end
+        for name, size in sizes.items():
+            object.__setattr__(self, name, size)
 
     # Word indexes of single entries.
 
@@ -494,3 +463,7 @@ class Geometry:
     def slot(self, slot: int) -> int:
         """Byte offset of a slot's memory."""
         return self.slots + slot * self.slot_size
+
+
+def _round_up(size: int, unit: int) -> int:
+    return -(-size // unit) * unit

@@ -139,6 +139,9 @@ class SlabLock:
     def bind(self, turn: Turn) -> None:
         """Take note of this process's table entry and turn, at attach and again in a forked child."""
         self._turn = turn
+        self._take_turn = turn.mutex.acquire
+        # All the way, however often an interrupt has kept this thread from it.
+        self._end_turn: Callable[[], object] = turn.mutex._release_save  # type: ignore[attr-defined]
         self._me = self.processes.me + 1
         base = self.geometry.process(self.processes.me)
         self._wants_at = base + Process.WANTS
@@ -155,16 +158,17 @@ class SlabLock:
         if self.before_use is not None:
             self.before_use()
         turn = self._turn
-        if not turn.mutex.acquire(blocking=False):
+        if not self._take_turn(False):
             self._wait_for_turn(patience_s)
         if turn.holding is not None:
             turn.holding._mend()
         turn.holding = self
         words = self.words
         words[self._wants_at] = self.number + 1
+        unit = turn.unit
         try:
             # In C from end to end: no interrupt comes between getting the unit and `unit` knowing of it.
-            turn.unit.extend(map(self._wait_unit, _ONCE))
+            unit.extend(map(self._wait_unit, _ONCE))
         except posix_ipc.BusyError:
             self._wait(patience_s)
         except BaseException:
@@ -172,7 +176,7 @@ class SlabLock:
             raise
         unfinished = words[self._owner_at]
         words[self._owner_at] = self._me
-        del turn.unit[:]
+        del unit[:]
         if unfinished:
             self._rebuild()
 
@@ -186,7 +190,7 @@ class SlabLock:
         words[self._released_at] += 1
         words[self._wants_at] = 0
         turn.holding = None
-        turn.mutex._release_save()  # type: ignore[attr-defined]  # all the way, whatever an interrupt left
+        self._end_turn()
 
     def owner(self) -> int:
         """Return the process entry that is named as the holder, -1 for none."""
@@ -214,7 +218,7 @@ class SlabLock:
     def _leave(self) -> None:
         """Stop wanting the lock, and let the next thread have its turn."""
         self._mend()
-        self._turn.mutex._release_save()  # type: ignore[attr-defined]
+        self._end_turn()
 
     def _wait_for_turn(self, patience_s: float) -> None:
         if not self._turn.mutex.acquire(timeout=patience_s):
