@@ -1,6 +1,6 @@
 """Writes the documents that are generated from the code, so that they say what the code does.
 
-``python tools/generate_docs.py`` writes them; with ``--check`` it writes nothing, shows how the files
+``python -m tools.generate_docs`` writes them; with ``--check`` it writes nothing, shows how the files
 differ from what it would write, and exits 1 if they do. A further document is one more entry in `DOCUMENTS`.
 """
 
@@ -16,6 +16,7 @@ from typing import Final
 
 from shmaccum.config import describe_settings
 from shmaccum.config.configdef import SettingDescription
+from tools.document_layout import slab_layout
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 
@@ -89,6 +90,7 @@ def _in_units(setting: SettingDescription) -> str:
 
 DOCUMENTS: Final[Mapping[str, Callable[[], str]]] = {
     "docs/configuration.md": configuration,
+    "docs/slab-layout.md": slab_layout,
 }
 """Path from the project's root -> what makes the text."""
 

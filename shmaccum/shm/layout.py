@@ -28,8 +28,8 @@ Everything but the bitmap and the slots is made of aligned 8-byte words, read an
 integers, so that every store is one store: a process may be killed between any two of them.
 A word is addressed by its *index* in the segment (byte offset / 8): that of its entry plus the number below.
 
-A region marked *index* in the tables below can be rebuilt from the slot headers and is believed only
-under its lock; what is marked *truth* is never derived from anything else.
+The slot headers are the truth. A word marked *index* below follows from them: it is believed only under its lock,
+and rebuilt from them after a death.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ class TopicState(IntEnum):
     """What a topic entry's state word says."""
 
     UNUSED = 0
+    """There is no such topic entry."""
     REQUESTED = 1
     """A producer wants to know of it; the sender is to find out."""
     KNOWN = 2
@@ -81,7 +82,7 @@ class TopicState(IntEnum):
 
 
 class Super:
-    """Words of the superblock."""
+    """Words of the superblock. Words 32 to 38 are the BufferPool's, those from 40 on the sender's counters."""
 
     MAGIC: Final = 0
     """``SHMACCUM``"""

@@ -1,0 +1,1 @@
+"""Scripts around the package: generated documents, set-up, checks."""
