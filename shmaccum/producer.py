@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -74,6 +75,7 @@ class Producer:
             self._max_record_size = min(self._max_request_size, self._accumulator.pool.total_memory)
             overhead = self._accumulator.format.header_size + self._accumulator.format.record_overhead_max
             self._max_body_size = self._max_record_size - overhead
+            self._ensure_sender = partial(ensure_sender, self._slab, self.config)
             self._accumulator.acks.while_waiting = self._ensure_sender
             self._accumulator.pool.while_waiting = self._ensure_sender
             self._slab.add_role(Role.PRODUCER)
@@ -293,6 +295,7 @@ class Producer:
         """Resolve the futures, and run the callbacks, of what is done; wait for something up to ``timeout`` s."""
         self._check_open()
         acks = self._accumulator.acks
+        acks.check_process()
         if timeout > 0:
             waiting = len(acks.incomplete())
             acks.wait_until(lambda: len(acks.incomplete()) < waiting, timeout)
@@ -333,7 +336,6 @@ class Producer:
                 self._accumulator.await_flush_completion(timeout)
         finally:
             self._interceptors.close()
-            self._accumulator.release()
             detach(self._slab)
 
     def __enter__(self) -> Self:
@@ -347,6 +349,7 @@ class Producer:
     def metrics(self) -> dict[str, dict[str, float]]:
         """Return metrics by Kafka's names: this producer's, and those of the slab that all share."""
         self._check_open()
+        self._accumulator.acks.check_process()
         words, geometry = self._slab.words, self._slab.geometry
         process = geometry.process(self._slab.me)
         pool = self._accumulator.pool
@@ -363,9 +366,6 @@ class Producer:
             },
             "slab-metrics": slab_metrics(words, geometry),
         }
-
-    def _ensure_sender(self) -> None:
-        ensure_sender(self._slab, self.config)
 
 
 def _serialize(what: str, serializer: Callable[..., Any] | None, value: Any) -> bytes | None:

@@ -99,12 +99,10 @@ def _paragraph(node: ast.ClassDef) -> Iterator[str]:
 def _words(node: ast.ClassDef) -> Iterator[Word]:
     """Yield the class's constants, each with the docstring that follows it."""
     for statement, behind in zip(node.body, [*node.body[1:], None], strict=True):
-        if isinstance(statement, ast.AnnAssign):
-            target, value = statement.target, statement.value
-        elif isinstance(statement, ast.Assign):
-            target, value = statement.targets[0], statement.value
-        else:
+        if not isinstance(statement, (ast.AnnAssign, ast.Assign)):
             continue
+        target = statement.target if isinstance(statement, ast.AnnAssign) else statement.targets[0]
+        value = statement.value
         assert isinstance(target, ast.Name)
         assert isinstance(value, ast.Constant)
         meaning = ""

@@ -39,8 +39,9 @@ Where Kafka has the setting, its name, default and meaning are those of Kafka 4:
 transport of brokers and topics. An unknown name, a wrong value and settings that contradict each other are
 refused with a ConfigError that says what is allowed.
 
-A setting of scope **slab** defines the slab and its sender: producers share them only if all of these are the
-same. One of scope **producer** may differ between the producers that share a slab.
+A setting of scope **slab** defines the slab and what its sender does: producers share them only if all of these
+are the same. One of scope **sender** concerns one sender process: whoever starts it decides. One of scope
+**producer** may differ between the producers that share a slab.
 """
 
 

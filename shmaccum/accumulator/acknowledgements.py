@@ -34,6 +34,7 @@ class Acknowledgements:
 
     def __init__(self, slab: Slab) -> None:
         self.while_waiting: Callable[[], None] = _do_nothing
+        self._joining = threading.Lock()
         self._slab = slab
         self._words = slab.words
         self._join()
@@ -41,7 +42,6 @@ class Acknowledgements:
 
     def _join(self) -> None:
         me = self._slab.me
-        self._pid = os.getpid()
         self._pending: dict[int, ProduceRequestResult] = {}
         self._ring = RingReader(self._words, self._slab.geometry, me)
         self._reading = threading.Lock()
@@ -51,6 +51,7 @@ class Acknowledgements:
         self._contributor_bit = 1 << me % 64
         self.process_at = self._slab.geometry.process(me)
         """Word index of this process's table entry."""
+        self._pid = os.getpid()
 
     def _forked(self) -> None:
         """Forget, in a forked child, what is the parent's to wait for."""
@@ -59,14 +60,18 @@ class Acknowledgements:
             error = DeadOwnerError(f"this future belongs to process {self._pid}, which forked this one")
             result.settle(-1, -1, error)
         self._pending = {}
+        self._joining = threading.Lock()
         self._pid = -1
 
     def check_process(self) -> None:
         """Be a process of the slab's, if this is a forked child that is not yet."""
-        if self._pid < 0:
-            with self._slab.tables_lock:
-                pass  # the first use of any lock takes the child's own place in the slab
-            self._join()
+        if self._pid > 0:
+            return
+        with self._joining:
+            if self._pid < 0:
+                with self._slab.tables_lock:
+                    pass  # the first use of any lock takes the child's own place in the slab
+                self._join()
 
     # --- contributing -------------------------------------------------------------------------------
 
@@ -82,6 +87,10 @@ class Acknowledgements:
             result = self._pending[batch] = ProduceRequestResult(topic_partition, self)
             words[header + self._contributor_at] |= self._contributor_bit
         return result
+
+    def forget(self, batch: int) -> None:
+        """Take a `contribute` to a batch that came to nothing back."""
+        self._pending.pop(batch, None)
 
     # --- listening ----------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from shmaccum.errors import InvalidTimestampError, ProducerClosedError
 from shmaccum.pool.buffer_pool import Buffer, BufferPool
 from shmaccum.record.format import RecordFormat
 from shmaccum.shm.layout import (
+    BATCH_SLOT_BITS,
     COMMIT_COUNT_MASK,
     COMMIT_SIZE_SHIFT,
     STATE_MASK,
@@ -205,6 +206,8 @@ class BatchAppender:
     def give_back_unused(self, *buffers: Buffer) -> None:
         """Give memory back that did not become a batch, whatever came in between."""
         unused = [buffer for buffer in buffers if self._is_unused(buffer)]
+        for buffer in unused:
+            self.acks.forget(buffer.generation << BATCH_SLOT_BITS | buffer.slot)
         if unused:
             self.pool.deallocate(*unused)
 

@@ -8,6 +8,7 @@ goes on where the last one died.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
@@ -17,9 +18,10 @@ import numpy.typing as npt
 
 from shmaccum.accumulator.completion import RingWriter, pack_result
 from shmaccum.accumulator.partition_map import PartitionMap
+from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, Node, TopicPartition
-from shmaccum.errors import DeliveryTimeoutError, KafkaError
+from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import (
     ATTEMPTS_SHIFT,
@@ -33,7 +35,11 @@ from shmaccum.shm.layout import (
 )
 from shmaccum.shm.slab import Slab
 
+logger = logging.getLogger(__name__)
+
 FOREVER_MS: Final = float("inf")
+STOPPED_PATIENCE_S: Final = 0.1
+"""How long the sender waits for a partition whose lock a stopped process holds, before it goes on with the others."""
 
 _TIME = np.uint64(TIME_MASK)
 _ATTEMPTS = np.uint64(ATTEMPTS_SHIFT)
@@ -170,21 +176,32 @@ class BatchDrainer:
         drained: list[RecordBatch] = []
         size = 0
         for entry in np.roll(entries, -start).tolist():
-            queue = self._map.by_entry[entry]
-            with queue.lock:
-                batch = queue.first()
-                if batch is None or self._is_backing_off(batch, now_ms):
-                    continue
-                if drained and size + batch.size > max_size:
-                    self._drain_index[node.id] = entry
-                    break
-                queue.pop_first(SlotState.IN_FLIGHT)
-            self._count_in_flight(batch, 1)
-            self._assign_sequence(batch)
-            batch.drained_ms = now_ms
-            size += batch.size
-            drained.append(batch)
+            room = max_size - size if drained else FOREVER_MS
+            try:
+                batch, fits = self._take_first(self._map.by_entry[entry], room, now_ms)
+            except LockTimeoutError as error:
+                logger.warning("%s; going on with the other partitions", error)
+                continue
+            if not fits:
+                self._drain_index[node.id] = entry
+                break
+            if batch is not None:
+                self._count_in_flight(batch, 1)
+                self._assign_sequence(batch)
+                batch.drained_ms = now_ms
+                size += batch.size
+                drained.append(batch)
         return drained
+
+    def _take_first(self, queue: PartitionQueue, room: float, now_ms: int) -> tuple[RecordBatch | None, bool]:
+        """Take a partition's first batch if it is due; False if it is, but there is no room for it."""
+        with queue.lock.within(STOPPED_PATIENCE_S):
+            batch = queue.first()
+            if batch is None or self._is_backing_off(batch, now_ms):
+                return None, True
+            if batch.size > room:
+                return None, False
+            return queue.pop_first(SlotState.IN_FLIGHT), True
 
     def _is_backing_off(self, batch: RecordBatch, now_ms: int) -> bool:
         if not batch.attempts:
@@ -300,14 +317,21 @@ class BatchDrainer:
         table = self._slab.partitions
         for entry in np.flatnonzero(table[:, Partition.HEAD]).tolist():
             queue = self._map.by_entry[entry]
-            with queue.lock:
-                while (batch := queue.first()) is not None and batch.created_ms + self._delivery_timeout_ms <= now_ms:
-                    expired.append(BatchOutcome(queue.pop_first(SlotState.IN_FLIGHT), error=DeliveryTimeoutError))
+            try:
+                with queue.lock.within(STOPPED_PATIENCE_S):
+                    while (batch := queue.first()) is not None and self._has_expired(batch, now_ms):
+                        expired.append(BatchOutcome(queue.pop_first(SlotState.IN_FLIGHT), error=DeliveryTimeoutError))
+            except LockTimeoutError as error:
+                logger.warning("%s; going on with the other partitions", error)
+                continue
             if batch is not None:
                 oldest = min(oldest, batch.created_ms)
         self._next_expiry_ms = oldest + self._delivery_timeout_ms
         self._abort(expired)
         return expired
+
+    def _has_expired(self, batch: RecordBatch, now_ms: int) -> bool:
+        return batch.created_ms + self._delivery_timeout_ms <= now_ms
 
     def abort_incomplete_batches(self, error: type[KafkaError]) -> list[BatchOutcome]:
         """Give up everything that is queued; return what was given up."""

@@ -44,7 +44,7 @@ class RecordAccumulator:
         pool: the slab's BufferPool.
         map: the partitions.
         format: of the records.
-        acks: what this process waits to hear of.
+        acks: what this process waits to hear of; all accumulators of a process share them.
         appender: for those who have the deque and the encoded body at hand.
     """
 
@@ -53,7 +53,7 @@ class RecordAccumulator:
         self.pool: Final = BufferPool(config.buffer_memory, config.batch_size, slab=slab)
         self.map: Final = PartitionMap(slab)
         self.format: Final = record_format(message_format_magic(config.message_format_version))
-        self.acks: Final = Acknowledgements(slab)
+        self.acks: Final = slab.companion(Acknowledgements)
         for stripe in range(STRIPES):
             slab.locks[LOCK_STRIPES + stripe].rebuild = _stripe_rebuilder(slab, stripe)
         self.appender: Final = BatchAppender(slab, self.pool, self.format, self.acks)
@@ -152,10 +152,6 @@ class RecordAccumulator:
         """Take no more records from this process; its waits for memory end. The others go on."""
         self.appender.closed = True
         self.pool.close()
-
-    def release(self) -> None:
-        """Let go of the slab's memory; nothing else may be called any more."""
-        self.pool.release()
 
     # --- the sender's half --------------------------------------------------------------------------
 

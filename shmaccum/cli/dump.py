@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         _print_partitions(args.directory, partitions, _as_json if args.json else _as_text)
     except BrokenPipeError:  # the reader has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes there at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what the exit would try to write again
     except CorruptRecordError as error:
         return _fail(_EXIT_UNREADABLE, str(error))
     except OSError as error:
@@ -90,7 +90,7 @@ def _print_partitions(log_dir: Path, partitions: list[TopicPartition], formatted
             for record in _read_records(log_dir, topic_partition):
                 out.write(formatted(topic_partition, record).encode() + b"\n")
     finally:
-        out.flush()
+        out.flush()  # before any message to stderr, and while a broken pipe can still be dealt with
 
 
 def _read_records(log_dir: Path, topic_partition: TopicPartition) -> Iterator[Record]:

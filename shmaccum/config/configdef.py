@@ -34,7 +34,9 @@ class Scope(StrEnum):
     """Whom a setting concerns."""
 
     SLAB = "slab"
-    """It defines the slab and its sender: the same for all producers that share them."""
+    """It defines the slab and what its sender does: the same for all producers that share them."""
+    SENDER = "sender"
+    """It concerns one sender process: that of whoever started it counts, and it may differ from the next one's."""
     PRODUCER = "producer"
     """It concerns one producer and may differ between those that share a slab."""
 

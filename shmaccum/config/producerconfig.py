@@ -39,14 +39,14 @@ class ProducerConfig(ProducerSettings):
         return int.from_bytes(self._slab_hash()[:8], "big")
 
     def to_json(self) -> str:
-        """Return what the sender needs to know: the settings of scope slab, passwords readable."""
-        return json.dumps(self._slab_settings())
+        """Return what the sender needs to know: the settings of scope slab and sender, passwords readable."""
+        return json.dumps(self._settings_of(Scope.SLAB, Scope.SENDER))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Return the configuration that `to_json` wrote.
 
-        All settings of scope slab are explicit in it; the others have their defaults.
+        All settings of scope slab and sender are explicit in it; the others have their defaults.
 
         Raises:
             ConfigError: the text is not whole, or comes from a version with other settings.
@@ -59,13 +59,13 @@ class ProducerConfig(ProducerSettings):
             raise ConfigError(f"the configuration handed over is no set of settings but {type(given).__name__}")
         return cls.parse(given)
 
-    def _slab_settings(self) -> dict[str, object]:
-        """Return the settings of scope slab as JSON can hold them."""
-        slab = {name: self[name] for name, setting in self.settings.items() if setting.scope is Scope.SLAB}
-        return {name: value.value if isinstance(value, Password) else value for name, value in slab.items()}
+    def _settings_of(self, *scopes: Scope) -> dict[str, object]:
+        """Return the settings of these scopes as JSON can hold them."""
+        chosen = {name: self[name] for name, setting in self.settings.items() if setting.scope in scopes}
+        return {name: value.value if isinstance(value, Password) else value for name, value in chosen.items()}
 
     def _slab_hash(self, uid: int | None = None) -> bytes:
-        slab = self._slab_settings()
+        slab = self._settings_of(Scope.SLAB)
         del slab["shmaccum.name"]
         return hashlib.sha256(json.dumps([slab, uid], sort_keys=True).encode()).digest()
 

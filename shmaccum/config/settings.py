@@ -11,6 +11,7 @@ from enum import StrEnum
 from shmaccum.config.configdef import Config, Importance, Scope, Setting
 from shmaccum.config.validators import DISTINCT, at_least, between, matching, one_of
 from shmaccum.config.valuetypes import BOOLEAN, CLASS, INT, INT_MAX, LONG, LONG_MAX, PATH, STRING, list_of, optional
+from shmaccum.slabname import SLAB_NAME_PATTERN, SLAB_NAME_RULE
 
 
 class Group(StrEnum):
@@ -336,18 +337,19 @@ class ProducerSettings(Config):
         10_000,
         at_least(-1),
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
+        scope=Scope.SENDER,
         group=Group.SLAB,
         doc="""Milliseconds that a sender stays when no producer lives and nothing is left to send; then it removes the
-            slab and exits. -1: it stays for ever.""",
+            slab and exits. -1: it stays for ever, as `shmaccum sender` does by default.""",
     )
     sender_log_file = Setting(
         PATH,
         "",
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
+        scope=Scope.SENDER,
         group=Group.SLAB,
-        doc="""File to which the sender process appends its own messages. Empty: it writes none.""",
+        doc="""File to which the sender process appends its own messages. Empty: it writes none; `shmaccum sender`
+            writes them to its standard error in any case.""",
     )
     shmaccum_max_partitions = Setting(
         INT,
@@ -380,7 +382,7 @@ class ProducerSettings(Config):
     shmaccum_name = Setting(
         STRING,
         "",
-        matching(r"[A-Za-z0-9._-]{0,64}", "at most 64 ASCII letters, digits, '.', '_' and '-'"),
+        matching(f"({SLAB_NAME_PATTERN})?", f"empty, or {SLAB_NAME_RULE}"),
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SLAB,

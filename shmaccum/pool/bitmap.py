@@ -14,16 +14,17 @@ class FreeBitmap:
     """The bitmap of one slab."""
 
     def __init__(self, buffer: memoryview, words: memoryview, geometry: Geometry) -> None:
-        self._bytes = buffer[geometry.bitmap : geometry.bitmap + geometry.bitmap_size]
+        self._buffer = buffer
+        self._start = geometry.bitmap
+        self._end = geometry.bitmap + geometry.bitmap_size
         self._words = words
-        self._size = geometry.bitmap_size
         self._slot_count = geometry.slot_count
 
     def find(self, count: int) -> int:
         """Return the first of the lowest ``count`` adjacent free slots, -1 if there are none."""
         if self._words[Super.FREE_SLOTS] < count:
             return -1
-        starts = int.from_bytes(self._bytes, "little")
+        starts = self._load()
         # A bit survives the shifts where the run that begins there has `length` free slots; double it each turn.
         length = 1
         while length < count:
@@ -34,12 +35,12 @@ class FreeBitmap:
 
     def take(self, first: int, count: int) -> None:
         """Mark a run of free slots as taken."""
-        free = int.from_bytes(self._bytes, "little")
+        free = self._load()
         self._store(free & ~(((1 << count) - 1) << first), self._words[Super.FREE_SLOTS] - count)
 
     def give(self, runs: list[tuple[int, int]]) -> None:
         """Mark runs of taken slots, each (first, count), as free."""
-        free = int.from_bytes(self._bytes, "little")
+        free = self._load()
         total = self._words[Super.FREE_SLOTS]
         for first, count in runs:
             free |= ((1 << count) - 1) << first
@@ -53,10 +54,9 @@ class FreeBitmap:
             free &= ~(((1 << count) - 1) << first)
         self._store(free, free.bit_count())
 
-    def close(self) -> None:
-        """Let go of the slab's memory."""
-        self._bytes.release()
+    def _load(self) -> int:
+        return int.from_bytes(self._buffer[self._start : self._end], "little")
 
     def _store(self, free: int, count: int) -> None:
-        self._bytes[:] = free.to_bytes(self._size, "little")
+        self._buffer[self._start : self._end] = free.to_bytes(self._end - self._start, "little")
         self._words[Super.FREE_SLOTS] = count

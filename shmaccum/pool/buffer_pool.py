@@ -291,12 +291,6 @@ class BufferPool:
         self._closed = True
         self._wake(self.slab.me)
         if self._own_slab:
-            self.release()
-
-    def release(self) -> None:
-        """Let go of the slab's memory; nothing else may be called any more."""
-        self._bitmap.close()
-        if self._own_slab:
             detach(self.slab)
 
 

@@ -22,6 +22,9 @@ from shmaccum.record.lz4_frame import compress_frame, readable_frame
 MAX_DECOMPRESSED_SIZE: Final = 256 * 1024 * 1024
 """Bytes that a section of records may have by default once decompressed: far above any batch that Kafka accepts."""
 
+COMPRESSION_CODEC_MASK: Final = 0x07
+"""Bits of a batch's attributes that hold the id of its compression, in every message format."""
+
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 """Magic, version of the writer, oldest version of a reader (``org.xerial.snappy.SnappyCodec``)."""
@@ -68,10 +71,6 @@ class CompressionType(enum.IntEnum):
             return cls(attributes & COMPRESSION_CODEC_MASK)
         except ValueError:
             raise CorruptRecordError(f"unknown compression id {attributes & COMPRESSION_CODEC_MASK}") from None
-
-
-COMPRESSION_CODEC_MASK: Final = 0x07
-"""Bits of a batch's attributes that hold the id of its compression, in every message format."""
 
 
 def compress(compression: CompressionType, data: BytesLike, magic: int) -> bytes:

@@ -21,7 +21,7 @@ NO_PARTITION_LEADER_EPOCH: Final = -1
 """Kafka's values for what is not there (``org.apache.kafka.common.record.RecordBatch``)."""
 
 
-def plain_bytes(what: str, data: object) -> bytes:
+def plain_bytes(what: str, data: BytesLike) -> bytes:
     """Return the bytes of any object with the buffer protocol.
 
     ``len`` of a memoryview or an array counts items, which need not be bytes. So everything but `bytes`
@@ -35,7 +35,7 @@ def plain_bytes(what: str, data: object) -> bytes:
         SerializationError: ``data`` is not bytes-like.
     """
     try:
-        return memoryview(data).tobytes()  # type: ignore[arg-type]
+        return memoryview(data).tobytes()
     except TypeError:
         raise SerializationError(
             f"{what} must be bytes-like or None, not {type(data).__name__}: {data!r:.60}; serialize it first"

@@ -11,6 +11,7 @@ from typing import Final
 
 SEED: Final = 0x9747B28C
 MULTIPLIER: Final = 0x5BD1E995
+MASK: Final = 0xFFFFFFFF
 POSITIVE: Final = 0x7FFFFFFF
 """Clears the sign of a 32-bit number, as ``Utils.toPositive`` does."""
 
@@ -21,7 +22,7 @@ _UNPACK_WORDS: Final = [struct.Struct(f"<{count}I").unpack_from for count in ran
 def murmur2(data: bytes) -> int:
     """Return the hash as Java has it: a signed number of 32 bits."""
     digest = _murmur2_unsigned(data)
-    return digest - 0x1_0000_0000 if digest > POSITIVE else digest
+    return digest - MASK - 1 if digest > POSITIVE else digest
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
@@ -30,17 +31,16 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
 
 
 def _murmur2_unsigned(data: bytes) -> int:
-    # Numbers are spelled out, and masked to 32 bits only where a sum or a shift depends on it: this is most of
-    # what the choice of a partition costs.
+    # Numbers are cut to 32 bits only where a higher bit would come back down: each cut costs as much as a product.
     size = len(data)
     count = size >> 2
-    words = _UNPACK_WORDS[count](data) if count < 65 else struct.unpack_from(f"<{count}I", data)
-    digest = 0x9747B28C ^ size
+    words = _UNPACK_WORDS[count](data) if count < len(_UNPACK_WORDS) else struct.unpack_from(f"<{count}I", data)
+    digest = SEED ^ size
     for word in words:
-        word = word * 0x5BD1E995 & 0xFFFFFFFF
-        digest = (digest * 0x5BD1E995 ^ (word ^ word >> 24) * 0x5BD1E995) & 0xFFFFFFFF
+        word = word * MULTIPLIER & MASK
+        digest = (digest * MULTIPLIER ^ (word ^ word >> 24) * MULTIPLIER) & MASK
     rest = size & 3
     if rest:
-        digest = (digest ^ int.from_bytes(data[-rest:], "little")) * 0x5BD1E995 & 0xFFFFFFFF
-    digest = (digest ^ digest >> 13) * 0x5BD1E995 & 0xFFFFFFFF
+        digest = (digest ^ int.from_bytes(data[-rest:], "little")) * MULTIPLIER & MASK
+    digest = (digest ^ digest >> 13) * MULTIPLIER & MASK
     return digest ^ digest >> 15

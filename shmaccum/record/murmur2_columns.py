@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shmaccum.record.columns import binary_column, offsets_and_data
-from shmaccum.record.murmur2 import MULTIPLIER, POSITIVE, SEED, murmur2
+from shmaccum.record.murmur2 import MASK, MULTIPLIER, POSITIVE, SEED, murmur2
 
 UNKNOWN_PARTITION: Final = -1
 """Stands for the partition of a null key, which its hash does not decide (``RecordMetadata.UNKNOWN_PARTITION``)."""
@@ -37,7 +37,7 @@ def murmur2_column(array: pa.Array) -> NDArray[np.uint32]:
     digests = np.empty(len(sizes), np.uint32)
     longer = order[sizes[order] // _WORD > step_count]
     for row in longer.tolist():
-        digests[row] = murmur2(data[offsets[row] : offsets[row + 1]].tobytes()) & 0xFFFFFFFF
+        digests[row] = murmur2(data[offsets[row] : offsets[row + 1]].tobytes()) & MASK
     rows = order[len(longer) :]
     digests[rows] = _murmur2_of_descending(data, offsets[rows], sizes[rows])
     return digests

@@ -80,7 +80,6 @@ def serve(config: ProducerConfig, on_serving: Callable[[Slab], None]) -> None:
             if stopped or slab.undelivered() == (0, 0) or slab.has_sender():
                 break
     finally:
-        accumulator.release()
         detach(slab)
 
 

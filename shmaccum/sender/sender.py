@@ -145,7 +145,8 @@ class Sender:
             wanted = list(partition_map.topics) if self._metadata_requests < 0 else []
             self._metadata_requests = requests
             wanted += partition_map.requested()
-            self._transport.request_update(wanted or partition_map.topics)
+            if wanted:
+                self._transport.request_update(wanted)
         cluster = self._transport.cluster()
         requested = partition_map.requested()
         if cluster is self._cluster and not requested:

@@ -11,6 +11,7 @@ is a full memory barrier.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -144,15 +145,14 @@ class Doorbell:
     def answer(self) -> None:
         """Be awake: no ring is needed, and those that came are forgotten."""
         self._words[Super.SENDER_ASLEEP] = 0
-        try:
+        with contextlib.suppress(BlockingIOError):
             while len(os.read(self.descriptor, 4096)) == 4096:
                 pass
-        except BlockingIOError:
-            pass
 
     def ring(self) -> None:
         """Wake this very sender, from a signal handler."""
-        os.write(self.descriptor, b"!")
+        with contextlib.suppress(BlockingIOError):  # a full FIFO rings all the same
+            os.write(self.descriptor, b"!")
 
     def close(self) -> None:
         """Let go of the FIFO."""

@@ -1,6 +1,6 @@
-"""Coming and going: attach to a slab or create it, leave it, remove it.
+"""Coming and going: attach to a slab or create it, leave it, remove it, or just look.
 
-Everything here happens under the lifecycle byte of the lock file, one process at a time. A creator that dies
+Coming and going happens under the lifecycle byte of the lock file, one process at a time. A creator that dies
 half-way leaves a segment without READY, and the next one begins again; the last one out unlinks everything.
 """
 
@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Iterator
 
 import posix_ipc
 
 from shmaccum.errors import SlabAbiError, SlabInUseError, SlabNotFoundError
 from shmaccum.shm import names
-from shmaccum.shm.layout import COMMIT_COUNT_MASK, LOCK_COUNT, STATE_MASK, Geometry, Slot, SlotState, Super
-from shmaccum.shm.lockfile import LockFile
+from shmaccum.shm.inspection import SlabView
+from shmaccum.shm.layout import LOCK_COUNT, Geometry, Super
+from shmaccum.shm.lockfile import PROCESS, LockFile
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
 from shmaccum.shm.slab import Slab
@@ -69,6 +71,38 @@ def _leave(slab: Slab) -> None:
         slab.lock_file.close()
 
 
+@contextlib.contextmanager
+def look(name: str) -> Iterator[SlabView]:
+    """Look at a slab without becoming one of its users: no entry in the process table, no lock, nothing written.
+
+    Keep the block short: meanwhile no other thread of this process can attach or detach. If one could, closing our
+    descriptor of the lock file would drop the record locks that it has just taken.
+
+    Raises:
+        SlabNotFoundError: there is none of that name.
+        SlabPermissionError, SlabAbiError: what is there of that name cannot be read; says why.
+    """
+    names.check_name(name)
+    with _slabs_lock, contextlib.ExitStack() as cleanup:
+        slab = _slabs.get(name)
+        if slab is not None:
+            view = SlabView(name, slab.words, slab.geometry, slab.processes, slab.lock_file)
+        else:
+            lock_file = LockFile.open(name, create=False)
+            cleanup.callback(lock_file.close)
+            try:
+                segment = Segment.open(name)
+            except FileNotFoundError:
+                raise SlabNotFoundError(f"slab {name!r} has just been removed") from None
+            if segment is None:
+                raise SlabAbiError(f"slab {name!r} is not complete: its creator is still at work, or died over it")
+            cleanup.callback(segment.close)
+            processes = ProcessTable(segment.words, segment.geometry, lock_file)
+            view = SlabView(name, segment.words, segment.geometry, processes, lock_file)
+        cleanup.callback(view.close)
+        yield view
+
+
 def destroy(name: str, *, force: bool = False) -> int:
     """Remove a slab whose users are gone.
 
@@ -111,20 +145,18 @@ def _users(name: str, lock_file: LockFile) -> tuple[list[int], int]:
     try:
         segment = Segment.open(name)
     except SlabAbiError:
-        return [], 0
+        # The process table cannot be read, but every version's processes hold their bytes of the lock file.
+        pid = lock_file.holder(PROCESS, length=0)
+        return [pid] if pid else [], 0
     if segment is None:
         return [], 0
-    geometry, words = segment.geometry, segment.words
-    processes = ProcessTable(words, geometry, lock_file)
-    pids = [processes.info(entry).pid for entry in processes.in_use() if processes.is_alive(entry)]
-    headers = map(geometry.header, range(geometry.slot_count))
-    records = sum(
-        words[header + Slot.COMMIT] >> 1 & COMMIT_COUNT_MASK
-        for header in headers
-        if words[header + Slot.STATE] & STATE_MASK >= SlotState.OPEN
-    )
-    segment.close()
-    return pids, records
+    processes = ProcessTable(segment.words, segment.geometry, lock_file)
+    view = SlabView(name, segment.words, segment.geometry, processes, lock_file)
+    try:
+        return [process.pid for process in view.processes() if process.alive], view.undelivered()[1]
+    finally:
+        view.close()
+        segment.close()
 
 
 def _attach(name: str, geometry: Geometry | None, digest: int) -> Slab:

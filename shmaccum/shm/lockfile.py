@@ -112,12 +112,14 @@ class LockFile:
         """Let go of a byte."""
         fcntl.fcntl(self._descriptor, fcntl.F_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, byte, 1, 0))
 
-    def holder(self, byte: int) -> int:
+    def holder(self, byte: int, length: int = 1) -> int:
         """Return the pid of *another* process that holds the byte, 0 if none does.
 
-        The pid is as this process's pid namespace sees it; a holder it cannot see is -1.
+        The pid is as this process's pid namespace sees it; a holder it cannot see is -1. With ``length``, one that
+        holds any of so many bytes; 0 means all that follow.
         """
-        answer = fcntl.fcntl(self._descriptor, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
+        query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, length, 0)
+        answer = fcntl.fcntl(self._descriptor, fcntl.F_GETLK, query)
         kind, _, _, _, pid = _FLOCK.unpack(answer)
         if kind == fcntl.F_UNLCK:
             return 0

@@ -31,9 +31,11 @@ A process wants one lock at a time, so its threads take turns on a local mutex, 
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
+from types import FrameType
 from typing import Final
 
 import posix_ipc
@@ -161,7 +163,7 @@ class SlabLock:
         if not self._take_turn(False):
             self._wait_for_turn(patience_s)
         if turn.holding is not None:
-            turn.holding._mend()
+            turn.holding._mend_interrupted()
         turn.holding = self
         words = self.words
         words[self._wants_at] = self.number + 1
@@ -192,6 +194,14 @@ class SlabLock:
         turn.holding = None
         self._end_turn()
 
+    def within(self, patience_s: float) -> _Within:
+        """Use as ``with lock.within(0.1): ...``: like ``with lock: ...``, but for those who will not wait for long.
+
+        Raises:
+            LockTimeoutError: a living process has been in the way for ``patience_s``.
+        """
+        return _Within(self, patience_s)
+
     def owner(self) -> int:
         """Return the process entry that is named as the holder, -1 for none."""
         owner = self.words[self._owner_at]
@@ -204,8 +214,22 @@ class SlabLock:
             self.words[base + Process.RELEASED] += 1
             self.words[base + Process.WANTS] = 0
 
+    def _mend_interrupted(self) -> None:
+        """Leave the lock, which an interrupt kept this thread from leaving.
+
+        Raises:
+            IllegalStateError: it is not an interrupt's leftover, but still in use below: a signal's handler, or a
+                finalizer, has come back into the package in the middle of it.
+        """
+        if _is_reentrant():
+            self._turn.mutex.release()
+            raise IllegalStateError(
+                "reentrant call: a signal handler or finalizer used the producer in the middle of another call of it"
+            )
+        self._mend()
+
     def _mend(self) -> None:
-        """Leave the lock, which an interrupt kept this thread from leaving: what it guards is unfinished."""
+        """Stop wanting or holding the lock, whichever it was: what it guards is unfinished."""
         words, unit = self.words, self._turn.unit
         if words[self._owner_at] == self._me or unit:
             del unit[:]
@@ -290,6 +314,35 @@ class SlabLock:
             pid = self.processes.info(owner).pid
             who = f"process {pid} holds it; is it stopped? Continue or kill it"
         return f"slab {self._lock_file.name!r}: lock {self.number} was not to be had within {patience_s:.1f} s: {who}"
+
+
+class _Within:
+    """A lock with a patience of its own."""
+
+    __slots__ = ("_lock", "_patience_s")
+
+    def __init__(self, lock: SlabLock, patience_s: float) -> None:
+        self._lock = lock
+        self._patience_s = patience_s
+
+    def __enter__(self) -> None:
+        self._lock.acquire(self._patience_s)
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._lock.__exit__(kind, error, trace)
+
+
+def _is_reentrant() -> bool:
+    """Say whether this thread is inside the package twice, with somebody else's code in between."""
+    left = False
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        inside = frame.f_globals.get("__name__", "").startswith("shmaccum.")
+        if inside and left:
+            return True
+        left = left or not inside
+        frame = frame.f_back
+    return False
 
 
 def _nothing_to_rebuild() -> None:

@@ -11,11 +11,12 @@ import re
 from typing import Final
 
 from shmaccum.errors import SlabError
+from shmaccum.slabname import SLAB_NAME_PATTERN, SLAB_NAME_RULE
 
 SHM_DIRECTORY: Final = "/dev/shm"
 PREFIX: Final = "shmaccum-"
 
-_LEGAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_LEGAL_NAME = re.compile(SLAB_NAME_PATTERN)
 
 
 def check_name(name: str) -> str:
@@ -25,10 +26,7 @@ def check_name(name: str) -> str:
         SlabError: says what a name may be made of.
     """
     if not _LEGAL_NAME.fullmatch(name):
-        raise SlabError(
-            f"{name!r} cannot be a slab's name: use 1 to 64 ASCII letters, digits, '_' and '-', "
-            "with a letter or digit first"
-        )
+        raise SlabError(f"{name!r} cannot be a slab's name: use {SLAB_NAME_RULE}")
     return name
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,8 @@ import posix_ipc
 from shmaccum.errors import IllegalStateError, SenderExistsError, SlabAbiError
 from shmaccum.shm import names
 from shmaccum.shm.bell import Bell, Bells, Doorbell, DoorbellRope
+from shmaccum.shm.inspection import undelivered
 from shmaccum.shm.layout import (
-    COMMIT_COUNT_MASK,
     INCARNATION_SHIFT,
     LOCK_COUNT,
     LOCK_POOL,
@@ -32,13 +32,10 @@ from shmaccum.shm.layout import (
     OWNER_SHIFT,
     PARTITION_WORDS,
     PROCESS_WORDS,
-    STATE_MASK,
     STRIPES,
     WORD,
     Process,
     Role,
-    Slot,
-    SlotState,
     Super,
 )
 from shmaccum.shm.lockfile import SENDER, LockFile
@@ -46,8 +43,7 @@ from shmaccum.shm.locks import SlabLock, Turn
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
 
-_COUNT = np.uint64(COMMIT_COUNT_MASK)
-_STATE = np.uint64(STATE_MASK)
+Companion = TypeVar("Companion")
 
 
 class Slab:
@@ -70,6 +66,8 @@ class Slab:
         self.words: Final = segment.words
         self.lock_file: Final = lock_file
         self.users = 0
+        self._roles = Role(0)
+        self._companions: dict[Callable[[Slab], object], object] = {}
         self._segment = segment
         self._fork_callbacks: list[weakref.WeakMethod[Callable[[], None]]] = []
         self._array: npt.NDArray[np.uint64] | None = np.frombuffer(
@@ -89,6 +87,7 @@ class Slab:
     def _join(self) -> None:
         """Become a process of the slab; the caller holds the lifecycle byte."""
         entry = self.processes.take()
+        self.words[self.geometry.process(entry) + Process.ROLES] = self._roles
         self.bell = Bell(self.name, entry, self.words, self.geometry)
         turn = Turn()
         for lock in self.locks:
@@ -104,15 +103,25 @@ class Slab:
 
     def add_role(self, role: Role) -> None:
         """Note in the process table what this process is to the slab."""
-        self.words[self.geometry.process(self.me) + Process.ROLES] |= role
+        self._roles |= role
+        self.words[self.geometry.process(self.me) + Process.ROLES] = self._roles
+
+    def companion(self, kind: Callable[[Slab], Companion]) -> Companion:
+        """Return the one object of a kind that goes with this process's place in the slab, made when first needed."""
+        companion = self._companions.get(kind)
+        if companion is None:
+            companion = self._companions.setdefault(kind, kind(self))
+        return cast(Companion, companion)
 
     def on_fork(self, callback: Callable[[], None]) -> None:
         """Have a bound method called in a forked child, before anything else happens there. Held weakly."""
+        self._fork_callbacks = [known for known in self._fork_callbacks if known() is not None]
         self._fork_callbacks.append(weakref.WeakMethod(callback))
 
     def forked(self) -> None:
         """Become nobody, in a forked child; the next use of a lock joins as a new process."""
         self.processes.me = -1
+        self._roles &= ~Role.SENDER
         self.lock_file.forked()
         self._rejoining = threading.Lock()
         for lock in self.locks:
@@ -181,7 +190,7 @@ class Slab:
         Raises:
             SenderExistsError: another process has it; says which.
         """
-        if self.words[Super.SENDER_ENTRY] == self.me + 1 and self._is_sender():
+        if Role.SENDER in self._roles:
             raise SenderExistsError(f"slab {self.name!r} has a sender already: this very process")
         if not self.lock_file.try_lock(SENDER):
             raise SenderExistsError(
@@ -195,16 +204,14 @@ class Slab:
     def resign_as_sender(self, doorbell: Doorbell) -> None:
         """Give the sender's role back."""
         doorbell.close()
-        self.words[self.geometry.process(self.me) + Process.ROLES] &= ~Role.SENDER
+        self._roles &= ~Role.SENDER
+        self.words[self.geometry.process(self.me) + Process.ROLES] = self._roles
         self.words[Super.SENDER_ENTRY] = 0
         self.lock_file.unlock(SENDER)
 
-    def _is_sender(self) -> bool:
-        return self.me >= 0 and bool(self.words[self.geometry.process(self.me) + Process.ROLES] & Role.SENDER)
-
     def has_sender(self) -> bool:
         """Say whether a living process has the sender's role."""
-        return self._is_sender() or self.lock_file.holder(SENDER) != 0
+        return Role.SENDER in self._roles or self.lock_file.holder(SENDER) != 0
 
     # --- what is in it ----------------------------------------------------------------------------
 
@@ -234,10 +241,7 @@ class Slab:
 
     def undelivered(self) -> tuple[int, int]:
         """Return how many batches and records wait to be delivered."""
-        headers = self.headers
-        held = (headers[:, Slot.STATE] & _STATE) >= SlotState.OPEN
-        records = (headers[held, Slot.COMMIT] >> np.uint64(1)) & _COUNT
-        return int(held.sum()), int(records.sum())
+        return undelivered(self.headers)
 
     def unmap(self) -> None:
         """Let go of the memory, the semaphores and the bells."""

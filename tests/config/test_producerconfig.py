@@ -55,8 +55,6 @@ OTHER_VALUES = {
     "retry.backoff.max.ms": 2000,
     "retry.backoff.ms": 1,
     "segment.bytes": 2**20,
-    "sender.idle.ms": -1,
-    "sender.log.file": "/data/sender.log",
     "shmaccum.max.partitions": 8,
     "shmaccum.max.processes": 8,
     "shmaccum.max.topics": 8,
@@ -129,6 +127,12 @@ def test_settings_of_one_producer_do_not_change_it() -> None:
     assert identity(parse(**own)) == identity(parse())
 
 
+def test_settings_of_one_sender_do_not_change_it() -> None:
+    foreground = parse(**{"sender.idle.ms": -1, "sender.log.file": "/data/sender.log"})
+
+    assert identity(foreground) == identity(parse())
+
+
 def test_users_do_not_share_a_slab() -> None:
     assert parse().slab_name(UID) != parse().slab_name(UID + 1)
 
@@ -142,9 +146,9 @@ def test_a_derived_name_is_a_valid_one() -> None:
 
 
 def test_an_explicit_name_is_taken_as_it_is_and_is_not_part_of_the_digest() -> None:
-    named = parse(**{"shmaccum.name": "orders.v2_a-b"})
+    named = parse(**{"shmaccum.name": "orders_v2-b"})
 
-    assert named.slab_name(UID) == named.slab_name(UID + 1) == "orders.v2_a-b"
+    assert named.slab_name(UID) == named.slab_name(UID + 1) == "orders_v2-b"
     assert named.slab_digest() == parse().slab_digest()
 
 
@@ -167,24 +171,26 @@ def test_the_digest_fits_a_word() -> None:
             "request.timeout.ms": st.integers(0, 2**31 - 1),
             "retries": st.integers(0, 2),
             "message.format.version": st.sampled_from(["v0", "0.10.2", "3.0-IV1"]),
-            "shmaccum.name": st.from_regex(r"[A-Za-z0-9._-]{0,64}", fullmatch=True),
+            "sender.idle.ms": st.integers(-1, 2**63 - 1),
+            "shmaccum.name": st.just("") | st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", fullmatch=True),
             "max.block.ms": st.integers(0, 2**63 - 1),
         },
     )
 )
-def test_the_sender_gets_the_settings_of_the_slab(settings: dict[str, object]) -> None:
+def test_the_sender_gets_the_settings_of_the_slab_and_its_own(settings: dict[str, object]) -> None:
     config = ProducerConfig.parse(settings)
     received = ProducerConfig.from_json(config.to_json())
 
     assert identity(received) == identity(config)
     for name, setting in ProducerConfig.settings.items():
-        assert received[name] == (config[name] if setting.scope is Scope.SLAB else setting.default)
+        assert received[name] == (setting.default if setting.scope is Scope.PRODUCER else config[name])
 
 
 def test_callables_are_not_handed_to_the_sender() -> None:
     handed = json.loads(parse(**{"value.serializer": json.dumps}).to_json())
 
-    assert set(handed) == {name for name, setting in ProducerConfig.settings.items() if setting.scope is Scope.SLAB}
+    of_producers = {name for name, setting in ProducerConfig.settings.items() if setting.scope is Scope.PRODUCER}
+    assert set(handed) == set(ProducerConfig.settings) - of_producers
 
 
 @pytest.mark.parametrize("text", ["", '{"log.dir": "/da', "[]", "null"])

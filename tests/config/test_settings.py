@@ -125,6 +125,8 @@ def test_batch_size_says_why_kafkas_zero_is_refused() -> None:
         ("shmaccum.name", "a/b"),
         ("shmaccum.name", "ä"),
         ("shmaccum.name", "x" * 65),
+        ("shmaccum.name", "a.b"),
+        ("shmaccum.name", "-a"),
         ("interceptor.classes", "json.dumps,json.dumps"),
         ("message.format.version", ""),
         ("message.format.version", "v3"),

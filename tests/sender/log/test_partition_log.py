@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -53,6 +54,18 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 def sizes(directory: Path) -> dict[int, int]:
     """Base offset -> bytes, of all segments."""
     return {int(path.stem): path.stat().st_size for path in sorted(directory.glob("*.log"))}
+
+
+def open_segments(directory: Path) -> list[int]:
+    """Base offsets of the segments of which this process has a descriptor."""
+    names = (os.path.basename(link) for link in open_links() if link.startswith(f"{directory}/"))
+    return sorted(int(name.removesuffix(".log")) for name in names)
+
+
+def open_links() -> Iterator[str]:
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the one that the listing itself used
+            yield os.readlink(f"/proc/self/fd/{descriptor}")
 
 
 # --- offsets and segments ------------------------------------------------------------------------
@@ -110,6 +123,7 @@ def test_a_batch_that_does_not_fit_begins_a_segment(
     for i in range(5):
         assert log.append(make_batch([b"%d" % i])) == i
     assert sizes(tmp_path) == {0: 2 * size, 2: 2 * size, 4: size}
+    assert open_segments(tmp_path) == [4]
     assert open_log(segment_bytes=2 * size - 1).append(make_batch([b"5"])) == 5
     assert sizes(tmp_path) == {0: 2 * size, 2: 2 * size, 4: size, 5: size}
     assert read_log(tmp_path) == [(i, b"%d" % i) for i in range(6)]
@@ -333,17 +347,33 @@ def test_after_a_failed_flush_the_end_is_looked_for_again(
 
 
 def test_a_partition_whose_files_somebody_removed_begins_again(
-    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
+    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog, synced: list[tuple[str, int]]
 ) -> None:
-    size = len(make_batch([b"a"]).payload)
-    log = open_log(segment_bytes=size)
+    log = open_log(flush_messages=1)
     log.append(make_batch([b"a"]))
     log.close()  # as when many others are in use
     segment_path(tmp_path, 0).unlink()
     with pytest.raises(KafkaStorageError, match="No such file or directory"):
         log.append(make_batch([b"b"]))
+    synced.clear()
     assert log.append(make_batch([b"b"])) == 0
+    assert [name for name, _ in synced] == ["00000000000000000000.log", tmp_path.name]
     assert read_log(tmp_path) == [(0, b"b")]
+
+
+def test_a_segment_that_somebody_else_made_is_gone_on_with(
+    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
+) -> None:
+    batch = make_batch([b"a"])
+    log = open_log(segment_bytes=2 * len(batch.payload))
+    for _ in range(2):
+        log.append(batch)
+    record_format(2).set_base_offset(batch.payload, 1, 2)
+    segment_path(tmp_path, 2).write_bytes(batch.payload)
+    with pytest.raises(KafkaStorageError, match="File exists"):
+        log.append(make_batch([b"b"]))
+    assert log.append(make_batch([b"b"])) == 3
+    assert read_log(tmp_path) == [(0, b"a"), (1, b"a"), (2, b"a"), (3, b"b")]
 
 
 def test_a_partition_that_cannot_be_read_is_recovered_once_it_can(

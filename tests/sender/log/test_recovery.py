@@ -134,9 +134,11 @@ def test_a_whole_batch_of_the_past_behind_the_end_is_cut_off(tmp_path: Path, mak
 def test_only_the_last_segment_is_changed(
     tmp_path: Path, make_batch: MakeBatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    older = write_segment(tmp_path, 0, *numbered(make_batch, range(2)), b"\0" * 40)
+    batches = numbered(make_batch, range(3))
+    wrong_checksum = batches[0][:-1] + b"?"
+    older = write_segment(tmp_path, 0, wrong_checksum, batches[1], b"\0" * 40)
     content = older.read_bytes()
-    write_segment(tmp_path, 2, *numbered(make_batch, range(2, 3)))
+    write_segment(tmp_path, 2, batches[2])
     end = recover(tmp_path, idempotent=True)
     assert older.read_bytes() == content
     assert found(end, range(3)) == [0, 1, 2]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import signal
 import threading
 import time
@@ -144,16 +145,32 @@ def test_a_topic_that_cannot_be_made_is_unknown_until_it_can(
 
 
 def test_a_topic_that_somebody_removed_is_made_anew(
-    tmp_path: Path, open_sender: OpenSender, make_batch: MakeBatch, read_log: ReadLog
+    tmp_path: Path,
+    open_sender: OpenSender,
+    make_batch: MakeBatch,
+    read_log: ReadLog,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    sender = open_sender(topics=("t", "u"))
-    kept = TopicPartition("u", 0)
-    assert sender.offsets(make_batch([b"a"]), make_batch([b"a"], to=kept)) == [0, 0]
-    for path in (tmp_path / "log" / "t-0" / "00000000000000000000.log", tmp_path / "log" / "t-0"):
-        path.rmdir() if path.is_dir() else path.unlink()
-    sender.transport.request_update(["t", "u"])
-    assert sender.offsets(make_batch([b"b"]), make_batch([b"b"], to=kept)) == [0, 1]
-    assert read_log(tmp_path / "log" / "t-0") == [(0, b"b")]
+    partitions = [TopicPartition(topic, 0) for topic in ("again", "idle", "kept")]
+    topics = tuple(each.topic for each in partitions)
+    sender = open_sender(topics=topics)
+    assert sender.offsets(*(make_batch([b"a"], to=each) for each in partitions)) == [0, 0, 0]
+    for removed in partitions[:2]:
+        shutil.rmtree(tmp_path / "log" / str(removed))
+    sender.transport.request_update(topics)
+    again, _, kept = partitions
+    assert sender.offsets(make_batch([b"b"], to=again), make_batch([b"b"], to=kept)) == [0, 1]
+    sender.transport.close()
+    assert read_log(tmp_path / "log" / "again-0") == [(0, b"b")]
+    assert caplog.records == []
+
+
+def test_a_topic_that_was_lost_and_cannot_be_made_anew_is_unknown(tmp_path: Path, open_sender: OpenSender) -> None:
+    transport = open_sender().transport
+    (tmp_path / "log" / "t-0").rmdir()
+    (tmp_path / "log" / "t-0").touch()
+    transport.request_update(["t"])
+    assert transport.cluster() == Cluster(nodes={0: NODE}, topic_errors={"t": KafkaStorageError})
 
 
 def test_partitions_that_are_not_there_are_unknown(open_sender: OpenSender, make_batch: MakeBatch) -> None:

@@ -1,0 +1,224 @@
+"""Looking at a slab from outside: what it holds and who uses it, at one moment.
+
+Nothing here takes a lock, waits, or writes: whoever works with the slab does not notice. The price is that words
+read one after the other need not fit each other exactly; each of them is right by itself. A `SlabView` comes from
+`shmaccum.shm.lifecycle.look`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from shmaccum.shm.layout import (
+    COMMIT_COUNT_MASK,
+    COMMIT_SIZE_SHIFT,
+    LOCK_COUNT,
+    STATE_MASK,
+    WORD,
+    Geometry,
+    Lock,
+    Partition,
+    Slot,
+    SlotState,
+    Super,
+    Topic,
+    TopicState,
+)
+from shmaccum.shm.lockfile import SENDER, LockFile
+from shmaccum.shm.processes import ProcessInfo, ProcessTable
+
+Words = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class SenderInfo:
+    """The sender's role, read at one moment.
+
+    Attributes:
+        pid: of the newest sender, in its own pid namespace; None if there has been none, or it has left.
+        alive: whether a living process has the role.
+        asleep: whether it waits for its doorbell.
+        starts: senders that have served this slab.
+    """
+
+    pid: int | None
+    alive: bool
+    asleep: bool
+    starts: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic's entry, read at one moment.
+
+    Attributes:
+        name: the topic's.
+        state: what is known of it.
+        partitions: how many it has, as far as is known.
+    """
+
+    name: str
+    state: TopicState
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """A partition's entry and its batches, read at one moment.
+
+    Attributes:
+        topic, partition: which one.
+        leader: id of the node that leads it, None if none is known.
+        queued_batches, queued_records, queued_bytes: what is in its deque, by the slot headers.
+        in_flight_batches: batches sent and not yet answered.
+        muted: whether ordering demands that nothing more is sent.
+        batches_sent, records_sent: acknowledged.
+        records_failed: given up with an error.
+        last_offset: of the newest acknowledged record, None before the first.
+    """
+
+    topic: str
+    partition: int
+    leader: int | None
+    queued_batches: int
+    queued_records: int
+    queued_bytes: int
+    in_flight_batches: int
+    muted: bool
+    batches_sent: int
+    records_sent: int
+    records_failed: int
+    last_offset: int | None
+
+
+class SlabView:
+    """A slab as an onlooker sees it; every property and method reads it anew.
+
+    Attributes:
+        name: the slab's name.
+        words: its memory, read-only.
+        geometry: its layout.
+    """
+
+    def __init__(
+        self, name: str, words: memoryview, geometry: Geometry, processes: ProcessTable, lock_file: LockFile
+    ) -> None:
+        self.name: Final = name
+        self.words: Final = words.toreadonly()
+        self.geometry: Final = geometry
+        self._processes = processes
+        self._lock_file = lock_file
+
+    def close(self) -> None:
+        """Let go of the memory, so that it can be unmapped."""
+        self.words.release()
+
+    def sender(self) -> SenderInfo:
+        """Read the sender's role."""
+        words = self.words
+        entry = words[Super.SENDER_ENTRY] - 1
+        # F_GETLK never tells of a lock of one's own.
+        alive = entry == self._processes.me >= 0 or self._lock_file.holder(SENDER) != 0
+        return SenderInfo(
+            pid=self._processes.info(entry).pid if entry >= 0 else None,
+            alive=alive,
+            asleep=alive and words[Super.SENDER_ASLEEP] == 1,
+            starts=words[Super.SENDER_STARTS],
+        )
+
+    def processes(self) -> list[ProcessInfo]:
+        """Read the process table's entries in use, by number."""
+        return [self._processes.info(entry) for entry in self._processes.in_use()]
+
+    def topics(self) -> list[TopicInfo]:
+        """Read the topic table, in its order."""
+        words = self.words
+        topics = []
+        for entry in range(words[Super.TOPIC_COUNT]):
+            at = self.geometry.topic(entry)
+            name = words[at + Topic.NAME : at + Topic.NAME + -(-words[at + Topic.NAME_LENGTH] // WORD)].tobytes()
+            topics.append(
+                TopicInfo(
+                    name=name[: words[at + Topic.NAME_LENGTH]].decode("ascii"),
+                    state=TopicState(words[at + Topic.STATE]),
+                    partitions=words[at + Topic.PARTITIONS],
+                )
+            )
+        return topics
+
+    def partitions(self) -> list[PartitionInfo]:
+        """Read the partition table with what the slots hold for each partition, by topic and number."""
+        headers = self._headers()
+        words = self.words
+        # The counts only grow: read after what they limit, they cover it.
+        count = words[Super.PARTITION_COUNT]
+        names = [topic.name for topic in self.topics()]
+        states = headers[:, Slot.STATE] & np.uint64(STATE_MASK)
+        queued = headers[(states == SlotState.OPEN) | (states == SlotState.CLOSED)]
+        in_flight = headers[(states == SlotState.IN_FLIGHT) | (states == SlotState.COMPLETING)]
+        batches = _sum_by_partition(queued, np.ones(len(queued), np.uint64), count)
+        records = _sum_by_partition(queued, _record_counts(queued), count)
+        sizes = _sum_by_partition(queued, queued[:, Slot.COMMIT] >> np.uint64(COMMIT_SIZE_SHIFT), count)
+        sent = _sum_by_partition(in_flight, np.ones(len(in_flight), np.uint64), count)
+        partitions = []
+        for entry in range(count):
+            at = self.geometry.partition(entry)
+            key = words[at + Partition.KEY]
+            partitions.append(
+                PartitionInfo(
+                    topic=names[(key >> 32) - 1],
+                    partition=key & 0xFFFFFFFF,
+                    leader=_none_or_less_one(words[at + Partition.LEADER]),
+                    queued_batches=batches[entry],
+                    queued_records=records[entry],
+                    queued_bytes=sizes[entry],
+                    in_flight_batches=sent[entry],
+                    muted=words[at + Partition.MUTED] != 0,
+                    batches_sent=words[at + Partition.BATCHES_SENT],
+                    records_sent=words[at + Partition.RECORDS_SENT],
+                    records_failed=words[at + Partition.RECORDS_FAILED],
+                    last_offset=_none_or_less_one(words[at + Partition.LAST_OFFSET]),
+                )
+            )
+        return sorted(partitions, key=lambda each: (each.topic, each.partition))
+
+    def undelivered(self) -> tuple[int, int]:
+        """Return how many batches and records wait to be delivered."""
+        return undelivered(self._headers())
+
+    def lock_takeovers(self) -> int:
+        """Return how often, over all locks, one was taken over from a dead holder."""
+        return sum(self.words[self.geometry.lock(number) + Lock.TAKEOVERS] for number in range(LOCK_COUNT))
+
+    def _headers(self) -> Words:
+        """Return a copy of the slot headers, one row of words a slot."""
+        geometry = self.geometry
+        start = geometry.headers // WORD
+        with self.words[start : start + geometry.slot_count * geometry.slot_words] as headers:
+            return np.array(headers, np.uint64).reshape(geometry.slot_count, geometry.slot_words)
+
+
+def undelivered(headers: Words) -> tuple[int, int]:
+    """Return how many batches and records slot headers, one row of words a slot, hold."""
+    held = (headers[:, Slot.STATE] & np.uint64(STATE_MASK)) >= SlotState.OPEN
+    return int(held.sum()), int(_record_counts(headers[held]).sum())
+
+
+def _record_counts(headers: Words) -> Words:
+    return (headers[:, Slot.COMMIT] >> np.uint64(1)) & np.uint64(COMMIT_COUNT_MASK)
+
+
+def _sum_by_partition(headers: Words, values: Words, partitions: int) -> list[int]:
+    """Add up a value of each header by partition entry."""
+    sums = np.zeros(partitions, np.uint64)
+    np.add.at(sums, headers[:, Slot.PARTITION].astype(np.intp), values)
+    return [int(total) for total in sums]
+
+
+def _none_or_less_one(word: int) -> int | None:
+    """Return what a word that is stored as its value + 1, with 0 for none, says."""
+    return word - 1 if word else None
