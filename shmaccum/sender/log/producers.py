@@ -51,7 +51,11 @@ class RecentBatches:
     def find(self, producer_id: int, producer_epoch: int, base_sequence: int, record_count: int) -> int | None:
         """Return the base offset of a batch that the log holds already, or None for a new one."""
         for batch in self._by_producer.get(producer_id, ()):
-            if batch[:3] == (producer_epoch, base_sequence, record_count):
+            if (
+                batch.base_sequence == base_sequence
+                and batch.producer_epoch == producer_epoch
+                and batch.record_count == record_count
+            ):
                 return batch.base_offset
         return None
 

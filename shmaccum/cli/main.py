@@ -1,0 +1,106 @@
+"""The command line: ``shmaccum COMMAND``, or ``python -m shmaccum COMMAND``.
+
+Each command is a module of this package with SUMMARY, EPILOG, ``add_arguments(parser)`` and ``run(args)``; only the one
+that is asked for is imported. Exit status: 0 done, 1 failed, 2 misused (of the command line or of a setting),
+130 interrupted; ``shmaccum COMMAND --help`` says where a command has more to tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+from shmaccum import __version__
+from shmaccum.errors import ConfigError, ShmaccumError
+
+EXIT_FAILED: Final = 1
+EXIT_MISUSED: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+_COMMANDS: Final = {
+    "demo": "send 336,776 flights from PySpark through one slab, and check what arrived",
+    "sender": "be the sender of a slab, in the foreground",
+    "status": "show slabs: memory, queues, producers, sender",
+    "dump": "print the records of a log directory",
+    "destroy": "remove a slab whose users are gone",
+}
+_EPILOG: Final = """\
+examples:
+  shmaccum demo                       # everything once, with a check at the end
+  shmaccum status --watch 1           # while producers work
+  shmaccum dump demo-out --json | wc -l
+
+`shmaccum COMMAND --help` tells more.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        argv: arguments without the program's name; by default those of the process.
+
+    Returns:
+        The exit status.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    # Every option of ours in front of the command ends the program, so the first word is the command.
+    command = next((argument for argument in arguments if not argument.startswith("-")), "")
+    parser, subparser = _parsers(command)
+    try:
+        if command and command not in _COMMANDS:
+            parser.error(f"there is no command {command!r}{_suggestion(command)}")
+        args, unknown = parser.parse_known_args(arguments)
+        if unknown:
+            subparser.error(f"it does not take {' '.join(unknown)}")
+        status: int = import_module(f"shmaccum.cli.{command}").run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes there at exit
+        return 0
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except ShmaccumError as error:
+        print(f"shmaccum {command}: {error}", file=sys.stderr)
+        return EXIT_MISUSED if isinstance(error, ConfigError) else EXIT_FAILED
+    return status
+
+
+def _parsers(command: str) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+    """Return the parser of all, and that of the command, which alone has its arguments."""
+    parser = argparse.ArgumentParser(
+        prog="shmaccum",
+        description="One Kafka producer for all the Python processes of a host.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"shmaccum {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    chosen = parser
+    for name, summary in _COMMANDS.items():
+        subparser = subparsers.add_parser(
+            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", formatter_class=_HelpFormatter
+        )
+        if name == command:
+            module = import_module(f"shmaccum.cli.{name}")
+            subparser.epilog = module.EPILOG
+            module.add_arguments(subparser)
+            chosen = subparser
+    return parser, chosen
+
+
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps the lines of an epilog, and leaves room for long options."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32)
+
+
+def _suggestion(command: str) -> str:
+    nearest = difflib.get_close_matches(command.lower(), _COMMANDS, n=1)
+    return f"; did you mean {nearest[0]}?" if nearest else f"; there are: {', '.join(_COMMANDS)}"

@@ -1,0 +1,78 @@
+"""``shmaccum sender``: be the sender of a slab in the foreground, as systemd and containers want it.
+
+It shares the slab of every producer that has the same settings: how long a sender stays is not one of those that
+must agree. Its messages go to standard error. SIGTERM or SIGINT has it deliver what is there and leave with
+status 0; a second one, leave at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+
+from shmaccum.cli.settingsfile import read_settings
+from shmaccum.config import ProducerConfig
+from shmaccum.sender.process import LOG_FORMAT, serve
+from shmaccum.shm.slab import Slab
+
+logger = logging.getLogger(__name__)
+
+EPILOG = """\
+FILE holds lines of NAME=VALUE as Kafka's own tools read them, or one JSON object, with the names of
+docs/configuration.md. The producers' own file will do. Keep passwords in it: everybody on the host can
+read a command's arguments.
+
+A sender in the foreground stays until it is told to leave, unless sender.idle.ms says otherwise.
+Exit status: 0 after SIGTERM or SIGINT once all is delivered, 1 if it cannot serve, 2 for wrong settings.
+
+examples:
+  shmaccum sender --config /etc/shmaccum.properties
+  shmaccum sender -X log.dir=/var/lib/shmaccum -X num.partitions=8
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("--config", metavar="FILE", help="settings: Java properties or JSON; - reads standard input")
+    parser.add_argument(
+        "-X",
+        dest="settings",
+        metavar="NAME=VALUE",
+        type=_setting,
+        action="append",
+        default=[],
+        help="one setting, before those of FILE; no passwords, please",
+    )
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name.strip(), value
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until stopped.
+
+    Raises:
+        ConfigError: a setting is wrong.
+        ShmaccumError: why it cannot serve.
+    """
+    given: dict[str, object] = {"sender.idle.ms": -1}
+    if args.config is not None:
+        given.update(read_settings(args.config))
+    given.update(args.settings)
+    config = ProducerConfig.parse(given)
+    handlers: list[logging.Handler] = [logging.StreamHandler()]
+    if config.sender_log_file:
+        handlers.append(logging.FileHandler(config.sender_log_file))
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, handlers=handlers)
+    serve(config, _say_serving)
+    logger.info("left: nothing is left to deliver, or the next sender's")
+    return 0
+
+
+def _say_serving(slab: Slab) -> None:
+    logger.info("serving slab %s as process %d", slab.name, os.getpid())

@@ -1,0 +1,79 @@
+"""Files of settings: JSON, or Java properties as Kafka's own tools read them.
+
+Which of the two a file is, its content says: JSON begins with ``{``, and no line of Kafka's settings does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+from shmaccum.errors import ConfigError
+
+_ESCAPE: Final = re.compile(r"\\(?:u(?P<code>[0-9A-Fa-f]{4})|(?P<char>.))", re.DOTALL)
+_ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+# The key ends at the first separator that no backslash stands before; one '=' or ':' and the blanks around it go.
+_PROPERTY: Final = re.compile(r"(?P<key>(?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
+_BLANKS: Final = " \t\f"
+
+
+def read_settings(path: str) -> dict[str, object]:
+    """Read a file of settings; ``-`` is standard input.
+
+    Raises:
+        ConfigError: it cannot be read, or is not what it begins as.
+    """
+    try:
+        if path == "-":
+            text = sys.stdin.read()
+        else:
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+    except OSError as error:
+        raise ConfigError(f"the settings cannot be read from {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not a file of settings: it is not UTF-8 text") from error
+    if not text.lstrip().startswith("{"):
+        return dict(parse_properties(text))
+    try:
+        return dict(json.loads(text))
+    except ValueError as error:
+        raise ConfigError(f"{path} begins as JSON does, but is not: {error}") from error
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Return the keys and values of Java properties (``java.util.Properties.load``); the last of a key counts."""
+    found = {}
+    for line in _logical_lines(text):
+        match = _PROPERTY.fullmatch(line)
+        assert match is not None  # a key and a value may both be empty
+        found[_unescape(match["key"])] = _unescape(match["value"])
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Yield the lines that are not blank or comments, those that end with a lone backslash joined to the next."""
+    pending = ""
+    continued = False
+    for line in re.split(r"\r\n|\r|\n", text):
+        line = line.lstrip(_BLANKS)
+        if not continued and (not line or line[0] in "#!"):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        continued = backslashes % 2 == 1
+        pending += line[:-1] if continued else line
+        if not continued:
+            yield pending
+            pending = ""
+    if pending:
+        yield pending
+
+
+def _unescape(text: str) -> str:
+    def plain(match: re.Match[str]) -> str:
+        return chr(int(match["code"], 16)) if match["code"] else _ESCAPED.get(match["char"], match["char"])
+
+    return _ESCAPE.sub(plain, text)
