@@ -1,0 +1,112 @@
+"""The Spark data source ``shmaccum``: what runs on the driver.
+
+Options, columns and save modes are those of Spark's own Kafka sink (``KafkaSourceProvider``), so that a job moves
+from one to the other by its format's name. Whatever can be known to be wrong before a task runs is refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pyspark.sql.datasource
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.types import StructType
+
+from shmaccum.cluster import check_topic
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import ConfigError
+from shmaccum.spark.schema import record_columns
+from shmaccum.spark.task import WriteTask
+from shmaccum.spark.writers import BatchWriter, StreamRowWriter
+
+_PREFIX: Final = "kafka."
+
+_NOT_SUPPORTED: Final = {
+    "key.serializer": "keys are written as the bytes or text that they are; use DataFrame operations to serialize them",
+    "value.serializer": "values are written as the bytes or text that they are; use DataFrame operations to serialize "
+    "them",
+    "interceptor.classes": "rows are sent column by column, and an interceptor would need every single record",
+}
+
+
+class ShmAccumDataSource(DataSource):
+    """Writes DataFrames, batch and streaming, at least once.
+
+    Use it as ``df.write.format("shmaccum").mode("append")`` or ``df.writeStream.format("shmaccum")``.
+
+    Options (names in any case; others are ignored):
+
+    * ``topic``: where all rows go, whatever a column ``topic`` says.
+    * ``kafka.*``: the producer's settings (docs/configuration.md); not ``key.serializer``, ``value.serializer`` and
+      ``interceptor.classes``. A relative ``kafka.log.dir`` is taken from the driver's directory.
+
+    Columns (others are ignored):
+
+    * ``value`` (string or binary), required; null is a tombstone.
+    * ``key`` (string or binary); null or absent: the record has none.
+    * ``topic`` (string), required unless the option is given; null is an error then.
+    * ``partition`` (int); null or absent: the producer chooses it, as Kafka's default partitioner does.
+    * ``headers`` (array<struct<key: string, value: binary>>).
+    * ``timestamp`` (timestamp, or bigint milliseconds since the epoch); null or absent: the time of sending.
+
+    The save mode is ``append``: Spark refuses ``errorifexists``, its default, and ``ignore`` for every data source
+    written in Python, and this one refuses ``overwrite``. A stream's output mode is ``append``, or ``complete``, of
+    which every micro-batch is appended.
+
+    A task ends well only when all its rows are acknowledged. Rows of a task that fails, or of a job that is aborted,
+    stay where they have been acknowledged already, and are there twice when Spark tries again.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "shmaccum"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch job.
+
+        Raises:
+            ConfigError: an option is wrong, or the mode is overwrite.
+            InvalidTopicError: Kafka does not allow the topic of the option.
+            SerializationError: the columns are wrong.
+        """
+        if overwrite:
+            raise ConfigError("save mode overwrite is not supported: what is in a topic stays there; use append")
+        return BatchWriter(write_task(self.options, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return the writer of a streaming query; ``overwrite`` is output mode complete, and appends all the same.
+
+        Raises:
+            ConfigError, InvalidTopicError, SerializationError: as `writer`.
+        """
+        task = write_task(self.options, schema)
+        if not hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter"):  # came with pyspark 4.1
+            return StreamRowWriter(task)
+        from shmaccum.spark.stream_arrow_writer import StreamArrowWriter
+
+        return StreamArrowWriter(task)
+
+
+def write_task(options: Mapping[str, str], schema: StructType) -> WriteTask:
+    """Return what the tasks of a write need to know, once everything about it has been checked.
+
+    Raises:
+        ConfigError, InvalidTopicError, SerializationError: as `ShmAccumDataSource.writer`.
+    """
+    lower_case = {name.lower(): value for name, value in options.items()}
+    topic = lower_case.get("topic")
+    if topic is not None:
+        topic = check_topic(topic.strip())
+    columns = record_columns(schema, topic_given=topic is not None)
+    return WriteTask(_producer_config(lower_case), topic, columns)
+
+
+def _producer_config(options: Mapping[str, str]) -> ProducerConfig:
+    """Return the settings that options with the prefix ``kafka.`` stand for."""
+    settings = {name.removeprefix(_PREFIX): value for name, value in options.items() if name.startswith(_PREFIX)}
+    for name, reason in _NOT_SUPPORTED.items():
+        if name in settings:
+            raise ConfigError(f"option {_PREFIX}{name} is not supported: {reason}")
+    return ProducerConfig.parse(settings)

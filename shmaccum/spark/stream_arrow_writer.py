@@ -1,0 +1,22 @@
+"""The writer of a streaming query that gets Arrow batches: only pyspark 4.1 and later have the base of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamArrowWriter
+
+from shmaccum.spark.task import TaskCommit, WriteTask
+from shmaccum.spark.writers import StreamCommits
+
+
+class StreamArrowWriter(StreamCommits, DataSourceStreamArrowWriter):
+    """Writer of a streaming query."""
+
+    def __init__(self, task: WriteTask) -> None:
+        self._task = task
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
+        """Write the rows of one task, on an executor (`WriteTask.write`)."""
+        return self._task.write(iterator)

@@ -1,0 +1,148 @@
+"""One Spark session for all tests here, a log to write to, and what an independent decoder finds in it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from kafka.record import MemoryRecords
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from shmaccum import ProducerConfig
+from shmaccum.shm.names import PREFIX, SHM_DIRECTORY
+from shmaccum.spark import ShmAccumDataSource
+from shmaccum.spark.worker import close_all
+
+SETTINGS = {"num.partitions": "3", "buffer.memory": str(2 << 20), "sender.idle.ms": "200"}
+"""Of all producers here, but for what a test is about."""
+
+SLAB = f"spark{os.getpid()}"
+"""Slab of the tests with Spark; the names of others that they need begin with it."""
+
+
+class Stored(NamedTuple):
+    """A record as kafka-python reads it from a log."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+@pytest.fixture(scope="session")
+def stored() -> Callable[[Path, str], list[Stored]]:
+    """Return ``stored(log_dir, topic)``: the records of a topic, partition by partition, each in its order."""
+    return _stored
+
+
+def _stored(log_dir: Path, topic: str) -> list[Stored]:
+    found = []
+    for directory in sorted(log_dir.glob(f"{topic}-*")):
+        name, _, partition = directory.name.rpartition("-")
+        if name != topic:
+            continue
+        for segment in sorted(directory.glob("*.log")):
+            records = MemoryRecords(segment.read_bytes())
+            while (batch := records.next_batch()) is not None:
+                found.extend(Stored(int(partition), r.offset, r.timestamp, r.key, r.value, r.headers) for r in batch)
+    return found
+
+
+@pytest.fixture
+def until_gone() -> Callable[..., None]:
+    """Return ``until_gone(*of)``: waits until all of these slabs (by name) and processes (by pid) are gone."""
+    return _until_gone
+
+
+def _until_gone(*of: str | int, timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while left := [
+        thing for thing in of if not (_slab_gone(thing) if isinstance(thing, str) else _process_gone(thing))
+    ]:
+        assert time.monotonic() < deadline, f"still there: {left}"
+        time.sleep(0.05)
+
+
+def _slab_gone(name: str) -> bool:
+    return not any(PREFIX + name in path.name for path in Path(SHM_DIRECTORY).iterdir())
+
+
+def _process_gone(pid: int) -> bool:
+    """Say whether a process has ended, reaped or not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@pytest.fixture(scope="session")
+def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the log that the tests with Spark share, and with it a slab and a sender: each has topics of its own."""
+    return tmp_path_factory.mktemp("log")
+
+
+@pytest.fixture(scope="session")
+def options(log_dir: Path) -> dict[str, str]:
+    """Return the data source's options for `log_dir`."""
+    settings = SETTINGS | {"log.dir": str(log_dir), "shmaccum.name": SLAB}
+    return {f"kafka.{name}": value for name, value in settings.items()}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Return a session with two cores that knows the data source; in the end, everything of it must go."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    scratch = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2,2]")  # two cores, two attempts
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # starts faster
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.local.dir", str(scratch))
+        .config("spark.sql.catalogImplementation", "in-memory")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")  # many a job here is to fail
+    session.dataSource.register(ShmAccumDataSource)
+    yield session
+    daemons = session.sparkContext.range(2).map(lambda _: os.getppid()).collect()
+    gateway = session.sparkContext._gateway
+    session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(30)
+    SparkContext._gateway = SparkContext._jvm = None
+    _until_gone(SLAB, *daemons)
+
+
+@pytest.fixture
+def configure(tmp_path: Path) -> Iterator[Callable[..., ProducerConfig]]:
+    """Return ``configure(linger_ms=...)``: settings with a log of the test's own, for producers in its process."""
+    configs: list[ProducerConfig] = []
+
+    def make(**settings: object) -> ProducerConfig:
+        dotted = {name.replace("_", "."): value for name, value in settings.items()}
+        configs.append(ProducerConfig.parse(SETTINGS | {"log.dir": tmp_path / "log"} | dotted))
+        return configs[-1]
+
+    yield make
+    close_all()
+    _until_gone(*(config.slab_name(os.geteuid()) for config in configs))
+
+
+@pytest.fixture
+def config(configure: Callable[..., ProducerConfig]) -> ProducerConfig:
+    """Return the settings of a test that wants nothing special of them."""
+    return configure()

@@ -1,0 +1,325 @@
+"""The data source in a Spark session: every write here is a job of real tasks in real Python workers."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka.partitioner.default import murmur2
+from pyspark import cloudpickle
+from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceStreamArrowWriter, DataSourceStreamWriter
+from pyspark.sql.types import StringType, StructType
+
+from shmaccum.errors import ConfigError, InvalidTopicError
+from shmaccum.shm.layout import Role
+from shmaccum.shm.lifecycle import look
+from shmaccum.spark import ShmAccumDataSource
+from shmaccum.spark.datasource import write_task
+from shmaccum.spark.writers import StreamRowWriter
+
+Reader = Callable[[Path, str], list[Any]]
+Options = dict[str, str]
+
+asides = itertools.count()
+
+VALUE = StructType().add("value", StringType())
+
+
+class RowDataSource(ShmAccumDataSource):
+    """As the data source is with pyspark 4.0, which streams rows only."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "shmaccum-rows"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return StreamRowWriter(write_task(self.options, schema))
+
+
+def write(rows: DataFrame, options: Options, **more: str) -> None:
+    rows.write.format("shmaccum").mode("append").options(**options, **more).save()
+
+
+def aside(options: Options, log_dir: Path, **more: str) -> Options:
+    """Return options for a log and a slab of a test's own."""
+    name = f"{options['kafka.shmaccum.name']}-{next(asides)}"
+    return options | {"kafka.log.dir": str(log_dir), "kafka.shmaccum.name": name} | more
+
+
+def numbers(spark: SparkSession, count: int, key: str = "string", value: str = "binary") -> DataFrame:
+    """Return ``count`` rows in four tasks: number ``i`` with key ``k<i % 100>``."""
+    text = "cast(concat('k', id % 100) as {}) as key", "cast(cast(id as string) as {}) as value"
+    return spark.range(0, count, 1, 4).selectExpr(text[0].format(key), text[1].format(value))
+
+
+# --- what is written -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("key", "value"), [("string", "binary"), ("binary", "string")])
+def test_every_row_is_stored_once_in_order_and_where_its_key_says(
+    key: str, value: str, spark: SparkSession, options: Options, log_dir: Path, stored: Reader
+) -> None:
+    topic, count = f"every-{key}", 40_000
+    write(numbers(spark, count, key, value), options, topic=topic)
+    records = stored(log_dir, topic)
+    assert sorted(int(record.value) for record in records) == list(range(count))
+    of_a_task: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for record in records:
+        number = int(record.value)
+        assert record.key == b"k%d" % (number % 100)
+        assert record.partition == (murmur2(record.key) & 0x7FFFFFFF) % 3
+        of_a_task[record.partition, number * 4 // count].append(number)
+    assert all(task == sorted(task) for task in of_a_task.values())
+
+
+def test_all_columns_arrive(spark: SparkSession, options: Options, log_dir: Path, stored: Reader) -> None:
+    rows = spark.range(0, 1_000, 1, 2).selectExpr(
+        "cast(id as string) as value",
+        "if(id % 10 = 0, null, concat('k', id)) as key",
+        "cast(id % 3 as int) as partition",
+        "array(struct('id' as key, cast(cast(id as string) as binary) as value),"
+        "      struct('none' as key, cast(null as binary) as value)) as headers",
+        "timestamp_millis(1700000000000 + id) as timestamp",
+        "id as ignored",
+    )
+    write(rows, options, topic="all")
+    records = stored(log_dir, "all")
+    assert len(records) == 1_000
+    for record in records:
+        number = int(record.value)
+        assert record.key == (None if number % 10 == 0 else b"k%d" % number)
+        assert record.partition == number % 3
+        assert record.headers == [("id", record.value), ("none", None)]
+        assert record.timestamp == 1_700_000_000_000 + number
+
+
+def test_what_may_be_null_may_be_null(spark: SparkSession, options: Options, log_dir: Path, stored: Reader) -> None:
+    rows = spark.createDataFrame(
+        [("tombstone", None, None, None, 5), (None, "v", 2, [], None)],
+        "key string, value string, partition int, headers array<struct<key: string, value: binary>>, timestamp bigint",
+    )
+    write(rows.coalesce(1), options, topic="nulls")
+    records = {record.key: record for record in stored(log_dir, "nulls")}
+    assert (records[b"tombstone"].value, records[b"tombstone"].timestamp) == (None, 5)
+    assert (records[None].value, records[None].partition, records[None].headers) == (b"v", 2, [])
+    assert records[None].timestamp > 1_700_000_000_000
+
+
+def test_rows_go_to_the_topic_of_their_column(
+    spark: SparkSession, options: Options, log_dir: Path, stored: Reader
+) -> None:
+    rows = spark.range(0, 30_000, 1, 4).selectExpr("concat('column-', id % 5) as topic", "cast(id as string) as value")
+    write(rows, options)
+    for number in range(5):
+        values = sorted(int(record.value) for record in stored(log_dir, f"column-{number}"))
+        assert values == list(range(number, 30_000, 5))
+
+
+def test_the_option_topic_beats_the_column(
+    spark: SparkSession, options: Options, log_dir: Path, stored: Reader
+) -> None:
+    rows = spark.createDataFrame([("column", "1"), (None, "2")], "topic string, value string")
+    write(rows, options, Topic=" option ")
+    assert sorted(record.value for record in stored(log_dir, "option")) == [b"1", b"2"]
+    assert not stored(log_dir, "column")
+
+
+# --- what is refused before a task runs ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"kafka.lingr.ms": "5"}, ConfigError, r"lingr.ms: there is no such setting; did you mean linger.ms\?"),
+        ({"kafka.linger.ms": "soon"}, ConfigError, "linger.ms = 'soon'"),
+        ({"Kafka.Key.Serializer": "x"}, ConfigError, "kafka.key.serializer is not supported: keys are written as"),
+        ({"kafka.value.serializer": "x"}, ConfigError, "kafka.value.serializer is not supported"),
+        ({"kafka.interceptor.classes": "x"}, ConfigError, "kafka.interceptor.classes is not supported"),
+        ({"topic": "a topic"}, InvalidTopicError, "'a topic' is not allowed"),
+    ],
+)
+def test_a_wrong_option_is_refused(options: Options, error: type[Exception], message: str) -> None:
+    source = ShmAccumDataSource(CaseInsensitiveDict({"topic": "t", "kafka.log.dir": "/nowhere"} | options))
+    with pytest.raises(error, match=message):
+        source.writer(VALUE, overwrite=False)
+    with pytest.raises(error, match=message):
+        source.streamWriter(VALUE, overwrite=False)
+
+
+def test_options_are_those_of_the_producer_whatever_their_case() -> None:
+    config = write_task(
+        {"TOPIC": "t", "Kafka.Log.Dir": "logs", "kafka.LINGER.ms": "77", "checkpointLocation": "x"}, VALUE
+    ).config
+    assert config.linger_ms == 77
+    # The executors have directories of their own: what is relative is the driver's.
+    assert config.log_dir == str(Path("logs").absolute())
+
+
+def test_a_stream_is_written_from_arrow_batches_where_pyspark_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = ShmAccumDataSource(CaseInsensitiveDict({"topic": "t", "kafka.log.dir": "/nowhere"}))
+    assert isinstance(source.streamWriter(VALUE, overwrite=False), DataSourceStreamArrowWriter)
+    monkeypatch.delattr("pyspark.sql.datasource.DataSourceStreamArrowWriter")
+    assert isinstance(source.streamWriter(VALUE, overwrite=False), StreamRowWriter)
+
+
+def test_spark_tells_the_reason_and_runs_no_task(spark: SparkSession, options: Options) -> None:
+    rows = numbers(spark, 10)
+    with pytest.raises(AnalysisException, match="column 'key' is of unsupported type bigint; it must be string or bin"):
+        write(rows.selectExpr("1L as key", "value"), options, topic="t")
+    with pytest.raises(AnalysisException, match="required column 'value' not found; the columns are: key"):
+        write(rows.select("key"), options, topic="t")
+    with pytest.raises(AnalysisException, match=r"lingr\.ms: there is no such setting"):
+        write(rows, options, topic="t", **{"kafka.lingr.ms": "5"})
+    with pytest.raises(AnalysisException, match="save mode overwrite is not supported"):
+        rows.write.format("shmaccum").mode("overwrite").options(**options, topic="t").save()
+
+
+@pytest.mark.parametrize("mode", ["ignore", "errorifexists"])
+def test_other_save_modes_are_refused_by_spark(mode: str, spark: SparkSession, options: Options) -> None:
+    with pytest.raises(AnalysisException, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
+        numbers(spark, 10).write.format("shmaccum").mode(mode).options(**options, topic="t").save()
+
+
+# --- what fails while it runs --------------------------------------------------------------------------
+
+
+def test_a_null_topic_fails_the_job(spark: SparkSession, options: Options) -> None:
+    rows = spark.createDataFrame([("t", "1"), (None, "2")], "topic string, value string")
+    with pytest.raises(PythonException, match="SerializationError: null topic present in the data, in 1 of"):
+        write(rows.coalesce(1), options)
+
+
+def test_a_record_that_cannot_be_stored_fails_the_job(spark: SparkSession, options: Options, tmp_path: Path) -> None:
+    # A segment takes full batches, but not the one of a record that is larger than a batch.
+    small = aside(options, tmp_path, **{"kafka.segment.bytes": "16384", "kafka.num.partitions": "1"})
+    rows = spark.range(0, 10, 1, 1).selectExpr("repeat('x', if(id = 7, 20000, 10)) as value")
+    with pytest.raises(PythonException) as caught:
+        write(rows, small, topic="large")
+    assert "RecordBatchTooLargeError: large-0:" in str(caught.value)
+    assert "Up to 10 of the 10 rows that the task has sent so far were given up" in str(caught.value)
+
+
+def test_a_log_that_cannot_be_written_fails_the_job(spark: SparkSession, options: Options, tmp_path: Path) -> None:
+    (tmp_path / "flights-0").touch()  # where a directory must be
+    broken = aside(options, tmp_path, **{"kafka.max.block.ms": "500"})
+    with pytest.raises(PythonException, match="KafkaTimeoutError: Topic flights not present in metadata"):
+        write(numbers(spark, 10), broken, topic="flights")
+
+
+def test_a_task_that_is_tried_again_leaves_nothing_out(
+    spark: SparkSession, options: Options, log_dir: Path, stored: Reader
+) -> None:
+    def fail_at_first(batches: Any) -> Any:
+        from pyspark import TaskContext
+
+        for batch in batches:
+            yield batch
+            if TaskContext.get().attemptNumber() == 0:
+                raise RuntimeError("half-way through")
+
+    rows = numbers(spark, 80_000)
+    write(rows.mapInArrow(fail_at_first, rows.schema), options, topic="again")
+    assert {int(record.value) for record in stored(log_dir, "again")} == set(range(80_000))
+
+
+# --- streaming -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["shmaccum", "shmaccum-rows"])
+def test_a_query_goes_on_where_it_stopped(
+    source: str, spark: SparkSession, options: Options, log_dir: Path, tmp_path: Path, stored: Reader
+) -> None:
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the workers cannot import a test
+    spark.dataSource.register(RowDataSource)
+    arriving = tmp_path / "arriving"
+    arriving.mkdir()
+
+    def run() -> None:
+        lines = spark.readStream.text(str(arriving))
+        query = lines.writeStream.format(source).options(**options, topic=source)
+        query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
+            availableNow=True
+        ).start().awaitTermination()
+
+    (arriving / "first.txt").write_text("\n".join(map(str, range(1_000))))
+    run()
+    assert sorted(int(record.value) for record in stored(log_dir, source)) == list(range(1_000))
+    (arriving / "second.txt").write_text("\n".join(map(str, range(1_000, 1_500))))
+    run()
+    assert sorted(int(record.value) for record in stored(log_dir, source)) == list(range(1_500))
+
+
+def test_a_query_whose_delivery_fails_stops_with_the_reason_and_succeeds_later(
+    spark: SparkSession, options: Options, tmp_path: Path, stored: Reader
+) -> None:
+    log_dir = tmp_path / "log"
+    log_dir.mkdir()
+    broken = aside(options, log_dir, **{"kafka.max.block.ms": "500"})
+    (tmp_path / "arriving").mkdir()
+    (tmp_path / "arriving" / "a.txt").write_text("1\n2\n3")
+
+    def run() -> None:
+        query = spark.readStream.text(str(tmp_path / "arriving")).writeStream.format("shmaccum")
+        query = query.options(**broken, topic="t", checkpointLocation=str(tmp_path / "checkpoint"))
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    (log_dir / "t-0").touch()  # where a directory must be
+    with pytest.raises(StreamingQueryException, match="KafkaTimeoutError: Topic t not present in metadata"):
+        run()
+    (log_dir / "t-0").unlink()
+    run()
+    assert sorted(record.value for record in stored(log_dir, "t")) == [b"1", b"2", b"3"]
+
+
+def test_a_complete_result_is_appended(
+    spark: SparkSession, options: Options, log_dir: Path, tmp_path: Path, stored: Reader
+) -> None:
+    (tmp_path / "words.txt").write_text("a\nb\na")
+    counts = spark.readStream.text(str(tmp_path)).groupBy("value").count()
+    query = counts.selectExpr("value as key", "cast(count as string) as value").writeStream.format("shmaccum")
+    query = query.outputMode("complete").options(**options, topic="counts", checkpointLocation=str(tmp_path / "point"))
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert {(record.key, record.value) for record in stored(log_dir, "counts")} == {(b"a", b"2"), (b"b", b"1")}
+
+
+# --- processes -----------------------------------------------------------------------------------------
+
+
+def test_a_worker_keeps_its_producer_and_all_share_one_sender(
+    spark: SparkSession, options: Options, log_dir: Path, stored: Reader
+) -> None:
+    settings = {name.removeprefix("kafka."): value for name, value in options.items()}
+
+    def send(numbers: Any) -> Any:
+        import time
+
+        from shmaccum.spark import producer
+
+        mine: Any = producer(settings)
+        mine.tasks = getattr(mine, "tasks", 0) + 1
+        futures = [mine.send("kept", b"%d" % number) for number in numbers]
+        time.sleep(0.3)  # keeps the worker busy, so that another one gets a task too
+        for future in futures:
+            future.get(30)
+        yield os.getpid(), mine.tasks
+
+    write(numbers(spark, 100), options, topic="written-beside")
+    tasks = defaultdict(list)
+    for _ in range(2):
+        for pid, number in spark.sparkContext.range(0, 400, 1, 4).mapPartitions(send).collect():
+            tasks[pid].append(number)
+    assert 2 <= len(tasks) < 8
+    assert all(sorted(of_a_worker) == list(range(1, len(of_a_worker) + 1)) for of_a_worker in tasks.values())
+    assert sorted(int(record.value) for record in stored(log_dir, "kept")) == sorted([*range(400)] * 2)
+    with look(settings["shmaccum.name"]) as slab:
+        attached = {process.pid for process in slab.processes() if Role.PRODUCER in process.roles and process.alive}
+        assert tasks.keys() <= attached
+        assert slab.sender().starts == 1

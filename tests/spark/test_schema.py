@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from shmaccum.errors import ConfigError, SerializationError
+from shmaccum.spark.schema import COLUMN_TYPES, record_columns
+
+
+def schema(**columns: DataType) -> StructType:
+    result = StructType()
+    for name, kind in columns.items():
+        result.add(name, kind)
+    return result
+
+
+def headers(value: DataType) -> DataType:
+    return ArrayType(StructType().add("key", StringType()).add("value", value), containsNull=False)
+
+
+TEXT, BYTES, INT, LONG = StringType(), BinaryType(), IntegerType(), LongType()
+
+
+def test_every_column_of_a_record_is_taken_and_others_are_ignored() -> None:
+    columns = record_columns(
+        schema(
+            headers=headers(BYTES),
+            timestamp=TimestampType(),
+            partition=INT,
+            other=MapType(INT, INT),
+            key=BYTES,
+            value=TEXT,
+            topic=TEXT,
+        ),
+        topic_given=False,
+    )
+    assert set(columns) == set(COLUMN_TYPES)
+    assert columns["key"] == pa.binary()
+    assert columns["value"] == pa.string()
+
+
+def test_the_option_topic_hides_the_column() -> None:
+    assert record_columns(schema(topic=INT, value=BYTES), topic_given=True) == {"value": pa.binary()}
+
+
+def test_timestamps_are_times_or_milliseconds() -> None:
+    assert record_columns(schema(value=TEXT, timestamp=LONG), topic_given=True)["timestamp"] == pa.int64()
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "message"),
+    [
+        (schema(key=TEXT, topic=TEXT), SerializationError, "'value' not found; the columns are: key, topic"),
+        (schema(Value=TEXT, topic=TEXT), SerializationError, "'value' not found; the columns are: Value, topic"),
+        (schema(value=TEXT), ConfigError, "option topic is required"),
+        (schema(value=INT, topic=TEXT), SerializationError, "'value' is of unsupported type int; .* string or binary"),
+        (schema(value=NullType(), topic=TEXT), SerializationError, "'value' is of unsupported type void"),
+        (schema(key=LONG, value=TEXT, topic=TEXT), SerializationError, "'key' is of unsupported type bigint"),
+        (schema(value=TEXT, topic=BYTES), SerializationError, "'topic' .* type binary; it must be string$"),
+        (schema(value=TEXT, topic=TEXT, partition=LONG), SerializationError, "'partition' .* bigint; it must be int$"),
+        (schema(value=TEXT, topic=TEXT, timestamp=DateType()), SerializationError, "date; it must be timestamp or big"),
+        (schema(value=TEXT, topic=TEXT, timestamp=TimestampNTZType()), SerializationError, "type timestamp_ntz"),
+        (schema(value=TEXT, topic=TEXT, headers=ArrayType(TEXT)), SerializationError, "'headers' .* array<string>"),
+        (schema(value=TEXT, topic=TEXT, headers=headers(TEXT)), SerializationError, "array<struct<key:string,value:b"),
+    ],
+)
+def test_what_is_missing_or_of_the_wrong_type_is_refused(
+    columns: StructType, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        record_columns(columns, topic_given=False)

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+OLD_PYSPARK = "import sys; sys.path.insert(0, {directory!r})"
+WITHOUT = "import sys; sys.modules[{name!r}] = None"
+
+
+def import_error(program: str) -> str:
+    """Import the package in an interpreter of its own, prepared by a program; return the last line of the error."""
+    result = subprocess.run(
+        [sys.executable, "-c", f"{program}; import shmaccum.spark"], capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 1
+    return result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", ["pyspark", "pyarrow"])
+def test_what_is_not_installed_is_said(name: str) -> None:
+    error = import_error(WITHOUT.format(name=name))
+    assert error.startswith("shmaccum.errors.ApiVersionError: shmaccum.spark needs pyspark 4.0 or later and pyarrow")
+    assert name in error
+    assert error.endswith("pip install 'shmaccum[spark]'")
+
+
+def test_an_old_pyspark_is_refused(tmp_path: Path) -> None:
+    sql = tmp_path / "pyspark" / "sql"
+    sql.mkdir(parents=True)
+    (tmp_path / "pyspark" / "__init__.py").touch()
+    (sql / "__init__.py").touch()
+    error = import_error(OLD_PYSPARK.format(directory=str(tmp_path)))
+    assert "ApiVersionError: shmaccum.spark needs pyspark 4.0 or later" in error
+    assert "No module named 'pyspark.sql.datasource'" in error
