@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from shmaccum.errors import SlabNotFoundError
 from shmaccum.shm import names
 from shmaccum.shm.lifecycle import destroy
 
-EPILOG = """\
+_EPILOG: Final = """\
 A slab removes itself once its last user has left and nothing is left to send. This is for what stays behind
 when all of them were killed. It is refused while a living process uses the slab, and, without --force, while the
 slab holds records that have not been delivered.
@@ -21,6 +22,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
+    parser.epilog = _EPILOG
     parser.add_argument("name", metavar="NAME", help="the slab's name, as `shmaccum status` shows it")
     parser.add_argument("--force", action="store_true", help="even if it holds records: they are lost")
 

@@ -1,8 +1,7 @@
 """The command line: ``shmaccum COMMAND``, or ``python -m shmaccum COMMAND``.
 
-Each command is a module of this package with SUMMARY, EPILOG, ``add_arguments(parser)`` and ``run(args)``; only the one
-that is asked for is imported. Exit status: 0 done, 1 failed, 2 misused (of the command line or of a setting),
-130 interrupted; ``shmaccum COMMAND --help`` says where a command has more to tell.
+Each command is a module of this package with ``add_arguments(parser)`` and ``run(args)``; only the one that is asked
+for is imported. Exit status: 0 done, 1 failed, 2 misused (the command line or a setting is wrong), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import difflib
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from typing import Final
 
@@ -37,6 +37,7 @@ examples:
 
 `shmaccum COMMAND --help` tells more.
 """
+_HELP_FORMAT: Final = partial(argparse.RawDescriptionHelpFormatter, max_help_position=32)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,28 +78,19 @@ def _parsers(command: str) -> tuple[argparse.ArgumentParser, argparse.ArgumentPa
         prog="shmaccum",
         description="One Kafka producer for all the Python processes of a host.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_HELP_FORMAT,
     )
     parser.add_argument("--version", action="version", version=f"shmaccum {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     chosen = parser
     for name, summary in _COMMANDS.items():
         subparser = subparsers.add_parser(
-            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", formatter_class=_HelpFormatter
+            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", formatter_class=_HELP_FORMAT
         )
         if name == command:
-            module = import_module(f"shmaccum.cli.{name}")
-            subparser.epilog = module.EPILOG
-            module.add_arguments(subparser)
+            import_module(f"shmaccum.cli.{name}").add_arguments(subparser)
             chosen = subparser
     return parser, chosen
-
-
-class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of an epilog, and leaves room for long options."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=32)
 
 
 def _suggestion(command: str) -> str:

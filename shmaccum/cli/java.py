@@ -1,0 +1,45 @@
+"""The Java runtime that PySpark needs.
+
+Imports nothing but the standard library, so that the project's set-up can use it before anything is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+REQUIRED_JAVA: Final = 17
+"""What Spark 4 needs."""
+INSTALL_JAVA: Final = ("apt-get", "install", "--yes", "--no-install-recommends", "default-jre-headless")
+"""Installs one on Debian: version 17 on Debian 12, 21 on Debian 13."""
+
+
+def java_version() -> int | None:
+    """Return the major version of the Java that Spark would start, None if there is none that runs."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if java is None:
+        return None
+    try:
+        # It answers on standard error: openjdk version "17.0.15" 2025-04-15; before 9 it was "1.8.0".
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    version = re.search(r'version "(?:1\.)?([0-9]+)', answer)
+    return int(version[1]) if version else None
+
+
+def missing_java() -> str:
+    """Return what is wrong with Java and the command that mends it; empty if nothing is."""
+    version = java_version()
+    if version is not None and version >= REQUIRED_JAVA:
+        return ""
+    found = "there is none" if version is None else f"this is {version}"
+    return (
+        f"PySpark needs a Java runtime of version {REQUIRED_JAVA} or later, but {found}; install one with "
+        f"`{'' if os.geteuid() == 0 else 'sudo '}{' '.join(INSTALL_JAVA)}`, or point JAVA_HOME to one"
+    )

@@ -1,0 +1,106 @@
+"""The demo's check: a topic's log, read back by kafka-python, which shares no code with us.
+
+Whatever is wrong becomes a line of text; a check that found nothing has held.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+_EXAMPLES: Final = 3
+
+
+@dataclass(slots=True)
+class LogContents:
+    """What the decoder found.
+
+    Attributes:
+        values: by key, the values in the order of their offsets.
+        records, batches, bytes: in all.
+        problems: what was wrong with the log as such.
+    """
+
+    values: dict[bytes | None, list[bytes | None]] = field(default_factory=lambda: defaultdict(list))
+    records: int = 0
+    batches: int = 0
+    bytes: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def read_topic(log_dir: Path, topic: str) -> LogContents:
+    """Read all partitions of a topic: every CRC is checked, and that offsets follow each other from 0 on."""
+    contents = LogContents()
+    for partition in sorted(log_dir.glob(f"{topic}-*")):
+        offset = 0
+        for segment in sorted(partition.glob("*.log")):
+            offset = _read_segment(segment, offset, contents)
+    return contents
+
+
+def _read_segment(segment: Path, offset: int, contents: LogContents) -> int:
+    """Read a segment whose first offset is to be ``offset``; return the one that follows its last."""
+    from kafka.record import MemoryRecords
+
+    data = segment.read_bytes()
+    log = MemoryRecords(data)
+    while (batch := log.next_batch()) is not None:
+        contents.batches += 1
+        if not batch.validate_crc():
+            contents.problems.append(f"{segment}: the CRC of the batch at offset {batch.base_offset} is wrong")
+        for record in batch:
+            if record.offset != offset:
+                contents.problems.append(f"{segment}: offset {record.offset} where {offset} was to come")
+            offset = record.offset + 1
+            contents.records += 1
+            contents.values[record.key].append(record.value)
+    contents.bytes += len(data)
+    if log.valid_bytes() != len(data):
+        contents.problems.append(f"{segment}: {len(data) - log.valid_bytes()} bytes at its end are no whole batch")
+    return offset
+
+
+def compare(
+    expected: Mapping[bytes, Sequence[str]],
+    found: Mapping[bytes | None, Sequence[bytes | None]],
+    spelled: Callable[[bytes], str],
+) -> list[str]:
+    """Compare every record with its source; return what is wrong.
+
+    Args:
+        expected: by key, the values in order.
+        found: the same, from the log.
+        spelled: writes a value as ``expected`` has it.
+    """
+    missing: list[str] = []
+    unexpected: list[str] = []
+    disordered: list[str] = []
+    for key in expected.keys() | found.keys():
+        wanted = list(expected.get(key, ())) if key is not None else []
+        got = ["null" if value is None else spelled(value) for value in found.get(key, ())]
+        if got == wanted:
+            continue
+        shown = "null" if key is None else key.decode(errors="backslashreplace")
+        lost, added = Counter(wanted) - Counter(got), Counter(got) - Counter(wanted)
+        missing += (f"{shown}: {value}" for value in lost.elements())
+        unexpected += (f"{shown}: {value}" for value in added.elements())
+        if not lost and not added:
+            disordered.append(shown)
+    return [
+        *_summary("records are missing", missing),
+        *_summary("records are there that were not sent, or more than once", unexpected),
+        *_summary("keys have their records in another order", disordered),
+    ]
+
+
+def _summary(what: str, cases: Sequence[str]) -> Iterator[str]:
+    if cases:
+        yield f"{len(cases)} {what}, such as: {'; '.join(_first(cases))}"
+
+
+def _first(cases: Iterable[str]) -> Iterator[str]:
+    for case, _ in zip(sorted(cases), range(_EXAMPLES), strict=False):
+        yield case if len(case) <= 100 else f"{case[:100]}..."

@@ -1,0 +1,160 @@
+"""What there is to tell about a slab, as data: `shmaccum status` shows it, and its ``--json`` is exactly this.
+
+Fields may be added; none changes its name or meaning. Times are milliseconds since the epoch, sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+from shmaccum.errors import SlabError, SlabNotFoundError
+from shmaccum.metrics import slab_metrics
+from shmaccum.pool.waiters import WaiterQueue
+from shmaccum.shm import names
+from shmaccum.shm.inspection import PartitionInfo, SenderInfo, SlabView, TopicInfo
+from shmaccum.shm.layout import Role, Super
+from shmaccum.shm.lifecycle import look
+from shmaccum.shm.processes import ProcessInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A slab's memory.
+
+    Attributes:
+        total, available, used, peak: bytes of slots: in all, free, taken, and the most ever taken at once.
+        slot_size, slot_count: what they are made of.
+        segment_size: bytes of shared memory, with the tables.
+        waiting_threads: of all processes, for memory.
+    """
+
+    total: int
+    available: int
+    used: int
+    peak: int
+    slot_size: int
+    slot_count: int
+    segment_size: int
+    waiting_threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What had to be done because processes died.
+
+    Attributes:
+        lock_takeovers: locks taken over from dead holders.
+        rebuilds: times that indexes were rebuilt from the slot headers.
+        reclaimed_slots: slots taken back from processes that died before they used them.
+    """
+
+    lock_takeovers: int
+    rebuilds: int
+    reclaimed_slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlabReport:
+    """All about a slab that can be read.
+
+    Attributes:
+        name: the slab's.
+        created_ms: when it was made.
+        memory, sender, recovery: see there.
+        processes: producers and senders, alive or dead and not yet cleaned up behind.
+        topics, partitions: see there.
+        metrics: of the slab, by Kafka's names.
+    """
+
+    name: str
+    created_ms: int
+    memory: Memory
+    sender: SenderInfo
+    processes: list[ProcessInfo]
+    topics: list[TopicInfo]
+    partitions: list[PartitionInfo]
+    recovery: Recovery
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableSlab:
+    """A slab of another user or version, or the remains of one.
+
+    Attributes:
+        name: the slab's.
+        error: why it cannot be read, and what to do.
+    """
+
+    name: str
+    error: str
+
+
+def report(name: str) -> SlabReport:
+    """Read a slab, disturbing nobody.
+
+    Raises:
+        SlabNotFoundError: there is none of that name.
+        SlabError: why it cannot be read.
+    """
+    with look(name) as view:
+        words, geometry = view.words, view.geometry
+        available = words[Super.FREE_SLOTS] * geometry.slot_size
+        total = geometry.slot_count * geometry.slot_size
+        return SlabReport(
+            name=name,
+            created_ms=words[Super.CREATED_MS],
+            memory=Memory(
+                total=total,
+                available=available,
+                used=total - available,
+                peak=words[Super.PEAK_SLOTS] * geometry.slot_size,
+                slot_size=geometry.slot_size,
+                slot_count=geometry.slot_count,
+                segment_size=geometry.total_size,
+                waiting_threads=len(WaiterQueue(words, geometry)),
+            ),
+            sender=view.sender(),
+            processes=view.processes(),
+            topics=view.topics(),
+            partitions=view.partitions(),
+            recovery=_recovery(view),
+            metrics=slab_metrics(words, geometry),
+        )
+
+
+def _recovery(view: SlabView) -> Recovery:
+    return Recovery(
+        lock_takeovers=view.lock_takeovers(),
+        rebuilds=view.words[Super.REBUILDS],
+        reclaimed_slots=view.words[Super.RECLAIMED_SLOTS],
+    )
+
+
+def all_reports() -> Iterator[SlabReport | UnreadableSlab]:
+    """Read every slab of the host, by name; of those that cannot be read, the reason."""
+    for name in names.slab_names():
+        try:
+            yield report(name)
+        except SlabNotFoundError:
+            continue  # it has gone since
+        except SlabError as error:
+            yield UnreadableSlab(name, str(error))
+
+
+def as_json(slabs: Sequence[SlabReport | UnreadableSlab]) -> dict[str, Any]:
+    """Return reports as JSON can hold them: roles and states by their names in lower case."""
+    return {"slabs": [_plain(asdict(slab)) for slab in slabs]}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, Role):
+        return [role.name.lower() for role in Role if role in value and role.name]
+    return value.name.lower() if isinstance(value, Enum) else value

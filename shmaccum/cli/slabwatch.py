@@ -1,0 +1,107 @@
+"""Watching one slab while others work with it, and the progress that this shows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from shmaccum.errors import SlabError
+from shmaccum.metrics import slab_metrics
+from shmaccum.shm import names
+from shmaccum.shm.layout import Role, Super
+from shmaccum.shm.lifecycle import look
+
+_LOOK_EVERY_S: Final = 0.1
+_LINES: Final = 4
+"""Lines of progress where there is no terminal to draw a bar on."""
+
+
+class SlabWatch:
+    """What has been seen of a slab so far. It need not be there yet, or any more.
+
+    Attributes:
+        created_ms: wall-clock milliseconds of its creation.
+        metrics: the slab's, at the last look.
+        producers: pids of the processes that have appended records.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name: Final = name
+        self.created_ms = 0
+        self.metrics: dict[str, float] = {}
+        self.producers: set[int] = set()
+
+    @property
+    def acknowledged(self) -> int:
+        """Records acknowledged, as of the last look."""
+        return int(self.metrics.get("record-send-total", 0))
+
+    def look(self) -> None:
+        """Look once."""
+        try:
+            with look(self.name) as view:
+                self.created_ms = view.words[Super.CREATED_MS]
+                self.metrics = slab_metrics(view.words, view.geometry)
+                self.producers |= {
+                    process.pid for process in view.processes() if Role.PRODUCER in process.roles and process.records
+                }
+        except SlabError:
+            pass
+
+    def wait_until_gone(self, timeout_s: float) -> bool:
+        """Wait until nothing is left of the slab; False if the time ran out first."""
+        deadline = time.monotonic() + timeout_s
+        while self.name in names.slab_names():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK_EVERY_S)
+        return True
+
+    @contextmanager
+    def following(self, total: int) -> Iterator[None]:
+        """Show meanwhile how many of ``total`` records are acknowledged: by a bar, or where there is no terminal in
+        a few lines.
+        """
+        ended = threading.Event()
+        thread = threading.Thread(target=self._show_progress, args=(ended, total), name="slab watch")
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _show_progress(self, ended: threading.Event, total: int) -> None:
+        out = Console()
+        if out.is_terminal:
+            with Progress(
+                TextColumn("sending"),
+                BarColumn(),
+                TaskProgressColumn(),
+                TextColumn("{task.completed:,.0f} of {task.total:,.0f} records"),
+                TimeElapsedColumn(),
+                console=out,
+            ) as progress:
+                bar = progress.add_task("", total=total)
+                for acknowledged in self._looks(ended):
+                    progress.update(bar, completed=acknowledged)
+        else:
+            lines = 0
+            for acknowledged in self._looks(ended):
+                if acknowledged * _LINES >= total * (lines + 1):
+                    lines = acknowledged * _LINES // total
+                    print(f"sending: {acknowledged:,} of {total:,} records are acknowledged", flush=True)
+
+    def _looks(self, ended: threading.Event) -> Iterator[int]:
+        """Look now and then, and once more at the end; yield the records acknowledged so far."""
+        last = False
+        while not last:
+            last = ended.wait(_LOOK_EVERY_S)
+            self.look()
+            yield self.acknowledged

@@ -1,0 +1,170 @@
+"""``shmaccum status``: show slabs, without disturbing those who use them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from shmaccum.cli.destroy import no_such_slab
+from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, report
+from shmaccum.cli.terminal import console, count, mib, table
+from shmaccum.errors import SlabNotFoundError
+from shmaccum.shm.inspection import SenderInfo
+from shmaccum.shm.layout import Role, TopicState
+from shmaccum.shm.processes import ProcessInfo
+
+_EPILOG: Final = """\
+Looking takes no lock and does not keep a slab alive. A slab that belongs to another user, or was made by another
+version, is listed with the reason why it cannot be read. docs/status.md describes the JSON.
+
+examples:
+  shmaccum status
+  shmaccum status orders --watch 1
+  shmaccum status --json | jq '.slabs[].sender'
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.epilog = _EPILOG
+    parser.add_argument("name", metavar="NAME", nargs="?", help="only this slab")
+    parser.add_argument("--json", action="store_true", help="one JSON object; with --watch, one a line")
+    parser.add_argument("--watch", metavar="SECONDS", type=_seconds, help="look again and again, until Ctrl-C")
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < 1e6:
+        raise ValueError
+    return seconds
+
+
+_seconds.__name__ = "number of seconds"  # argparse says: invalid number of seconds value
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show the slabs.
+
+    Raises:
+        SlabError: the one slab that was asked for is not there, or cannot be read.
+    """
+    while True:
+        slabs = list(all_reports()) if args.name is None else [_named(args.name)]
+        if args.json:
+            print(json.dumps(as_json(slabs), indent=None if args.watch else 2), flush=True)
+        else:
+            _show(slabs, clear=args.watch is not None)
+        if args.watch is None:
+            return 0
+        time.sleep(args.watch)
+
+
+def _named(name: str) -> SlabReport:
+    try:
+        return report(name)
+    except SlabNotFoundError:
+        raise no_such_slab(name) from None
+
+
+def _show(slabs: Sequence[SlabReport | UnreadableSlab], *, clear: bool) -> None:
+    out = console()
+    if clear:
+        out.clear()
+    if not slabs:
+        out.print("There is no slab.")
+    for slab in slabs:
+        out.print(Text(slab.name, style="bold"))
+        if isinstance(slab, UnreadableSlab):
+            out.print(f"  cannot be read: {slab.error}")
+        else:
+            for part in _parts(slab):
+                out.print(part)
+        out.print()
+
+
+def _parts(slab: SlabReport) -> Iterator[RenderableType]:
+    memory, metrics, recovery = slab.memory, slab.metrics, slab.recovery
+    created = datetime.fromtimestamp(slab.created_ms / 1000).astimezone()
+    yield f"  created   {created:%Y-%m-%d %H:%M:%S %Z}"
+    yield (
+        f"  memory    {mib(memory.used)} of {mib(memory.total)} used, at most {mib(memory.peak)} so far; "
+        f"{count(memory.slot_count, 'slot')} of {memory.slot_size:,} bytes"
+    )
+    if memory.waiting_threads:
+        yield f"  waiting   {count(memory.waiting_threads, 'thread')} for memory"
+    yield f"  sender    {_sender(slab.sender)}"
+    yield (
+        f"  sent      {count(int(metrics['record-send-total']), 'record')} in "
+        f"{count(int(metrics['batch-send-total']), 'batch')} ({metrics['records-per-batch-avg']:,.1f} a batch, "
+        f"{metrics['batch-fill-ratio']:.0%} full), {mib(metrics['byte-total'])}"
+    )
+    yield (
+        f"  trouble   {count(int(metrics['record-error-total']), 'record')} failed, "
+        f"{count(int(metrics['batch-retry-total']), 'batch')} sent again; "
+        f"{count(recovery.lock_takeovers, 'lock')} taken over, {recovery.rebuilds:,} rebuilt, "
+        f"{count(recovery.reclaimed_slots, 'slot')} reclaimed"
+    )
+    for topic in slab.topics:
+        if topic.state is not TopicState.KNOWN:
+            yield f"  topic     {topic.name}: {_TOPIC_STATES[topic.state]}"
+    yield ""
+    yield table(
+        ("PROCESS", "ROLE", "STATE", "RECORDS", "BYTES", "BATCHES", "WAITED ms", "EXHAUSTED"),
+        map(_process_row, slab.processes),
+        left=3,
+    )
+    if slab.partitions:
+        yield ""
+        yield table(
+            ("PARTITION", "STATE", "QUEUED", "RECORDS", "BYTES", "IN FLIGHT", "SENT", "FAILED", "LAST OFFSET"),
+            (
+                (
+                    f"{each.topic}-{each.partition}",
+                    ("no leader" if each.leader is None else f"node {each.leader}") + (", muted" * each.muted),
+                    each.queued_batches,
+                    each.queued_records,
+                    each.queued_bytes,
+                    each.in_flight_batches,
+                    each.records_sent,
+                    each.records_failed,
+                    each.last_offset,
+                )
+                for each in slab.partitions
+            ),
+            left=2,
+        )
+
+
+_TOPIC_STATES: Final = {
+    TopicState.UNUSED: "not whole yet",
+    TopicState.REQUESTED: "asked for, no answer yet",
+    TopicState.FAILED: "there is no such topic",
+}
+
+
+def _sender(sender: SenderInfo) -> str:
+    if sender.alive:
+        who = f"process {sender.pid}, {'asleep' if sender.asleep else 'awake'}"
+    else:
+        who = "none" if sender.pid is None else f"none; process {sender.pid} has died"
+    return f"{who}; {count(sender.starts, 'start')} so far"
+
+
+def _process_row(process: ProcessInfo) -> tuple[object, ...]:
+    return (
+        str(process.pid),
+        " ".join(role.name.lower() for role in Role if role in process.roles and role.name) or "-",
+        "alive" if process.alive else "dead",
+        process.records,
+        process.bytes,
+        process.batches,
+        process.wait_ns // 1_000_000,
+        process.exhausted,
+    )

@@ -1,0 +1,51 @@
+"""How commands print: tables whose cells are never cut, and numbers for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+
+_WIDE: Final = 10_000
+"""Columns that no row of ours fills: a terminal folds a long line, a pipe gets it whole, nothing is left out."""
+
+
+def console() -> Console:
+    """Return the standard output, for data: colours on a terminal only, and lines as long as they are."""
+    return Console(width=_WIDE, highlight=False, markup=False, emoji=False)
+
+
+def table(headings: Iterable[str], rows: Iterable[Iterable[object]], *, left: int = 1) -> Padding:
+    """Return a table, two columns in from the left; numbers with thousands separators.
+
+    Args:
+        headings: one a column.
+        rows: cells; None is shown as ``-``.
+        left: columns of text, from the left; the others are numbers, aligned to the right.
+    """
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, heading in enumerate(headings):
+        made.add_column(heading, justify="left" if number < left else "right", no_wrap=True)
+    for row in rows:
+        made.add_row(*map(_cell, row))
+    return Padding(made, (0, 0, 0, 2), expand=False)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 slot``, ``2,048 slots``."""
+    plural = "es" if noun.endswith("ch") else "s"
+    return f"{number:,} {noun}{'' if number == 1 else plural}"
+
+
+def mib(size: float) -> str:
+    """Return bytes as mebibytes."""
+    return f"{size / (1 << 20):,.1f} MiB"

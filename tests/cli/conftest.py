@@ -1,0 +1,65 @@
+"""Producers with a real sender for the commands to look at, and the commands themselves as processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from shmaccum.shm import names
+
+Settings = dict[str, object]
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+    """Wait for a condition; fail if it does not come about."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], bool]], None]:
+    return wait_until
+
+
+@pytest.fixture
+def settings(tmp_path: Path, slab_name: str) -> Iterator[Settings]:
+    """Return settings of producers; when the test ends, so must their sender."""
+    yield {
+        "log.dir": tmp_path / "log",
+        "shmaccum.name": slab_name,
+        "sender.idle.ms": 50,
+        "num.partitions": 2,
+        "buffer.memory": 1 << 20,
+    }
+    wait_until(lambda: slab_name not in names.slab_names())
+
+
+@pytest.fixture
+def shmaccum() -> Callable[..., AbstractContextManager[subprocess.Popen[str]]]:
+    """Return ``with shmaccum(*arguments) as process``: the command, killed if it still runs when the block ends."""
+
+    @contextmanager
+    def run(*arguments: object, **environment: str) -> Iterator[subprocess.Popen[str]]:
+        with subprocess.Popen(
+            [sys.executable, "-m", "shmaccum", *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | environment,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    return run

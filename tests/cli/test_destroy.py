@@ -1,0 +1,93 @@
+"""Which slabs are removed, and what is said of the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pytest
+from processes import Child
+
+from shmaccum import Producer
+from shmaccum.cli.main import main
+from shmaccum.cli.report import report
+from shmaccum.shm import names
+
+Settings = dict[str, object]
+
+
+def send_and_stay(link: Connection, settings: Settings, records: int) -> None:
+    producer = Producer(settings)
+    for _ in range(records):
+        producer.send("t", b"value", partition=0)
+    link.send(None)
+    link.recv()
+
+
+@pytest.fixture
+def abandon(settings: Settings, slab_name: str, start: Callable[..., Child]) -> Callable[[int], None]:
+    """Return ``abandon(records)``: leave a slab whose users were all killed, with so many records in it."""
+
+    def run(records: int) -> None:
+        child = start(send_and_stay, settings | {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}, records)
+        child.hear()
+        sender = report(slab_name).sender.pid
+        assert sender is not None
+        os.kill(sender, signal.SIGKILL)
+        child.kill()
+
+    return run
+
+
+def destroy(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = main(["destroy", *arguments])
+    return status, *capfd.readouterr()
+
+
+def test_what_is_not_there(slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    status, out, err = destroy(capfd, slab_name)
+    assert (status, out) == (1, "")
+    assert f"there is no slab '{slab_name}'; there " in err
+
+
+def test_one_that_all_have_left_in_death(
+    abandon: Callable[[int], None], slab_name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    abandon(0)
+    assert slab_name in names.slab_names()
+    assert destroy(capfd, slab_name) == (0, f"slab '{slab_name}' is removed\n", "")
+    assert slab_name not in names.slab_names()
+
+
+def test_one_with_records_only_by_force(
+    abandon: Callable[[int], None], slab_name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    abandon(3)
+    status, out, err = destroy(capfd, slab_name)
+    assert (status, out) == (1, "")
+    assert f"slab '{slab_name}' holds 3 records that have not been delivered; start a producer" in err
+    assert report(slab_name).partitions[0].queued_records == 3
+    assert destroy(capfd, slab_name, "--force") == (0, f"slab '{slab_name}' is removed; 3 records were lost\n", "")
+    assert slab_name not in names.slab_names()
+
+
+def test_one_of_this_process(settings: Settings, slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with Producer(settings) as producer:
+        status, out, err = destroy(capfd, slab_name, "--force")
+        assert (status, out) == (1, "")
+        assert err == f"shmaccum destroy: slab '{slab_name}' is in use by this very process\n"
+        assert producer.send("t", b"x").get(timeout=30).offset == 0
+
+
+def test_one_in_use_not_even_by_force(
+    settings: Settings, slab_name: str, start: Callable[..., Child], capfd: pytest.CaptureFixture[str]
+) -> None:
+    child = start(send_and_stay, settings, 1)
+    child.hear()
+    status, out, err = destroy(capfd, slab_name, "--force")
+    assert (status, out) == (1, "")
+    assert f"slab '{slab_name}' is in use by process " in err
+    assert str(child.pid) in err
+    child.kill()

@@ -1,0 +1,100 @@
+"""What all commands have in common: help, misuse, failure, and a reader that has seen enough."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+
+from shmaccum import Producer, __version__
+from shmaccum.cli.main import main
+
+COMMANDS = ["demo", "sender", "status", "dump", "destroy"]
+
+
+def misuse(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run what must be refused with status 2; return what it says."""
+    with pytest.raises(SystemExit) as exit:
+        main(list(arguments))
+    assert exit.value.code == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    return err
+
+
+def test_version(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capfd.readouterr().out == f"shmaccum {__version__}\n"
+
+
+def test_help_names_all_commands(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    out = capfd.readouterr().out
+    assert all(f"\n    {command} " in out for command in COMMANDS)
+    assert "examples:" in out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    assert capfd.readouterr().out.startswith(f"usage: shmaccum {command} ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["stauts"], "there is no command 'stauts'; did you mean status?"),
+        (["DUMP"], "there is no command 'DUMP'; did you mean dump?"),
+        (["xyz"], "there is no command 'xyz'; there are: demo, sender, status, dump, destroy"),
+        (["status", "--jsn"], "shmaccum status: error: it does not take --jsn"),
+        (["status", "--watch", "0"], "argument --watch: invalid number of seconds value: '0'"),
+        (["destroy"], "shmaccum destroy: error: the following arguments are required: NAME"),
+        (["sender", "-X", "linger.ms"], "argument -X: 'linger.ms' is not NAME=VALUE"),
+        (["demo", "--workers", "0"], "argument --workers: invalid positive number value: '0'"),
+    ],
+)
+def test_misuse(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    err = misuse(capfd, *arguments)
+    assert err.startswith("usage: shmaccum")
+    assert said in err
+
+
+def test_a_failure_is_one_line_and_status_1(slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", slab_name]) == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith(f"shmaccum status: there is no slab '{slab_name}'; there ")
+    assert err.count("\n") == 1
+
+
+def test_a_name_that_cannot_be_is_a_failure(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["destroy", "../etc"]) == 1
+    assert "cannot be a slab's name: use 1 to 64 ASCII letters" in capfd.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(
+    settings: dict[str, object], shmaccum: Callable[..., AbstractContextManager[subprocess.Popen[str]]]
+) -> None:
+    with Producer(settings), shmaccum("status", "--json", "--watch", "0.01") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith('{"slabs": [')
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(30) == 0
+
+
+def test_an_interrupt_is_quiet(shmaccum: Callable[..., AbstractContextManager[subprocess.Popen[str]]]) -> None:
+    with shmaccum("status", "--json", "--watch", "60") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30) == ("", "")
+    assert process.returncode == 130

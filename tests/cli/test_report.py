@@ -1,0 +1,133 @@
+"""What is told of a slab: of one with producers and a sender at work, and of what cannot be read."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import Child
+
+from shmaccum import Producer
+from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, report
+from shmaccum.errors import SlabNotFoundError
+from shmaccum.shm import names
+from shmaccum.shm.layout import Role, TopicState
+from shmaccum.shm.lifecycle import unlink
+
+Settings = dict[str, object]
+LINGERS = {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}
+
+
+def send_and_stay(link: Connection, settings: Settings, records: int) -> None:
+    with Producer(settings) as producer:
+        for _ in range(records):
+            producer.send("t", b"x" * 100, partition=0)
+        producer.flush()
+        link.send(os.getpid())
+        link.recv()
+
+
+def test_one_sender_and_several_producers(settings: Settings, slab_name: str, start: Callable[..., Child]) -> None:
+    children = [start(send_and_stay, settings, records) for records in (3, 4)]
+    pids = [child.hear() for child in children]
+    seen = report(slab_name)
+    producers = {process.pid: process for process in seen.processes if process.roles == Role.PRODUCER}
+    senders = [process for process in seen.processes if process.roles == Role.SENDER]
+    assert set(producers) == set(pids)
+    assert [producers[pid].records for pid in pids] == [3, 4]
+    assert all(process.alive for process in seen.processes)
+    assert [process.pid for process in senders] == [seen.sender.pid]
+    assert (seen.sender.alive, seen.sender.starts) == (True, 1)
+    assert seen.metrics["record-send-total"] == 7
+    first, second = seen.partitions
+    assert (first.topic, first.partition, first.records_sent, first.last_offset) == ("t", 0, 7, 6)
+    assert (second.topic, second.partition, second.records_sent, second.last_offset) == ("t", 1, 0, None)
+    children[0].kill()
+    assert {process.pid: process.alive for process in report(slab_name).processes}.get(pids[0], False) is False
+    children[1].tell()
+    children[1].result()
+
+
+def test_queues_and_memory(settings: Settings, slab_name: str) -> None:
+    with Producer(settings | LINGERS) as producer:
+        for number in range(5):
+            producer.send("t", b"x" * 1000, partition=1, key=str(number))
+        seen = report(slab_name)
+        idle, busy = seen.partitions
+        assert (idle.queued_batches, idle.queued_records, idle.queued_bytes) == (0, 0, 0)
+        assert (busy.queued_batches, busy.queued_records) == (1, 5)
+        assert 5000 < busy.queued_bytes < 5200
+        memory = seen.memory
+        assert (memory.used, memory.peak, memory.total) == (16384, 16384, 1 << 20)
+        assert memory.available == memory.total - memory.used
+        assert memory.slot_size * memory.slot_count == memory.total < memory.segment_size
+        assert [(topic.name, topic.state, topic.partitions) for topic in seen.topics] == [("t", TopicState.KNOWN, 2)]
+
+
+def test_a_look_from_within_a_producer_harms_it_not(settings: Settings, slab_name: str) -> None:
+    with Producer(settings) as producer:
+        for number in range(3):
+            assert report(slab_name).processes[0].pid == os.getpid()
+            assert producer.send("t", b"x", partition=0).get(timeout=30).offset == number
+        assert report(slab_name).sender.starts == 1
+
+
+def test_all_of_them(settings: Settings, slab_name: str, tmp_path: Path) -> None:
+    foreign = slab_name + "-foreign"
+    Path(names.segment_path(foreign)).write_bytes(b"x" * 10_000)
+    Path(names.segment_path(foreign)).chmod(0o600)
+    Path(names.lock_path(foreign)).touch(mode=0o600)
+    try:
+        with Producer(settings):
+            found = {slab.name: slab for slab in all_reports()}
+            assert isinstance(found[slab_name], SlabReport)
+            assert found[foreign] == UnreadableSlab(
+                foreign,
+                f"{names.segment_path(foreign)} is not a slab of shmaccum; remove it or choose another shmaccum.name",
+            )
+    finally:
+        unlink(foreign)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's file")
+def test_those_of_other_users_are_listed(slab_name: str) -> None:
+    for path in (names.segment_path(slab_name), names.lock_path(slab_name)):
+        Path(path).touch(mode=0o600)
+        os.chown(path, 12345, 12345)
+    try:
+        (error,) = [slab.error for slab in all_reports() if slab.name == slab_name and isinstance(slab, UnreadableSlab)]
+        assert "12345" in error
+    finally:
+        unlink(slab_name)
+
+
+def test_none() -> None:
+    with pytest.raises(SlabNotFoundError):
+        report("nobody-has-made-this-one")
+
+
+def keys_of(value: Any) -> set[str]:
+    if isinstance(value, list):
+        return set().union(*map(keys_of, value))
+    if isinstance(value, dict):
+        return set(value).union(*map(keys_of, value.values()))
+    return set()
+
+
+def test_the_json_is_that_of_the_documentation(settings: Settings, slab_name: str) -> None:
+    with Producer(settings) as producer:
+        producer.send("t", b"x").get(timeout=30)
+        slab = as_json([report(slab_name), UnreadableSlab("x", "why")])
+    slab = json.loads(json.dumps(slab))
+    documented = re.findall(r"`([a-z_]+)`", (Path(__file__).parents[2] / "docs" / "status.md").read_text())
+    ours = slab["slabs"][0]
+    assert len(ours.pop("metrics")) > 10
+    assert keys_of(slab) - {"slabs"} | {"metrics"} == set(documented)
+    assert [sorted(process["roles"]) for process in ours["processes"]] == [["producer"], ["sender"]]
+    assert ours["topics"] == [{"name": "t", "state": "known", "partitions": 2}]

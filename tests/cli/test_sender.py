@@ -1,0 +1,143 @@
+"""The sender in the foreground: who shares it, how it is stopped, and what it says when it cannot serve."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from shmaccum import Producer, ProducerConfig
+from shmaccum.cli.main import main
+from shmaccum.cli.report import report
+from shmaccum.errors import SlabError
+from shmaccum.shm.lifecycle import destroy
+
+Command = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
+Until = Callable[[Callable[[], bool]], None]
+
+
+def say_serving(process: subprocess.Popen[str]) -> str:
+    """Wait for the line that says which slab is served; return it."""
+    assert process.stderr is not None
+    before = ""
+    for line in process.stderr:
+        if "serving slab" in line:
+            return line
+        before += line
+    raise AssertionError(before)
+
+
+def is_served(slab_name: str) -> bool:
+    try:
+        return report(slab_name).sender.alive
+    except SlabError:
+        return False
+
+
+def leave(process: subprocess.Popen[str], number: int) -> None:
+    process.send_signal(number)
+    assert process.communicate(timeout=30)[0] == ""
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_has_it_deliver_what_is_there_and_leave(
+    number: int, shmaccum: Command, settings: dict[str, object], slab_name: str, tmp_path: Path
+) -> None:
+    settings |= {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}
+    file = tmp_path / "shmaccum.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    with shmaccum("sender", "--config", file, "-X", "sender.idle.ms=-1") as process:
+        assert f"serving slab {slab_name} as process {process.pid}" in say_serving(process)
+        producer = Producer(settings)
+        future = producer.send("t", b"lingers for ten minutes")
+        leave(process, number)
+        assert future.get(timeout=30).offset == 0
+        producer.close()
+
+
+def test_producers_of_the_same_settings_share_it(shmaccum: Command, tmp_path: Path) -> None:
+    settings = {"log.dir": str(tmp_path / "log")}
+    name = ProducerConfig.parse(settings).slab_name(os.geteuid())
+    with shmaccum("sender", "--config", "-") as process:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(settings))
+        process.stdin.close()
+        process.stdin = None
+        assert f"serving slab {name}" in say_serving(process)
+        with Producer(settings) as first, Producer(settings | {"sender.idle.ms": 5, "max.block.ms": 5000}) as second:
+            first.send("t", b"1").get(timeout=30)
+            second.send("t", b"2").get(timeout=30)
+            seen = report(name)
+            assert (seen.sender.pid, seen.sender.starts) == (process.pid, 1)
+        assert is_served(name), "it stays when the producers have gone"
+        leave(process, signal.SIGTERM)
+    with pytest.raises(SlabError):
+        report(name)
+
+
+def test_it_goes_by_itself_only_if_told_so(shmaccum: Command, settings: dict[str, object], slab_name: str) -> None:
+    options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
+    with shmaccum("sender", *options) as process:
+        assert process.wait(30) == 0, "sender.idle.ms is among the settings"
+
+
+def test_one_is_enough(shmaccum: Command, settings: dict[str, object], capfd: pytest.CaptureFixture[str]) -> None:
+    options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
+    with Producer(settings) as producer:
+        producer.send("t", b"x").get(timeout=30)
+        with shmaccum("sender", *options) as process:
+            err = process.communicate(timeout=30)[1]
+    assert process.returncode == 1
+    assert "has a sender already: process " in err
+    assert "Traceback" not in err
+
+
+def test_its_messages_go_to_its_file_as_well(
+    shmaccum: Command, settings: dict[str, object], slab_name: str, tmp_path: Path
+) -> None:
+    options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
+    with shmaccum("sender", *options, "-X", f"sender.log.file={tmp_path / 'sender.log'}") as process:
+        line = say_serving(process)
+        assert process.wait(30) == 0
+    assert (tmp_path / "sender.log").read_text().startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "log.dir is missing"),
+        (["-X", "lingr.ms=5", "-X", "log.dir=x"], "lingr.ms: there is no such setting; did you mean linger.ms?"),
+        (["-X", "log.dir=x", "-X", "linger.ms=soon"], "linger.ms = 'soon': expected a whole number"),
+        (["--config", "/nowhere/x.properties"], "cannot be read from /nowhere/x.properties: No such file"),
+    ],
+)
+def test_wrong_settings_are_misuse(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["sender", *arguments]) == 2
+    assert said in capfd.readouterr().err
+
+
+def test_it_says_why_it_cannot_serve(shmaccum: Command, slab_name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with shmaccum("sender", "-X", f"log.dir={tmp_path / 'file'}", "-X", f"shmaccum.name={slab_name}") as process:
+        err = process.communicate(timeout=30)[1]
+    assert process.returncode == 1
+    assert err.startswith(f"shmaccum sender: log.dir {tmp_path / 'file'} cannot be used")
+    assert err.count("\n") == 1
+
+
+def test_a_killed_one_leaves_its_slab_to_the_next(
+    shmaccum: Command, settings: dict[str, object], slab_name: str, until: Until
+) -> None:
+    options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
+    with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as process:
+        say_serving(process)
+    until(lambda: not is_served(slab_name))
+    assert report(slab_name).sender.pid == process.pid
+    assert destroy(slab_name) == 0

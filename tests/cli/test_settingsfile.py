@@ -1,0 +1,106 @@
+"""Files of settings: what Java reads in a properties file, we read too."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shmaccum.cli.settingsfile import parse_properties, read_settings
+from shmaccum.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", {}),
+        ("acks=all", {"acks": "all"}),
+        ("acks = all  \n", {"acks": "all  "}),
+        ("acks:all\r\nretries 3\rlinger.ms\t=\t5", {"acks": "all", "retries": "3", "linger.ms": "5"}),
+        ("# acks=1\n  ! acks=2\n\n   \nacks=all", {"acks": "all"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("key", {"key": ""}),
+        ("key=", {"key": ""}),
+        ("=value", {"": "value"}),
+        ("a==b:c", {"a": "=b:c"}),
+        ("a \t= b", {"a": "b"}),
+        ("a b=c", {"a": "b=c"}),
+        ("a=one, \\\n   two, \\\r\n   three", {"a": "one, two, three"}),
+        ("a=one\\\n# not a comment", {"a": "one# not a comment"}),
+        ("a=ends in a backslash\\\\\nb=2", {"a": "ends in a backslash\\", "b": "2"}),
+        ("a=cut\\", {"a": "cut"}),
+        (r"a\ b\=c\:d=1", {"a b=c:d": "1"}),
+        (r"a=\tx\n\u00e9\q\\", {"a": "\tx\n\u00e9q\\"}),
+        ("\\#a=1", {"#a": "1"}),
+    ],
+)
+def test_properties(text: str, found: dict[str, str]) -> None:
+    assert parse_properties(text) == found
+
+
+def as_java_stores(text: str, *, is_key: bool) -> str:
+    """Escape as ``java.util.Properties.store`` does."""
+    named = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
+    out = ""
+    for index, each in enumerate(text):
+        if each in named:
+            out += named[each]
+        elif each in "\\=:#!" or (each == " " and (is_key or index == 0)):
+            out += "\\" + each
+        elif " " <= each <= "~":
+            out += each
+        else:
+            utf_16 = each.encode("utf-16-be")
+            out += "".join(f"\\u{utf_16[at : at + 2].hex()}" for at in range(0, len(utf_16), 2))
+    return out
+
+
+BASIC = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]))
+
+
+@given(st.dictionaries(BASIC, BASIC))
+def test_what_java_stores_is_read_back(properties: dict[str, str]) -> None:
+    lines = [
+        f"{as_java_stores(key, is_key=True)}={as_java_stores(value, is_key=False)}\n"
+        for key, value in properties.items()
+    ]
+    assert parse_properties("#Mon Nov 24 10:00:00 UTC 2025\n" + "".join(lines)) == properties
+
+
+@given(st.text())
+def test_any_text_is_properties(text: str) -> None:
+    assert all(isinstance(value, str) for value in parse_properties(text).values())
+
+
+def test_the_content_says_which_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "settings"
+    file.write_text('\n {"linger.ms": 5, "enable.idempotence": false}\n')
+    assert read_settings(str(file)) == {"linger.ms": 5, "enable.idempotence": False}
+    file.write_text("linger.ms=5\nname={not json}\n")
+    assert read_settings(str(file)) == {"linger.ms": "5", "name": "{not json}"}
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"acks": "1"})))
+    assert read_settings("-") == {"acks": "1"}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "cannot be read from .*settings: No such file or directory"),
+        (b"\xff\xfe", "is not UTF-8 text"),
+        (b'{"acks": ', "begins as JSON does, but is not"),
+        (b'{"acks": 1} x', "begins as JSON does, but is not"),
+    ],
+)
+def test_what_cannot_be_read(content: bytes | None, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "settings"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError, match=said):
+        read_settings(str(file))

@@ -1,0 +1,75 @@
+"""What the set-up does where the system lacks something: with an apt-get that only notes what it was asked for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+APT_GET = """#!/bin/sh
+echo "$*" >> {notes}
+if [ "$1" = install ]; then
+    printf '#!/bin/sh\\necho version \\\\"{version}\\\\" >&2\\n' > {bin}/java
+    /bin/chmod +x {bin}/java
+fi
+"""
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="apt-get is only run by root")
+
+
+def put_apt_get(directory: Path, version: str) -> None:
+    script = directory / "apt-get"
+    script.write_text(APT_GET.format(notes=directory / "notes", bin=directory, version=version))
+    script.chmod(0o755)
+
+
+def ensure_java(path: Path) -> subprocess.CompletedProcess[str]:
+    """Run the set-up's part for Java, with nothing on the PATH but what is in a directory."""
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(path)}
+    return subprocess.run(
+        [sys.executable, "-c", "from tools.setup_env import ensure_java; ensure_java()"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@needs_root
+def test_root_gets_a_missing_java_installed(tmp_path: Path) -> None:
+    put_apt_get(tmp_path, "17.0.15")
+    done = ensure_java(tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    install = "install --yes --no-install-recommends default-jre-headless"
+    assert done.stdout == f"PySpark needs a Java runtime: apt-get {install}\n"
+    assert (tmp_path / "notes").read_text() == f"update --quiet\n{install}\n"
+    again = ensure_java(tmp_path)
+    assert (again.returncode, again.stdout) == (0, ""), "what is there is not installed again"
+
+
+@needs_root
+def test_one_that_is_too_old_is_no_help(tmp_path: Path) -> None:
+    put_apt_get(tmp_path, "11.0.2")
+    done = ensure_java(tmp_path)
+    assert done.returncode == 1
+    assert "version 17 or later, but this is 11" in done.stderr
+
+
+def test_whoever_cannot_install_is_told_the_command(tmp_path: Path) -> None:
+    done = ensure_java(tmp_path)  # no apt-get, and so not for root either
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "PySpark needs a Java runtime: sudo apt-get install --yes --no-install-recommends default-jre-headless\n"
+    )
+
+
+def test_an_old_python_is_told_so() -> None:
+    program = "import sys; sys.version_info = (3, 10, 0); sys.version = '3.10.0 (main)'; import tools.setup_env"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Python 3.11 or later is needed, this is 3.10.0: make PYTHON=")

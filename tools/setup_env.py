@@ -1,0 +1,72 @@
+"""Sets up what make needs: a virtual environment with this project in it, and a Java runtime for PySpark.
+
+``python3 -m tools.setup_env VENV EXTRA`` works on a bare Debian, with nothing but the standard library. What the
+system lacks is installed by apt-get for root; for others the one command that installs it is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+if sys.version_info < (3, 11):  # noqa: UP036 (whoever has an older one is to be told so)
+    sys.exit(f"Python 3.11 or later is needed, this is {sys.version.split()[0]}: make PYTHON=python3.12 ...")
+
+from shmaccum.cli.java import INSTALL_JAVA, missing_java
+
+
+def install_system_package(command: Sequence[str], why: str) -> None:
+    """Run an apt-get command if we may, or end with a message that tells it."""
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        sys.exit(f"{why}: sudo {' '.join(command)}")
+    print(f"{why}: {' '.join(command)}", flush=True)
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run(["apt-get", "update", "--quiet"], env=environment, check=True)
+    subprocess.run(command, env=environment, check=True)
+
+
+def make_venv(path: Path) -> None:
+    if (path / "bin" / "python").exists():
+        return
+    if find_spec("ensurepip") is None:
+        package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
+        install_system_package(
+            ("apt-get", "install", "--yes", "--no-install-recommends", package), "this Python cannot make a venv"
+        )
+    print(f"making {path} with Python {sys.version.split()[0]}", flush=True)
+    # A process of its own: what has just been installed, this one does not see.
+    subprocess.run([sys.executable, "-m", "venv", "--clear", path], check=True)
+
+
+def install_project(venv: Path, extra: str) -> None:
+    print(f"installing shmaccum[{extra}] into {venv}; the first time, this takes a minute or two", flush=True)
+    pip = (venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check")
+    subprocess.run((*pip, "install", "--quiet", "--editable", f".[{extra}]"), check=True)
+
+
+def ensure_java() -> None:
+    if missing_java():
+        install_system_package(INSTALL_JAVA, "PySpark needs a Java runtime")
+    still = missing_java()
+    if still:
+        sys.exit(still)
+
+
+def main() -> int:
+    venv, extra = sys.argv[1:]
+    try:
+        make_venv(Path(venv))
+        install_project(Path(venv), extra)
+        ensure_java()
+    except subprocess.CalledProcessError as error:
+        return error.returncode or 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
