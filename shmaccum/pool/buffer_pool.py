@@ -78,6 +78,7 @@ class BufferPool:
         self._waiters = WaiterQueue(slab.words, slab.geometry)
         self._closed = False
         self._started = time.monotonic()
+        self._waited_ns = 0
         slab.pool_lock.rebuild = self._rebuild
 
     # --- taking and giving --------------------------------------------------------------------------
@@ -100,11 +101,20 @@ class BufferPool:
             )
         if self._closed:
             raise ProducerClosedError("the buffer pool has been closed")
-        with self.slab.pool_lock:
-            first = self._take(count) if self._waiters.is_empty() else -1
-        if first < 0:
-            first = self._wait_for(count, size, max_block_ms)
-        return Buffer(first, count, self._words[self.slab.geometry.header(first) + Slot.GENERATION])
+        taken: list[Buffer] = []
+        try:
+            with self.slab.pool_lock:
+                if self._waiters.is_empty():
+                    self._take(count, taken)
+            if not taken:
+                self._wait_for(count, size, max_block_ms, taken)
+            return taken[0]
+        except BaseException:
+            # An interrupt came when it was ours and the caller did not have it yet.
+            for buffer in taken:
+                if self.buffer_at(buffer.slot) == buffer:
+                    self.deallocate(buffer)
+            raise
 
     def deallocate(self, *buffers: Buffer) -> None:
         """Give memory back and wake the first waiter.
@@ -134,14 +144,16 @@ class BufferPool:
             return None
         return Buffer(slot, state >> RUN_SHIFT & RUN_MASK, words[header + Slot.GENERATION])
 
-    def _take(self, count: int) -> int:
-        """Take a run of slots, -1 if there is none; under the lock."""
+    def _take(self, count: int, taken: list[Buffer]) -> None:
+        """Take a run of slots, if there is one; under the lock. It is noted in ``taken`` before it is taken."""
         words = self._words
         first = self._bitmap.find(count)
         if first < 0:
-            return -1
+            return
         header = self.slab.geometry.header(first)
-        words[header + Slot.GENERATION] += 1
+        generation = words[header + Slot.GENERATION] + 1
+        words[header + Slot.GENERATION] = generation
+        taken.append(Buffer(first, count, generation))
         words[header + Slot.STATE] = SlotState.ALLOCATED | self.slab.owner_tag | count << RUN_SHIFT
         self._bitmap.take(first, count)
         used = self.slab.geometry.slot_count - words[Super.FREE_SLOTS]
@@ -149,28 +161,27 @@ class BufferPool:
             words[Super.PEAK_SLOTS] = used
         if first + count > words[Super.TOUCHED_SLOTS]:
             words[Super.TOUCHED_SLOTS] = first + count
-        return first
 
     # --- waiting ------------------------------------------------------------------------------------
 
-    def _wait_for(self, count: int, size: int, max_block_ms: float) -> int:
+    def _wait_for(self, count: int, size: int, max_block_ms: float, taken: list[Buffer]) -> None:
         """Queue up and wait for a run of slots; whatever ends the wait, the ticket does not stay behind."""
         slab = self.slab
         started = time.monotonic()
         deadline = started + max_block_ms / 1000
-        ticket = first = -1
+        ticket = -1
         try:
             with slab.bell.listening() as ear:
                 while True:
                     with slab.pool_lock:
                         if ticket < 0:
-                            ticket = self._waiters.join(slab.owner_tag)
-                        dead_head = self._drop_dead_head()
+                            ticket = self._waiters.join(slab.owner_tag, started, max_block_ms / 1000)
+                        waiting = self._drop_dead_head()
                         if ticket >= 0 and self._waiters.head() == ticket:
-                            first = self._take(count)
-                    self._wake(dead_head)
-                    if first >= 0:
-                        return first
+                            self._take(count, taken)
+                    if taken:
+                        return
+                    self._wake(waiting)
                     remaining = deadline - time.monotonic()
                     if self._closed:
                         raise ProducerClosedError("the producer was closed while waiting for memory")
@@ -181,14 +192,24 @@ class BufferPool:
                     self.while_waiting()
                     ear.wait(min(remaining, WAIT_SLICE_S))
         finally:
+            try:
+                self._stop_waiting(ticket, started)
+            except KeyboardInterrupt:
+                self._stop_waiting(ticket, started)  # or everybody would wait for us, until our deadline
+                raise
+
+    def _stop_waiting(self, ticket: int, started: float) -> None:
+        """Give a ticket back, if there is one, and let the next waiter have its turn."""
+        waited_ns = int((time.monotonic() - started) * 1e9)
+        entry = self.slab.geometry.process(self.slab.me)
+        with self.slab.pool_lock:
             if ticket >= 0:
-                with slab.pool_lock:
-                    self._waiters.leave(ticket)
-                    waiting = self._next_waiter()
-                self._wake(waiting)
-            entry = slab.geometry.process(slab.me)
+                self._waiters.leave(ticket)
+            waiting = self._next_waiter()
+            self._waited_ns += waited_ns
             self._words[entry + Process.WAITS] += 1
-            self._words[entry + Process.WAIT_NS] += int((time.monotonic() - started) * 1e9)
+            self._words[entry + Process.WAIT_NS] += waited_ns
+        self._wake(waiting)
 
     def _exhausted(self, size: int, max_block_ms: float) -> BufferExhaustedError:
         self._words[self.slab.geometry.process(self.slab.me) + Process.EXHAUSTED] += 1
@@ -200,12 +221,14 @@ class BufferPool:
         )
 
     def _drop_dead_head(self) -> int:
-        """Remove dead waiters from the head of the queue; return the entry to wake instead, -1 for none."""
+        """Remove dead and overdue waiters from the head of the queue; return the entry to wake instead, -1 for none."""
         dropped = False
+        now = time.monotonic()
         while not self._waiters.is_empty():
             head = self._waiters.head()
             tag = self._waiters.owner_tag(head)
-            if tag == self.slab.owner_tag or self.slab.owner_is_alive(tag):
+            alive = tag == self.slab.owner_tag or self.slab.owner_is_alive(tag)
+            if alive and not self._waiters.is_overdue(head, now):
                 break
             self._waiters.leave(head)
             dropped = True
@@ -240,9 +263,8 @@ class BufferPool:
         return self.total_memory - int(self._words[Super.TOUCHED_SLOTS]) * self.poolable_size
 
     def wait_ratio(self) -> float:
-        """Return the fraction of time that this process's threads wait for memory (``bufferpool-wait-ratio``)."""
-        waited = self._words[self.slab.geometry.process(self.slab.me) + Process.WAIT_NS] / 1e9
-        return min(1.0, waited / max(time.monotonic() - self._started, 1e-9))
+        """Return the fraction of time that this pool's threads wait for memory (``bufferpool-wait-ratio``)."""
+        return min(1.0, self._waited_ns / 1e9 / max(time.monotonic() - self._started, 1e-9))
 
     # --- death and the end --------------------------------------------------------------------------
 
@@ -285,12 +307,18 @@ class BufferPool:
         self._bitmap.rebuild([run for run in runs if run not in dead])
 
     def close(self) -> None:
-        """Take no more requests and end the waits, of this process; the others go on."""
-        if self._closed:
-            return
+        """Take no more requests and end the waits, of this process; the others go on.
+
+        What is taken can still be given back.
+        """
         self._closed = True
-        self._wake(self.slab.me)
+        self._wake(self.slab.processes.me)
+
+    def release(self) -> None:
+        """Close, and let go of the pool's own slab; nothing else may be called any more."""
+        self.close()
         if self._own_slab:
+            self._own_slab = False
             detach(self.slab)
 
 

@@ -4,16 +4,35 @@ A ring of tickets. Ticket *t* is cell ``t % WAITERS``; a cell says who waits and
 first ticket still held is the *head*: it alone may take memory, so a large request gathers its run while the
 later ones wait behind it, and no one is overtaken. The caller holds the pool's lock.
 
-A dead waiter is removed by whoever finds it at the head. After a death the queue needs no rebuilding: a cell is
-stored before the tail moves past it, and removing is one store.
+A dead waiter is removed by whoever finds it at the head, and so is one that has not left by its deadline: it is
+stopped, or was interrupted in leaving, and everybody else would wait for it. After a death the queue needs no
+rebuilding: a cell is stored before the tail moves past it, and removing is one store.
 """
 
 from __future__ import annotations
 
-from shmaccum.shm.layout import INCARNATION_SHIFT, OWNER_MASK, OWNER_SHIFT, WAITERS, WORD, Geometry, Super
+from typing import Final
 
-_INCARNATION = OWNER_MASK << INCARNATION_SHIFT
-_ENTRY = OWNER_MASK << OWNER_SHIFT
+from shmaccum.shm.layout import (
+    INCARNATION_SHIFT,
+    OWNER_MASK,
+    OWNER_SHIFT,
+    RUN_MASK,
+    RUN_SHIFT,
+    WAITERS,
+    WORD,
+    Geometry,
+    Super,
+)
+
+_INCARNATION: Final = OWNER_MASK << INCARNATION_SHIFT
+_ENTRY: Final = OWNER_MASK << OWNER_SHIFT
+_DEADLINE_SHIFT: Final = RUN_SHIFT
+"""A cell has its owner where a slot's state word has it, and the deadline's seconds where that has the run."""
+_DEADLINE_MASK: Final = RUN_MASK
+_FURTHEST_S: Final = _DEADLINE_MASK // 4
+"""Deadlines are compared on a circle of 2**24 seconds; one that is further away than a quarter of it is no nearer."""
+_GRACE_S: Final = 1
 
 
 class WaiterQueue:
@@ -33,22 +52,31 @@ class WaiterQueue:
         """Say whether nobody waits: two reads, for those who ask without the lock."""
         return bool(self._words[Super.WAITER_HEAD] == self._words[Super.WAITER_TAIL])
 
-    def join(self, owner_tag: int) -> int:
-        """Draw a ticket for the process that the tag names; -1 while the ring is full."""
+    def join(self, owner_tag: int, now_s: float, patience_s: float) -> int:
+        """Draw a ticket for the process that the tag names; -1 while the ring is full.
+
+        Args:
+            owner_tag: who waits.
+            now_s: monotonic seconds.
+            patience_s: seconds from now after which it will have left the queue.
+        """
         words = self._words
-        ticket = words[Super.WAITER_TAIL]
+        deadline = int(now_s + min(patience_s, _FURTHEST_S)) + _GRACE_S & _DEADLINE_MASK
+        ticket: int = words[Super.WAITER_TAIL]
         if ticket - words[Super.WAITER_HEAD] >= WAITERS:
             return -1
         # The low byte keeps the cell of entry 0, incarnation 0 from looking empty.
-        words[self._cells + ticket % WAITERS] = owner_tag | 1
+        words[self._cells + ticket % WAITERS] = owner_tag | deadline << _DEADLINE_SHIFT | 1
         words[Super.WAITER_TAIL] = ticket + 1
-        return int(ticket)
+        return ticket  # without a call since the store: no interrupt comes before the caller knows of it
 
     def leave(self, ticket: int) -> None:
-        """Give a ticket back; the head moves on to the next one that is still held."""
+        """Give a ticket back, if it has not been taken away; the head moves on to the next one that is still held."""
         words = self._words
-        words[self._cells + ticket % WAITERS] = 0
         head, tail = words[Super.WAITER_HEAD], words[Super.WAITER_TAIL]
+        if ticket < head:
+            return
+        words[self._cells + ticket % WAITERS] = 0
         while head < tail and not words[self._cells + head % WAITERS]:
             head += 1
         words[Super.WAITER_HEAD] = head
@@ -60,6 +88,11 @@ class WaiterQueue:
     def owner_tag(self, ticket: int) -> int:
         """Return who holds a ticket, 0 if nobody does any more."""
         return int(self._words[self._cells + ticket % WAITERS] & (_INCARNATION | _ENTRY))
+
+    def is_overdue(self, ticket: int, now_s: float) -> bool:
+        """Say whether a ticket's holder should have left the queue by now, in monotonic seconds."""
+        deadline = self._words[self._cells + ticket % WAITERS] >> _DEADLINE_SHIFT & _DEADLINE_MASK
+        return 0 < (int(now_s) - deadline & _DEADLINE_MASK) < _DEADLINE_MASK // 2
 
     def owner_entry(self, ticket: int) -> int:
         """Return the process table entry of a ticket's holder."""

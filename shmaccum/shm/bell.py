@@ -12,7 +12,6 @@ is a full memory barrier.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import threading
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ import posix_ipc
 
 from shmaccum.shm import names
 from shmaccum.shm.layout import Geometry, Process, Super
+from shmaccum.shm.signals import undisturbed
 
 
 class Ear:
@@ -36,30 +36,33 @@ class Ear:
         """Wait until the bell rings, or rang since the last look; False if the time ran out first.
 
         One thread at a time waits for the semaphore itself and passes a ring on to all the others: which of
-        them it was for, only their own conditions tell.
+        them it was for, only their own conditions tell. Signals are held back meanwhile, so wait in slices.
         """
         bell = self._bell
-        with bell.changed:
-            if bell.rings == self._heard and bell.waiting:
-                bell.changed.wait(timeout_s)
-            if bell.rings != self._heard:
-                self._heard = bell.rings
-                return True
-            if bell.waiting or timeout_s <= 0:
-                return False
-            bell.waiting = True
-        rang = 0
+        mine = False
+        rang: list[None] = []
         try:
-            bell.semaphore.acquire(timeout_s)
-            rang = 1
+            with bell.changed:
+                if bell.rings == self._heard and bell.waiting:
+                    bell.changed.wait(timeout_s)
+                if bell.rings != self._heard:
+                    self._heard = bell.rings
+                    return True
+                if bell.waiting or timeout_s <= 0:
+                    return False
+                bell.waiting = mine = True
+            undisturbed(rang.extend, map(bell.semaphore.acquire, (timeout_s,)))
         except posix_ipc.BusyError:
             pass
         finally:
-            with bell.changed:
-                bell.waiting = False
-                bell.rings += rang
-                bell.changed.notify_all()
+            if mine:
+                # Without a call in between: an interrupt must not leave the others waiting for one who does not wait.
+                if rang:
+                    bell.rings += 1
                 self._heard = bell.rings
+                bell.waiting = False
+                with bell.changed:
+                    bell.changed.notify_all()
         return bool(rang)
 
 
@@ -80,15 +83,17 @@ class Bell:
     @contextmanager
     def listening(self) -> Iterator[Ear]:
         """Listen: look for what you wait for *inside* the block, and wait by the ear only if it is not there."""
-        with self.changed:
-            self._listeners += 1
-            self._words[self._asleep_at] = 1
-            ear = Ear(self)
+        listening = False
         try:
+            with self.changed:
+                self._listeners += 1
+                listening = True
+                self._words[self._asleep_at] = 1
+                ear = Ear(self)
             yield ear
         finally:
             with self.changed:
-                self._listeners -= 1
+                self._listeners -= listening
                 if not self._listeners:
                     self._words[self._asleep_at] = 0
 
@@ -169,20 +174,14 @@ class DoorbellRope:
 
     def pull(self) -> None:
         """Wake the sender if it sleeps. The change that concerns it has been made."""
-        words = self._words
-        if not words[Super.SENDER_ASLEEP]:
+        # Only the sender takes the word back: if we die before the ring, whoever comes next rings all the same.
+        if not self._words[Super.SENDER_ASLEEP]:
             return
-        words[Super.SENDER_ASLEEP] = 0  # one ring is enough; whoever comes next need not
-        try:
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):  # a full FIFO rings all the same
             if self._descriptor < 0:
-                self._descriptor = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                # For reading too: writing to a FIFO whose only reader, the sender, has died would be a SIGPIPE.
+                self._descriptor = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             os.write(self._descriptor, b"!")
-        except OSError as error:
-            # Nobody reads: the sender has died in its sleep, and whoever waits for it starts another.
-            # A full FIFO rings all the same.
-            if error.errno not in (errno.ENXIO, errno.EPIPE, errno.EAGAIN, errno.ENOENT):
-                raise
-            self.close()
 
     def close(self) -> None:
         """Let go of the FIFO."""

@@ -237,7 +237,7 @@ class Topic:
     PARTITIONS: Final = 1
     """number of partitions"""
     ERROR: Final = 2
-    """Kafka's error code, 16 bits two's complement, where the state is FAILED"""
+    """Kafka's error code, 16 bits two's complement, of the last time that the state was FAILED; 0 before"""
     NAME_LENGTH: Final = 3
     """bytes in the name"""
     NAME: Final = 8
@@ -342,7 +342,8 @@ COMMIT_COUNT_MASK: Final = (1 << 24) - 1
 ATTEMPTS_SHIFT: Final = 48
 TIME_MASK: Final = (1 << ATTEMPTS_SHIFT) - 1
 BATCH_SLOT_BITS: Final = 24
-MAX_SLOTS: Final = 1 << BATCH_SLOT_BITS
+MAX_SLOTS: Final = RUN_MASK
+"""One less than the numbers that a batch has for its slot: all of them can be one run."""
 MAX_PROCESSES: Final = 1024
 
 LOCK_POOL: Final = 0
@@ -408,6 +409,10 @@ class Geometry:
             raise ValueError(f"slot_count must be between 1 and {MAX_SLOTS}, not {self.slot_count}")
         if not 0 < self.max_processes <= MAX_PROCESSES:
             raise ValueError(f"max_processes must be between 1 and {MAX_PROCESSES}, not {self.max_processes}")
+        if self.max_topics <= 0 or self.max_partitions <= 0:
+            raise ValueError(
+                f"max_topics and max_partitions must be positive, not {self.max_topics} and {self.max_partitions}"
+            )
         contributor_words = -(-self.max_processes // 64)
         sizes = {
             "ring_length": self.slot_count + 1,

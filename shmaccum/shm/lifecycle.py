@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import posix_ipc
 
-from shmaccum.errors import SlabAbiError, SlabInUseError, SlabNotFoundError
+from shmaccum.errors import SlabAbiError, SlabError, SlabInUseError, SlabNotFoundError
 from shmaccum.shm import names
 from shmaccum.shm.inspection import SlabView
 from shmaccum.shm.layout import LOCK_COUNT, Geometry, Super
@@ -61,11 +61,13 @@ def detach(slab: Slab) -> None:
 
 
 def _leave(slab: Slab) -> None:
+    slab.settle()
     with slab.lock_file.lifecycle():
-        if slab.me >= 0:
+        if slab.processes.me >= 0:
             slab.processes.leave()
             slab.rope.pull()  # a sender whose last producer this was begins to count the time
-        if not slab.processes.others_alive() and slab.undelivered() == (0, 0):
+        last = not slab.processes.others_alive() and slab.undelivered() == (0, 0)
+        if last and slab.lock_file.is_current():  # else it has been removed, and the name may be another slab's
             unlink(slab.name)
         slab.unmap()
         slab.lock_file.close()
@@ -88,14 +90,14 @@ def look(name: str) -> Iterator[SlabView]:
         if slab is not None:
             view = SlabView(name, slab.words, slab.geometry, slab.processes, slab.lock_file)
         else:
-            lock_file = LockFile.open(name, create=False)
-            cleanup.callback(lock_file.close)
             try:
+                lock_file = LockFile.open(name, create=False)
+                cleanup.callback(lock_file.close)
                 segment = Segment.open(name)
-            except FileNotFoundError:
-                raise SlabNotFoundError(f"slab {name!r} has just been removed") from None
+            except SlabNotFoundError:
+                raise _not_there(name) from None
             if segment is None:
-                raise SlabAbiError(f"slab {name!r} is not complete: its creator is still at work, or died over it")
+                raise _not_there(name)
             cleanup.callback(segment.close)
             processes = ProcessTable(segment.words, segment.geometry, lock_file)
             view = SlabView(name, segment.words, segment.geometry, processes, lock_file)
@@ -138,6 +140,16 @@ def destroy(name: str, *, force: bool = False) -> int:
         finally:
             lock_file.close()
     return records
+
+
+def _not_there(name: str) -> SlabError:
+    """Return the error for a slab that is not there, or not as a whole."""
+    if not any(map(os.path.exists, names.leftovers(name))):
+        return SlabNotFoundError(f"there is no slab {name!r}")
+    return SlabAbiError(
+        f"slab {name!r} is not whole: a process is making or removing it at this moment, or died over it; the next "
+        f"producer makes it anew, `shmaccum destroy {name}` removes it"
+    )
 
 
 def _users(name: str, lock_file: LockFile) -> tuple[list[int], int]:
@@ -219,7 +231,7 @@ def _check_settings(words: memoryview, name: str, wanted: Geometry, there: Geome
 
 
 def unlink(name: str, *, keep_lock_file: bool = False) -> None:
-    """Remove all that is there of a slab; the lock file last, for it is what the others wait on."""
+    """Remove all that is there of a slab."""
     paths = names.leftovers(name)
     for path in paths[:-1] if keep_lock_file else paths:
         with contextlib.suppress(FileNotFoundError):

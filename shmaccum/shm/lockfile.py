@@ -28,10 +28,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
-from shmaccum.errors import LockTimeoutError, SlabNotFoundError, SlabPermissionError
+from shmaccum.errors import LockTimeoutError, SlabNotFoundError
 from shmaccum.shm import names
+from shmaccum.shm.ownfile import open_own
 
 LIFECYCLE: Final = 0
 SENDER: Final = 1
@@ -49,6 +51,12 @@ class LockFile:
     def __init__(self, name: str, descriptor: int) -> None:
         self.name = name
         self._descriptor = descriptor
+        # In C from end to end, for a `finally`: no interrupt comes before they have let go.
+        let_go = partial(fcntl.fcntl, descriptor, fcntl.F_SETLK)
+        self._end_lifecycle = partial(let_go, _request(fcntl.F_UNLCK, LIFECYCLE))
+        self._end_start = partial(let_go, _request(fcntl.F_UNLCK, START))
+        self.end_takeover = partial(let_go, _request(fcntl.F_UNLCK, TAKEOVER))
+        """Let go of the takeover byte."""
         self._threads = threading.Lock()  # record locks do not exclude threads of one process
         self._starting = threading.Lock()
 
@@ -60,23 +68,10 @@ class LockFile:
             SlabNotFoundError: there is none, and ``create`` is false.
             SlabPermissionError: it is another user's, or others may open it.
         """
-        path = names.lock_path(name)
-        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
         try:
-            descriptor = os.open(path, flags, 0o600)
+            descriptor = open_own(names.lock_path(name), os.O_RDWR | (os.O_CREAT if create else 0))
         except FileNotFoundError:
             raise SlabNotFoundError(f"there is no slab {name!r}") from None
-        except PermissionError:
-            raise SlabPermissionError(
-                f"slab {name!r} belongs to another user: {path} may not be opened; choose another shmaccum.name"
-            ) from None
-        status = os.fstat(descriptor)
-        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-            os.close(descriptor)
-            raise SlabPermissionError(
-                f"slab {name!r}: {path} must belong to user id {os.geteuid()} with mode 0600, but belongs to "
-                f"{status.st_uid} with mode {status.st_mode & 0o777:04o}; choose another shmaccum.name"
-            )
         return cls(name, descriptor)
 
     def close(self) -> None:
@@ -101,7 +96,7 @@ class LockFile:
     def try_lock(self, byte: int) -> bool:
         """Take a byte; False if another process has it. Taking what one has already is True."""
         try:
-            fcntl.fcntl(self._descriptor, fcntl.F_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
+            fcntl.fcntl(self._descriptor, fcntl.F_SETLK, _request(fcntl.F_WRLCK, byte))
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 return False
@@ -110,7 +105,7 @@ class LockFile:
 
     def unlock(self, byte: int) -> None:
         """Let go of a byte."""
-        fcntl.fcntl(self._descriptor, fcntl.F_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, byte, 1, 0))
+        fcntl.fcntl(self._descriptor, fcntl.F_SETLK, _request(fcntl.F_UNLCK, byte))
 
     def holder(self, byte: int, length: int = 1) -> int:
         """Return the pid of *another* process that holds the byte, 0 if none does.
@@ -118,8 +113,7 @@ class LockFile:
         The pid is as this process's pid namespace sees it; a holder it cannot see is -1. With ``length``, one that
         holds any of so many bytes; 0 means all that follow.
         """
-        query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, length, 0)
-        answer = fcntl.fcntl(self._descriptor, fcntl.F_GETLK, query)
+        answer = fcntl.fcntl(self._descriptor, fcntl.F_GETLK, _request(fcntl.F_WRLCK, byte, length))
         kind, _, _, _, pid = _FLOCK.unpack(answer)
         if kind == fcntl.F_UNLCK:
             return 0
@@ -134,30 +128,34 @@ class LockFile:
         """
         deadline = time.monotonic() + _LIFECYCLE_PATIENCE_S
         with self._threads:
-            while not self.try_lock(LIFECYCLE):
-                if time.monotonic() > deadline:
-                    raise LockTimeoutError(
-                        f"slab {self.name!r}: process {self.holder(LIFECYCLE)} has been coming or going for "
-                        f"{_LIFECYCLE_PATIENCE_S:.0f} s; is it stopped? Continue or kill it"
-                    )
-                time.sleep(0.002)
             try:
+                # Not a `while` with a condition: an interrupt at its jump back passes the `finally` by (CPython 3.12).
+                while True:
+                    if self.try_lock(LIFECYCLE):
+                        break
+                    if time.monotonic() > deadline:
+                        raise LockTimeoutError(
+                            f"slab {self.name!r}: process {self.holder(LIFECYCLE)} has been coming or going for "
+                            f"{_LIFECYCLE_PATIENCE_S:.0f} s; is it stopped? Continue or kill it"
+                        )
+                    time.sleep(0.002)
                 yield
             finally:
                 if self._descriptor >= 0:
-                    self.unlock(LIFECYCLE)
+                    self._end_lifecycle()
 
     @contextmanager
     def try_start(self) -> Iterator[bool]:
         """Hold the start byte, if nobody else does: yields whether this is who starts a sender now."""
         mine = self._starting.acquire(blocking=False)
         try:
-            held = mine and self.try_lock(START)
-            try:
-                yield held
-            finally:
-                if held:
-                    self.unlock(START)
+            yield mine and self.try_lock(START)
         finally:
             if mine:
+                self._end_start()
                 self._starting.release()
+
+
+def _request(kind: int, byte: int, length: int = 1) -> bytes:
+    """Make the kernel's request for a lock of a kind."""
+    return _FLOCK.pack(kind, os.SEEK_SET, byte, length, 0)

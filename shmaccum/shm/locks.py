@@ -44,6 +44,7 @@ from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.shm.layout import UNFINISHED_OWNER, Geometry, Lock, Process, Super
 from shmaccum.shm.lockfile import TAKEOVER, LockFile
 from shmaccum.shm.processes import ProcessTable
+from shmaccum.shm.signals import undisturbed
 
 SLICE_S: Final = 0.025
 """How long a wait for a semaphore goes on before it looks around. Four slices see a takeover through."""
@@ -169,10 +170,11 @@ class SlabLock:
         words[self._wants_at] = self.number + 1
         unit = turn.unit
         try:
-            # In C from end to end: no interrupt comes between getting the unit and `unit` knowing of it.
-            unit.extend(map(self._wait_unit, _ONCE))
-        except posix_ipc.BusyError:
-            self._wait(patience_s)
+            try:
+                # In C from end to end: no interrupt comes between getting the unit and `unit` knowing of it.
+                unit.extend(map(self._wait_unit, _ONCE))
+            except posix_ipc.BusyError:
+                self._wait(patience_s)
         except BaseException:
             self._leave()
             raise
@@ -201,6 +203,13 @@ class SlabLock:
             LockTimeoutError: a living process has been in the way for ``patience_s``.
         """
         return _Within(self, patience_s)
+
+    def settle(self) -> None:
+        """Leave whichever lock of the slab an interrupt kept this thread from leaving."""
+        if self.before_use is None and self._take_turn(False):
+            if self._turn.holding is not None:
+                self._turn.holding._mend_interrupted()
+            self._end_turn()
 
     def owner(self) -> int:
         """Return the process entry that is named as the holder, -1 for none."""
@@ -257,33 +266,29 @@ class SlabLock:
         words, unit = self.words, self._turn.unit
         look: _Look | None = None
         slices = 0
-        try:
-            while not unit:
-                try:
-                    unit.extend(map(self._wait_unit, _SLICE))
-                except posix_ipc.BusyError:
-                    words[self._parked_at] += 1
-                    slices += 1
-                    concluding = slices % _SLICES_A_LOOK == 0
-                    if self._take_over(look if concluding else None):
-                        return
-                    if look is None or concluding:
-                        look = _Look(self)
-                    if time.monotonic() > deadline:
-                        raise LockTimeoutError(self._who_is_in_the_way(patience_s)) from None
-        except BaseException:
-            self._leave()
-            raise
+        while not unit:
+            try:
+                undisturbed(unit.extend, map(self._wait_unit, _SLICE))
+            except posix_ipc.BusyError:
+                words[self._parked_at] += 1
+                slices += 1
+                concluding = slices % _SLICES_A_LOOK == 0
+                if self._take_over(look if concluding else None):
+                    return
+                if look is None or concluding:
+                    look = _Look(self)
+                if time.monotonic() > deadline:
+                    raise LockTimeoutError(self._who_is_in_the_way(patience_s)) from None
 
     def _take_over(self, look: _Look | None) -> bool:
         """Take the lock if its holder is certain to be dead: a named one at once, another by a look."""
         owner = self.owner()
         if (owner < 0 and look is None) or (owner >= 0 and self.processes.is_alive(owner)):
             return False
-        if not self._lock_file.try_lock(TAKEOVER):
-            return False
         words = self.words
         try:
+            if not self._lock_file.try_lock(TAKEOVER):
+                return False
             owner = self.owner()
             if owner >= 0:
                 dead = not self.processes.is_alive(owner)
@@ -296,7 +301,7 @@ class SlabLock:
             for entry in self.processes.in_use():
                 self.forget_dead(entry)
         finally:
-            self._lock_file.unlock(TAKEOVER)
+            self._lock_file.end_takeover()
         return True
 
     def _rebuild(self) -> None:

@@ -72,11 +72,15 @@ def slab_names() -> list[str]:
 
 
 def leftovers(name: str) -> list[str]:
-    """Return the paths of all that is there of a slab, the lock file last."""
+    """Return the paths of all that there can be of a slab, in the order to remove them in.
+
+    The segment is first, so that whoever dies half-way leaves no segment whose semaphores are gone; the lock file
+    is last, for it is what the others wait on.
+    """
     own = PREFIX + name
-    paths = [
+    others = [
         f"{SHM_DIRECTORY}/{entry}"
         for entry in os.listdir(SHM_DIRECTORY)
-        if entry in (own, own + ".bell") or entry.startswith((f"sem.{own}.l", f"sem.{own}.p"))
+        if entry == own + ".bell" or entry.startswith((f"sem.{own}.l", f"sem.{own}.p"))
     ]
-    return [*sorted(paths), lock_path(name)]
+    return [segment_path(name), *sorted(others), lock_path(name)]

@@ -108,8 +108,14 @@ class ProcessTable:
         )
 
     def leave(self) -> None:
-        """Give this process's entry back; the caller holds the lifecycle byte and has left nothing behind."""
-        self._words[self._geometry.process(self.me) + Process.STATE] = 0
+        """Give this process's entry back; the caller holds the lifecycle byte.
+
+        With ``WANTS`` set, because another thread of this process was interrupted over a lock, the entry stays until
+        the process is dead and the lock can be taken over.
+        """
+        base = self._geometry.process(self.me)
+        if not self._words[base + Process.WANTS]:
+            self._words[base + Process.STATE] = 0
         self._lock_file.unlock(PROCESS + self.me)
         self.me = -1
 

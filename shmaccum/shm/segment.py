@@ -6,6 +6,7 @@ truncated or other version's segment of the same name gets an error, never a cra
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import struct
@@ -15,9 +16,10 @@ from multiprocessing import shared_memory
 from multiprocessing.shared_memory import SharedMemory
 from typing import Final
 
-from shmaccum.errors import SlabAbiError, SlabMemoryError, SlabPermissionError
+from shmaccum.errors import SlabAbiError, SlabMemoryError
 from shmaccum.shm import names
 from shmaccum.shm.layout import ABI_VERSION, MAGIC, SUPER_WORDS, WORD, Geometry, Super
+from shmaccum.shm.ownfile import open_own
 
 _SUPERBLOCK = struct.Struct(f"={SUPER_WORDS}Q")
 
@@ -38,14 +40,25 @@ class _NoTracker:
         """Do nothing."""
 
 
+class _Block(SharedMemory):
+    """A block that does not unlink itself.
+
+    `SharedMemory` unlinks a block that it cannot map, for want of address space or a descriptor, even one that
+    others made and use.
+    """
+
+    def unlink(self) -> None:
+        """Do nothing."""
+
+
 def _open(name: str, size: int = 0) -> SharedMemory:
     """Open the segment, or with ``size`` create it, unknown to any resource tracker."""
     if sys.version_info >= (3, 13):
-        return SharedMemory(name, create=size > 0, size=size, track=False)
+        return _Block(name, create=size > 0, size=size, track=False)
     tracker = shared_memory.resource_tracker  # type: ignore[attr-defined]
     shared_memory.resource_tracker = _NoTracker  # type: ignore[attr-defined]
     try:
-        return SharedMemory(name, create=size > 0, size=size)
+        return _Block(name, create=size > 0, size=size)
     finally:
         shared_memory.resource_tracker = tracker  # type: ignore[attr-defined]
 
@@ -78,23 +91,25 @@ class Segment:
             SlabMemoryError: /dev/shm has no room; says what is needed, what is free and the cure.
         """
         size = geometry.total_size
-        path = names.segment_path(name)
         room = os.statvfs(names.SHM_DIRECTORY)
         free = room.f_bavail * room.f_frsize
-        if free < size:
-            raise _no_room(size, free)
-        memory = _open(names.segment_name(name), size)
+        if free < size and room.f_blocks:  # without blocks it has no limit
+            raise SlabMemoryError(
+                f"{names.SHM_DIRECTORY} has no room for the slab: {_mib(size)} needed, {_mib(free)} free; lower "
+                "buffer.memory or shmaccum.max.processes, or enlarge it (docker run --shm-size, an emptyDir of medium "
+                f"Memory in Kubernetes, mount -o remount,size=... {names.SHM_DIRECTORY})"
+            )
+        path = names.segment_path(name)
         try:
-            # A page that cannot be backed later would be a SIGBUS, not an exception: reserve all of them now.
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                os.posix_fallocate(descriptor, 0, size)
-            finally:
-                os.close(descriptor)
+            memory = _open(names.segment_name(name), size)
+            _reserve(path, size)
         except OSError as error:
-            memory.close()
-            os.unlink(path)
-            raise _no_room(size, free) from error
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            raise SlabMemoryError(
+                f"the slab's {_mib(size)} cannot be had of {names.SHM_DIRECTORY}, with {_mib(free)} free: {error}; "
+                "lower buffer.memory or shmaccum.max.processes, or raise this process's limits (ulimit -f, -n, -v)"
+            ) from error
         segment = cls(memory, geometry)
         words = segment.words
         words[Super.MAGIC] = MAGIC
@@ -117,26 +132,30 @@ class Segment:
         Raises:
             SlabPermissionError: it is another user's, or others may open it.
             SlabAbiError: it is no slab, is cut short, or was laid out by another version.
+            SlabMemoryError: this process's limits do not let it be mapped.
         """
         path = names.segment_path(name)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            descriptor = open_own(path, os.O_RDONLY)
         except FileNotFoundError:
             return None
-        except PermissionError:
-            raise SlabPermissionError(f"{path} belongs to another user; choose another shmaccum.name") from None
         try:
-            status = os.fstat(descriptor)
             head = os.pread(descriptor, _SUPERBLOCK.size, 0)
+            size = os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)
-        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-            raise SlabPermissionError(
-                f"{path} must belong to user id {os.geteuid()} with mode 0600, but belongs to {status.st_uid} "
-                f"with mode {status.st_mode & 0o777:04o}; choose another shmaccum.name"
-            )
-        geometry = _checked_geometry(path, head, status.st_size)
-        return None if geometry is None else cls(_open(names.segment_name(name)), geometry)
+        geometry = _checked_geometry(path, head, size)
+        if geometry is None:
+            return None
+        try:
+            return cls(_open(names.segment_name(name)), geometry)
+        except FileNotFoundError:
+            return None  # removed since, under an onlooker's eyes
+        except OSError as error:
+            raise SlabMemoryError(
+                f"the {_mib(size)} of {path} cannot be mapped: {error}; raise this process's limits (ulimit -n, -v, "
+                "spark.executor.pyspark.memory)"
+            ) from error
 
     def close(self) -> None:
         """Unmap. Views of the memory that the caller still holds keep it mapped until they go."""
@@ -192,12 +211,13 @@ def _checked_geometry(path: str, head: bytes, size: int) -> Geometry | None:
     return geometry
 
 
-def _no_room(needed: int, free: int) -> SlabMemoryError:
-    return SlabMemoryError(
-        f"{names.SHM_DIRECTORY} has no room for the slab: {_mib(needed)} needed, {_mib(free)} free; lower "
-        "buffer.memory or shmaccum.max.processes, or enlarge it (docker run --shm-size, an emptyDir of medium "
-        f"Memory in Kubernetes, mount -o remount,size=... {names.SHM_DIRECTORY})"
-    )
+def _reserve(path: str, size: int) -> None:
+    """Have all pages backed now: one that cannot be backed later would be a SIGBUS, not an exception."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    finally:
+        os.close(descriptor)
 
 
 assert _SUPERBLOCK.size == SUPER_WORDS * WORD

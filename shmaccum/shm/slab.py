@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import posix_ipc
 
-from shmaccum.errors import IllegalStateError, SenderExistsError, SlabAbiError
+from shmaccum.errors import DeadOwnerError, IllegalStateError, SenderExistsError, SlabAbiError
 from shmaccum.shm import names
 from shmaccum.shm.bell import Bell, Bells, Doorbell, DoorbellRope
 from shmaccum.shm.inspection import undelivered
@@ -85,8 +85,8 @@ class Slab:
     # --- identity ---------------------------------------------------------------------------------
 
     def _join(self) -> None:
-        """Become a process of the slab; the caller holds the lifecycle byte."""
-        entry = self.processes.take()
+        """Become a process of the slab; the caller holds the lifecycle byte. May go on where an interrupt ended it."""
+        entry = self.processes.me if self.processes.me >= 0 else self.processes.take()
         self.words[self.geometry.process(entry) + Process.ROLES] = self._roles
         self.bell = Bell(self.name, entry, self.words, self.geometry)
         turn = Turn()
@@ -98,7 +98,9 @@ class Slab:
 
     @property
     def me(self) -> int:
-        """Process table entry of this process."""
+        """Process table entry of this process; a forked child takes its own now if it has none yet."""
+        if self.processes.me < 0:
+            self._rejoin()
         return self.processes.me
 
     def add_role(self, role: Role) -> None:
@@ -135,8 +137,13 @@ class Slab:
 
     def _rejoin(self) -> None:
         with self._rejoining, self.lock_file.lifecycle():
-            if self.processes.me < 0:
-                self._join()
+            if self.locks[-1].before_use is None:
+                return  # another thread was faster
+            if not self.lock_file.is_current():
+                raise DeadOwnerError(
+                    f"slab {self.name!r} was removed after this process was forked: nobody else used it; attach anew"
+                )
+            self._join()
 
     # --- by meaning -------------------------------------------------------------------------------
 
@@ -176,6 +183,13 @@ class Slab:
         if self._array is None:
             raise IllegalStateError(f"slab {self.name!r} has been detached")
         return self._array[start : start + rows * width].reshape(rows, width)
+
+    def settle(self) -> None:
+        """Let go of a lock that an interrupt, such as a KeyboardInterrupt, kept this thread from leaving.
+
+        The next use of any lock does the same, but there may be none for hours, and everybody else would wait.
+        """
+        self.pool_lock.settle()
 
     def slot_memory(self, slot: int, slots: int = 1) -> memoryview:
         """Return the memory of a run of slots. Release it: the slab cannot be unmapped before."""

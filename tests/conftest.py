@@ -1,0 +1,48 @@
+"""What tests of several processes share: names of slabs, children, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import Child, How
+
+from shmaccum.shm.names import PREFIX, SHM_DIRECTORY
+
+_OURS = f"test{os.getpid()}"
+"""Begins the name of every slab of this test run, and of no other's."""
+_numbers = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Fail a test that leaves anything of its slabs in /dev/shm."""
+    yield
+    left = [path for path in Path(SHM_DIRECTORY).iterdir() if f"{PREFIX}{_OURS}-" in path.name]
+    for path in left:
+        path.unlink()  # the next test is not to blame
+    assert not left
+
+
+@pytest.fixture
+def slab_name() -> str:
+    """Return a slab's name that nobody else uses. For further ones of the same test, append to it."""
+    return f"{_OURS}-{next(_numbers)}"
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Child]]:
+    """Return ``start(function, *args, how="clean")``: run ``function(link, *args)`` in a `Child`."""
+    children: list[Child] = []
+
+    def start_child(function: Callable[..., Any], *args: Any, how: How = "clean") -> Child:
+        children.append(Child(function, args, how))
+        return children[-1]
+
+    yield start_child
+    for child in children:
+        child.kill()

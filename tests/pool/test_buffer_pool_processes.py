@@ -1,0 +1,311 @@
+"""The BufferPool among processes: fair to all of them, and to a forked child as to any other."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Connection
+
+import pytest
+from faults import InterruptAt
+from processes import PATIENCE_S, Child, wait_until
+
+from shmaccum.errors import BufferExhaustedError
+from shmaccum.pool.buffer_pool import Buffer, BufferPool
+from shmaccum.shm.layout import OWNER_MASK, OWNER_SHIFT, Slot, SlotState
+from shmaccum.shm.lifecycle import attach, detach
+
+MakePool = Callable[[int, int], BufferPool]
+Start = Callable[..., Child]
+FOREVER_MS = PATIENCE_S * 1000
+
+
+def serve(link: Connection, name: str) -> None:
+    """Be a process of the pool: allocate and deallocate as told, by (size, max_block_ms) and by buffers."""
+    pool = BufferPool(0, 0, slab=attach(name))
+    while request := link.recv():
+        if isinstance(request, Buffer):
+            pool.deallocate(request)
+            link.send("freed")
+        else:
+            try:
+                link.send(pool.allocate(*request))
+            except BufferExhaustedError as error:
+                link.send(type(error).__name__)
+    detach(pool.slab)
+
+
+def end(*children: Child) -> None:
+    for child in children:
+        child.tell(None)
+    for child in children:
+        child.result()
+
+
+def queue_up(pool: BufferPool, requests: list[tuple[Child, int]], max_block_ms: float = FOREVER_MS) -> None:
+    """Have each of the children wait for so many bytes, in this order."""
+    for child, size in requests:
+        waiting = pool.queued()
+        child.tell((size, max_block_ms))
+        wait_until(lambda waiting=waiting: pool.queued() == waiting + 1)  # type: ignore[misc]
+
+
+# --- fairness -------------------------------------------------------------------------------------------------
+
+
+def test_the_order_of_arrival_is_the_order_of_service(make_pool: MakePool, start: Start, slab_name: str) -> None:
+    pool = make_pool(8, 8)
+    buffer = pool.allocate(8, 0)
+    children = [start(serve, slab_name) for _ in range(5)]
+    order = [children[number] for number in (3, 0, 4, 1, 2)]
+    queue_up(pool, [(child, 8) for child in order])
+
+    for turn, child in enumerate(order):
+        pool.deallocate(buffer)
+        buffer = child.hear()
+        assert pool.queued() == len(order) - turn - 1
+
+    pool.deallocate(buffer)
+    end(*children)
+
+
+def test_a_large_request_at_the_head_is_not_overtaken_by_small_ones(
+    make_pool: MakePool, start: Start, slab_name: str
+) -> None:
+    pool = make_pool(32, 8)
+    buffers = [pool.allocate(8, 0) for _ in range(4)]
+    large, *small = [start(serve, slab_name) for _ in range(3)]
+    queue_up(pool, [(large, 24), (small[0], 8), (small[1], 8)])
+
+    pool.deallocate(buffers[0])
+    pool.deallocate(buffers[3])
+    with pytest.raises(BufferExhaustedError):
+        pool.allocate(8, 200)  # two slots are free, but they are not for those who came later
+    assert pool.queued() == 3
+
+    pool.deallocate(buffers[2])
+    with pytest.raises(BufferExhaustedError):
+        pool.allocate(8, 50)  # three are free, of which two are adjacent
+    pool.deallocate(buffers[1])
+
+    run = large.hear()
+    assert (run.slot, run.slots) == (0, 3)
+    first = small[0].hear()
+    assert first.slot == 3
+    assert pool.queued() == 1
+    pool.deallocate(run)
+    small[1].hear()
+    end(large, *small)
+
+
+def test_memory_that_suffices_for_several_is_given_to_several(
+    make_pool: MakePool, start: Start, slab_name: str
+) -> None:
+    pool = make_pool(40, 8)
+    buffer = pool.allocate(40, 0)
+    children = [start(serve, slab_name) for _ in range(3)]
+    queue_up(pool, [(child, 8) for child in children])
+
+    pool.deallocate(buffer)
+
+    assert {child.hear().slot for child in children} == {0, 1, 2}
+    end(*children)
+
+
+def test_who_gives_up_lets_those_behind_go_on(make_pool: MakePool, start: Start, slab_name: str) -> None:
+    pool = make_pool(16, 8)
+    pool.allocate(8, 0)
+    large, small = start(serve, slab_name), start(serve, slab_name)
+    queue_up(pool, [(large, 16)], max_block_ms=300)
+    queue_up(pool, [(small, 8)])
+
+    assert large.hear() == "BufferExhaustedError"
+
+    assert small.hear().slot == 1
+    assert pool.queued() == 0
+    end(large, small)
+
+
+def test_threads_of_several_processes_are_served_alike(make_pool: MakePool, start: Start, slab_name: str) -> None:
+    pool = make_pool(16, 8)
+    got: list[Buffer] = []
+    children = [start(serve, slab_name) for _ in range(2)]
+
+    def take_turns() -> None:
+        for _ in range(50):
+            buffer = pool.allocate(8, FOREVER_MS)
+            got.append(buffer)
+            pool.deallocate(buffer)
+
+    threads = [threading.Thread(target=take_turns) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(50):
+        for child in children:
+            child.tell((8, FOREVER_MS))
+        for child in children:
+            child.tell(child.hear())
+        for child in children:
+            assert child.hear() == "freed"
+    for thread in threads:
+        thread.join()
+
+    assert len(got) == 200
+    assert pool.available_memory() == 16
+    assert pool.queued() == 0
+    end(*children)
+
+
+# --- overdue waiters ------------------------------------------------------------------------------------------------
+
+
+def test_a_stopped_waiter_holds_the_others_up_no_longer_than_it_would_have_waited(
+    make_pool: MakePool, start: Start, slab_name: str
+) -> None:
+    pool = make_pool(8, 8)
+    buffer = pool.allocate(8, 0)
+    stopped, patient = start(serve, slab_name), start(serve, slab_name)
+    queue_up(pool, [(stopped, 8)], max_block_ms=1000)
+    stopped.signal(signal.SIGSTOP)
+    queue_up(pool, [(patient, 8)])
+
+    pool.deallocate(buffer)
+
+    assert patient.hear().slot == 0
+    stopped.signal(signal.SIGCONT)
+    assert stopped.hear() == "BufferExhaustedError"
+    assert pool.queued() == 0
+    end(stopped, patient)
+
+
+# --- interrupts -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("max_block_ms", [0, 2])
+def test_an_interrupt_anywhere_in_a_wait_leaves_nothing_behind(make_pool: MakePool, max_block_ms: int) -> None:
+    pool = make_pool(16, 8)
+    taken = pool.allocate(8, 0)
+    interrupts = 0
+
+    for moment in range(400):
+        with contextlib.suppress(BufferExhaustedError), InterruptAt(moment) as interrupt:
+            pool.allocate(16, max_block_ms)
+        interrupts += interrupt.came
+        assert pool.queued() == 0
+        assert pool.available_memory() == 8
+        assert not pool.slab.bell.waiting
+
+    assert 60 < interrupts < 400
+    pool.deallocate(taken)
+    assert pool.allocate(16, 0).slots == 2
+
+
+def test_an_interrupt_anywhere_in_a_wait_that_succeeds_leaves_nothing_behind(make_pool: MakePool) -> None:
+    pool = make_pool(16, 8)
+
+    for moment in range(1000):
+        taken = pool.allocate(16, 0)
+        pool.while_waiting = partial(free_once, pool, taken)
+        waited: list[Buffer] = []
+        with InterruptAt(moment) as interrupt:
+            waited.append(pool.allocate(8, FOREVER_MS))
+        pool.while_waiting = lambda: None
+        assert pool.queued() == 0
+        left = [buffer for buffer in map(pool.buffer_at, range(2)) if buffer is not None]
+        assert left in ([taken], waited)
+        pool.deallocate(*left)
+        if not interrupt.came:
+            break
+
+    assert 60 < moment < 999
+
+
+def free_once(pool: BufferPool, buffer: Buffer) -> None:
+    if pool.buffer_at(buffer.slot) == buffer:
+        pool.deallocate(buffer)
+
+
+def test_an_interrupt_anywhere_in_taking_and_giving_loses_no_memory(make_pool: MakePool) -> None:
+    pool = make_pool(64, 8)
+
+    for moment in range(400):
+        taken: list[Buffer] = []
+        with InterruptAt(moment) as interrupt:
+            taken.append(pool.allocate(24, 0))
+            pool.deallocate(taken[0])
+        assert pool.queued() == 0
+        left = [buffer for buffer in taken if pool.buffer_at(buffer.slot) == buffer]
+        pool.deallocate(*left)
+        assert pool.available_memory() == 64
+        if not interrupt.came:
+            break
+
+    assert 20 < moment < 399
+
+
+# --- fork -----------------------------------------------------------------------------------------------------------
+
+
+def allocate_inherited(link: Connection, pool: BufferPool, size: int) -> tuple[Buffer, int, int]:
+    buffer = pool.allocate(size, FOREVER_MS)
+    owner = pool.slab.words[pool.slab.geometry.header(buffer.slot) + Slot.STATE] >> OWNER_SHIFT & OWNER_MASK
+    link.send((buffer, owner, pool.slab.me))
+    link.recv()
+    pool.deallocate(buffer)
+    return buffer, owner, pool.slab.me
+
+
+def test_a_forked_child_uses_the_pool_that_it_inherited(make_pool: MakePool, start: Start) -> None:
+    pool = make_pool(32, 8)
+    mine = pool.allocate(8, 0)
+
+    child = start(allocate_inherited, pool, 16, how="fork")
+    buffer, owner, entry = child.hear()
+
+    assert buffer.slot == mine.slot + 1
+    assert owner == entry != pool.slab.me
+    assert pool.available_memory() == 8
+    child.tell()
+    child.result()
+    assert pool.available_memory() == 24
+    assert pool.buffer_at(mine.slot) == mine
+
+
+def test_a_forked_child_waits_in_the_same_queue(make_pool: MakePool, start: Start) -> None:
+    pool = make_pool(8, 8)
+    mine = pool.allocate(8, 0)
+    child = start(allocate_inherited, pool, 8, how="fork")
+    wait_until(lambda: pool.queued() == 1)
+
+    pool.deallocate(mine)
+
+    child.hear()
+    child.tell()
+    child.result()
+    assert pool.available_memory() == 8
+
+
+def test_a_child_forked_in_the_middle_of_its_parents_wait_is_not_in_the_queue(
+    make_pool: MakePool, start: Start
+) -> None:
+    pool = make_pool(8, 8)
+    mine = pool.allocate(8, 0)
+    got: list[Buffer] = []
+    thread = threading.Thread(target=lambda: got.append(pool.allocate(8, FOREVER_MS)))
+    thread.start()
+    wait_until(lambda: pool.queued() == 1)
+
+    child = start(allocate_inherited, pool, 8, how="fork")
+    wait_until(lambda: pool.queued() == 2)
+    pool.deallocate(mine)
+    thread.join()
+    assert pool.queued() == 1
+
+    pool.deallocate(*got)
+    child.hear()
+    child.tell()
+    child.result()
+    assert pool.slab.headers[0, Slot.STATE] == SlotState.FREE

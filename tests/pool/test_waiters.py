@@ -1,0 +1,149 @@
+"""The waiter queue against a plain list of tickets."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from shmaccum.pool.waiters import WaiterQueue
+from shmaccum.shm.layout import INCARNATION_SHIFT, OWNER_SHIFT, WAITERS, Geometry, Super
+
+GEOMETRY = Geometry(8, 1, max_processes=1, max_topics=1, max_partitions=1)
+
+
+def tag(entry: int, incarnation: int) -> int:
+    return entry << OWNER_SHIFT | incarnation << INCARNATION_SHIFT
+
+
+tags = st.builds(tag, st.integers(0, 1023), st.integers(0, 0xFFFF))
+
+
+@pytest.fixture
+def words() -> memoryview:
+    return memoryview(bytearray(GEOMETRY.total_size)).cast("Q")
+
+
+@pytest.fixture
+def queue(words: memoryview) -> WaiterQueue:
+    return WaiterQueue(words, GEOMETRY)
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Joins and leaves, at the head and in the middle, in a queue and in a list."""
+
+    @initialize(drawn=st.sampled_from([0, WAITERS - 2, 5 * WAITERS - 1, 2**40]))
+    def make(self, drawn: int) -> None:
+        self.words = memoryview(bytearray(GEOMETRY.total_size)).cast("Q")
+        self.words[Super.WAITER_HEAD] = self.words[Super.WAITER_TAIL] = drawn
+        self.queue = WaiterQueue(self.words, GEOMETRY)
+        self.next_ticket = drawn
+        self.waiting: dict[int, int] = {}  # by ticket, in order of arrival
+        self.left: list[int] = []
+
+    @rule(owner=tags, patience_s=st.floats(0, 1e6))
+    def join(self, owner: int, patience_s: float) -> None:
+        ticket = self.queue.join(owner, 1000.0, patience_s)
+        assert ticket == self.next_ticket
+        self.next_ticket += 1
+        self.waiting[ticket] = owner
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        ticket = data.draw(st.sampled_from(sorted(self.waiting)), "ticket")
+        self.queue.leave(ticket)
+        del self.waiting[ticket]
+        self.left.append(ticket)
+
+    @precondition(lambda self: self.left)
+    @rule(data=st.data())
+    def leave_again(self, data: st.DataObject) -> None:
+        self.queue.leave(data.draw(st.sampled_from(self.left), "ticket"))
+
+    @rule()
+    def die_over_joining(self) -> None:
+        """A cell is stored before the tail moves past it: a death in between leaves it to the next to join."""
+        self.words[GEOMETRY.waiters // 8 + self.next_ticket % WAITERS] = tag(7, 7) | 1
+
+    @invariant()
+    def it_is_like_the_list(self) -> None:
+        if hasattr(self, "queue"):
+            assert len(self.queue) == len(self.waiting)
+            assert self.queue.is_empty() == (not self.waiting)
+            if self.waiting:
+                assert self.queue.head() == min(self.waiting)
+            for ticket, owner in self.waiting.items():
+                assert self.queue.owner_tag(ticket) == owner
+                assert self.queue.owner_entry(ticket) == owner >> OWNER_SHIFT & 0xFFFF
+
+
+TestQueue = QueueMachine.TestCase
+TestQueue.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+
+
+def test_an_owner_of_all_zeros_has_a_place_as_well(queue: WaiterQueue) -> None:
+    ticket = queue.join(0, 0.0, 0.0)
+
+    assert len(queue) == 1
+    assert queue.head() == ticket
+    assert queue.owner_tag(ticket) == 0
+
+
+def test_a_full_ring_takes_nobody_until_its_head_leaves(queue: WaiterQueue) -> None:
+    tickets = [queue.join(tag(1, 1), 0.0, 10.0) for _ in range(WAITERS)]
+    assert tickets == list(range(WAITERS))
+    assert queue.join(tag(2, 1), 0.0, 10.0) == -1
+
+    queue.leave(tickets[1])
+    assert queue.join(tag(2, 1), 0.0, 10.0) == -1
+
+    queue.leave(tickets[0])
+    assert queue.head() == 2
+    assert [queue.join(tag(2, 1), 0.0, 10.0) for _ in range(3)] == [WAITERS, WAITERS + 1, -1]
+
+
+def test_who_comes_late_to_leave_does_not_take_the_place_of_another(queue: WaiterQueue) -> None:
+    for ticket in range(WAITERS):
+        queue.join(tag(1, 1), 0.0, 10.0)
+        queue.leave(ticket)
+    successor = queue.join(tag(2, 1), 0.0, 10.0)
+    assert successor == WAITERS
+
+    queue.leave(0)  # it had been taken away, and its cell is another's by now
+
+    assert queue.owner_tag(successor) == tag(2, 1)
+    assert len(queue) == 1
+
+
+def test_a_death_over_leaving_is_mended_by_the_next_to_leave(words: memoryview, queue: WaiterQueue) -> None:
+    first, second = queue.join(tag(1, 1), 0.0, 10.0), queue.join(tag(2, 1), 0.0, 10.0)
+    words[GEOMETRY.waiters // 8 + first] = 0  # and then it dies
+    assert (queue.head(), queue.owner_tag(first), len(queue)) == (first, 0, 1)
+
+    queue.leave(first)
+
+    assert queue.head() == second
+
+
+@pytest.mark.parametrize("now_s", [0.0, 0.9, 12345.6, 2.0**24 - 3, 2.0**24 + 5, 7 * 2.0**24 - 0.5])
+@pytest.mark.parametrize("patience_s", [0.0, 0.01, 1.0, 59.99, 3600.0, 1e6])
+def test_a_waiter_is_overdue_after_its_deadline_and_never_before(
+    queue: WaiterQueue, now_s: float, patience_s: float
+) -> None:
+    ticket = queue.join(tag(3, 9), now_s, patience_s)
+    deadline = now_s + patience_s
+
+    assert not queue.is_overdue(ticket, now_s)
+    assert not queue.is_overdue(ticket, deadline)
+    assert not queue.is_overdue(ticket, max(now_s, deadline - 100))
+    assert queue.is_overdue(ticket, deadline + 3)
+    assert queue.is_overdue(ticket, deadline + 100_000)
+    assert queue.owner_tag(ticket) == tag(3, 9)
+
+
+def test_who_waits_for_ever_is_not_overdue_for_weeks(queue: WaiterQueue) -> None:
+    ticket = queue.join(tag(3, 9), 100.0, 2.0**63)
+
+    assert not queue.is_overdue(ticket, 100.0 + 40 * 86400)

@@ -1,0 +1,145 @@
+"""Real child processes for the tests: run a function in one, talk to it, stop it, kill it.
+
+A child calls ``function(link, *args)``, where ``link`` is its end of a two-way pipe (`multiprocessing.connection
+.Connection`). What the function sends can be heard by `Child.hear`, what it returns or raises comes out of
+`Child.result`. Functions must be at the top level of their module. Use the ``start`` fixture, which kills whatever
+is left when the test ends.
+
+========= =======================================================================================
+``how``   the child
+========= =======================================================================================
+"clean"   is forked from a server that has imported the package and nothing else: inherits nothing
+"spawn"   is a new interpreter: as "clean", but slow
+"fork"    is forked from the test: inherits the slabs that it is attached to
+========= =======================================================================================
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from typing import Any, Literal, NamedTuple
+
+How = Literal["clean", "spawn", "fork"]
+
+PATIENCE_S = 30.0
+"""How long a test waits for a child before it gives up: far longer than anything takes."""
+
+_METHODS = {"clean": "forkserver", "spawn": "spawn", "fork": "fork"}
+multiprocessing.set_forkserver_preload(["hypothesis", "numpy", "pytest", "shmaccum.pool.buffer_pool"])
+
+
+class ChildFailedError(AssertionError):
+    """The function in the child raised; the message holds its traceback."""
+
+
+class _Returned(NamedTuple):
+    value: Any
+
+
+class _Raised(NamedTuple):
+    text: str
+
+
+class Child:
+    """A child process, as the test sees it."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], how: How) -> None:
+        context = multiprocessing.get_context(_METHODS[how])
+        self._link, theirs = context.Pipe()
+        # The module travels as a path: a child cannot import a test module by the name that pytest gave it.
+        where = (sys.modules[function.__module__].__file__, function.__name__) if how != "fork" else function
+        self._process = context.Process(target=_run, args=(where, theirs, args), daemon=True)  # type: ignore[attr-defined]
+        self._process.start()
+        theirs.close()
+        self.pid = self._process.pid or 0
+        self._outcome: _Returned | _Raised | None = None
+
+    def tell(self, value: Any = None) -> None:
+        """Send the child something; its ``link.recv()`` returns it."""
+        self._link.send(value)
+
+    def hear(self, timeout_s: float = PATIENCE_S) -> Any:
+        """Return the next thing that the child sent; raise what it raised."""
+        if self._outcome is None:
+            message = self._next_message(timeout_s)
+            if not isinstance(message, _Returned | _Raised):
+                return message
+            self._outcome = message
+        if isinstance(self._outcome, _Raised):
+            raise ChildFailedError(self._outcome.text)
+        raise ChildFailedError(f"the child returned {self._outcome.value!r} instead of saying something")
+
+    def result(self, timeout_s: float = PATIENCE_S) -> Any:
+        """Wait for the child's end and return what its function returned; raise what it raised."""
+        deadline = time.monotonic() + timeout_s
+        while self._outcome is None:
+            message = self._next_message(deadline - time.monotonic())
+            if isinstance(message, _Returned | _Raised):
+                self._outcome = message
+        self.join(deadline - time.monotonic())
+        if isinstance(self._outcome, _Raised):
+            raise ChildFailedError(self._outcome.text)
+        return self._outcome.value
+
+    def signal(self, number: int) -> None:
+        """Send the child a signal."""
+        os.kill(self.pid, number)
+
+    def join(self, timeout_s: float = PATIENCE_S) -> int:
+        """Wait for the child's end and return its exit code: minus the signal's number if one killed it."""
+        self._process.join(max(0.0, timeout_s))
+        if self._process.exitcode is None:
+            raise TimeoutError(f"child {self.pid} is still running after {timeout_s} s")
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        """Kill the child as the kernel does, at once and with nothing cleaned up; wait until it is gone."""
+        self._process.kill()
+        self.join()
+
+    def _next_message(self, timeout_s: float) -> Any:
+        ready = wait([self._link, self._process.sentinel], max(0.0, timeout_s))
+        if not ready:
+            raise TimeoutError(f"child {self.pid} said nothing for {timeout_s} s")
+        if self._link not in ready and not self._link.poll():
+            raise ChildFailedError(f"child {self.pid} died without a word, with exit code {self.join()}")
+        try:
+            return self._link.recv()
+        except EOFError:
+            raise ChildFailedError(f"child {self.pid} died without a word, with exit code {self.join()}") from None
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait until something that others bring about is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come about"
+        time.sleep(0.001)
+
+
+def _run(where: Any, link: Connection, args: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores it
+    try:
+        function = _load(*where) if isinstance(where, tuple) else where
+        outcome: _Returned | _Raised = _Returned(function(link, *args))
+    except BaseException:
+        outcome = _Raised(traceback.format_exc())
+    link.send(outcome)
+
+
+def _load(path: str, name: str) -> Callable[..., Any]:
+    spec = importlib.util.spec_from_file_location("module_under_test", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["module_under_test"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    function: Callable[..., Any] = getattr(module, name)
+    return function

@@ -1,0 +1,232 @@
+"""Looking at a slab: what is seen, and that nobody notices."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import Child
+
+from shmaccum.errors import SlabAbiError, SlabError, SlabInUseError, SlabNotFoundError, SlabPermissionError
+from shmaccum.shm import names
+from shmaccum.shm.layout import (
+    ABI_VERSION,
+    COMMIT_SIZE_SHIFT,
+    WORD,
+    Geometry,
+    Partition,
+    Role,
+    Slot,
+    SlotState,
+    Super,
+    Topic,
+    TopicState,
+)
+from shmaccum.shm.lifecycle import attach, destroy, detach, look, unlink
+from shmaccum.shm.lockfile import PROCESS, LockFile
+from shmaccum.shm.slab import Slab
+
+SMALL = Geometry(slot_size=1024, slot_count=8, max_processes=4, max_topics=4, max_partitions=8)
+
+
+@pytest.fixture
+def slab(slab_name: str) -> Any:
+    slab = attach(slab_name, SMALL)
+    yield slab
+    detach(slab)
+
+
+def use_slab(link: Connection, name: str) -> None:
+    """Be attached, as a producer, until told to leave."""
+    slab = attach(name, SMALL)
+    slab.add_role(Role.PRODUCER)
+    link.send(os.getpid())
+    link.recv()
+    detach(slab)
+
+
+def be_sender(link: Connection, name: str) -> None:
+    slab = attach(name, SMALL)
+    doorbell = slab.become_sender()
+    doorbell.listen()
+    link.send(os.getpid())
+    link.recv()
+    slab.resign_as_sender(doorbell)
+    detach(slab)
+
+
+def holder_of_entry(link: Connection, name: str, entry: int) -> int:
+    lock_file = LockFile.open(name, create=False)
+    try:
+        return lock_file.holder(PROCESS + entry)
+    finally:
+        lock_file.close()
+
+
+def test_an_onlooker_sees_the_users_and_is_none(slab_name: str, start: Callable[..., Child]) -> None:
+    child = start(use_slab, slab_name)
+    pid = child.hear()
+    with look(slab_name) as view:
+        (process,) = view.processes()
+        assert (process.pid, process.alive, process.roles) == (pid, True, Role.PRODUCER)
+        assert view.geometry == SMALL
+        child.tell()
+        child.join()
+        assert view.processes() == []
+        assert not Path(names.segment_path(slab_name)).exists(), "an onlooker keeps no slab alive"
+    with pytest.raises(SlabNotFoundError, match="there is no slab"), look(slab_name):
+        pass
+
+
+def test_a_user_that_looks_keeps_its_record_lock(slab: Slab, start: Callable[..., Child]) -> None:
+    with look(slab.name) as view:
+        assert [process.pid for process in view.processes()] == [os.getpid()]
+    # A second descriptor of the lock file, closed, would have dropped it.
+    assert start(holder_of_entry, slab.name, slab.me).result() == os.getpid()
+
+
+def test_the_dead_are_told_from_the_living(slab: Slab, start: Callable[..., Child]) -> None:
+    child = start(use_slab, slab.name)
+    pid = child.hear()
+    child.kill()
+    with look(slab.name) as view:
+        assert {process.pid: process.alive for process in view.processes()} == {os.getpid(): True, pid: False}
+
+
+def test_the_senders_life(slab: Slab, start: Callable[..., Child]) -> None:
+    def seen() -> tuple[int | None, bool, bool, int]:
+        with look(slab.name) as view:
+            sender = view.sender()
+            return sender.pid, sender.alive, sender.asleep, sender.starts
+
+    assert seen() == (None, False, False, 0)
+    first = start(be_sender, slab.name)
+    pid = first.hear()
+    assert seen() == (pid, True, True, 1)
+    first.tell()
+    first.join()
+    assert seen() == (None, False, False, 1)
+    second = start(be_sender, slab.name)
+    pid = second.hear()
+    second.kill()
+    assert seen() == (pid, False, False, 2)
+    doorbell = slab.become_sender()
+    assert seen() == (os.getpid(), True, True, 3), "F_GETLK alone would not show it"
+    doorbell.answer()
+    assert seen() == (os.getpid(), True, False, 3)
+    slab.resign_as_sender(doorbell)
+
+
+def add_topic(slab: Slab, name: str, partitions: int) -> None:
+    words, geometry = slab.words, slab.geometry
+    entry = words[Super.TOPIC_COUNT]
+    at = geometry.topic(entry)
+    slab.buffer[(at + Topic.NAME) * WORD :][: len(name)] = name.encode()
+    words[at + Topic.NAME_LENGTH] = len(name)
+    words[at + Topic.PARTITIONS] = partitions
+    words[at + Topic.STATE] = TopicState.KNOWN if partitions else TopicState.REQUESTED
+    words[Super.TOPIC_COUNT] += 1
+    for number in range(partitions):
+        words[geometry.partition(words[Super.PARTITION_COUNT]) + Partition.KEY] = entry + 1 << 32 | number
+        words[Super.PARTITION_COUNT] += 1
+
+
+def fill_slot(slab: Slab, slot: int, state: SlotState, partition: int, records: int, size: int) -> None:
+    at = slab.geometry.header(slot)
+    slab.words[at + Slot.PARTITION] = partition
+    slab.words[at + Slot.COMMIT] = size << COMMIT_SIZE_SHIFT | records << 1 | 1
+    slab.words[at + Slot.STATE] = state | 0xABCD << 48 | 1 << 24 | 3 << 8
+
+
+def test_queues_are_read_from_the_slots(slab: Slab) -> None:
+    add_topic(slab, "orders", 2)
+    add_topic(slab, "asked.for", 0)
+    add_topic(slab, "a" * 249, 1)
+    at = slab.geometry.partition(1)
+    for word, value in {
+        Partition.LEADER: 4,
+        Partition.MUTED: 1,
+        Partition.BATCHES_SENT: 2,
+        Partition.RECORDS_SENT: 30,
+        Partition.RECORDS_FAILED: 5,
+        Partition.LAST_OFFSET: 30,
+    }.items():
+        slab.words[at + word] = value
+    fill_slot(slab, 0, SlotState.CLOSED, 1, 10, 900)
+    fill_slot(slab, 1, SlotState.ALLOCATED, 1, 77, 777)
+    fill_slot(slab, 2, SlotState.OPEN, 1, 3, 200)
+    fill_slot(slab, 3, SlotState.FREE, 1, 77, 777)
+    fill_slot(slab, 4, SlotState.IN_FLIGHT, 1, 20, 1000)
+    fill_slot(slab, 5, SlotState.COMPLETING, 1, 20, 1000)
+    fill_slot(slab, 7, SlotState.OPEN, 0, 1, 80)
+    with look(slab.name) as view:
+        assert [(topic.name, topic.state, topic.partitions) for topic in view.topics()] == [
+            ("orders", TopicState.KNOWN, 2),
+            ("asked.for", TopicState.REQUESTED, 0),
+            ("a" * 249, TopicState.KNOWN, 1),
+        ]
+        long, first, second = view.partitions()
+        assert (long.topic, long.partition, long.leader, long.last_offset) == ("a" * 249, 0, None, None)
+        assert (first.topic, first.partition) == ("orders", 0)
+        assert (first.queued_batches, first.queued_records, first.queued_bytes) == (1, 1, 80)
+        assert (second.queued_batches, second.queued_records, second.queued_bytes) == (2, 13, 1100)
+        assert (second.in_flight_batches, second.leader, second.muted) == (2, 3, True)
+        assert (second.batches_sent, second.records_sent, second.records_failed, second.last_offset) == (2, 30, 5, 29)
+        assert view.undelivered() == slab.undelivered() == (5, 54)
+    for slot in range(8):
+        fill_slot(slab, slot, SlotState.FREE, 0, 0, 0)
+
+
+def test_an_onlooker_cannot_write(slab: Slab) -> None:
+    with look(slab.name) as view, pytest.raises(TypeError, match="read-only"):
+        view.words[Super.GENERATION] = 1
+
+
+def test_remains_are_told_from_nothing(slab_name: str) -> None:
+    Path(names.lock_path(slab_name)).touch(mode=0o600)
+    with pytest.raises(SlabAbiError, match=f"not whole.*shmaccum destroy {slab_name}"), look(slab_name):
+        pass
+    assert destroy(slab_name) == 0
+    with pytest.raises(SlabNotFoundError), look(slab_name):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("mode", "size", "error", "words"),
+    [
+        (0o644, 1 << 20, SlabPermissionError, "mode"),
+        (0o600, 100, SlabAbiError, "too short"),
+        (0o600, 1 << 20, SlabAbiError, "not a slab of shmaccum"),
+    ],
+)
+def test_what_is_no_slab_of_ours_is_refused(
+    slab_name: str, mode: int, size: int, error: type[SlabError], words: str
+) -> None:
+    segment = Path(names.segment_path(slab_name))
+    segment.write_bytes(b"x" * size)
+    segment.chmod(mode)
+    Path(names.lock_path(slab_name)).touch(mode=0o600)
+    with pytest.raises(error, match=words), look(slab_name):
+        pass
+    unlink(slab_name)
+
+
+def test_a_slab_of_another_version_is_not_destroyed_under_its_users(
+    slab_name: str, start: Callable[..., Child]
+) -> None:
+    child = start(use_slab, slab_name)
+    pid = child.hear()
+    with open(names.segment_path(slab_name), "r+b") as segment:
+        segment.seek(Super.ABI * WORD)
+        segment.write(struct.pack("=Q", ABI_VERSION + 1))
+    with pytest.raises(SlabAbiError, match=f"ABI version {ABI_VERSION + 1}"), look(slab_name):
+        pass
+    with pytest.raises(SlabInUseError, match=f"in use by process {pid}"):
+        destroy(slab_name)
+    child.kill()
+    assert destroy(slab_name) == 0

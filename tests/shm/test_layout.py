@@ -1,0 +1,341 @@
+"""The layout: nothing overlaps, everything fits, and no offset moves without a new ABI version."""
+
+from __future__ import annotations
+
+import inspect
+from enum import Enum
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shmaccum.cluster import MAX_TOPIC_LENGTH
+from shmaccum.shm import layout
+from shmaccum.shm.layout import (
+    ABI_VERSION,
+    CACHE_LINE,
+    LOCK_COUNT,
+    MAX_PROCESSES,
+    MAX_SLOTS,
+    PAGE,
+    UNFINISHED_OWNER,
+    WAITERS,
+    WORD,
+    Geometry,
+    Process,
+    Slot,
+    SlotState,
+    Topic,
+)
+
+GEOMETRY = Geometry(slot_size=16384, slot_count=2048, max_processes=128, max_topics=512, max_partitions=4096)
+
+ABI: dict[int, dict[str, object]] = {
+    1: {
+        "Super": {
+            "MAGIC": 0,
+            "ABI": 1,
+            "READY": 2,
+            "TOTAL_SIZE": 3,
+            "OWNER_UID": 4,
+            "DIGEST": 5,
+            "SLOT_SIZE": 6,
+            "SLOT_COUNT": 7,
+            "MAX_PROCESSES": 8,
+            "MAX_TOPICS": 9,
+            "MAX_PARTITIONS": 10,
+            "CREATED_MS": 11,
+            "SENDER_ENTRY": 16,
+            "SENDER_ASLEEP": 17,
+            "SENDER_STARTS": 18,
+            "PRODUCER_ID": 19,
+            "PRODUCER_EPOCH": 20,
+            "METADATA_REQUESTS": 21,
+            "TOPIC_COUNT": 24,
+            "PARTITION_COUNT": 25,
+            "GENERATION": 26,
+            "FREE_SLOTS": 32,
+            "PEAK_SLOTS": 33,
+            "TOUCHED_SLOTS": 34,
+            "WAITER_HEAD": 35,
+            "WAITER_TAIL": 36,
+            "RECLAIMED_SLOTS": 37,
+            "REBUILDS": 38,
+            "BATCHES_SENT": 40,
+            "RECORDS_SENT": 41,
+            "BYTES_SENT": 42,
+            "BATCHES_FAILED": 43,
+            "RECORDS_FAILED": 44,
+            "BATCHES_RETRIED": 45,
+            "REQUESTS_SENT": 46,
+            "FILL_BYTES": 47,
+            "CAPACITY_BYTES": 48,
+        },
+        "Lock": {"OWNER": 0, "TAKEOVERS": 1},
+        "Process": {
+            "STATE": 0,
+            "PID": 1,
+            "START_TIME": 2,
+            "PID_NAMESPACE": 3,
+            "INCARNATION": 4,
+            "ROLES": 5,
+            "ATTACHED_MS": 6,
+            "WANTS": 8,
+            "PARKED": 9,
+            "RELEASED": 10,
+            "ASLEEP": 11,
+            "FLUSHING": 12,
+            "RING_HEAD": 13,
+            "RING_TAIL": 16,
+            "RECORDS": 24,
+            "BYTES": 25,
+            "BATCHES": 26,
+            "WAIT_NS": 27,
+            "WAITS": 28,
+            "EXHAUSTED": 29,
+        },
+        "Topic": {"STATE": 0, "PARTITIONS": 1, "ERROR": 2, "NAME_LENGTH": 3, "NAME": 8},
+        "Partition": {
+            "KEY": 0,
+            "LEADER": 1,
+            "HEAD": 2,
+            "TAIL": 3,
+            "OPEN": 4,
+            "QUEUED": 5,
+            "NEXT_POSITION": 6,
+            "NEXT_SEQUENCE": 8,
+            "MUTED": 9,
+            "IN_FLIGHT": 10,
+            "RECORDS_SENT": 11,
+            "BATCHES_SENT": 12,
+            "RECORDS_FAILED": 13,
+            "LAST_OFFSET": 14,
+        },
+        "Slot": {
+            "STATE": 0,
+            "GENERATION": 1,
+            "PARTITION": 2,
+            "POSITION": 3,
+            "COMMIT": 4,
+            "MAX_TIMESTAMP": 5,
+            "BASE_TIMESTAMP": 7,
+            "CREATED_MS": 8,
+            "ATTEMPTS": 9,
+            "PRODUCER_ID": 10,
+            "SEQUENCE": 11,
+            "BASE_OFFSET": 12,
+            "RESULT": 13,
+            "NEXT": 14,
+            "PREVIOUS": 15,
+            "MAX_RECORD": 16,
+            "DRAINED_MS": 17,
+            "CONTRIBUTORS": 18,
+        },
+        "Completion": {"BATCH": 0, "BASE_OFFSET": 1, "RESULT": 2},
+        "SlotState": {"FREE": 0, "ALLOCATED": 1, "OPEN": 2, "CLOSED": 3, "IN_FLIGHT": 4, "COMPLETING": 5},
+        "TopicState": {"UNUSED": 0, "REQUESTED": 1, "KNOWN": 2, "FAILED": 3},
+        "Role": {"PRODUCER": 1, "SENDER": 2},
+        "constants": {
+            "STATE_MASK": 0xFF,
+            "OWNER_SHIFT": 8,
+            "OWNER_MASK": 0xFFFF,
+            "RUN_SHIFT": 24,
+            "RUN_MASK": 0xFFFFFF,
+            "INCARNATION_SHIFT": 48,
+            "COMMIT_SIZE_SHIFT": 25,
+            "COMMIT_COUNT_MASK": 0xFFFFFF,
+            "ATTEMPTS_SHIFT": 48,
+            "TIME_MASK": 0xFFFFFFFFFFFF,
+            "BATCH_SLOT_BITS": 24,
+            "UNFINISHED_OWNER": 0xFFFF,
+            "LOCK_POOL": 0,
+            "LOCK_TABLES": 1,
+            "LOCK_STRIPES": 2,
+            "STRIPES": 16,
+            "WAITERS": 1024,
+            "MAGIC": 0x4D55434341_4D4853,
+        },
+        "geometry": {
+            "locks": 512,
+            "processes": 1664,
+            "topics": 34432,
+            "partitions": 198272,
+            "waiters": 722560,
+            "rings": 730752,
+            "bitmap": 9123456,
+            "headers": 9123712,
+            "slots": 9519104,
+            "total_size": 43073536,
+            "ring_length": 2049,
+            "slot_words": 24,
+            "bitmap_size": 256,
+        },
+        "entries": {
+            "lock": 64 + 8,
+            "process": 208 + 32,
+            "topic": 4304 + 40,
+            "partition": 24784 + 16,
+            "ring": 91344 + 2049 * 4,
+            "header": 1140464 + 24,
+            "slot": 9519104 + 16384,
+        },
+    }
+}
+"""What every version of the layout puts where: a process of another version must never read a slab of this one."""
+
+
+def tables() -> dict[str, dict[str, int]]:
+    """Return the words of every kind of entry: all that a class of the layout defines in capitals."""
+    return {
+        name: {word: index for word, index in vars(member).items() if word.isupper()}
+        for name, member in inspect.getmembers(layout, inspect.isclass)
+        if member.__module__ == layout.__name__ and not issubclass(member, Enum) and member is not Geometry
+    }
+
+
+def test_no_offset_moves_without_a_new_abi_version() -> None:
+    enums = (layout.SlotState, layout.TopicState, layout.Role)
+    expected = ABI[ABI_VERSION]
+    actual: dict[str, object] = {**tables()}
+    actual |= {enum.__name__: {member.name: member.value for member in enum} for enum in enums}
+    actual["constants"] = {name: getattr(layout, name) for name in expected["constants"]}  # type: ignore[attr-defined]
+    actual["geometry"] = {name: getattr(GEOMETRY, name) for name in expected["geometry"]}  # type: ignore[attr-defined]
+    actual["entries"] = {name: getattr(GEOMETRY, name)(1) for name in expected["entries"]}  # type: ignore[attr-defined]
+
+    assert actual == expected, "a new layout needs a new ABI_VERSION, and its own entry in ABI above"
+
+
+def entry_words(geometry: Geometry) -> dict[str, int]:
+    """Return how many words there are for each kind of entry."""
+    return {
+        "Super": layout.SUPER_WORDS,
+        "Lock": layout.LOCK_WORDS,
+        "Process": layout.PROCESS_WORDS,
+        "Topic": layout.TOPIC_WORDS,
+        "Partition": layout.PARTITION_WORDS,
+        "Slot": geometry.slot_words,
+        "Completion": layout.COMPLETION_WORDS,
+    }
+
+
+@pytest.mark.parametrize("table", tables())
+def test_the_words_of_an_entry_are_different_and_inside_of_it(table: str) -> None:
+    words = tables()[table]
+
+    assert len(set(words.values())) == len(words)
+    assert all(0 <= word < entry_words(GEOMETRY)[table] for word in words.values())
+
+
+def test_what_is_longer_than_a_word_does_not_reach_into_the_next_thing() -> None:
+    assert (layout.TOPIC_WORDS - Topic.NAME) * WORD >= MAX_TOPIC_LENGTH
+    assert Slot.BASE_TIMESTAMP - Slot.MAX_TIMESTAMP == 2  # two cells
+    assert max(tables()["Slot"].values()) == Slot.CONTRIBUTORS
+
+
+@given(st.integers(1, MAX_PROCESSES))
+def test_a_slot_header_has_a_bit_for_every_process(max_processes: int) -> None:
+    geometry = Geometry(64, 3, max_processes=max_processes)
+
+    assert geometry.contributor_words * 64 >= max_processes
+    assert geometry.slot_words >= Slot.CONTRIBUTORS + geometry.contributor_words
+    assert geometry.slot_words * WORD % CACHE_LINE == 0
+
+
+def test_words_with_different_writers_are_on_different_cache_lines() -> None:
+    words_in_a_line = CACHE_LINE // WORD
+    at_attach = {Process.STATE, Process.PID, Process.INCARNATION, Process.ROLES}
+    by_itself = {Process.WANTS, Process.PARKED, Process.RELEASED, Process.ASLEEP, Process.RING_HEAD}
+    by_the_sender = {Process.RING_TAIL}
+    counters = {Process.RECORDS, Process.WAITS}
+
+    lines = [{word // words_in_a_line for word in words} for words in (at_attach, by_itself, by_the_sender, counters)]
+
+    assert lines == [{0}, {1}, {2}, {3}]
+    assert words_in_a_line == layout.LOCK_WORDS
+
+
+def test_the_fields_of_a_state_word_hold_their_largest_values_side_by_side() -> None:
+    fields = [
+        (0, layout.STATE_MASK, max(SlotState)),
+        (layout.OWNER_SHIFT, layout.OWNER_MASK, MAX_PROCESSES - 1),
+        (layout.RUN_SHIFT, layout.RUN_MASK, MAX_SLOTS),
+        (layout.INCARNATION_SHIFT, 0xFFFF, 0xFFFF),
+    ]
+
+    assert all(largest <= mask for _, mask, largest in fields)
+    assert all(shift + mask.bit_length() <= following for (shift, mask, _), (following, _, _) in pairwise(fields))
+    assert layout.INCARNATION_SHIFT + 16 == 8 * WORD
+    assert MAX_SLOTS - 1 < 1 << layout.BATCH_SLOT_BITS
+    assert MAX_PROCESSES < UNFINISHED_OWNER  # an owner word is an entry + 1
+
+
+geometries = st.builds(
+    Geometry,
+    slot_size=st.integers(1, 10_000).map(lambda words: words * WORD),
+    slot_count=st.integers(1, 5000),
+    max_processes=st.integers(1, MAX_PROCESSES),
+    max_topics=st.integers(1, 2000),
+    max_partitions=st.integers(1, 5000),
+)
+
+
+@given(geometries)
+def test_the_regions_follow_each_other_and_do_not_overlap(geometry: Geometry) -> None:
+    regions = [
+        (0, layout.SUPER_WORDS * WORD),
+        (geometry.locks, geometry.lock(LOCK_COUNT) * WORD),
+        (geometry.processes, geometry.process(geometry.max_processes) * WORD),
+        (geometry.topics, geometry.topic(geometry.max_topics) * WORD),
+        (geometry.partitions, geometry.partition(geometry.max_partitions) * WORD),
+        (geometry.waiters, geometry.waiters + WAITERS * WORD),
+        (geometry.rings, geometry.ring(geometry.max_processes) * WORD),
+        (geometry.bitmap, geometry.bitmap + geometry.bitmap_size),
+        (geometry.headers, geometry.header(geometry.slot_count) * WORD),
+        (geometry.slots, geometry.slot(geometry.slot_count)),
+    ]
+
+    assert all(start < end for start, end in regions)
+    assert all(end <= start for (_, end), (start, _) in pairwise(regions))
+    assert all(start % CACHE_LINE == 0 for start, _ in regions)
+    assert geometry.slots % PAGE == 0
+    assert geometry.slot(geometry.slot_count) == geometry.total_size
+
+
+@given(geometries)
+def test_there_is_room_for_all_that_there_can_be_at_once(geometry: Geometry) -> None:
+    assert geometry.bitmap_size * 8 >= geometry.slot_count
+    assert geometry.ring_length > geometry.slot_count
+    assert geometry.ring(1) - geometry.ring(0) == geometry.ring_length * layout.COMPLETION_WORDS
+
+
+def test_geometries_of_equal_sizes_are_equal() -> None:
+    assert Geometry(16384, 2048) == GEOMETRY
+    assert hash(Geometry(16384, 2048)) == hash(GEOMETRY)
+    assert Geometry(16384, 2047) != GEOMETRY
+
+
+@pytest.mark.parametrize(
+    ("sizes", "complaint"),
+    [
+        ({"slot_size": 0}, "slot_size"),
+        ({"slot_size": -8}, "slot_size"),
+        ({"slot_size": 12}, "slot_size"),
+        ({"slot_count": 0}, "slot_count"),
+        ({"slot_count": MAX_SLOTS + 1}, "slot_count"),
+        ({"max_processes": 0}, "max_processes"),
+        ({"max_processes": MAX_PROCESSES + 1}, "max_processes"),
+        ({"max_topics": 0}, "max_topics"),
+        ({"max_topics": -1}, "max_topics"),
+        ({"max_partitions": 0}, "max_partitions"),
+    ],
+)
+def test_sizes_that_make_no_slab_are_refused(sizes: dict[str, int], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Geometry(**{"slot_size": 64, "slot_count": 4, **sizes})
+
+
+def test_the_largest_sizes_are_allowed() -> None:
+    geometry = Geometry(WORD, MAX_SLOTS, max_processes=MAX_PROCESSES)
+
+    assert geometry.ring_length == MAX_SLOTS + 1

@@ -1,0 +1,410 @@
+"""Coming and going: who makes a slab, who removes it, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+from processes import Child
+
+from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabInUseError, SlabMemoryError, SlabNotFoundError
+from shmaccum.shm import names
+from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Geometry, Slot, SlotState, Super
+from shmaccum.shm.lifecycle import attach, destroy, detach
+from shmaccum.shm.segment import Segment
+from shmaccum.shm.slab import Slab
+
+
+def whats_there(name: str) -> list[str]:
+    return [path for path in names.leftovers(name) if os.path.exists(path)]
+
+
+def put_records(slab: Slab, count: int) -> None:
+    """Have slot 0 hold so many records that nobody has delivered."""
+    header = slab.geometry.header(0)
+    slab.words[header + Slot.COMMIT] = 64 << COMMIT_SIZE_SHIFT | count << 1
+    slab.words[header + Slot.STATE] = SlotState.CLOSED
+
+
+def stay(link: Connection, name: str, geometry: Geometry | None = None) -> None:
+    slab = attach(name, geometry)
+    link.send(slab.words[Super.CREATED_MS])
+    link.recv()
+    detach(slab)
+
+
+def leave_records(link: Connection, name: str, geometry: Geometry) -> None:
+    slab = attach(name, geometry)
+    put_records(slab, 3)
+    detach(slab)
+
+
+# --- coming --------------------------------------------------------------------------------------------------
+
+
+def test_a_new_slab_is_empty(slab: Slab) -> None:
+    assert slab.undelivered() == (0, 0)
+    assert slab.words[Super.FREE_SLOTS] == slab.geometry.slot_count
+    bitmap = slab.buffer[slab.geometry.bitmap : slab.geometry.bitmap + slab.geometry.bitmap_size]
+    assert int.from_bytes(bitmap, "little") == (1 << slab.geometry.slot_count) - 1
+    assert [lock.semaphore.value for lock in slab.locks] == [1] * len(slab.locks)
+
+
+def test_all_who_come_at_once_get_the_same_slab(
+    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+) -> None:
+    children = [start(stay, slab_name, geometry) for _ in range(6)]
+
+    assert len({child.hear() for child in children}) == 1
+
+    for child in children:
+        child.tell()
+    for child in children:
+        child.result()
+    assert whats_there(slab_name) == []
+
+
+def test_a_slab_that_is_not_there_is_made_only_by_a_geometry(slab_name: str) -> None:
+    with pytest.raises(SlabNotFoundError, match=slab_name):
+        attach(slab_name)
+
+    assert whats_there(slab_name) == []
+
+
+def test_a_slab_is_opened_without_knowing_its_settings(slab: Slab, start: Callable[..., Child]) -> None:
+    child = start(stay, slab.name)
+
+    assert child.hear() == slab.words[Super.CREATED_MS]
+    child.tell()
+    child.result()
+
+
+def test_other_settings_than_this_process_has_are_refused(slab: Slab) -> None:
+    with pytest.raises(SlabAbiError, match="8 slots of 64 bytes"):
+        attach(slab.name, Geometry(64, 16))
+    with pytest.raises(SlabAbiError, match="same settings"):
+        attach(slab.name, slab.geometry, digest=1)
+
+    assert slab.users == 1
+
+
+def test_other_settings_than_others_have_are_refused(
+    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+) -> None:
+    child = start(stay, slab_name, geometry)
+    child.hear()
+
+    with pytest.raises(SlabAbiError, match="8 slots of 64 bytes"):
+        attach(slab_name, Geometry(64, 16))
+    with pytest.raises(SlabAbiError, match="same settings"):
+        attach(slab_name, geometry, digest=1)
+
+    assert len(whats_there(slab_name)) == 22  # all but a bell of ours
+    child.tell()
+    child.result()
+    assert whats_there(slab_name) == []
+
+
+def test_a_process_has_one_slab_however_often_it_attaches(slab: Slab) -> None:
+    again = attach(slab.name, slab.geometry)
+
+    assert again is slab
+    assert len(list(slab.processes.in_use())) == 1
+    detach(again)
+    assert slab.words[Super.READY] == 1
+    assert slab.me >= 0
+
+
+def test_threads_that_come_at_once_share_one_slab(slab_name: str, geometry: Geometry) -> None:
+    slabs: list[Slab] = []
+    threads = [threading.Thread(target=lambda: slabs.append(attach(slab_name, geometry))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(slabs) == 8
+    assert len(set(map(id, slabs))) == 1
+    for slab in slabs:
+        detach(slab)
+    assert whats_there(slab_name) == []
+
+
+def test_a_creator_without_room_leaves_nothing(slab_name: str) -> None:
+    with pytest.raises(SlabMemoryError):
+        attach(slab_name, Geometry(1 << 30, 1 << 16))
+
+    assert whats_there(slab_name) == []
+
+
+def test_a_creator_that_cannot_go_on_leaves_nothing(slab_name: str, geometry: Geometry) -> None:
+    in_the_way = Path(names.SHM_DIRECTORY, f"sem.{names.PREFIX}{slab_name}.l7")
+    in_the_way.mkdir()
+
+    with pytest.raises(OSError, match=re.escape(in_the_way.name)):
+        attach(slab_name, geometry)
+
+    in_the_way.rmdir()
+    slab = attach(slab_name, geometry)
+    detach(slab)
+
+
+# --- going ---------------------------------------------------------------------------------------------------
+
+
+def test_the_last_one_out_removes_everything(slab_name: str, geometry: Geometry, start: Callable[..., Child]) -> None:
+    slab = attach(slab_name, geometry)
+    children = [start(stay, slab_name) for _ in range(2)]
+    for child in children:
+        child.hear()
+
+    children[0].tell()
+    children[0].result()
+    detach(slab)
+    assert len(whats_there(slab_name)) == 24
+
+    children[1].tell()
+    children[1].result()
+    assert whats_there(slab_name) == []
+
+
+def test_who_is_dead_does_not_count_as_a_user(slab_name: str, geometry: Geometry, start: Callable[..., Child]) -> None:
+    child = start(stay, slab_name, geometry)
+    child.hear()
+    slab = attach(slab_name, geometry)
+    child.kill()
+
+    detach(slab)
+
+    assert whats_there(slab_name) == []
+
+
+def test_records_that_are_not_delivered_keep_a_slab(
+    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+) -> None:
+    start(leave_records, slab_name, geometry).result()
+    assert whats_there(slab_name)
+
+    slab = attach(slab_name, geometry)
+    assert slab.undelivered() == (1, 3)
+    slab.words[geometry.header(0) + Slot.STATE] = SlotState.FREE
+    detach(slab)
+    assert whats_there(slab_name) == []
+
+
+def test_what_a_dead_process_was_killed_over_removing_is_no_obstacle(
+    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+) -> None:
+    detach(attach(slab_name, geometry))
+    for removed in range(24):
+        child = start(stay, slab_name, geometry)
+        child.hear()
+        child.kill()
+        paths = whats_there(slab_name)
+        for path in paths[:removed]:
+            os.unlink(path)
+
+        slab = attach(slab_name, geometry)
+
+        with slab.tables_lock:
+            assert len(whats_there(slab_name)) == 22
+        detach(slab)
+        assert whats_there(slab_name) == []
+
+
+def come_and_go(link: Connection, name: str, geometry: Geometry, seconds: float) -> int:
+    turns = 0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        slab = attach(name, geometry)
+        with slab.tables_lock:
+            slab.words[Super.TOPIC_COUNT] += 1
+        detach(slab)
+        turns += 1
+    return turns
+
+
+def test_all_can_come_and_go_while_the_others_make_and_remove_the_slab(
+    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+) -> None:
+    children = [start(come_and_go, slab_name, geometry, 1.0) for _ in range(4)]
+
+    turns = [child.result() for child in children]
+
+    assert all(turns)
+    assert whats_there(slab_name) == []
+
+
+# --- fork -----------------------------------------------------------------------------------------------------
+
+
+def use_inherited(link: Connection, slab: Slab) -> int:
+    with slab.pool_lock:
+        return slab.processes.me
+
+
+def leave_inherited(link: Connection, slab: Slab) -> None:
+    detach(slab)
+
+
+def test_a_forked_child_takes_its_place_when_it_first_takes_a_lock(slab: Slab, start: Callable[..., Child]) -> None:
+    child = start(use_inherited, slab, how="fork")
+
+    assert child.result() not in (-1, slab.me)
+
+
+@pytest.mark.parametrize("function", [use_inherited, leave_inherited])
+def test_a_forked_childs_end_is_no_harm_to_the_parent(
+    slab: Slab, start: Callable[..., Child], function: Callable[..., object]
+) -> None:
+    start(function, slab, how="fork").result()
+
+    assert len(whats_there(slab.name)) >= 22
+    with slab.pool_lock:
+        assert slab.locks[0].owner() == slab.me
+    newcomer = start(stay, slab.name)
+    assert newcomer.hear() == slab.words[Super.CREATED_MS]
+    assert slab.processes.others_alive()
+
+
+def wait_and_use(link: Connection, slab: Slab) -> str:
+    link.send("forked")
+    link.recv()
+    try:
+        with slab.pool_lock:
+            return "used"
+    except DeadOwnerError as error:
+        return str(error)
+
+
+def test_a_forked_child_finds_that_its_slab_has_been_removed(
+    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+) -> None:
+    slab = attach(slab_name, geometry)
+    child = start(wait_and_use, slab, how="fork")
+    child.hear()
+    detach(slab)
+    assert whats_there(slab_name) == []
+
+    child.tell()
+
+    assert "was removed" in child.result()
+    assert whats_there(slab_name) == []
+
+
+def wait_and_leave(link: Connection, slab: Slab) -> None:
+    link.send("forked")
+    link.recv()
+    detach(slab)
+
+
+def test_a_forked_child_does_not_remove_the_next_slab_of_that_name(
+    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+) -> None:
+    first = attach(slab_name, geometry)
+    child = start(wait_and_leave, first, how="fork")
+    child.hear()
+    detach(first)
+    second = attach(slab_name, geometry)
+    there = whats_there(slab_name)
+
+    child.tell()
+    child.result()
+
+    assert whats_there(slab_name) == there
+    detach(second)
+
+
+# --- an interrupt over a lock -------------------------------------------------------------------------------------
+
+
+def test_who_leaves_lets_go_of_the_lock_that_an_interrupt_left_taken(
+    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+) -> None:
+    child = start(stay, slab_name, geometry)
+    child.hear()
+    slab = attach(slab_name, geometry)
+    me = slab.me
+    slab.tables_lock.acquire()  # and then an interrupt, before any `with` had it
+
+    detach(slab)
+
+    again = attach(slab_name, geometry)
+    assert again.me == me
+    assert again.tables_lock.semaphore.value == 1
+    child.tell()
+    child.result()
+    detach(again)
+
+
+# --- destroying -----------------------------------------------------------------------------------------------------
+
+
+def test_a_slab_in_use_is_not_destroyed(slab: Slab, start: Callable[..., Child]) -> None:
+    with pytest.raises(SlabInUseError, match="this very process"):
+        destroy(slab.name, force=True)
+
+
+def test_a_slab_that_others_use_is_not_destroyed(
+    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+) -> None:
+    child = start(stay, slab_name, geometry)
+    child.hear()
+
+    with pytest.raises(SlabInUseError, match=f"in use by process {child.pid}"):
+        destroy(slab_name, force=True)
+
+    child.kill()
+    assert destroy(slab_name) == 0
+    assert whats_there(slab_name) == []
+
+
+def test_a_slab_with_records_is_destroyed_by_force_only(
+    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+) -> None:
+    start(leave_records, slab_name, geometry).result()
+
+    with pytest.raises(SlabInUseError, match="3 records"):
+        destroy(slab_name)
+    assert whats_there(slab_name)
+
+    assert destroy(slab_name, force=True) == 3
+    assert whats_there(slab_name) == []
+
+
+def test_a_slab_that_is_not_there_is_not_destroyed(slab_name: str) -> None:
+    with pytest.raises(SlabNotFoundError, match=slab_name):
+        destroy(slab_name)
+
+    assert whats_there(slab_name) == []
+
+
+def test_the_remains_of_an_unfinished_creator_are_destroyed(slab_name: str, geometry: Geometry) -> None:
+    segment = Segment.create(slab_name, geometry, 0)
+    segment.close()
+
+    assert destroy(slab_name) == 0
+    assert whats_there(slab_name) == []
+
+
+def test_what_cannot_be_read_is_destroyed_only_when_nobody_is_there(
+    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+) -> None:
+    child = start(stay, slab_name, geometry)
+    child.hear()
+    with open(names.segment_path(slab_name), "r+b") as file:
+        file.seek(8 * Super.ABI)
+        file.write((99).to_bytes(8, "little"))
+
+    with pytest.raises(SlabInUseError, match=f"process {child.pid}"):
+        destroy(slab_name, force=True)
+
+    child.kill()
+    destroy(slab_name)
+    assert whats_there(slab_name) == []

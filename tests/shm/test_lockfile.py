@@ -1,0 +1,210 @@
+"""The lock file: what the kernel knows of other processes, and forgets with them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+from processes import Child
+
+from shmaccum.errors import SlabNotFoundError, SlabPermissionError
+from shmaccum.shm import names
+from shmaccum.shm.lockfile import LIFECYCLE, PROCESS, SENDER, START, TAKEOVER, LockFile
+
+BYTES = [LIFECYCLE, SENDER, TAKEOVER, START, PROCESS, PROCESS + 1023]
+
+
+@pytest.fixture
+def lock_file(slab_name: str) -> Iterator[LockFile]:
+    lock_file = LockFile.open(slab_name, create=True)
+    yield lock_file
+    lock_file.close()
+    os.unlink(names.lock_path(slab_name))
+
+
+def hold(link: Connection, name: str, byte: int) -> None:
+    lock_file = LockFile.open(name, create=False)
+    link.send(lock_file.try_lock(byte))
+    while link.recv() == "unlock":
+        lock_file.unlock(byte)
+        link.send("unlocked")
+
+
+def look(link: Connection, name: str, byte: int) -> int:
+    return LockFile.open(name, create=False).holder(byte)
+
+
+@pytest.mark.parametrize("byte", BYTES)
+def test_a_byte_excludes_other_processes_and_tells_who_has_it(
+    lock_file: LockFile, start: Callable[..., Child], byte: int
+) -> None:
+    child = start(hold, lock_file.name, byte)
+    assert child.hear() is True
+
+    assert lock_file.holder(byte) == child.pid
+    assert lock_file.try_lock(byte) is False
+    assert [lock_file.holder(other) for other in BYTES if other != byte] == [0] * (len(BYTES) - 1)
+
+    child.tell("unlock")
+    child.hear()
+    assert lock_file.holder(byte) == 0
+    assert lock_file.try_lock(byte) is True
+
+
+def test_a_holder_is_told_of_to_others_only(lock_file: LockFile, start: Callable[..., Child]) -> None:
+    assert lock_file.try_lock(SENDER)
+    assert lock_file.try_lock(SENDER)
+
+    assert lock_file.holder(SENDER) == 0
+    assert start(look, lock_file.name, SENDER).result() == os.getpid()
+
+
+def test_death_drops_what_was_held(lock_file: LockFile, start: Callable[..., Child]) -> None:
+    child = start(hold, lock_file.name, PROCESS)
+    child.hear()
+
+    child.kill()
+
+    assert lock_file.holder(PROCESS) == 0
+    assert lock_file.try_lock(PROCESS)
+
+
+def holds_nothing(link: Connection, lock_file: LockFile, byte: int) -> tuple[int, bool]:
+    return lock_file.holder(byte), lock_file.try_lock(byte)
+
+
+def test_a_forked_child_does_not_inherit_what_was_held(lock_file: LockFile, start: Callable[..., Child]) -> None:
+    lock_file.try_lock(PROCESS)
+
+    child = start(holds_nothing, lock_file, PROCESS, how="fork")
+
+    assert child.result() == (os.getpid(), False)
+
+
+def test_a_forked_childs_end_leaves_the_parents_bytes_alone(lock_file: LockFile, start: Callable[..., Child]) -> None:
+    lock_file.try_lock(PROCESS)
+
+    start(holds_nothing, lock_file, SENDER, how="fork").result()
+
+    assert start(look, lock_file.name, PROCESS).result() == os.getpid()
+
+
+def test_any_of_a_range_of_bytes_is_found(lock_file: LockFile, start: Callable[..., Child]) -> None:
+    child = start(hold, lock_file.name, PROCESS + 700)
+    child.hear()
+
+    assert lock_file.holder(PROCESS, length=700) == 0
+    assert lock_file.holder(PROCESS, length=701) == child.pid
+    assert lock_file.holder(PROCESS, length=0) == child.pid
+    assert lock_file.holder(PROCESS + 701, length=0) == 0
+
+
+# --- coming and going ----------------------------------------------------------------------------------
+
+
+def add_up(link: Connection, name: str, path: str, turns: int) -> None:
+    lock_file = LockFile.open(name, create=False)
+    for _ in range(turns):
+        with lock_file.lifecycle():
+            number = int(Path(path).read_text())
+            Path(path).write_text(str(number + 1))
+
+
+def test_one_process_at_a_time_comes_or_goes(lock_file: LockFile, tmp_path: Path, start: Callable[..., Child]) -> None:
+    total = tmp_path / "total"
+    total.write_text("0")
+
+    children = [start(add_up, lock_file.name, str(total), 30) for _ in range(3)]
+    for child in children:
+        child.result()
+
+    assert total.read_text() == "90"
+
+
+def test_one_thread_at_a_time_comes_or_goes(lock_file: LockFile) -> None:
+    inside: list[int] = []
+    most: list[int] = []
+
+    def come_and_go(number: int) -> None:
+        for _ in range(50):
+            with lock_file.lifecycle():
+                inside.append(number)
+                most.append(len(inside))
+                inside.remove(number)
+
+    threads = [threading.Thread(target=come_and_go, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(most) == 200
+    assert max(most) == 1
+
+
+def test_one_of_all_starts_a_sender(lock_file: LockFile, start: Callable[..., Child]) -> None:
+    with lock_file.try_start() as mine, lock_file.try_start() as mine_too:
+        assert (mine, mine_too) == (True, False)
+        assert start(look, lock_file.name, START).result() == os.getpid()
+    assert start(look, lock_file.name, START).result() == 0
+
+    child = start(hold, lock_file.name, START)
+    child.hear()
+    with lock_file.try_start() as mine:
+        assert mine is False
+    assert lock_file.holder(START) == child.pid
+
+
+# --- the file --------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_not_there_is_made_only_on_demand(slab_name: str) -> None:
+    with pytest.raises(SlabNotFoundError, match=slab_name):
+        LockFile.open(slab_name, create=False)
+
+    assert not os.path.exists(names.lock_path(slab_name))
+
+
+def test_a_removed_file_is_no_longer_current(slab_name: str) -> None:
+    first = LockFile.open(slab_name, create=True)
+    assert first.is_current()
+
+    os.unlink(names.lock_path(slab_name))
+    assert not first.is_current()
+
+    second = LockFile.open(slab_name, create=True)
+    assert (first.is_current(), second.is_current()) == (False, True)
+    first.close()
+    second.close()
+    os.unlink(names.lock_path(slab_name))
+
+
+def test_a_file_that_others_may_open_is_refused(slab_name: str) -> None:
+    path = Path(names.lock_path(slab_name))
+    path.touch()
+    path.chmod(0o644)
+
+    with pytest.raises(SlabPermissionError, match="mode 0600"):
+        LockFile.open(slab_name, create=True)
+
+    path.unlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_another_users_file_is_refused(slab_name: str) -> None:
+    path = Path(names.lock_path(slab_name))
+    path.touch(0o600)
+    os.chown(path, 1, -1)
+
+    with pytest.raises(SlabPermissionError, match=r"another user's|user id 1"):
+        LockFile.open(slab_name, create=True)
+
+    path.unlink()
+
+
+def test_a_file_is_made_for_its_owner_alone(lock_file: LockFile) -> None:
+    assert os.stat(names.lock_path(lock_file.name)).st_mode & 0o777 == 0o600

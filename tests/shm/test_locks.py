@@ -1,0 +1,297 @@
+"""Locks: one holder at a time among processes and threads, and what an unfinished change leads to."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pytest
+from faults import stop
+from processes import PATIENCE_S, Child
+
+from shmaccum.errors import IllegalStateError, LockTimeoutError
+from shmaccum.shm.layout import LOCK_COUNT, WORD, Lock, Process, Super
+from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.slab import Slab
+
+NUMBER = 5
+"""The lock that is tried; any of them would do."""
+
+
+def scratch(slab: Slab) -> int:
+    """Return the first of a thousand words that nothing else uses here."""
+    return slab.geometry.waiters // WORD
+
+
+def takeovers(slab: Slab) -> int:
+    taken_over: int = slab.words[slab.geometry.lock(NUMBER) + Lock.TAKEOVERS]
+    return taken_over
+
+
+def my_word(slab: Slab, word: int) -> int:
+    value: int = slab.words[slab.geometry.process(slab.me) + word]
+    return value
+
+
+# --- one at a time ----------------------------------------------------------------------------------------
+
+
+def test_a_lock_names_its_holder_and_forgets_it(slab: Slab) -> None:
+    lock = slab.locks[NUMBER]
+
+    with lock:
+        assert lock.owner() == slab.me
+        assert lock.semaphore.value == 0
+        assert my_word(slab, Process.WANTS) == NUMBER + 1
+
+    assert lock.owner() == -1
+    assert lock.semaphore.value == 1
+    assert my_word(slab, Process.WANTS) == 0
+    assert my_word(slab, Process.RELEASED) == 1
+
+
+def test_locks_are_independent_of_each_other(slab: Slab, start: Callable[..., Child]) -> None:
+    child = start(hold, slab.name, NUMBER)
+    child.hear()
+
+    for lock in slab.locks:
+        if lock.number != NUMBER:
+            with lock.within(0.5):
+                pass
+
+    child.tell()
+    child.result()
+
+
+def add_up(link: Connection, name: str, turns: int) -> None:
+    slab = attach(name)
+    link.send("ready")
+    link.recv()
+    add_turns(slab, turns)
+    detach(slab)
+
+
+def add_turns(slab: Slab, turns: int) -> None:
+    lock, words, total = slab.locks[NUMBER], slab.words, scratch(slab)
+    for turn in range(turns):
+        with lock:
+            before = words[total]
+            if turn % 64 == 0:
+                time.sleep(0)  # lets another one in, if there is a way in
+            words[total] = before + 1
+
+
+def test_processes_exclude_each_other(slab: Slab, start: Callable[..., Child]) -> None:
+    children = [start(add_up, slab.name, 5000) for _ in range(4)]
+    for child in children:
+        child.hear()
+    for child in children:
+        child.tell("go")
+    for child in children:
+        child.result()
+
+    assert slab.words[scratch(slab)] == 20_000
+    assert takeovers(slab) == 0
+
+
+def test_threads_and_processes_exclude_each_other(slab: Slab, start: Callable[..., Child]) -> None:
+    child = start(add_up, slab.name, 2000)
+    child.hear()
+    threads = [threading.Thread(target=add_turns, args=(slab, 1000)) for _ in range(3)]
+    child.tell("go")
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    child.result()
+
+    assert slab.words[scratch(slab)] == 5000
+    assert takeovers(slab) == 0
+
+
+def test_a_process_wants_one_lock_at_a_time_whatever_its_threads_want(slab: Slab) -> None:
+    seen: set[int] = set()
+    inside = 0
+
+    def take_turns(number: int) -> None:
+        nonlocal inside
+        for _ in range(200):
+            with slab.locks[number]:
+                inside += 1
+                seen.add(inside)
+                time.sleep(0)
+                inside -= 1
+
+    threads = [threading.Thread(target=take_turns, args=(number,)) for number in (3, 4, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert seen == {1}
+
+
+# --- patience -----------------------------------------------------------------------------------------------
+
+
+def hold(link: Connection, name: str, number: int) -> None:
+    slab = attach(name)
+    with slab.locks[number]:
+        link.send("holding")
+        link.recv()
+    detach(slab)
+
+
+def test_a_holder_that_lives_is_waited_for_and_named(slab: Slab, start: Callable[..., Child]) -> None:
+    child = start(hold, slab.name, NUMBER)
+    child.hear()
+
+    with pytest.raises(LockTimeoutError, match=f"lock {NUMBER} .*process {child.pid} holds it"):
+        slab.locks[NUMBER].acquire(0.3)
+
+    assert my_word(slab, Process.WANTS) == 0
+    child.tell()
+    with slab.locks[NUMBER]:
+        pass
+    child.result()
+    assert takeovers(slab) == 0
+
+
+def hold_and_stop(link: Connection, name: str) -> None:
+    slab = attach(name)
+    with slab.locks[NUMBER]:
+        slab.words[scratch(slab)] = 1
+        link.send("stopping")
+        stop()
+        slab.words[scratch(slab)] = 2
+    detach(slab)
+
+
+def test_a_stopped_holder_keeps_its_lock(slab: Slab, start: Callable[..., Child]) -> None:
+    child = start(hold_and_stop, slab.name)
+    child.hear()
+
+    with pytest.raises(LockTimeoutError, match=f"process {child.pid} holds it; is it stopped"):
+        slab.locks[NUMBER].acquire(0.5)
+
+    child.signal(signal.SIGCONT)
+    child.result()
+    with slab.locks[NUMBER]:
+        assert slab.words[scratch(slab)] == 2
+    assert takeovers(slab) == 0
+
+
+def test_a_thread_that_keeps_the_others_waiting_is_told_of(slab: Slab) -> None:
+    errors: list[str] = []
+
+    def wait() -> None:
+        try:
+            slab.locks[3].acquire(0.1)
+        except LockTimeoutError as error:
+            errors.append(str(error))
+
+    with slab.locks[NUMBER]:
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join()
+
+    assert "another thread of this process" in errors[0]
+
+
+# --- changes that are not finished -----------------------------------------------------------------------------
+
+
+def rebuilding(slab: Slab) -> list[int]:
+    """Have the lock note who rebuilds what it guards, and return the note."""
+    rebuilt: list[int] = []
+    slab.locks[NUMBER].rebuild = lambda: rebuilt.append(slab.locks[NUMBER].owner())
+    return rebuilt
+
+
+def fail_inside(slab: Slab) -> None:
+    with pytest.raises(ZeroDivisionError), slab.locks[NUMBER]:
+        raise ZeroDivisionError
+
+
+def test_nothing_is_rebuilt_without_need(slab: Slab) -> None:
+    rebuilt = rebuilding(slab)
+
+    for _ in range(3):
+        with slab.locks[NUMBER]:
+            pass
+
+    assert rebuilt == []
+    assert slab.words[Super.REBUILDS] == 0
+
+
+def test_the_next_holder_rebuilds_what_an_error_left_unfinished(slab: Slab) -> None:
+    rebuilt = rebuilding(slab)
+
+    fail_inside(slab)
+    assert rebuilt == []
+    assert slab.locks[NUMBER].owner() == -1
+
+    for _ in range(2):
+        with slab.locks[NUMBER]:
+            assert rebuilt == [slab.me]
+    assert slab.words[Super.REBUILDS] == 1
+
+
+def rebuild_next(link: Connection, name: str) -> list[int]:
+    slab = attach(name)
+    rebuilt = rebuilding(slab)
+    for _ in range(2):
+        with slab.locks[NUMBER]:
+            pass
+    detach(slab)
+    return rebuilt
+
+
+def test_the_next_holder_may_be_another_process(slab: Slab, start: Callable[..., Child]) -> None:
+    rebuilt = rebuilding(slab)
+    fail_inside(slab)
+
+    assert len(start(rebuild_next, slab.name).result()) == 1
+
+    with slab.locks[NUMBER]:
+        assert rebuilt == []
+
+
+def test_what_could_not_be_rebuilt_is_the_next_holders_to_rebuild(slab: Slab) -> None:
+    fail_inside(slab)
+
+    with pytest.raises(IllegalStateError, match="set up to rebuild"):
+        slab.locks[NUMBER].acquire()
+    assert slab.locks[NUMBER].semaphore.value == 1
+
+    rebuilt = rebuilding(slab)
+    with slab.locks[NUMBER]:
+        assert rebuilt == [slab.me]
+
+
+def test_a_reentrant_use_is_refused_and_harms_nothing(slab: Slab) -> None:
+    """A signal's handler or finalizer comes back into the package in the middle of it; here, a rebuild does."""
+    refusals: list[str] = []
+
+    def come_back() -> None:
+        try:
+            with slab.locks[3]:
+                pass
+        except IllegalStateError as error:
+            refusals.append(str(error))
+
+    slab.locks[NUMBER].rebuild = come_back
+    fail_inside(slab)
+
+    with slab.locks[NUMBER]:
+        assert slab.locks[NUMBER].owner() == slab.me
+        assert "reentrant" in refusals[0]
+
+    assert [lock.semaphore.value for lock in slab.locks] == [1] * LOCK_COUNT
+    thread = threading.Thread(target=add_turns, args=(slab, 1))
+    thread.start()
+    thread.join(PATIENCE_S)
+    assert slab.words[scratch(slab)] == 1

@@ -1,0 +1,284 @@
+"""The death of a lock's holder, at any moment: a survivor takes over, and rebuilds; nobody else's lock is taken.
+
+The two moments at which the semaphore is taken and nobody is named are tried by name; all the others by number.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Literal
+
+import pytest
+from faults import at_line, before, die, stop
+from processes import Child
+
+from shmaccum.errors import LockTimeoutError
+from shmaccum.shm.layout import WORD, Lock, Process, Super
+from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.locks import SlabLock
+from shmaccum.shm.slab import Slab
+
+NUMBER = 5
+PATIENCE_S = 10.0
+"""How long a survivor may wait for a takeover: many times what it takes."""
+
+Moment = Literal["holding", "not named yet", "no longer named", "posted", "still wanted"]
+MOMENTS: dict[str, tuple[Callable[..., object], str]] = {
+    "not named yet": (SlabLock.acquire, "unfinished = words"),
+    "no longer named": (SlabLock.__exit__, "self._post()"),
+    "posted": (SlabLock.__exit__, "words[self._released_at]"),
+    "still wanted": (SlabLock.__exit__, "words[self._wants_at]"),
+}
+"""Just before these lines."""
+
+
+def scratch(slab: Slab) -> int:
+    return slab.geometry.waiters // WORD
+
+
+def takeovers(slab: Slab) -> int:
+    taken_over: int = slab.words[slab.geometry.lock(NUMBER) + Lock.TAKEOVERS]
+    return taken_over
+
+
+def wants(slab: Slab, entry: int) -> int:
+    wanted: int = slab.words[slab.geometry.process(entry) + Process.WANTS]
+    return wanted
+
+
+def rebuilding(slab: Slab) -> list[int]:
+    """Have the lock note who rebuilds what it guards, and return the note."""
+    rebuilt: list[int] = []
+    slab.locks[NUMBER].rebuild = lambda: rebuilt.append(slab.locks[NUMBER].owner())
+    return rebuilt
+
+
+def fail_at(link: Connection, name: str, moment: Moment, action: Callable[[], None]) -> None:
+    """Take the lock once, and die or stop over it."""
+    slab = attach(name)
+    slab.locks[NUMBER].rebuild = lambda: None
+    link.send(slab.me)
+    link.recv()
+    if moment != "holding":
+        function, text = MOMENTS[moment]
+        before(function, text, action)
+    with slab.locks[NUMBER]:
+        slab.words[scratch(slab)] = slab.me
+        if moment == "holding":
+            action()
+        slab.words[scratch(slab)] = 0
+    link.send("over")
+    link.recv()
+
+
+def survive(link: Connection, name: str) -> tuple[list[int], int]:
+    """Wait for the lock and take it once; return who rebuilt, and by whose hands the lock is held then."""
+    slab = attach(name)
+    rebuilt = rebuilding(slab)
+    link.send(slab.me)
+    link.recv()
+    with slab.locks[NUMBER].within(PATIENCE_S):
+        holder = slab.locks[NUMBER].owner()
+    detach(slab)
+    return rebuilt, holder
+
+
+# --- death at the moments that have a name --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", ["holding", "not named yet", "no longer named", "posted", "still wanted"])
+def test_a_waiting_survivor_takes_the_lock_of_the_dead(slab: Slab, start: Callable[..., Child], moment: Moment) -> None:
+    rebuilt = rebuilding(slab)
+    dying = start(fail_at, slab.name, moment, die)
+    entry = dying.hear()
+
+    dying.tell()
+    assert dying.join() == -signal.SIGKILL
+
+    with slab.locks[NUMBER].within(PATIENCE_S):
+        assert slab.locks[NUMBER].owner() == slab.me
+    died_with_it = moment in ("holding", "not named yet", "no longer named")
+    assert takeovers(slab) == slab.words[Super.REBUILDS] == len(rebuilt) == died_with_it
+    assert rebuilt == [slab.me] * died_with_it
+    if died_with_it:
+        assert wants(slab, entry) == 0
+    assert slab.locks[NUMBER].semaphore.value == 1
+
+
+@pytest.mark.parametrize("moment", ["holding", "not named yet", "no longer named"])
+def test_of_all_who_wait_one_takes_over_and_the_others_follow(
+    slab: Slab, start: Callable[..., Child], moment: Moment
+) -> None:
+    rebuilt_here = rebuilding(slab)
+    dying = start(fail_at, slab.name, moment, die)
+    survivors = [start(survive, slab.name) for _ in range(3)]
+    dying_entry = dying.hear()
+    entries = {survivor.hear() for survivor in survivors}
+
+    with slab.locks[NUMBER]:
+        for process in (dying, *survivors):
+            process.tell()
+        while not all(wants(slab, entry) for entry in (dying_entry, *entries)):
+            pass
+    results = [survivor.result() for survivor in survivors]
+
+    assert dying.join() == -signal.SIGKILL
+    with slab.locks[NUMBER].within(PATIENCE_S):  # where the dying one was the last to have it
+        pass
+    assert {holder for _, holder in results} == entries
+    assert takeovers(slab) == slab.words[Super.REBUILDS] == 1
+    assert len([rebuilt for rebuilt, _ in results if rebuilt] + rebuilt_here) == 1
+
+
+def test_a_waiter_that_dies_leaves_the_lock_alone(slab: Slab, start: Callable[..., Child]) -> None:
+    rebuilt = rebuilding(slab)
+    dying = start(fail_at, slab.name, "holding", die)
+    entry = dying.hear()
+
+    with slab.locks[NUMBER]:
+        dying.tell()
+        while not wants(slab, entry):
+            pass
+        dying.kill()
+
+    for _ in range(2):
+        with slab.locks[NUMBER].within(PATIENCE_S):
+            pass
+    assert takeovers(slab) == 0
+    assert rebuilt == []
+
+
+# --- two deaths --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["holding", "not named yet", "no longer named"])
+@pytest.mark.parametrize("second", ["holding", "not named yet", "no longer named"])
+def test_who_takes_over_from_the_dead_may_die_as_well(
+    slab: Slab, start: Callable[..., Child], first: Moment, second: Moment
+) -> None:
+    rebuilt = rebuilding(slab)
+    dying = [start(fail_at, slab.name, moment, die) for moment in (first, second)]
+    for process in dying:
+        process.hear()
+
+    for process in dying:
+        process.tell()
+    exit_codes = [process.join() for process in dying]
+
+    assert exit_codes == [-signal.SIGKILL] * 2
+    with slab.locks[NUMBER].within(PATIENCE_S):
+        assert rebuilt == [slab.me]
+    assert slab.locks[NUMBER].semaphore.value == 1
+    assert [wants(slab, entry) for entry in range(slab.geometry.max_processes)] == [0] * slab.geometry.max_processes
+
+
+@pytest.mark.parametrize("moment", ["holding", "not named yet", "no longer named"])
+def test_the_death_of_a_waiter_does_not_hide_that_of_the_holder(
+    slab: Slab, start: Callable[..., Child], moment: Moment
+) -> None:
+    holder = start(fail_at, slab.name, moment, die)
+    waiter = start(fail_at, slab.name, "holding", die)
+    for process in (holder, waiter):
+        process.hear()
+    holder.tell()
+    holder.join()
+    rebuilt = rebuilding(slab)
+
+    waiter.tell()
+    waiter.kill()
+
+    with slab.locks[NUMBER].within(PATIENCE_S):
+        assert rebuilt == [slab.me]
+
+
+# --- the living keep their lock -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", ["holding", "not named yet", "no longer named"])
+def test_a_stopped_process_keeps_its_lock_whoever_else_is_dead(
+    slab: Slab, start: Callable[..., Child], moment: Moment
+) -> None:
+    rebuilding(slab)
+    stopped = start(fail_at, slab.name, moment, stop)
+    dead = start(fail_at, slab.name, "holding", die)
+    entry, dead_entry = stopped.hear(), dead.hear()
+    stopped.tell()
+    while not is_stopped(stopped.pid):
+        pass
+    dead.tell()
+    while not wants(slab, dead_entry):
+        pass
+    dead.kill()
+
+    with pytest.raises(LockTimeoutError, match=f"{stopped.pid} holds it" if moment == "holding" else "no process"):
+        slab.locks[NUMBER].acquire(0.6)
+
+    assert takeovers(slab) == 0
+    if moment == "holding":
+        assert slab.words[scratch(slab)] == entry
+    stopped.signal(signal.SIGCONT)
+    assert stopped.hear() == "over"
+    with slab.locks[NUMBER].within(PATIENCE_S):
+        assert slab.words[scratch(slab)] == 0
+    assert takeovers(slab) == 0
+    stopped.tell()
+    stopped.result()
+
+
+def is_stopped(pid: int) -> bool:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b") ")[2].startswith((b"T", b"t"))
+
+
+# --- death at any moment ---------------------------------------------------------------------------------------------
+
+
+def lock_and_die(link: Connection, name: str, line: int) -> None:
+    """Take and leave the lock twice, and die before the package's line of that number."""
+    slab = attach(name)
+    rebuilding(slab)
+    at_line(line, die)
+    for _ in range(2):
+        with slab.locks[NUMBER].within(PATIENCE_S):
+            slab.words[scratch(slab)] += 1
+    sys.settrace(None)
+    detach(slab)
+
+
+def test_a_process_may_be_killed_anywhere_over_a_lock(slab: Slab, start: Callable[..., Child]) -> None:
+    rebuilding(slab)
+    deaths = 0
+    for line in range(1000):
+        dying = start(lock_and_die, slab.name, line)
+        if dying.join() == 0:
+            break
+        deaths += 1
+        with slab.locks[NUMBER].within(PATIENCE_S):
+            assert slab.locks[NUMBER].owner() == slab.me
+        slab.reap_dead()
+        assert list(slab.processes.in_use()) == [slab.me]
+
+    assert deaths > 40
+    assert slab.locks[NUMBER].semaphore.value == 1
+
+
+def test_a_process_may_be_killed_anywhere_over_waiting_for_a_lock_and_taking_it_over(
+    slab: Slab, start: Callable[..., Child]
+) -> None:
+    rebuilding(slab)
+    for line in range(30, 700, 30):
+        first = start(fail_at, slab.name, "no longer named", die)
+        first.hear()
+        first.tell()
+        first.join()
+
+        start(lock_and_die, slab.name, line).join()
+
+        with slab.locks[NUMBER].within(PATIENCE_S):
+            assert slab.locks[NUMBER].owner() == slab.me
+        assert slab.locks[NUMBER].semaphore.value == 1
+        slab.reap_dead()
+        assert list(slab.processes.in_use()) == [slab.me]

@@ -1,0 +1,309 @@
+"""Interrupts over a lock: whatever a signal's handler cuts short, nobody gets stuck and nobody gets in.
+
+A KeyboardInterrupt stands for whatever a handler raises.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pytest
+from faults import InterruptAt, before, die
+from processes import PATIENCE_S, Child
+
+from shmaccum.shm import locks
+from shmaccum.shm.layout import WORD, Process
+from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.lockfile import TAKEOVER
+from shmaccum.shm.locks import SlabLock
+from shmaccum.shm.slab import Slab
+
+NUMBER = 5
+
+
+def scratch(slab: Slab) -> int:
+    return slab.geometry.waiters // WORD
+
+
+def interrupt_everywhere(use: Callable[[], None], check: Callable[[], None]) -> int:
+    """Interrupt ``use`` at each of its moments in turn, checking after each; return how many there are."""
+    for moment in range(2000):
+        with InterruptAt(moment) as interrupt:
+            use()
+        check()
+        if not interrupt.came:
+            return moment
+    raise AssertionError("it has no end")
+
+
+def assert_nobody_is_in_the_way(slab: Slab) -> None:
+    """Check that this process neither holds nor wants anything, and that another thread can have its turn."""
+    assert [lock.semaphore.value for lock in slab.locks] == [1] * len(slab.locks)
+    assert slab.words[slab.geometry.process(slab.me) + Process.WANTS] == 0
+    took: list[bool] = []
+
+    def take() -> None:
+        with slab.locks[3].within(PATIENCE_S):
+            took.append(True)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join()
+    assert took == [True]
+
+
+# --- at every moment ----------------------------------------------------------------------------------------
+
+
+def test_after_an_interrupt_the_next_use_of_any_lock_puts_things_right(slab: Slab) -> None:
+    for lock in slab.locks:
+        lock.rebuild = lambda: None
+
+    def use() -> None:
+        with slab.locks[NUMBER]:
+            slab.words[scratch(slab)] += 1
+
+    def check() -> None:
+        with slab.locks[3]:
+            assert slab.locks[3].owner() == slab.me
+            assert slab.locks[NUMBER].semaphore.value == 1
+        assert_nobody_is_in_the_way(slab)
+
+    assert interrupt_everywhere(use, check) >= 6
+
+
+def test_a_slab_can_be_settled_after_an_interrupt_without_using_it(slab: Slab) -> None:
+    for lock in slab.locks:
+        lock.rebuild = lambda: None
+
+    def use() -> None:
+        with slab.locks[NUMBER]:
+            slab.words[scratch(slab)] += 1
+
+    def check() -> None:
+        slab.settle()
+        assert_nobody_is_in_the_way(slab)
+
+    assert interrupt_everywhere(use, check) >= 6
+
+
+def test_settling_without_an_interrupt_changes_nothing(slab: Slab) -> None:
+    before_it = bytes(slab.words)
+
+    slab.settle()
+
+    assert bytes(slab.words) == before_it
+    assert_nobody_is_in_the_way(slab)
+
+
+def test_what_an_interrupted_holder_left_is_rebuilt(slab: Slab) -> None:
+    """Two words that must be equal: an interrupt between the two stores is seen by nobody."""
+    first, second = scratch(slab), scratch(slab) + 1
+
+    def rebuild() -> None:
+        slab.words[second] = slab.words[first]
+
+    slab.locks[NUMBER].rebuild = rebuild
+
+    def store(word: int) -> None:
+        slab.words[word] += 1
+
+    def use() -> None:
+        with slab.locks[NUMBER]:
+            assert slab.words[first] == slab.words[second]
+            store(first)
+            store(second)
+
+    def check() -> None:
+        with slab.locks[NUMBER]:
+            assert slab.words[first] == slab.words[second]
+
+    assert interrupt_everywhere(use, check) >= 8
+
+
+def hold_until_told(link: Connection, name: str) -> None:
+    slab = attach(name)
+    while link.recv() == "hold":
+        with slab.locks[NUMBER]:
+            link.send("holding")
+            link.recv()
+        link.send("left")
+    detach(slab)
+
+
+def test_an_interrupt_ends_a_wait_and_leaves_nothing_behind(
+    slab: Slab, start: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "_SLICE", (0.001,))
+    slab.locks[NUMBER].rebuild = lambda: None
+    child = start(hold_until_told, slab.name)
+    child.tell("hold")
+    child.hear()
+
+    for moment in range(90):
+        with InterruptAt(moment) as interrupt, slab.locks[NUMBER].within(PATIENCE_S):
+            pass
+        assert interrupt.came
+        slab.settle()
+        assert slab.words[slab.geometry.process(slab.me) + Process.WANTS] == 0
+
+    child.tell("leave")
+    child.hear()
+    assert_nobody_is_in_the_way(slab)
+    child.tell("end")
+    child.result()
+
+
+def die_in_the_window(link: Connection, name: str) -> None:
+    slab = attach(name)
+    before(SlabLock.__exit__, "self._post()", die)
+    with slab.locks[NUMBER]:
+        pass
+
+
+def watch_takeovers(link: Connection, name: str) -> None:
+    slab = attach(name)
+    while link.recv() == "look":
+        link.send(slab.lock_file.holder(TAKEOVER))
+    detach(slab)
+
+
+def test_an_interrupt_over_a_takeover_leaves_it_to_the_next(
+    slab: Slab, start: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "_SLICE", (0.001,))
+    slab.locks[NUMBER].rebuild = lambda: None
+    watcher = start(watch_takeovers, slab.name)
+
+    for moment in (*range(0, 100, 9), *range(100, 700, 20)):
+        start(die_in_the_window, slab.name).join()
+        with InterruptAt(moment), slab.locks[NUMBER].within(PATIENCE_S):
+            pass
+        watcher.tell("look")
+        assert watcher.hear() == 0
+
+        with slab.locks[NUMBER].within(PATIENCE_S):
+            assert slab.locks[NUMBER].owner() == slab.me
+        slab.reap_dead()
+        assert_nobody_is_in_the_way(slab)
+    watcher.tell("end")
+    watcher.result()
+
+
+# --- real signals --------------------------------------------------------------------------------------------------
+
+
+def count_inside(slab: Slab) -> None:
+    """Be alone inside the lock for a moment; a holder that an interrupt threw out is not inside any more."""
+    inside, total = scratch(slab), scratch(slab) + 1
+    with slab.locks[NUMBER]:
+        assert slab.words[inside] == 0, "another one is inside"
+        slab.words[inside] = 1
+        slab.words[total] += 1
+        slab.words[inside] = 0
+
+
+def count(link: Connection, name: str, seconds: float) -> int:
+    """Use the lock over and over, come what may; return how often an interrupt came."""
+    slab = attach(name)
+    inside, interrupts = scratch(slab), scratch(slab) + 2
+
+    def rebuild() -> None:
+        slab.words[inside] = 0
+
+    slab.locks[NUMBER].rebuild = rebuild
+    end = time.monotonic() + seconds
+    came = 0
+    link.send(slab.me)
+    going_on = iter(lambda: time.monotonic() < end, False)
+    while True:
+        try:
+            # Not a `while` with a condition: an interrupt at its jump back is not caught (CPython 3.12, 3.13).
+            for _ in going_on:
+                count_inside(slab)
+            break
+        except KeyboardInterrupt:
+            came += 1
+            slab.words[interrupts] = came
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    slab.settle()
+    return came
+
+
+def test_a_storm_of_interrupts_lets_nobody_in_and_gets_nobody_stuck(slab: Slab, start: Callable[..., Child]) -> None:
+    interrupts = slab.words[scratch(slab) + 2 :]
+    stormy, calm = start(count, slab.name, 2.0), start(count, slab.name, 2.0)
+    calm.hear()
+    turns = slab.geometry.process(stormy.hear()) + Process.RELEASED
+    while slab.words[turns] < 10:
+        pass
+    sent, end = 0, time.monotonic() + 1.5
+    randomness = random.Random(1)
+
+    while time.monotonic() < end:
+        stormy.signal(signal.SIGINT)
+        sent += 1
+        while interrupts[0] < sent and time.monotonic() < end:
+            pass
+        time.sleep(randomness.uniform(0, 0.0005))
+
+    assert stormy.result() >= sent - 1
+    assert calm.result() == 0
+    assert sent > 100
+    interrupts.release()
+    slab.locks[NUMBER].rebuild = lambda: None
+    with slab.locks[NUMBER]:
+        assert slab.words[scratch(slab) + 1] > sent
+    assert_nobody_is_in_the_way(slab)
+
+
+def test_what_a_signals_handler_raises_ends_a_wait(slab: Slab, start: Callable[..., Child]) -> None:
+    child = start(hold_until_told, slab.name)
+    child.tell("hold")
+    child.hear()
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit("enough")
+
+    usual = signal.signal(signal.SIGUSR1, leave)
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
+    with pytest.raises(SystemExit, match="enough"):
+        slab.locks[NUMBER].acquire(PATIENCE_S)
+    signal.signal(signal.SIGUSR1, usual)
+    timer.join()
+
+    assert slab.words[slab.geometry.process(slab.me) + Process.WANTS] == 0
+    child.tell("leave")
+    child.hear()
+    assert_nobody_is_in_the_way(slab)
+    child.tell("end")
+    child.result()
+
+
+def test_a_signal_whose_handler_returns_does_not_end_a_wait(slab: Slab, start: Callable[..., Child]) -> None:
+    child = start(hold_until_told, slab.name)
+    child.tell("hold")
+    child.hear()
+    handled: list[int] = []
+
+    def leave(number: int, frame: object) -> None:
+        handled.append(number)
+        child.tell("leave")
+
+    usual = signal.signal(signal.SIGUSR1, leave)
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
+    with slab.locks[NUMBER].within(PATIENCE_S):
+        assert handled == [signal.SIGUSR1]
+    signal.signal(signal.SIGUSR1, usual)
+    timer.join()
+    assert child.hear() == "left"
+    child.tell("end")
+    child.result()

@@ -1,0 +1,46 @@
+"""Names: legal ones, and all that there is of a slab by them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shmaccum.errors import SlabError
+from shmaccum.shm import names
+from shmaccum.shm.slab import Slab
+
+
+@pytest.mark.parametrize("name", ["a", "7", "my-slab_2", "x" * 64])
+def test_a_legal_name_is_returned(name: str) -> None:
+    assert names.check_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "-a", "_a", "a.b", "a/b", "../a", "a b", "ä", "x" * 65, "a\n"])
+def test_an_illegal_name_is_refused_with_the_rule(name: str) -> None:
+    with pytest.raises(SlabError, match="64"):
+        names.check_name(name)
+
+
+def test_all_that_there_is_of_a_slab_is_found(slab: Slab) -> None:
+    there = {entry for entry in os.listdir(names.SHM_DIRECTORY) if slab.name in entry}
+
+    assert {Path(path).name for path in names.leftovers(slab.name)} == there
+    assert len(there) == len(slab.locks) + 4  # segment, lock file, doorbell, and the bell of this process
+
+
+def test_what_there_is_of_another_slab_is_not(slab: Slab) -> None:
+    shorter = slab.name[:-1]
+
+    assert names.leftovers(shorter) == [names.segment_path(shorter), names.lock_path(shorter)]
+
+
+def test_slabs_are_listed_once(slab: Slab) -> None:
+    assert names.slab_names().count(slab.name) == 1
+
+
+def test_everything_is_for_its_owner_alone(slab: Slab) -> None:
+    modes = {path: os.stat(path).st_mode & 0o777 for path in names.leftovers(slab.name)}
+
+    assert modes == dict.fromkeys(modes, 0o600)

@@ -1,0 +1,229 @@
+"""The process table: who is in it, and who of them is alive."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pytest
+from processes import Child, ChildFailedError
+
+from shmaccum.shm.layout import Geometry, Process, Role
+from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.lockfile import PROCESS
+from shmaccum.shm.processes import pid_namespace, start_time
+from shmaccum.shm.slab import Slab
+
+
+def stay(link: Connection, name: str) -> None:
+    slab = attach(name)
+    link.send(slab.me)
+    link.recv()
+    detach(slab)
+
+
+def entry_words(slab: Slab, entry: int) -> memoryview:
+    base = slab.geometry.process(entry)
+    return slab.words[base : base + 32]
+
+
+# --- being in it --------------------------------------------------------------------------------------
+
+
+def test_an_entry_describes_its_process(slab: Slab) -> None:
+    info = slab.processes.info(slab.me)
+
+    assert info.pid == os.getpid()
+    assert info.alive
+    assert info.roles == Role(0)
+    assert abs(info.attached_ms - time.time() * 1000) < 60_000
+    words = entry_words(slab, slab.me)
+    assert words[Process.START_TIME] == start_time(os.getpid()) > 0
+    assert words[Process.PID_NAMESPACE] == pid_namespace() > 0
+
+
+def test_every_process_has_an_entry_of_its_own(slab: Slab, start: Callable[..., Child]) -> None:
+    children = [start(stay, slab.name) for _ in range(3)]
+
+    entries = {slab.me, *(child.hear() for child in children)}
+
+    assert len(entries) == 4
+    assert set(slab.processes.in_use()) == entries
+    assert slab.processes.others_alive()
+    for child in children:
+        child.tell()
+        child.result()
+    assert list(slab.processes.in_use()) == [slab.me]
+    assert not slab.processes.others_alive()
+
+
+def test_an_entry_that_was_given_back_is_taken_again_by_another_incarnation(
+    slab: Slab, start: Callable[..., Child]
+) -> None:
+    seen = []
+    for _ in range(2):
+        child = start(stay, slab.name)
+        entry = child.hear()
+        seen.append((entry, entry_words(slab, entry)[Process.INCARNATION]))
+        child.tell()
+        child.result()
+
+    (entry, incarnation), again = seen
+    assert again == (entry, incarnation + 1)
+
+
+def test_the_entry_of_a_dead_process_is_taken_again_and_is_clean(slab: Slab, start: Callable[..., Child]) -> None:
+    child = start(stay, slab.name)
+    entry = child.hear()
+    words = entry_words(slab, entry)
+    words[Process.ROLES] = Role.PRODUCER
+    words[Process.ASLEEP] = 1
+    words[Process.FLUSHING] = 2
+    words[Process.RING_TAIL] = 5
+    words[Process.RECORDS] = 11
+    child.kill()
+
+    assert start(stay, slab.name).hear() == entry
+
+    assert words[Process.ROLES] == words[Process.ASLEEP] == words[Process.FLUSHING] == 0
+    assert words[Process.RING_HEAD] == words[Process.RING_TAIL] == 5
+    assert words[Process.RECORDS] == 11  # a counter of the entry
+
+
+def test_a_full_table_is_an_error_until_somebody_leaves(slab_name: str, start: Callable[..., Child]) -> None:
+    slab = attach(slab_name, Geometry(64, 8, max_processes=2))
+    other = start(stay, slab_name)
+    other.hear()
+
+    third = start(stay, slab_name)
+    with pytest.raises(ChildFailedError, match=r"SlabFullError.*has its 2 processes.*shmaccum\.max\.processes"):
+        third.hear()
+
+    other.kill()
+    fourth = start(stay, slab_name)
+    assert fourth.hear() == 1
+    fourth.tell()
+    fourth.result()
+    detach(slab)
+
+
+# --- being alive ---------------------------------------------------------------------------------------
+
+
+def test_a_killed_process_is_dead(slab: Slab, start: Callable[..., Child]) -> None:
+    child = start(stay, slab.name)
+    entry = child.hear()
+    assert slab.processes.is_alive(entry)
+
+    child.kill()
+
+    assert not slab.processes.is_alive(entry)
+    assert not slab.processes.info(entry).alive
+    assert entry in slab.processes.in_use()
+
+
+def test_a_stopped_process_is_alive(slab: Slab, start: Callable[..., Child]) -> None:
+    child = start(stay, slab.name)
+    entry = child.hear()
+
+    child.signal(signal.SIGSTOP)
+
+    assert slab.processes.is_alive(entry)
+
+
+def close_everything(link: Connection, name: str) -> None:
+    slab = attach(name)
+    link.send(slab.me)
+    kept = link.fileno()
+    os.closerange(3, kept)
+    os.closerange(kept + 1, 1024)
+    link.send("closed")
+    link.recv()
+
+
+def test_a_process_that_closed_all_its_descriptors_is_alive(slab: Slab, start: Callable[..., Child]) -> None:
+    child = start(close_everything, slab.name)
+    entry = child.hear()
+    child.hear()
+
+    assert slab.lock_file.holder(PROCESS + entry) == 0
+    assert slab.processes.is_alive(entry)
+
+    child.kill()
+    assert not slab.processes.is_alive(entry)
+
+
+def test_a_zombie_is_dead(slab: Slab) -> None:
+    pid = os.fork()
+    if not pid:
+        os._exit(slab.me)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    (entry,) = set(slab.processes.in_use()) - {slab.me}
+
+    assert slab.processes.info(entry).pid == pid
+    assert start_time(pid) == 0
+    assert not slab.processes.is_alive(entry)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == entry
+
+
+def test_a_pid_in_other_hands_is_not_taken_for_its_former_owner(slab: Slab, start: Callable[..., Child]) -> None:
+    child = start(stay, slab.name)
+    entry = child.hear()
+    child.kill()
+
+    words = entry_words(slab, entry)
+    words[Process.PID] = os.getpid()
+
+    assert not slab.processes.is_alive(entry)
+    words[Process.START_TIME] = start_time("self")
+    assert slab.processes.is_alive(entry)
+    words[Process.START_TIME] = 0
+
+
+def test_where_a_pid_means_nothing_only_the_kernels_lock_counts(slab: Slab, start: Callable[..., Child]) -> None:
+    child = start(stay, slab.name)
+    entry = child.hear()
+    words = entry_words(slab, entry)
+    words[Process.PID_NAMESPACE] += 1
+    assert slab.processes.is_alive(entry)
+
+    child.kill()
+    words[Process.PID] = os.getpid()
+    words[Process.START_TIME] = start_time("self")
+
+    assert not slab.processes.is_alive(entry)
+
+
+@pytest.mark.parametrize("name", ["plain", "with space", "paren) S 1 (", "((", "))"])
+def test_a_start_time_is_found_whatever_the_process_calls_itself(name: str) -> None:
+    before = start_time("self")
+    with open("/proc/self/comm", "r+") as comm:
+        old = comm.read().strip()
+        comm.write(name)
+    try:
+        assert start_time("self") == start_time(os.getpid()) == before
+    finally:
+        with open("/proc/self/comm", "w") as comm:
+            comm.write(old)
+
+
+def test_there_is_no_start_time_without_a_process() -> None:
+    assert start_time(2**22 + 1) == 0  # larger than any pid
+
+
+# --- cleaning up behind the dead ------------------------------------------------------------------------
+
+
+def test_the_entries_of_the_dead_are_freed(slab: Slab, start: Callable[..., Child]) -> None:
+    dead, living = start(stay, slab.name), start(stay, slab.name)
+    dead_entry, living_entry = dead.hear(), living.hear()
+    dead.kill()
+
+    slab.reap_dead()
+
+    assert set(slab.processes.in_use()) == {slab.me, living_entry}
+    assert entry_words(slab, dead_entry)[Process.STATE] == 0

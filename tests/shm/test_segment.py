@@ -1,0 +1,304 @@
+"""The segment: what is not ours, not whole or not of this version is refused, and memory is reserved or refused."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+from processes import Child
+
+from shmaccum.errors import SlabAbiError, SlabMemoryError, SlabPermissionError
+from shmaccum.shm import names
+from shmaccum.shm.layout import ABI_VERSION, MAGIC, WORD, Geometry, Super
+from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.segment import Segment
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+
+
+@pytest.fixture
+def path(slab_name: str) -> Iterator[Path]:
+    path = Path(names.segment_path(slab_name))
+    yield path
+    path.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def segment(slab_name: str, path: Path, geometry: Geometry) -> Iterator[Segment]:
+    """Make a finished segment."""
+    segment = Segment.create(slab_name, geometry, digest=77)
+    segment.words[Super.READY] = 1
+    yield segment
+    segment.close()
+
+
+def overwrite(path: Path, word: int, value: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(word * WORD)
+        file.write(value.to_bytes(WORD, "little"))
+
+
+# --- making and opening ----------------------------------------------------------------------------
+
+
+def test_a_segment_says_what_it_is(segment: Segment, path: Path, geometry: Geometry) -> None:
+    words = segment.words
+
+    assert words[Super.MAGIC] == MAGIC
+    assert words[Super.ABI] == ABI_VERSION
+    assert words[Super.TOTAL_SIZE] == geometry.total_size == path.stat().st_size == len(segment.buffer)
+    assert words[Super.OWNER_UID] == os.geteuid()
+    assert words[Super.DIGEST] == 77
+
+
+def test_a_second_mapping_is_of_the_same_memory(segment: Segment, slab_name: str) -> None:
+    again = Segment.open(slab_name)
+
+    assert again is not None
+    assert again.geometry == segment.geometry
+    again.words[segment.geometry.waiters // WORD] = 4711
+    assert segment.words[segment.geometry.waiters // WORD] == 4711
+    again.close()
+
+
+def test_all_of_its_memory_is_reserved(segment: Segment, path: Path) -> None:
+    assert path.stat().st_blocks * 512 >= segment.geometry.total_size
+
+
+def test_a_segment_that_is_not_there_is_none(slab_name: str) -> None:
+    assert Segment.open(slab_name) is None
+
+
+def test_a_view_that_is_still_held_does_not_keep_a_segment_from_being_closed(segment: Segment, slab_name: str) -> None:
+    again = Segment.open(slab_name)
+    assert again is not None
+    view = again.buffer[:8]
+
+    again.close()
+
+    assert bytes(view) == MAGIC.to_bytes(8, "little")
+
+
+# --- what an unfinished creator left ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [0, 8, 24, 512, 4096])
+def test_a_segment_that_says_nothing_yet_is_none(slab_name: str, path: Path, length: int) -> None:
+    path.touch(0o600)
+    path.write_bytes(bytes(length))
+
+    assert Segment.open(slab_name) is None
+
+
+def test_a_segment_without_ready_is_none(segment: Segment, slab_name: str) -> None:
+    segment.words[Super.READY] = 0
+
+    assert Segment.open(slab_name) is None
+
+
+def test_what_an_unfinished_creator_left_is_replaced(segment: Segment, slab_name: str, geometry: Geometry) -> None:
+    segment.words[Super.READY] = 0
+    Path(names.doorbell_path(slab_name)).touch(0o600)
+
+    slab = attach(slab_name, geometry, digest=5)
+
+    assert slab.words[Super.DIGEST] == 5
+    assert segment.words[Super.DIGEST] == 77
+    detach(slab)
+
+
+# --- refusals ----------------------------------------------------------------------------------------
+
+
+def test_a_foreign_file_is_refused(slab_name: str, path: Path) -> None:
+    path.touch(0o600)
+    path.write_bytes(b"This is somebody's letter, and nothing else. " * 100)
+
+    with pytest.raises(SlabAbiError, match="is not a slab"):
+        Segment.open(slab_name)
+
+
+def test_a_short_foreign_file_is_refused(slab_name: str, path: Path) -> None:
+    path.touch(0o600)
+    path.write_bytes(b"letter")
+
+    with pytest.raises(SlabAbiError, match="6 bytes long, too short"):
+        Segment.open(slab_name)
+
+
+def test_a_foreign_file_is_not_removed_by_whoever_wants_its_name(
+    slab_name: str, path: Path, geometry: Geometry
+) -> None:
+    path.touch(0o600)
+    path.write_bytes(b"letter")
+
+    with pytest.raises(SlabAbiError):
+        attach(slab_name, geometry)
+
+    assert path.read_bytes() == b"letter"
+    os.unlink(names.lock_path(slab_name))
+
+
+@pytest.mark.parametrize("missing", [1, 64, 4096])
+def test_a_truncated_segment_is_refused(segment: Segment, slab_name: str, path: Path, missing: int) -> None:
+    os.truncate(path, segment.geometry.total_size - missing)
+
+    with pytest.raises(SlabAbiError, match="damaged"):
+        Segment.open(slab_name)
+
+
+@pytest.mark.parametrize("version", [0, ABI_VERSION + 1, 2**64 - 1])
+def test_another_version_is_refused(segment: Segment, slab_name: str, path: Path, version: int) -> None:
+    overwrite(path, Super.ABI, version)
+
+    with pytest.raises(SlabAbiError, match=f"ABI version {version}, this is version {ABI_VERSION}"):
+        Segment.open(slab_name)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        Super.TOTAL_SIZE,
+        Super.SLOT_SIZE,
+        Super.SLOT_COUNT,
+        Super.MAX_PROCESSES,
+        Super.MAX_TOPICS,
+        Super.MAX_PARTITIONS,
+    ],
+)
+@pytest.mark.parametrize("value", [0, 1 << 20, 2**64 - 1])
+def test_damaged_sizes_are_refused(segment: Segment, slab_name: str, path: Path, word: int, value: int) -> None:
+    overwrite(path, word, value)
+
+    with pytest.raises(SlabAbiError, match="damaged"):
+        Segment.open(slab_name)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o666, 0o700 | 0o010])
+def test_a_segment_that_others_may_open_is_refused(segment: Segment, slab_name: str, path: Path, mode: int) -> None:
+    path.chmod(mode)
+
+    with pytest.raises(SlabPermissionError, match="mode 0600"):
+        Segment.open(slab_name)
+
+
+@as_root
+def test_another_users_segment_is_refused(segment: Segment, slab_name: str, path: Path) -> None:
+    os.chown(path, 1, -1)
+
+    with pytest.raises(SlabPermissionError, match="user id 1"):
+        Segment.open(slab_name)
+
+
+@pytest.mark.parametrize("kind", ["link", "directory", "fifo"])
+def test_what_is_no_regular_file_is_refused_at_once(slab_name: str, path: Path, tmp_path: Path, kind: str) -> None:
+    if kind == "link":
+        path.symlink_to(tmp_path / "elsewhere")
+    elif kind == "directory":
+        path.mkdir(0o700)
+    else:
+        os.mkfifo(path, 0o600)
+
+    with pytest.raises(SlabPermissionError, match="regular file"):
+        Segment.open(slab_name)
+
+    if kind == "directory":
+        path.rmdir()
+
+
+# --- memory ------------------------------------------------------------------------------------------
+
+
+def test_a_slab_larger_than_the_memory_there_is_is_refused_with_the_cure(slab_name: str) -> None:
+    room = os.statvfs(names.SHM_DIRECTORY)
+    needed = room.f_bavail * room.f_frsize + (1 << 30)
+    slot_size = 1 << 20
+
+    with pytest.raises(SlabMemoryError, match=r"MiB needed, .* MiB free") as error:
+        attach(slab_name, Geometry(slot_size, needed // slot_size))
+
+    assert "--shm-size" in str(error.value)
+    assert "buffer.memory" in str(error.value)
+    assert not any(map(os.path.exists, names.leftovers(slab_name)))
+
+
+def create_with_limit(link: Connection, name: str, geometry: Geometry, limit: int, size: int) -> str:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(limit, (size, size))
+    try:
+        attach(name, geometry)
+    except SlabMemoryError as error:
+        return str(error)
+    return "no error"
+
+
+def test_memory_that_cannot_be_reserved_is_refused_with_the_cure(
+    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+) -> None:
+    message = start(create_with_limit, slab_name, geometry, resource.RLIMIT_FSIZE, 4096).result()
+
+    assert "File too large" in message
+    assert "ulimit -f" in message
+    assert not any(map(os.path.exists, names.leftovers(slab_name)))
+
+
+def test_who_cannot_map_a_segment_does_not_remove_it_from_those_who_can(
+    slab_name: str, start: Callable[..., Child]
+) -> None:
+    geometry = Geometry(1 << 20, 256)
+    slab = attach(slab_name, geometry)
+
+    message = start(create_with_limit, slab_name, geometry, resource.RLIMIT_AS, 1 << 28).result()
+
+    assert "cannot be mapped" in message
+    assert "ulimit" in message
+    assert os.path.exists(names.segment_path(slab_name))
+    detach(slab)
+
+
+# --- the resource tracker -----------------------------------------------------------------------------
+
+
+def attach_and_exit(link: Connection, name: str, geometry: Geometry) -> int:
+    slab = attach(name, geometry)
+    slab.words[slab.geometry.waiters // WORD] = 4711
+    return slab.me
+
+
+def test_the_exit_of_an_attached_process_does_not_unlink_the_segment(
+    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+) -> None:
+    slab = attach(slab_name, geometry)
+
+    child = start(attach_and_exit, slab_name, geometry, how="spawn")
+
+    assert child.result() != slab.me
+    assert os.path.exists(names.segment_path(slab_name))
+    assert slab.words[geometry.waiters // WORD] == 4711
+    detach(slab)
+
+
+def test_no_resource_tracker_is_started(slab_name: str) -> None:
+    script = f"""
+import os
+from shmaccum.shm.layout import Geometry
+from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.segment import Segment
+slab = attach({slab_name!r}, Geometry(64, 8))
+Segment.open({slab_name!r}).close()
+detach(slab)
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    print("no children")
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+
+    assert (run.stdout, run.stderr) == ("no children\n", "")

@@ -1,0 +1,251 @@
+"""The slab as one process has it: the sender's one role, and who owns what."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pytest
+from processes import Child
+
+from shmaccum.errors import IllegalStateError, SenderExistsError
+from shmaccum.shm.layout import (
+    COMMIT_SIZE_SHIFT,
+    LOCK_STRIPES,
+    PARTITION_WORDS,
+    PROCESS_WORDS,
+    STRIPES,
+    Geometry,
+    Process,
+    Role,
+    Slot,
+    SlotState,
+    Super,
+)
+from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.slab import Slab
+
+# --- the sender's role ------------------------------------------------------------------------------------
+
+
+def send(link: Connection, name: str) -> None:
+    slab = attach(name)
+    try:
+        doorbell = slab.become_sender()
+    except SenderExistsError as error:
+        link.send(str(error))
+    else:
+        link.send("sender")
+        link.recv()
+        slab.resign_as_sender(doorbell)
+    detach(slab)
+
+
+def test_there_is_one_sender(slab: Slab, start: Callable[..., Child]) -> None:
+    assert not slab.has_sender()
+    first = start(send, slab.name)
+    assert first.hear() == "sender"
+
+    assert slab.has_sender()
+    assert f"process {first.pid}" in start(send, slab.name).hear()
+    with pytest.raises(SenderExistsError, match=f"process {first.pid}"):
+        slab.become_sender()
+
+    first.tell()
+    first.result()
+    assert not slab.has_sender()
+    assert slab.words[Super.SENDER_ENTRY] == 0
+
+
+def test_a_sender_knows_itself(slab: Slab) -> None:
+    doorbell = slab.become_sender()
+
+    assert slab.has_sender()
+    assert slab.processes.info(slab.me).roles == Role.SENDER
+    assert slab.words[Super.SENDER_ENTRY] == slab.me + 1
+    with pytest.raises(SenderExistsError, match="this very process"):
+        slab.become_sender()
+
+    slab.resign_as_sender(doorbell)
+    assert not slab.has_sender()
+    assert slab.processes.info(slab.me).roles == Role(0)
+
+
+def test_death_frees_the_senders_role(slab: Slab, start: Callable[..., Child]) -> None:
+    first = start(send, slab.name)
+    first.hear()
+
+    first.kill()
+
+    assert not slab.has_sender()
+    doorbell = slab.become_sender()
+    assert slab.words[Super.SENDER_STARTS] == 2
+    slab.resign_as_sender(doorbell)
+
+
+def test_of_many_who_want_it_one_becomes_the_sender(slab: Slab, start: Callable[..., Child]) -> None:
+    children = [start(send, slab.name) for _ in range(5)]
+
+    answers = [child.hear() for child in children]
+
+    assert answers.count("sender") == 1
+    winner = children[answers.index("sender")]
+    assert all(f"process {winner.pid}" in answer for answer in answers if answer != "sender")
+    winner.tell()
+    winner.result()
+
+
+def role_of(link: Connection, slab: Slab) -> tuple[bool, Role]:
+    return slab.has_sender(), slab.processes.info(slab.me).roles
+
+
+def test_a_forked_child_is_no_sender_but_keeps_the_producers_role(slab: Slab, start: Callable[..., Child]) -> None:
+    slab.add_role(Role.PRODUCER)
+    doorbell = slab.become_sender()
+
+    assert start(role_of, slab, how="fork").result() == (True, Role.PRODUCER)
+
+    assert slab.processes.info(slab.me).roles == Role.PRODUCER | Role.SENDER
+    slab.resign_as_sender(doorbell)
+
+
+# --- owners ---------------------------------------------------------------------------------------------------
+
+
+def tell_tag(link: Connection, name: str) -> None:
+    link.send(attach(name).owner_tag)
+    link.recv()
+
+
+def test_an_owner_is_alive_until_it_dies_and_its_successor_is_another(slab: Slab, start: Callable[..., Child]) -> None:
+    first = start(tell_tag, slab.name)
+    tag = first.hear()
+    assert slab.owner_is_alive(tag | SlotState.ALLOCATED)
+    assert slab.owner_is_alive(slab.owner_tag)
+
+    first.kill()
+    assert not slab.owner_is_alive(tag)
+
+    successor = start(tell_tag, slab.name)
+    next_tag = successor.hear()
+    assert next_tag >> 8 & 0xFFFF == tag >> 8 & 0xFFFF  # the same entry
+    assert slab.owner_is_alive(next_tag)
+    assert not slab.owner_is_alive(tag)
+
+
+def test_an_owner_that_cannot_be_is_not_alive(slab: Slab) -> None:
+    assert not slab.owner_is_alive(0xFFFF << 8)
+    assert not slab.owner_is_alive(0)
+
+
+def die_wanting(link: Connection, name: str, number: int) -> None:
+    slab = attach(name)
+    slab.words[slab.geometry.process(slab.me) + Process.WANTS] = number + 1
+    link.send(slab.me)
+    link.recv()
+
+
+def test_an_entry_that_wants_a_lock_is_not_taken_again_before_it_is_cleared_away(
+    slab: Slab, start: Callable[..., Child]
+) -> None:
+    dead = start(die_wanting, slab.name, 3)
+    entry = dead.hear()
+    dead.kill()
+    wants = slab.geometry.process(entry) + Process.WANTS
+
+    second = start(tell_tag, slab.name)
+    assert second.hear() >> 8 & 0xFFFF != entry
+    assert slab.words[wants] == 4
+
+    slab.reap_dead()
+    assert slab.words[wants] == 0
+    # Whoever looks for a dead holder at this moment sees that something has moved.
+    assert slab.words[slab.geometry.process(entry) + Process.RELEASED] == 1
+    third = start(tell_tag, slab.name)
+    assert third.hear() >> 8 & 0xFFFF == entry
+
+
+# --- regions by meaning ------------------------------------------------------------------------------------------
+
+
+def test_regions_are_views_of_the_same_memory(slab: Slab) -> None:
+    slab.headers[3, Slot.POSITION] = 7
+    slab.process_rows[2, Process.RECORDS] = 8
+    slab.words[Super.PARTITION_COUNT] = 2
+    slab.partitions[1, 4] = 9
+
+    assert slab.words[slab.geometry.header(3) + Slot.POSITION] == 7
+    assert slab.words[slab.geometry.process(2) + Process.RECORDS] == 8
+    assert slab.words[slab.geometry.partition(1) + 4] == 9
+    assert slab.headers.shape == (slab.geometry.slot_count, slab.geometry.slot_words)
+    assert slab.process_rows.shape == (slab.geometry.max_processes, PROCESS_WORDS)
+    assert slab.partitions.shape == (2, PARTITION_WORDS)
+
+
+def test_slots_lie_next_to_each_other(slab: Slab) -> None:
+    with slab.slot_memory(2, 3) as run:
+        run[:] = b"a" * 64 + b"b" * 64 + b"c" * 64
+
+    with slab.slot_memory(3) as slot:
+        assert bytes(slot) == b"b" * 64
+    with slab.slot_memory(7) as last:
+        assert len(last) == 64
+
+
+def test_a_stripe_is_one_of_the_stripes(slab: Slab) -> None:
+    numbers = [slab.stripe(partition).number for partition in range(40)]
+
+    assert set(numbers) == set(range(LOCK_STRIPES, LOCK_STRIPES + STRIPES))
+    assert slab.stripe(1) is slab.stripe(1 + STRIPES)
+
+
+def test_what_is_not_delivered_is_counted(slab: Slab) -> None:
+    for slot, (state, records) in enumerate(
+        [(SlotState.FREE, 9), (SlotState.ALLOCATED, 9), (SlotState.OPEN, 3), (SlotState.IN_FLIGHT, 4)]
+    ):
+        header = slab.geometry.header(slot)
+        slab.words[header + Slot.STATE] = state
+        slab.words[header + Slot.COMMIT] = 64 << COMMIT_SIZE_SHIFT | records << 1 | 1
+
+    assert slab.undelivered() == (2, 7)
+    slab.headers[:, Slot.STATE] = 0
+
+
+def test_a_slab_that_was_given_back_says_so(slab_name: str, geometry: Geometry) -> None:
+    slab = attach(slab_name, geometry)
+    detach(slab)
+
+    with pytest.raises(IllegalStateError, match="detached"):
+        assert slab.headers is None
+
+
+# --- companions and forks -----------------------------------------------------------------------------------------
+
+
+class Companion:
+    def __init__(self, slab: Slab) -> None:
+        self.forks = 0
+        slab.on_fork(self.forked)
+
+    def forked(self) -> None:
+        self.forks += 1
+
+
+def test_there_is_one_companion_of_a_kind(slab: Slab) -> None:
+    assert slab.companion(Companion) is slab.companion(Companion)
+
+
+def fork_count(link: Connection, slab: Slab) -> tuple[int, int]:
+    return slab.companion(Companion).forks, slab.me
+
+
+def test_a_fork_is_told_to_those_who_asked_for_it_in_the_child(slab: Slab, start: Callable[..., Child]) -> None:
+    parents = slab.companion(Companion)
+
+    forks, me = start(fork_count, slab, how="fork").result()
+
+    assert forks == 1
+    assert me != slab.me
+    assert parents.forks == 0
+    assert os.getpid() == slab.processes.info(slab.me).pid
