@@ -238,21 +238,18 @@ class Producer:
     def _wait_on_metadata(self, topic: str, started: float) -> TopicEntry:
         """Return a topic whose partitions are known (``KafkaProducer.waitOnMetadata``)."""
         deadline_s = started + self._max_block_ms / 1000
-        while True:
-            entry = self._accumulator.map.topic(topic)
-            if entry is not None and entry.queues:
-                return entry
+        entry = self._accumulator.map.topic(topic)
+        while entry is None or not entry.queues:
             entry = self._request_metadata(topic, deadline_s)
-            if entry.queues:
-                return entry
             if entry.state == TopicState.FAILED:
-                if not entry.error.retriable:
-                    raise entry.error(f"no metadata of topic {topic!r}: {(entry.error.__doc__ or '').splitlines()[0]}")
-                if time.monotonic() + self.config.retry_backoff_ms / 1000 > deadline_s:
-                    raise KafkaTimeoutError(
-                        f"Topic {topic} not present in metadata after {self._max_block_ms} ms: {entry.error.__name__}"
-                    )
-                time.sleep(self.config.retry_backoff_ms / 1000)
+                error = entry.error
+                if error is not None and not error.retriable:
+                    raise error(f"no metadata of topic {topic!r}: {(error.__doc__ or '').splitlines()[0]}")
+                backoff_s = self.config.retry_backoff_ms / 1000
+                if time.monotonic() + backoff_s > deadline_s:
+                    raise self._no_metadata(entry)
+                time.sleep(backoff_s)
+        return entry
 
     def _request_metadata(self, topic: str, deadline_s: float) -> TopicEntry:
         """Ask the sender for a topic's metadata, and wait for the answer."""
@@ -265,8 +262,12 @@ class Producer:
             return entry.state != TopicState.REQUESTED
 
         if not self._accumulator.acks.wait_until(answered, deadline_s - time.monotonic()):
-            raise KafkaTimeoutError(f"Topic {topic} not present in metadata after {self._max_block_ms} ms.")
+            raise self._no_metadata(entry)
         return entry
+
+    def _no_metadata(self, entry: TopicEntry) -> KafkaTimeoutError:
+        reason = f": {entry.error.__name__}" if entry.error is not None else ""
+        return KafkaTimeoutError(f"Topic {entry.name} not present in metadata after {self._max_block_ms} ms{reason}")
 
     @staticmethod
     def _has_partition(entry: TopicEntry, partition: object) -> bool:

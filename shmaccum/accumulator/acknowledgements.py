@@ -44,7 +44,7 @@ class Acknowledgements:
         me = self._slab.me
         self._pending: dict[int, ProduceRequestResult] = {}
         self._ring = RingReader(self._words, self._slab.geometry, me)
-        self._reading = threading.Lock()
+        self._reading = threading.RLock()  # a signal's handler may poll, too
         self._calling = threading.Lock()
         self._to_call: deque[ProduceRequestResult] = deque()
         self._contributor_at = Slot.CONTRIBUTORS + me // 64
@@ -84,6 +84,8 @@ class Acknowledgements:
         batch = words[header + Slot.GENERATION] << BATCH_SLOT_BITS | slot
         result = self._pending.get(batch)
         if result is None:
+            if words[self._ring.tail_at] != self._ring.head:
+                self._read()  # keeps the ring from overflowing, however many threads have waited for memory
             result = self._pending[batch] = ProduceRequestResult(topic_partition, self)
             words[header + self._contributor_at] |= self._contributor_bit
         return result
@@ -99,16 +101,7 @@ class Acknowledgements:
         ring = self._ring
         if self._words[ring.tail_at] == ring.head and not self._to_call:
             return
-        if self._words[ring.tail_at] != ring.head:
-            with self._reading:
-                for outcome in ring.read():
-                    result = self._pending.pop(outcome.batch, None)
-                    if result is None:
-                        continue  # told twice, or meant for this table entry's last process
-                    error = None if outcome.error is None else error_of(outcome.error, result.topic_partition)
-                    result.settle(outcome.base_offset, outcome.append_time_ms, error)
-                    if result.callbacks:
-                        self._to_call.append(result)
+        self._read()
         # One thread runs the callbacks, so that they come in order; without a lock, so that they may append.
         while self._to_call and self._calling.acquire(blocking=False):
             try:
@@ -116,6 +109,19 @@ class Acknowledgements:
                     self._to_call.popleft().run_callbacks()
             finally:
                 self._calling.release()
+
+    def _read(self) -> None:
+        """Settle the results that the ring has something of."""
+        with self._reading:
+            for outcome in self._ring.read():
+                result = self._pending.get(outcome.batch)
+                if result is None:
+                    continue  # told twice, or meant for this table entry's last process
+                error = None if outcome.error is None else error_of(outcome.error, result.topic_partition)
+                result.settle(outcome.base_offset, outcome.append_time_ms, error)
+                if result.callbacks:
+                    self._to_call.append(result)
+                self._pending.pop(outcome.batch, None)
 
     def wait_until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait until the condition holds, polling as completions come; False if the time ran out first."""

@@ -253,13 +253,14 @@ class BatchDrainer:
             batches.append(batch)
         self._finish(batches)
 
-    def _finish(self, batches: list[RecordBatch]) -> None:
-        """Take batches from COMPLETING to FREE; may be done twice."""
+    def _finish(self, batches: list[RecordBatch], *, again: bool = False) -> None:
+        """Take batches from COMPLETING to FREE; ``again`` if a sender before this one may have begun to."""
         told: set[int] = set()
         for batch in batches:
             contributors = batch.contributors()
             for entry in contributors:
-                self._rings.tell(entry, batch.batch_id, *batch.result)
+                if not (again and self._rings.has_told(entry, batch.batch_id)):
+                    self._rings.tell(entry, batch.batch_id, *batch.result)
             told.update(contributors)
         self.deallocate(*batches)
         # After the pool's lock, a full barrier: whoever is not seen listening now will see the ring.
@@ -300,6 +301,8 @@ class BatchDrainer:
         with queue.lock:
             queue.put_back(batch)
         self._count_in_flight(batch, -1)
+        # It may be older than all that was queued when the next expiry was worked out.
+        self._next_expiry_ms = min(self._next_expiry_ms, batch.created_ms + self._delivery_timeout_ms)
 
     # --- expiry and the end -------------------------------------------------------------------------
 
@@ -359,7 +362,7 @@ class BatchDrainer:
             words[at + Partition.IN_FLIGHT] = 0
         states = self._slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
         held = [RecordBatch(self._slab, slot) for slot in np.flatnonzero(states >= SlotState.OPEN).tolist()]
-        self._finish([batch for batch in held if batch.state == SlotState.COMPLETING])
+        self._finish([batch for batch in held if batch.state == SlotState.COMPLETING], again=True)
         for batch in held:
             if batch.has_sequence:
                 at = geometry.partition(batch.partition) + Partition.NEXT_SEQUENCE

@@ -1,13 +1,14 @@
 """Completion rings: how the sender tells each producer what became of the batches it contributed to.
 
 One ring a process, written by the sender and read by the process. It is as long as the slab has slots and one
-more, and so cannot overflow: a producer reads its ring before it appends, so at any time it has contributed to at
-most as many batches, done or not, as there are slots. (The one more is for the sender's death between a completion
-and freeing its slot: the next sender tells it again, unless it is still the newest in the ring.)
+more, and so cannot overflow: a process reads its ring before it contributes to one more batch, and until it does so
+again nothing can be told but the batches that are in the slots at that time, each of them once. (A sender that takes
+over tells what the one before may not have told; see `RingWriter.has_told`.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from shmaccum.errors import KafkaError, error_for_code
@@ -46,19 +47,27 @@ class RingWriter:
         self._geometry = geometry
 
     def tell(self, entry: int, batch: int, base_offset_word: int, result_word: int) -> None:
-        """Tell a process the outcome of a batch, once: what is the newest in its ring is not told again."""
-        words, geometry = self._words, self._geometry
-        tail_at = geometry.process(entry) + Process.RING_TAIL
+        """Tell a process the outcome of a batch."""
+        words = self._words
+        tail_at = self._geometry.process(entry) + Process.RING_TAIL
         tail = words[tail_at]
-        ring, length = geometry.ring(entry), geometry.ring_length
-        newest = ring + (tail - 1) % length * COMPLETION_WORDS
-        if tail and words[newest + Completion.BATCH] == batch:
-            return
-        cell = ring + tail % length * COMPLETION_WORDS
+        cell = self._cell(entry, tail)
         words[cell + Completion.BATCH] = batch
         words[cell + Completion.BASE_OFFSET] = base_offset_word
         words[cell + Completion.RESULT] = result_word
         words[tail_at] = tail + 1
+
+    def has_told(self, entry: int, batch: int) -> bool:
+        """Say whether a process has been told of a batch and has not read it yet."""
+        words = self._words
+        base = self._geometry.process(entry)
+        tail = words[base + Process.RING_TAIL]
+        # Nobody reads a dead process's ring.
+        first = max(words[base + Process.RING_HEAD], tail - self._geometry.ring_length)
+        return any(words[self._cell(entry, index) + Completion.BATCH] == batch for index in range(first, tail))
+
+    def _cell(self, entry: int, index: int) -> int:
+        return self._geometry.ring(entry) + index % self._geometry.ring_length * COMPLETION_WORDS
 
 
 class RingReader:
@@ -73,20 +82,17 @@ class RingReader:
         """Word index of the tail: differs from `head` when there is something to read."""
         self.head = int(words[self._head_at])
 
-    def read(self) -> list[Outcome]:
-        """Take all that is there."""
+    def read(self) -> Iterator[Outcome]:
+        """Yield what is there. Each is taken only when the next is asked for: an interrupt in between loses none."""
         words = self._words
-        tail = words[self.tail_at]
-        outcomes = []
-        for index in range(self.head, tail):
+        while (index := self.head) < words[self.tail_at]:
             cell = self._ring + index % self._length * COMPLETION_WORDS
             append_time, error = unpack_result(words[cell + Completion.RESULT])
-            outcomes.append(
-                Outcome(words[cell + Completion.BATCH], words[cell + Completion.BASE_OFFSET] - 1, append_time, error)
+            yield Outcome(
+                words[cell + Completion.BATCH], words[cell + Completion.BASE_OFFSET] - 1, append_time, error
             )
-        self.head = int(tail)
-        words[self._head_at] = tail
-        return outcomes
+            # A signal's handler may have read on meanwhile.
+            self.head = words[self._head_at] = max(self.head, index + 1)
 
 
 assert WORD * COMPLETION_WORDS == 32

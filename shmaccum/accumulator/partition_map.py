@@ -5,12 +5,14 @@ tables of the slab that only ever grow; every process has a dict of its own, whi
 generation has moved. Looking up takes no lock.
 
 A topic entry is made by the first producer that asks for it and completed by the sender, which alone adds
-partitions. An entry's state (a topic's) or key (a partition's) is stored last, the count after that.
+partitions. An entry's state (a topic's) or key (a partition's) is stored last, the count after that. The number of
+a topic's partitions is stored when all of them are there: nobody hashes a key over some of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.cluster import TopicPartition, check_topic
@@ -27,8 +29,8 @@ class TopicEntry:
     def __init__(self, slab: Slab, entry: int, name: str) -> None:
         self.entry = entry
         self.name = name
-        self.queues: list[PartitionQueue] = []
-        """By partition number, as far as this process has looked."""
+        self.queues: Sequence[PartitionQueue] = ()
+        """By partition number, as far as this process has looked; replaced, never changed."""
         self._words = slab.words
         self._at = slab.geometry.topic(entry)
 
@@ -39,14 +41,14 @@ class TopicEntry:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions the cluster says it has."""
+        """How many partitions it has, all of which are in the partition table."""
         return int(self._words[self._at + Topic.PARTITIONS])
 
     @property
-    def error(self) -> type[KafkaError]:
-        """Why there is no metadata for it, in state FAILED."""
+    def error(self) -> type[KafkaError] | None:
+        """Why there was no metadata of it the last time that the sender could not find any."""
         code = int(self._words[self._at + Topic.ERROR])
-        return error_for_code(code - 0x10000 if code & 0x8000 else code)
+        return error_for_code(code - 0x10000 if code & 0x8000 else code) if code else None
 
 
 class PartitionMap:
@@ -57,6 +59,7 @@ class PartitionMap:
         self._words = slab.words
         self._geometry = slab.geometry
         self._generation = -1
+        self._forked()
         self.topics: Mapping[str, TopicEntry] = {}
         """By name; replaced, never changed."""
         self.queues: Mapping[TopicPartition, PartitionQueue] = {}
@@ -64,14 +67,22 @@ class PartitionMap:
         self.by_entry: list[PartitionQueue] = []
         """By partition entry."""
         slab.tables_lock.rebuild = self._rebuild
+        slab.on_fork(self._forked)
         self.refresh()
 
+    def _forked(self) -> None:
+        self._refreshing = threading.RLock()
+
     def refresh(self) -> None:
-        """Take in what has been added since the last look."""
+        """Take in what has been added since the last look. Threads may do so at once."""
+        if self._words[Super.GENERATION] != self._generation:
+            with self._refreshing:
+                self._refresh()
+
+    def _refresh(self) -> None:
         words, geometry = self._words, self._geometry
         generation = words[Super.GENERATION]
-        if generation == self._generation:
-            return
+        partition_entries = words[Super.PARTITION_COUNT]  # before the topics: the topics of all of them are there
         topics = dict(self.topics)
         for entry in range(len(topics), words[Super.TOPIC_COUNT]):
             name = self._name(entry)
@@ -79,13 +90,17 @@ class PartitionMap:
         names = list(topics)
         queues = dict(self.queues)
         by_entry = list(self.by_entry)
-        for entry in range(len(by_entry), words[Super.PARTITION_COUNT]):
+        for entry in range(len(by_entry), partition_entries):
             key = words[geometry.partition(entry) + Partition.KEY]
             topic_partition = TopicPartition(names[(key >> 32) - 1], int(key & 0xFFFFFFFF))
             queue = PartitionQueue(self._slab, entry, topic_partition)
             queues[topic_partition] = queue
             by_entry.append(queue)
-            topics[topic_partition.topic].queues.append(queue)
+        for topic in topics.values():
+            count = topic.partition_count
+            # If some came only just now, the generation is about to move, and they are seen then.
+            if len(topic.queues) < count and TopicPartition(topic.name, count - 1) in queues:
+                topic.queues = [queues[TopicPartition(topic.name, number)] for number in range(count)]
         self.topics, self.queues, self.by_entry = topics, queues, by_entry
         self._generation = generation
 
@@ -152,12 +167,15 @@ class PartitionMap:
             self.refresh()
             topic = self.topics[name]
             at = geometry.topic(topic.entry)
-            missing = range(len(topic.queues), partition_count)
+            there = len(topic.queues)
+            while TopicPartition(name, there) in self.queues:  # the last sender died over them
+                there += 1
+            missing = range(there, partition_count)
             full = words[Super.PARTITION_COUNT] + len(missing) > geometry.max_partitions
             if error is None and not full:
                 for number in missing:
                     self._add_partition(topic, number)
-                words[at + Topic.PARTITIONS] = max(partition_count, len(topic.queues))
+                words[at + Topic.PARTITIONS] = max(partition_count, there)
                 words[at + Topic.STATE] = TopicState.KNOWN
             else:
                 words[at + Topic.ERROR] = (error or SlabFullError).code & 0xFFFF

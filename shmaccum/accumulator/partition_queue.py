@@ -16,7 +16,10 @@ from shmaccum.cluster import TopicPartition
 from shmaccum.shm.layout import STATE_MASK, STRIPES, Partition, Slot, SlotState
 from shmaccum.shm.slab import Slab
 
-_IN_DEQUE: Final = (SlotState.OPEN, SlotState.CLOSED)
+# As numpy has them: it looks for methods of an enum's members, and swallows a KeyboardInterrupt that comes meanwhile.
+_STATE: Final = np.uint64(STATE_MASK)
+_OPEN: Final = np.uint64(SlotState.OPEN)
+_CLOSED: Final = np.uint64(SlotState.CLOSED)
 
 
 class PartitionQueue:
@@ -127,11 +130,11 @@ def rebuild_stripe(slab: Slab, stripe: int) -> None:
     """Make the deques of a stripe's partitions anew from the slot headers; under the stripe's lock."""
     words, geometry = slab.words, slab.geometry
     headers = slab.headers
-    states = headers[:, Slot.STATE] & np.uint64(STATE_MASK)
+    states = headers[:, Slot.STATE] & _STATE
     partitions = headers[:, Slot.PARTITION]
     of_stripe = partitions % np.uint64(STRIPES) == stripe
-    placed = of_stripe & (states >= SlotState.OPEN)
-    in_deque = np.flatnonzero(placed & np.isin(states, _IN_DEQUE))
+    placed = of_stripe & (states >= _OPEN)
+    in_deque = np.flatnonzero(placed & (states <= _CLOSED))
     in_deque = in_deque[np.lexsort((headers[in_deque, Slot.POSITION], partitions[in_deque]))]
 
     for entry in range(stripe, len(slab.partitions), STRIPES):

@@ -193,10 +193,10 @@ def _join(*columns: pa.LargeBinaryArray | pa.LargeBinaryScalar) -> pa.LargeBinar
 
 def _pack(*columns: _Varints) -> pa.LargeBinaryArray:
     """Join columns of varints row by row."""
-    matrix = np.concatenate([matrix for matrix, _ in columns])
-    is_used = np.concatenate([np.arange(len(matrix))[:, np.newaxis] < lengths for matrix, lengths in columns])
+    rows_of_bytes = np.concatenate([matrix for matrix, _ in columns])
+    are_used = np.concatenate([np.arange(len(matrix))[:, np.newaxis] < lengths for matrix, lengths in columns])
     sizes = np.sum([lengths for _, lengths in columns], axis=0)
-    return _large_binary(_offsets(sizes), matrix.T[is_used.T])
+    return _large_binary(_offsets(sizes), rows_of_bytes.T[are_used.T])
 
 
 def _sized(column: pa.LargeBinaryArray | None) -> list[pa.LargeBinaryArray | pa.LargeBinaryScalar]:

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 HOUSEKEEPING_MS: Final = 1000
 """How often, at most, the sender looks for processes that have died."""
+LONGEST_SLEEP_MS: Final = 10_000
+"""A producer may have died between an append and the ring that tells of it: the sender looks without one."""
 
 
 class Sender:
@@ -252,13 +254,13 @@ class Sender:
         """Return how long to sleep at most: until it is time to leave, or to see whether anybody is still there."""
         idle_ms = self._config.sender_idle_ms
         if idle_ms < 0:
-            return FOREVER_MS
+            return LONGEST_SLEEP_MS
         if self._has_producers() or self._slab.undelivered() != (0, 0):
             self._idle_since_ms = None
-            return max(idle_ms, HOUSEKEEPING_MS)
+            return min(max(idle_ms, HOUSEKEEPING_MS), LONGEST_SLEEP_MS)
         if self._idle_since_ms is None:
             self._idle_since_ms = now_ms
-        return max(0, self._idle_since_ms + idle_ms - now_ms)
+        return min(max(0, self._idle_since_ms + idle_ms - now_ms), LONGEST_SLEEP_MS)
 
     def _has_producers(self) -> bool:
         processes = self._slab.processes

@@ -76,7 +76,7 @@ class LogDirectory:
             num_partitions: at least 1.
 
         Raises:
-            KafkaStorageError: a directory cannot be made. The topic is not there, and can be made later.
+            KafkaStorageError: a directory cannot be made or synced. To ask again completes what is missing.
         """
         try:
             for partition in reversed(range(num_partitions)):

@@ -131,7 +131,7 @@ class PartitionLog:
             write_fully(descriptor, data, end.size)
             self._unflushed_records += batch.record_count
             self._flush_if_due()
-        except BaseException:
+        except OSError:
             self._cut_off(end)
             raise
         end.size += size

@@ -1,7 +1,7 @@
 """Finding the end of a partition's log, and cutting off what is no whole batch (``LogSegment.recover``).
 
-Only the last segment can end in the middle of a batch: it is read whole, checksums included. What is behind
-the first thing in it that is no batch goes; none of it was acknowledged, since writes are in order.
+Only the last segment can end in the middle of a batch: it is read whole, checksums included. As in Kafka, what
+follows the last of its whole batches goes. A sender that died had acknowledged none of it: writes are in order.
 """
 
 from __future__ import annotations

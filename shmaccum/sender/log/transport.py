@@ -108,12 +108,13 @@ class LogTransport:
         """Return the answers to all that was sent; without any, wait for the doorbell."""
         end = _monotonic_ms() + timeout_ms
         while True:
+            self._flush_due(_monotonic_ms())
             now = _monotonic_ms()
-            self._flush_due(now)
             if self._answers or now >= end:
                 answers, self._answers = self._answers, []
                 return answers
-            if self._wait(min(end, next(iter(self._flush_at.values()), math.inf)) - now, doorbell):
+            next_flush = next(iter(self._flush_at.values()), math.inf)
+            if self._wait(max(0.0, min(end, next_flush) - now), doorbell):
                 return []
 
     def close(self) -> None:

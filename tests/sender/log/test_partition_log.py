@@ -90,15 +90,8 @@ def test_the_base_offset_is_set_in_the_payload_itself(make_batch: MakeBatch, ope
     assert batch.payload[8:] == sealed[8:]
 
 
-@pytest.mark.parametrize(
-    ("magic", "compression"),
-    [
-        (magic, compression)
-        for magic in (0, 1, 2)
-        for compression in CompressionType
-        if magic == 2 or compression is not CompressionType.ZSTD
-    ],
-)
+@pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.GZIP], ids=str)
+@pytest.mark.parametrize("magic", [0, 1, 2])
 def test_another_decoder_reads_what_was_written(
     tmp_path: Path,
     make_batch: MakeBatch,

@@ -1,0 +1,158 @@
+"""The completion rings: everything is told, nothing is overwritten, and who is told twice does not notice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pytest
+from accumulators import (
+    BATCH_SIZE,
+    TP0,
+    TP1,
+    Log,
+    assert_empty,
+    config_of,
+    drain,
+    open_accumulator,
+    queued,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from killpoints import die, die_in
+from processes import Child
+
+from shmaccum.accumulator.batch_drainer import BatchOutcome
+from shmaccum.accumulator.completion import pack_result, unpack_result
+from shmaccum.accumulator.futures import FutureRecordMetadata
+from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.errors import KafkaError, KafkaStorageError, SlabFullError, UnknownServerError, error_for_code
+from shmaccum.shm.layout import Process
+from shmaccum.shm.lifecycle import detach
+
+OpenAccumulator = Callable[..., RecordAccumulator]
+Start = Callable[..., Child]
+
+HALF = bytes(BATCH_SIZE // 2)
+SLOTS = 4
+
+ERRORS = [UnknownServerError, KafkaStorageError, SlabFullError]
+
+
+@given(st.integers(-1, 2**47 - 2), st.one_of(st.none(), st.sampled_from(ERRORS)))
+def test_a_result_fits_a_word(append_time_ms: int, error: type[KafkaError] | None) -> None:
+    word = pack_result(append_time_ms, error)
+    assert 0 <= word < 2**64
+    assert unpack_result(word) == (append_time_ms, error)
+
+
+def test_every_error_comes_back_as_itself() -> None:
+    """An error without a code of its own would be mistaken for its base, or for another."""
+    kinds, seen = [KafkaError], []
+    while kinds:
+        kind = kinds.pop()
+        kinds += kind.__subclasses__()
+        seen.append(kind)
+    assert len(seen) > 20
+    for kind in set(seen) - {KafkaError}:
+        assert error_for_code(kind.code) is kind
+        assert unpack_result(pack_result(-1, kind)) == (-1, kind)
+
+
+@pytest.fixture
+def accumulator(accumulate: OpenAccumulator) -> RecordAccumulator:
+    return accumulate(buffer_memory=SLOTS * BATCH_SIZE)
+
+
+def entry_of(accumulator: RecordAccumulator) -> int:
+    return accumulator.slab.geometry.process(accumulator.slab.me)
+
+
+def test_a_producer_that_never_polls_between_appends(accumulator: RecordAccumulator) -> None:
+    """Round after round every slot completes before it looks: the ring is full and not more."""
+    words, entry = accumulator.slab.words, entry_of(accumulator)
+    log = Log(accumulator)
+    futures = []
+    for _ in range(5):
+        for _ in range(SLOTS):
+            futures.append(accumulator.append(TP0, 0, None, HALF).future)
+        log.take_all()
+        assert words[entry + Process.RING_TAIL] - words[entry + Process.RING_HEAD] <= SLOTS + 1
+    assert [future.get(0).offset for future in futures] == list(range(5 * SLOTS))
+
+
+def test_many_threads_that_waited_for_memory(accumulator: RecordAccumulator) -> None:
+    """None of them polls between getting its memory and its append; the ring does not overflow all the same."""
+    futures: list[FutureRecordMetadata] = []
+    threads = [
+        threading.Thread(target=lambda: futures.append(accumulator.append(TP0, 0, None, HALF).future))
+        for _ in range(6 * SLOTS)
+    ]
+    log = Log(accumulator)
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        if accumulator.pool.queued() or queued(accumulator, TP0):
+            log.take(drain(accumulator))
+    log.take_all()
+    assert sorted(future.get(1).offset for future in futures) == list(range(6 * SLOTS))
+    assert_empty(accumulator)
+
+
+def append_and_sleep(link: Connection, name: str, count: int) -> list[int]:
+    accumulator = open_accumulator(config_of(name, buffer_memory=SLOTS * BATCH_SIZE))
+    futures = [accumulator.append(TP1, 0, None, HALF).future for _ in range(count)]
+    link.send("appended")
+    link.recv()
+    offsets = [future.get(30).offset for future in futures]
+    detach(accumulator.slab)
+    return offsets
+
+
+@pytest.mark.parametrize("told_before", [0, 2])
+def test_senders_that_die_over_telling(
+    accumulator: RecordAccumulator, slab_name: str, start: Start, told_before: int
+) -> None:
+    """However often a sender dies between telling and freeing the slots, a producer that looks late misses nothing."""
+    producer = start(append_and_sleep, slab_name, SLOTS)
+    assert producer.hear() == "appended"
+    Log(accumulator).take([drain(accumulator)[0] for _ in range(told_before)])
+    in_flight = [drain(accumulator)[0] for _ in range(SLOTS - told_before)]
+
+    def complete_and_die() -> None:
+        accumulator.pool.deallocate = die  # type: ignore[method-assign]
+        accumulator.complete(BatchOutcome(batch, told_before + number) for number, batch in enumerate(in_flight))
+
+    def recover_and_die() -> None:
+        accumulator.pool.deallocate = die  # type: ignore[method-assign]
+        accumulator.recover()
+
+    die_in(complete_and_die)
+    for _ in range(3):
+        die_in(recover_and_die)
+    accumulator.recover()
+    producer.tell()
+    assert producer.result() == list(range(SLOTS))
+    assert_empty(accumulator)
+
+
+def test_told_twice(accumulator: RecordAccumulator) -> None:
+    """A sender died after telling, and its successor tells again what has been read meanwhile: nobody notices."""
+    told = []
+    future = accumulator.append(TP0, 0, None, b"value", (), lambda error, metadata: told.append(metadata)).future
+    (batch,) = drain(accumulator)
+
+    def complete_and_die() -> None:
+        accumulator.pool.deallocate = die  # type: ignore[method-assign]
+        accumulator.complete([BatchOutcome(batch, 7)])
+
+    die_in(complete_and_die)
+    assert future.get(0).offset == 7
+    accumulator.recover()
+    accumulator.acks.poll()
+    assert (future.get(0).offset, len(told)) == (7, 1)
+    again = accumulator.append(TP0, 0, None, b"value").future
+    Log(accumulator).take_all()
+    assert again.get(0).offset == 0
+    assert_empty(accumulator)

@@ -1,0 +1,322 @@
+"""A producer that is killed anywhere in an append: its record is there whole or not at all, and nothing else suffers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from accumulators import (
+    BATCH_SIZE,
+    CLUSTER,
+    NODE0,
+    TP0,
+    TP1,
+    Log,
+    add,
+    assert_empty,
+    config_of,
+    created_ms,
+    drain,
+    first,
+    open_accumulator,
+)
+from killpoints import die_before, lines_of
+from processes import Child
+
+from shmaccum.accumulator import acknowledgements, batch_appender, column_appender, partition_queue
+from shmaccum.accumulator.column_appender import PartitionRows
+from shmaccum.accumulator.futures import FutureColumnsMetadata
+from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.errors import BufferExhaustedError
+from shmaccum.pool import bitmap, buffer_pool
+from shmaccum.record.columns import encode_columns
+from shmaccum.shm.layout import Process, Slot, SlotState, Super
+from shmaccum.shm.lifecycle import detach
+
+OpenAccumulator = Callable[..., RecordAccumulator]
+Start = Callable[..., Child]
+
+MODULES = (acknowledgements, batch_appender, column_appender, partition_queue, buffer_pool, bitmap)
+
+SMALL, HALF, LARGE = b"victim", b"victim" + bytes(BATCH_SIZE // 2), b"victim" + bytes(2 * BATCH_SIZE)
+
+
+@pytest.mark.parametrize(
+    ("before", "victim"),
+    [
+        pytest.param([], SMALL, id="new batch"),
+        pytest.param([b"before"], SMALL, id="open batch"),
+        pytest.param([b"before" + bytes(BATCH_SIZE // 2)], HALF, id="open batch without room"),
+        pytest.param([b"before"], LARGE, id="run of slots"),
+    ],
+)
+def test_killed_at_any_line_of_append(accumulator: RecordAccumulator, before: list[bytes], victim: bytes) -> None:
+    def append() -> None:
+        accumulator.append(TP0, 0, None, victim)
+
+    def prepare() -> None:
+        for value in before:
+            add(accumulator, TP0, value)
+
+    def values() -> list[bytes | None]:
+        add(accumulator, TP0, b"after")
+        log = Log(accumulator)
+        log.take_all()
+        accumulator.pool.reclaim()
+        assert_empty(accumulator)
+        accumulator.acks.poll()
+        assert not accumulator.acks.incomplete()
+        return log.values(TP0)
+
+    assert_empty(accumulator)  # takes all memory once: from now on no append raises the peak of its use
+    prepare()
+    lines = lines_of(append, *MODULES)
+    assert values() == [*before, victim, b"after"]
+    seen = set()
+    for line in lines:
+        prepare()
+        die_before(line, append, *MODULES)
+        found = values()
+        assert found in ([*before, b"after"], [*before, victim, b"after"]), str(line)
+        seen.add(len(found))
+        accumulator.slab.reap_dead()
+    assert len(seen) == 2
+
+
+def rows_of(accumulator: RecordAccumulator, values: list[bytes]) -> PartitionRows:
+    """Return rows that have a value and nothing else."""
+    bodies = encode_columns(accumulator.format, None, pa.array(values, pa.binary()), None)
+    return PartitionRows(bodies, np.zeros(len(values), np.int64), np.arange(len(values)))
+
+
+def test_killed_at_any_line_of_append_columns(accumulate: OpenAccumulator) -> None:
+    """Some of the rows may be there, from the first on and as a whole."""
+    # The old format encodes without Arrow's kernels, for which every child would have to start threads.
+    accumulator = accumulate(message_format_version="0.10.2")
+    values = [b"%d" % number + bytes(BATCH_SIZE // 4) for number in range(8)] + [LARGE]
+    rows = rows_of(accumulator, values)
+    modules = (batch_appender, column_appender)
+
+    def append() -> None:
+        accumulator.append_columns(TP0, rows, FutureColumnsMetadata(len(values), accumulator.acks), 1000)
+
+    def sent() -> list[bytes | None]:
+        add(accumulator, TP0, b"after")
+        log = Log(accumulator)
+        log.take_all()
+        accumulator.pool.reclaim()
+        assert_empty(accumulator)
+        return log.values(TP0)
+
+    add(accumulator, TP0, b"before")
+    lines = lines_of(append, *modules, hits=2)
+    assert sent() == [b"before", *values, b"after"]
+    seen = set()
+    for line in lines:
+        add(accumulator, TP0, b"before")
+        die_before(line, append, *modules)
+        found = sent()
+        assert (found[0], found[-1]) == (b"before", b"after")
+        assert found[1:-1] == values[: len(found) - 2], str(line)
+        seen.add(len(found))
+        accumulator.slab.reap_dead()
+    assert len(seen) > 2
+
+
+def test_killed_in_the_middle_of_writing(accumulator: RecordAccumulator) -> None:
+    """Bytes behind the committed ones are nobody's."""
+    add(accumulator, TP0, b"before")
+    batch = first(accumulator, TP0)
+    assert batch is not None
+    pid = os.fork()
+    if not pid:
+        start = accumulator.slab.geometry.slot(batch.slot) + batch.size
+        with accumulator.map.queues[TP0].lock:
+            accumulator.slab.buffer[start : start + 50] = b"\xff" * 50
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    add(accumulator, TP0, b"after")
+    log = Log(accumulator)
+    log.take_all()
+    assert log.values(TP0) == [b"before", b"after"]
+
+
+def append_and_say(link: Connection, name: str, count: int) -> None:
+    accumulator = open_accumulator(config_of(name))
+    for number in range(count):
+        accumulator.append((TP0, TP1)[number % 2], 0, None, b"%d" % number)
+    link.send("appended")
+    time.sleep(60)
+
+
+def test_killed_after_append(accumulator: RecordAccumulator, slab_name: str, start: Start) -> None:
+    """What `append` has returned from outlives the process."""
+    victim = start(append_and_say, slab_name, 100)
+    assert victim.hear() == "appended"
+    victim.kill()
+    log = Log(accumulator)
+    log.take_all()
+    assert log.values(TP0) == [b"%d" % number for number in range(0, 100, 2)]
+    assert log.values(TP1) == [b"%d" % number for number in range(1, 100, 2)]
+    accumulator.slab.reap_dead()
+    assert list(accumulator.slab.processes.in_use()) == [accumulator.slab.me]
+    assert_empty(accumulator)
+
+
+def allocate_and_say(link: Connection, name: str) -> None:
+    accumulator = open_accumulator(config_of(name))
+    accumulator.pool.allocate(3 * BATCH_SIZE, 0)
+    link.send("allocated")
+    time.sleep(60)
+
+
+def test_killed_before_the_memory_became_a_batch(
+    accumulator: RecordAccumulator, slab_name: str, start: Start
+) -> None:
+    victim = start(allocate_and_say, slab_name)
+    assert victim.hear() == "allocated"
+    pool = accumulator.pool
+    assert pool.reclaim() == 0  # it lives
+    assert pool.available_memory() == pool.total_memory - 3 * BATCH_SIZE
+    victim.kill()
+    assert pool.reclaim() == 3
+    assert accumulator.slab.words[Super.RECLAIMED_SLOTS] == 3
+    assert_empty(accumulator)
+
+
+def flush_and_say(link: Connection, name: str) -> None:
+    accumulator = open_accumulator(config_of(name, linger_ms=100_000, delivery_timeout_ms=200_000))
+    accumulator.begin_flush()
+    link.send("flushing")
+    time.sleep(60)
+
+
+def test_killed_in_a_flush(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:
+    """Once its place in the table is given free, it keeps nobody's batches from lingering any more."""
+    accumulator = accumulate(linger_ms=100_000, delivery_timeout_ms=200_000)
+    victim = start(flush_and_say, slab_name)
+    assert victim.hear() == "flushing"
+    add(accumulator, TP0)
+    now = created_ms(accumulator, TP0)
+    assert accumulator.ready(CLUSTER, now).ready_nodes == {NODE0}
+    victim.kill()
+    accumulator.slab.reap_dead()
+    assert not accumulator.ready(CLUSTER, now).ready_nodes
+
+
+def test_the_next_process_in_its_place_is_not_told(
+    accumulator: RecordAccumulator, slab_name: str, start: Start
+) -> None:
+    """Completions that were meant for a dead process find another in its table entry, and do not harm it."""
+    victim = start(append_and_say, slab_name, 2)
+    assert victim.hear() == "appended"
+    victim.kill()
+    in_flight = drain(accumulator)
+    accumulator.slab.reap_dead()
+    heir = start(append_and_wait, slab_name)
+    assert heir.hear() == "appended"
+    (entry,) = set(accumulator.slab.processes.in_use()) - {accumulator.slab.me}
+    assert in_flight[0].contributors() == [entry]
+    log = Log(accumulator)
+    log.take(in_flight)
+    log.take_all()
+    assert heir.result() == 1  # the offset behind the dead one's
+    words, base = accumulator.slab.words, accumulator.slab.geometry.process(entry)
+    assert words[base + Process.RING_TAIL] == 3
+
+
+def append_and_wait(link: Connection, name: str) -> int:
+    accumulator = open_accumulator(config_of(name))
+    future = accumulator.append(TP0, 0, None, b"heir").future
+    link.send("appended")
+    offset = future.get(30).offset
+    detach(accumulator.slab)
+    return offset
+
+
+# --- interrupts: the process goes on ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, BATCH_SIZE // 2])
+def test_interrupted_anywhere_in_append(accumulate: OpenAccumulator, size: int) -> None:
+    """Ctrl-C in `append`: whole or not at all, no memory is lost, and no flush waits for what never comes."""
+    accumulator = accumulate(buffer_memory=256 * BATCH_SIZE)
+    chance = random.Random(size)
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(300):
+            appended = 0
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 3e-4))
+                while True:
+                    accumulator.append(TP0, 0, None, b"%d" % appended + bytes(size))
+                    appended += 1
+            log = Log(accumulator)
+            log.take_all()
+            found = [int(value.rstrip(b"\0")) for value in log.values(TP0) if value]
+            assert found in (list(range(appended)), list(range(appended + 1)))
+            accumulator.begin_flush()
+            accumulator.await_flush_completion(0)
+            assert accumulator.pool.available_memory() == accumulator.pool.total_memory
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert_empty(accumulator)
+
+
+def test_interrupted_while_waiting_for_memory(accumulate: OpenAccumulator) -> None:
+    accumulator = accumulate(buffer_memory=BATCH_SIZE)
+    add(accumulator, TP0, HALF)
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            accumulator.append(TP0, 0, None, HALF)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert accumulator.pool.queued() == 0
+    with pytest.raises(BufferExhaustedError):
+        accumulator.append(TP0, 0, None, HALF, max_block_ms=0)
+    log = Log(accumulator)
+    log.take_all()
+    assert len(log.values(TP0)) == 1
+    assert_empty(accumulator)
+
+
+def test_states_are_what_the_layout_says(accumulator: RecordAccumulator) -> None:
+    """A slot's way through its life, as another process would see it."""
+    words, geometry = accumulator.slab.words, accumulator.slab.geometry
+
+    def state(slot: int) -> SlotState:
+        return SlotState(words[geometry.header(slot) + Slot.STATE] & 0xFF)
+
+    buffer = accumulator.pool.allocate(BATCH_SIZE, 0)
+    assert state(buffer.slot) is SlotState.ALLOCATED
+    accumulator.pool.deallocate(buffer)
+    assert state(buffer.slot) is SlotState.FREE
+    add(accumulator, TP0)
+    batch = first(accumulator, TP0)
+    assert batch is not None
+    assert state(batch.slot) is SlotState.OPEN
+    drain(accumulator)
+    assert state(batch.slot) is SlotState.IN_FLIGHT
+    accumulator.reenqueue(batch, 0)
+    assert state(batch.slot) is SlotState.CLOSED
+    drained = drain(accumulator, 1000)
+    Log(accumulator).take(drained)
+    assert state(batch.slot) is SlotState.FREE

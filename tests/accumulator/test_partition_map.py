@@ -1,0 +1,268 @@
+"""The copy-on-write map: what one process adds all see, as a whole or not yet, whoever dies in between."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+from accumulators import TOPIC, config_of, open_accumulator
+from killpoints import die, die_before, die_in, lines_of
+from processes import Child
+
+from shmaccum.accumulator import partition_map
+from shmaccum.accumulator.partition_map import PartitionMap
+from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.cluster import TopicPartition
+from shmaccum.errors import InvalidTopicError, SlabFullError, UnknownTopicOrPartitionError
+from shmaccum.shm.layout import Super, TopicState
+from shmaccum.shm.lifecycle import detach
+
+OpenAccumulator = Callable[..., RecordAccumulator]
+Start = Callable[..., Child]
+
+
+@pytest.fixture
+def known(accumulator: RecordAccumulator) -> PartitionMap:
+    """The map of an accumulator with one topic, "test", of four partitions; 7 more and 28 more find room."""
+    return accumulator.map
+
+
+@pytest.fixture
+def other(accumulator: RecordAccumulator) -> PartitionMap:
+    """The same map as somebody else has it, who has not looked since."""
+    return PartitionMap(accumulator.slab)
+
+
+def partitions(of: PartitionMap, topic: str) -> list[int]:
+    entry = of.topic(topic)
+    return [] if entry is None else [queue.topic_partition.partition for queue in entry.queues]
+
+
+def test_a_topic_s_life(known: PartitionMap, other: PartitionMap) -> None:
+    assert other.topic("new") is None
+    entry = known.request("new")
+    assert (entry.state, partitions(known, "new")) == (TopicState.REQUESTED, [])
+    assert other.requested() == ["new"]
+    other.update("new", 3, None)
+    known.refresh()
+    assert (entry.state, partitions(known, "new")) == (TopicState.KNOWN, [0, 1, 2])
+    assert known.queue(TopicPartition("new", 2)) is entry.queues[2]
+    assert known.queue(TopicPartition("new", 3)) is None
+    # It grows; what was there stays what it was.
+    first = entry.queues[0]
+    other.update("new", 5, None)
+    assert known.queue(TopicPartition("new", 4)) is not None
+    assert partitions(known, "new") == [0, 1, 2, 3, 4]
+    assert entry.queues[0] is first
+    assert known.topic("new") is entry
+    # It never shrinks.
+    other.update("new", 2, None)
+    known.refresh()
+    assert partitions(known, "new") == [0, 1, 2, 3, 4]
+
+
+def test_a_failed_topic(known: PartitionMap, other: PartitionMap) -> None:
+    entry = known.request("gone")
+    other.update("gone", 0, UnknownTopicOrPartitionError)
+    known.refresh()
+    assert (entry.state, entry.error) == (TopicState.FAILED, UnknownTopicOrPartitionError)
+    assert other.requested() == []
+    assert known.request("gone") is entry
+    assert entry.state is TopicState.REQUESTED
+    other.update("gone", 1, None)
+    known.refresh()
+    assert (entry.state, partitions(known, "gone")) == (TopicState.KNOWN, [0])
+
+
+def test_a_known_topic_stays_usable_while_it_is_asked_for_again(known: PartitionMap, other: PartitionMap) -> None:
+    known.request(TOPIC)
+    assert partitions(known, TOPIC) == partitions(other, TOPIC) == [0, 1, 2, 3]
+    other.update(TOPIC, 0, UnknownTopicOrPartitionError)
+    known.refresh()
+    assert partitions(known, TOPIC) == [0, 1, 2, 3]
+
+
+def test_looking_up_takes_no_lock(known: PartitionMap) -> None:
+    """A lookup of what is known works in the hand of whoever holds the tables' lock, and does not raise anything."""
+    with known._slab.tables_lock:
+        assert known.queue(TopicPartition(TOPIC, 0)) is not None
+        assert known.topic(TOPIC) is not None
+        assert known.topic("nobody asked") is None
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250])
+def test_an_illegal_name(known: PartitionMap, name: str) -> None:
+    with pytest.raises(InvalidTopicError):
+        known.request(name)
+    assert known.topic(name) is None
+
+
+def test_the_longest_name(known: PartitionMap, other: PartitionMap) -> None:
+    name = "x" * 249
+    known.request(name)
+    assert other.topic(name) is not None
+    assert [*other.topics] == [TOPIC, name]
+
+
+def test_the_topic_table_is_full(known: PartitionMap, other: PartitionMap) -> None:
+    for number in range(7):
+        known.request(f"topic{number}")
+    with pytest.raises(SlabFullError, match=r"no room for topic 'more'.*8 topics.*shmaccum\.max\.topics"):
+        other.request("more")
+    assert known.topic("more") is None
+    assert known.request("topic3").state is TopicState.REQUESTED  # those that are there are not concerned
+
+
+def test_the_partition_table_is_full(known: PartitionMap, other: PartitionMap) -> None:
+    large, small = known.request("large"), known.request("small")
+    with pytest.raises(SlabFullError, match=r"29 partitions of topic 'large'.*32.*shmaccum\.max\.partitions"):
+        other.update("large", 29, None)
+    known.refresh()
+    assert (large.state, large.error, partitions(known, "large")) == (TopicState.FAILED, SlabFullError, [])
+    other.update("small", 28, None)
+    known.refresh()
+    assert (small.state, len(small.queues)) == (TopicState.KNOWN, 28)
+
+
+# --- at once --------------------------------------------------------------------------------------------
+
+
+def request_topics(link: Connection, name: str) -> dict[str, int]:
+    accumulator = open_accumulator(config_of(name))
+    link.send("ready")
+    link.recv()
+    entries = {f"topic{number}": accumulator.map.request(f"topic{number}").entry for number in range(7)}
+    detach(accumulator.slab)
+    return entries
+
+
+def test_two_processes_ask_for_the_same_topics(accumulator: RecordAccumulator, slab_name: str, start: Start) -> None:
+    children = [start(request_topics, slab_name) for _ in range(2)]
+    for child in children:
+        assert child.hear() == "ready"
+    for child in children:
+        child.tell()
+    one, two = (child.result() for child in children)
+    assert one == two == {f"topic{number}": number + 1 for number in range(7)}
+    accumulator.map.refresh()
+    assert [*accumulator.map.topics] == [TOPIC, *one]
+
+
+@pytest.fixture
+def hasty_threads() -> Iterator[None]:
+    """Have threads take turns as often as can be."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty_threads")
+def test_threads_that_see_a_topic_at_the_same_moment(accumulate: OpenAccumulator) -> None:
+    """However they come in between each other, none ever sees some of its partitions, or any of them twice."""
+    rounds = 40
+    accumulator = accumulate(shmaccum_max_topics=rounds + 1, shmaccum_max_partitions=4 + rounds * 100)
+    known, sender = accumulator.map, PartitionMap(accumulator.slab)
+    seen: set[int] = set()
+    together = threading.Barrier(4)
+
+    def look(name: str) -> None:
+        together.wait()
+        while not (entry := known.topic(name)) or not entry.queues:
+            known.refresh()
+        seen.add(len(entry.queues))
+        known.refresh()
+        seen.add(len(entry.queues))
+
+    for number in range(rounds):
+        name = f"wide{number}"
+        known.request(name)
+        threads = [threading.Thread(target=look, args=(name,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        together.wait()
+        sender.update(name, 100, None)
+        for thread in threads:
+            thread.join()
+    assert seen == {100}
+
+
+# --- death ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def roomy(accumulate: OpenAccumulator) -> RecordAccumulator:
+    """An accumulator with room for a topic for each death."""
+    return accumulate(shmaccum_max_topics=256, shmaccum_max_partitions=2048)
+
+
+def test_requesting_producer_dies(roomy: RecordAccumulator) -> None:
+    """At any line: the topic is there or not, and it can be asked for all the same."""
+    slab = roomy.slab
+    names = [TOPIC, "new"]
+    lines = lines_of(lambda: PartitionMap(slab).request("new"), partition_map)
+    for number, line in enumerate(lines):
+        name = f"new{number}"
+        die_before(line, lambda name=name: PartitionMap(slab).request(name), partition_map)
+        survivor = PartitionMap(slab)
+        assert survivor.request(name).state is TopicState.REQUESTED
+        names.append(name)
+        assert [*survivor.topics] == names, str(line)
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_updating_sender_dies(roomy: RecordAccumulator, before: int) -> None:
+    """At any line: producers go by the partitions of before, all of them, until the next sender has added the rest."""
+    slab = roomy.slab
+
+    def prepare(name: str) -> Callable[[], object]:
+        sender = PartitionMap(slab)
+        sender.request(name)
+        sender.update(name, before, None)
+        return lambda: PartitionMap(slab).update(name, 6, None)
+
+    lines = lines_of(prepare("new"), partition_map, hits=2)
+    seen = set()
+    for number, line in enumerate(lines):
+        name = f"new{number}"
+        die_before(line, prepare(name), partition_map)
+        producer = PartitionMap(slab)
+        seen.add(len(partitions(producer, name)))
+        successor = PartitionMap(slab)
+        successor.update(name, 6, None)
+        producer.refresh()
+        assert partitions(successor, name) == partitions(producer, name) == list(range(6)), str(line)
+        assert len(successor.by_entry) == 4 + 6 * (number + 2)
+    assert seen == {before, 6}
+
+
+def test_a_half_added_topic_is_used_once_it_is_whole(roomy: RecordAccumulator) -> None:
+    """A key is never hashed over some of the partitions."""
+    roomy.map.request("new")
+    words = roomy.slab.words
+
+    def update_and_die() -> None:
+        sender = PartitionMap(roomy.slab)
+        add_partition, added = sender._add_partition, []
+
+        def add_one(*arguments: Any) -> None:
+            if len(added) == 3:
+                die()
+            added.append(None)
+            add_partition(*arguments)
+
+        sender._add_partition = add_one  # type: ignore[method-assign]
+        sender.update("new", 6, None)
+
+    die_in(update_and_die)
+    assert words[Super.PARTITION_COUNT] == 4 + 3
+    roomy.map.request("another")  # moves the generation, so that everybody looks
+    assert partitions(roomy.map, "new") == []
+    assert partitions(PartitionMap(roomy.slab), "new") == []
+    PartitionMap(roomy.slab).update("new", 6, None)
+    assert roomy.map.queue(TopicPartition("new", 5)) is not None
+    assert partitions(roomy.map, "new") == list(range(6))

@@ -1,0 +1,612 @@
+"""Apache Kafka's ``RecordAccumulatorTest``, scenario by scenario and by name.
+
+What Kafka does with threads is done with processes. Without a counterpart are:
+
+* ``testIdempotenceWithOldMagic``: the combination is refused with the configuration (``tests/config/test_rules.py``).
+* ``testRecordsDrainedWhenTransactionCompleting``: there are no transactions.
+* ``testSplitAndReenqueue``, ``testSplitBatchOffAccumulator``, ``testSplitFrequency``: Kafka guesses how well a batch
+  will compress and splits one that it guessed wrongly; here a batch is measured before compression, so that none is
+  ever too large.
+* ``testStickyBatches``, ``testUniformBuiltInPartitioner``, ``testBuiltInPartitionerFractionalBatches``: choosing a
+  partition is not the accumulator's business here (``tests/test_partitioner.py``).
+* ``testAdaptiveBuiltInPartitioner``: there is no adaptive partitioning.
+* the parts of ``testReadyAndDrainWhenABatchIsBeingRetried`` where a new leader epoch ends the back-off (KIP-951).
+
+``testAbortIncompleteBatches`` and ``testAbortUnsentBatches`` are one here: what is in flight is the sender's.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+from accumulators import (
+    BATCH_SIZE,
+    CLUSTER,
+    KEY,
+    NODE0,
+    NODE1,
+    TP0,
+    TP1,
+    TP2,
+    TP3,
+    UNLIMITED,
+    VALUE,
+    Log,
+    Sent,
+    add,
+    assert_empty,
+    cluster_of,
+    config_of,
+    created_ms,
+    decode,
+    drain,
+    first,
+    open_accumulator,
+    partition_of,
+    queued,
+    values_of,
+)
+
+from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.cluster import Cluster, RecordMetadata, TopicPartition
+from shmaccum.errors import (
+    DeliveryTimeoutError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    ProducerClosedError,
+    RecordTooLargeError,
+    ShmaccumError,
+    UnknownTopicOrPartitionError,
+)
+from shmaccum.shm.layout import SlotState
+from shmaccum.shm.lifecycle import detach
+
+OpenAccumulator = Callable[..., RecordAccumulator]
+
+
+def fill_a_batch(accumulator: RecordAccumulator, to: TopicPartition) -> int:
+    """Append to a partition until nothing more fits its first batch; return how many records that one has."""
+    count = 0
+    while queued(accumulator, to) < 2:
+        count += 1
+        add(accumulator, to)
+    return count - 1
+
+
+def drained_partitions(drained: dict[int, list[RecordBatch]], accumulator: RecordAccumulator) -> list[TopicPartition]:
+    return [partition_of(accumulator, batch) for node in (0, 1) for batch in drained[node]]
+
+
+# --- what is drained, and in which order ------------------------------------------------------------
+
+
+def test_drain_batches(accumulate: OpenAccumulator) -> None:
+    accumulator = accumulate(buffer_memory=20 * BATCH_SIZE)
+
+    def drained(max_size: int) -> list[TopicPartition]:
+        return drained_partitions(accumulator.drain(CLUSTER, [NODE0, NODE1], max_size, 0), accumulator)
+
+    for partition in (TP0, TP1, TP2, TP3):
+        add(accumulator, partition)
+    # A request is full after one batch, and the next one begins with the partition that found no room.
+    assert drained(1) == [TP0, TP2]
+    add(accumulator, TP0)
+    add(accumulator, TP2)
+    assert drained(1) == [TP1, TP3]
+    assert drained(1) == [TP0, TP2]
+    for partition in (TP1, TP2, TP3):
+        add(accumulator, partition)
+    accumulator.mute(TP3)
+    assert drained(1) == [TP1, TP2]
+    for partition in (TP0, TP1, TP2):
+        add(accumulator, partition)
+    accumulator.unmute(TP3)
+    assert sorted(drained(UNLIMITED)) == [TP0, TP1, TP2, TP3]
+
+
+def test_full(accumulator: RecordAccumulator) -> None:
+    results = [accumulator.append(TP0, 0, KEY, VALUE)]
+    while not results[-1].batch_is_full:
+        assert queued(accumulator, TP0) == 1
+        assert not accumulator.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes
+        results.append(accumulator.append(TP0, 0, KEY, VALUE))
+    # The last one did not fit: the first batch is closed and ready, and a second one has been opened.
+    assert [result.new_batch_created for result in results] == [True] + [False] * (len(results) - 2) + [True]
+    assert queued(accumulator, TP0) == 2
+    full = first(accumulator, TP0)
+    assert full is not None
+    assert full.state is SlotState.CLOSED
+    assert BATCH_SIZE - full.max_record_size < full.size <= BATCH_SIZE
+    assert accumulator.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes == {NODE0}
+
+    (drained,) = drain(accumulator)
+    assert decode(accumulator, drained) == [
+        Sent(offset, 0, KEY, VALUE, []) for offset in range(len(results) - 1)
+    ]
+    assert queued(accumulator, TP0) == 1
+
+
+@pytest.mark.parametrize("version", ["3.0-IV1", "0.10.2", "0.8.2"])
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_append_large(accumulate: OpenAccumulator, version: str, compression: str) -> None:
+    """``testAppendLargeCompressed``, ``...NonCompressed``, and both of them for the old message formats."""
+    accumulator = accumulate(linger_ms=0, message_format_version=version, compression_type=compression)
+    value = bytes(2 * BATCH_SIZE)
+    result = accumulator.append(TP0, 7, KEY, value)
+    assert (result.batch_is_full, result.new_batch_created) == (True, True)
+    assert accumulator.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes == {NODE0}
+    # A run of slots of its own, and nothing can be added to it.
+    assert accumulator.pool.available_memory() == accumulator.pool.total_memory - 3 * BATCH_SIZE
+    add(accumulator, TP0)
+    assert queued(accumulator, TP0) == 2
+    (large,) = drain(accumulator)
+    timestamp = None if version == "0.8.2" else 7
+    assert decode(accumulator, large) == [Sent(0, timestamp, KEY, value, [])]
+
+
+def test_linger(accumulator: RecordAccumulator) -> None:
+    add(accumulator, TP0)
+    created = created_ms(accumulator, TP0)
+    assert not accumulator.ready(CLUSTER, created + 9).ready_nodes
+    assert accumulator.ready(CLUSTER, created + 10).ready_nodes == {NODE0}
+    (batch,) = drain(accumulator)
+    assert decode(accumulator, batch) == [Sent(0, 0, KEY, VALUE, [])]
+
+
+def test_partial_drain(accumulator: RecordAccumulator) -> None:
+    for partition in (TP0, TP1):
+        fill_a_batch(accumulator, partition)
+    assert accumulator.ready(CLUSTER, 0).ready_nodes == {NODE0}
+    drained = accumulator.drain(CLUSTER, [NODE0], BATCH_SIZE, 0)
+    assert drained_partitions({1: []} | drained, accumulator) == [TP0]
+    # With room for both, both come: the other first, whose turn it is.
+    drained = accumulator.drain(CLUSTER, [NODE0], 2 * BATCH_SIZE, 0)
+    assert drained_partitions({1: []} | drained, accumulator) == [TP1, TP0]
+
+
+def append_numbers(link: Connection, name: str, child: int, count: int) -> None:
+    accumulator = open_accumulator(config_of(name))
+    link.send("ready")
+    link.recv()
+    for number in range(count):
+        accumulator.append((TP0, TP1)[number % 2], 0, None, b"%d:%d" % (child, number), max_block_ms=30_000)
+    accumulator.close()
+    detach(accumulator.slab)
+
+
+def test_stressful_situation(accumulator: RecordAccumulator, slab_name: str, start: Callable[..., Any]) -> None:
+    """Several processes append to two partitions of a slab that is much too small for them; one drains."""
+    children, count = 3, 1200
+    producers = [start(append_numbers, slab_name, child, count) for child in range(children)]
+    for producer in producers:
+        assert producer.hear() == "ready"
+    for producer in producers:
+        producer.tell()
+    log = Log(accumulator)
+    while sum(map(len, log.partitions.values())) < children * count:
+        log.take(drain(accumulator))
+    for producer in producers:
+        assert producer.result() is None
+    for odd, partition in enumerate((TP0, TP1)):
+        by_child: dict[int, list[int]] = {child: [] for child in range(children)}
+        for value in log.values(partition):
+            assert value is not None
+            child, number = map(int, value.split(b":"))
+            by_child[child].append(number)
+        assert all(numbers == list(range(odd, count, 2)) for numbers in by_child.values())
+    assert_empty(accumulator)
+
+
+# --- when ---------------------------------------------------------------------------------------------
+
+
+def test_next_ready_check_delay(accumulator: RecordAccumulator) -> None:
+    add(accumulator, TP0)
+    now = created_ms(accumulator, TP0)
+    result = accumulator.ready(CLUSTER, now)
+    assert (result.ready_nodes, result.next_ready_check_delay_ms) == (set(), 10)
+
+    # Another node's partition, later: the first one's time is up sooner.
+    add(accumulator, TP2)
+    assert accumulator.ready(CLUSTER, now + 5).next_ready_check_delay_ms == 5
+
+    # Something to be sent at once does not hide when the others' time is up.
+    fill_a_batch(accumulator, TP1)
+    result = accumulator.ready(CLUSTER, now + 5)
+    assert result.ready_nodes == {NODE0}
+    assert result.next_ready_check_delay_ms <= 10
+
+
+def test_retry_backoff(accumulate: OpenAccumulator) -> None:
+    accumulator = accumulate(linger_ms=100, retry_backoff_ms=1000, retry_backoff_max_ms=10_000)
+    add(accumulator, TP0)
+    now = created_ms(accumulator, TP0) + 101
+    (batch,) = drain(accumulator, now)
+    accumulator.reenqueue(batch, now)
+    add(accumulator, TP1)
+
+    # One partition backs off, the other one does not.
+    now = created_ms(accumulator, TP1) + 101
+    assert accumulator.ready(CLUSTER, now).ready_nodes == {NODE0}
+    assert [partition_of(accumulator, each) for each in drain(accumulator, now)] == [TP1]
+    assert not drain(accumulator, batch.last_attempt_ms + 999)
+
+    now = batch.last_attempt_ms + 1000
+    assert accumulator.ready(CLUSTER, now).ready_nodes == {NODE0}
+    assert [partition_of(accumulator, each) for each in drain(accumulator, now)] == [TP0]
+
+
+@pytest.mark.parametrize("cluster_after", [CLUSTER, cluster_of(1, 0, 1, 1)], ids=["same leader", "another leader"])
+def test_exponential_retry_backoff(accumulate: OpenAccumulator, cluster_after: Cluster) -> None:
+    """Also ``testExponentialRetryBackoffLeaderChange``: a new leader does not cut the back-off short."""
+    accumulator = accumulate(linger_ms=0, retry_backoff_ms=100, retry_backoff_max_ms=1000)
+    add(accumulator, TP0)
+    now = created_ms(accumulator, TP0)
+    (batch,) = drain(accumulator, now)
+    cluster = CLUSTER
+    for attempt, backoff in enumerate((100, 200, 400, 800, 1000, 1000)):
+        accumulator.reenqueue(batch, now)
+        cluster = cluster_after if attempt > 1 else CLUSTER
+        leader = cluster.leader_for(TP0)
+        result = accumulator.ready(cluster, now + backoff - 1)
+        assert (result.ready_nodes, result.next_ready_check_delay_ms) == (set(), 1)
+        assert not drain(accumulator, now + backoff - 1, cluster=cluster)
+        assert accumulator.ready(cluster, now + backoff).ready_nodes == {leader}
+        (again,) = drain(accumulator, now + backoff, cluster=cluster)
+        assert (again.slot, again.attempts) == (batch.slot, attempt + 1)
+        now += backoff
+
+
+def test_ready_and_drain_when_a_batch_is_being_retried(accumulate: OpenAccumulator) -> None:
+    accumulator = accumulate(linger_ms=10, retry_backoff_ms=100)
+    add(accumulator, TP0)
+    now = created_ms(accumulator, TP0) + 11
+    (batch,) = drain(accumulator, now)
+    accumulator.reenqueue(batch, now)
+    assert not accumulator.ready(CLUSTER, now + 1).ready_nodes
+    assert accumulator.drain(CLUSTER, [NODE0], UNLIMITED, now + 1) == {0: []}
+    # Not even when everything is to go out at once.
+    accumulator.begin_flush()
+    assert not accumulator.ready(CLUSTER, now + 1).ready_nodes
+    with pytest.raises(KafkaTimeoutError):
+        accumulator.await_flush_completion(0)
+    assert accumulator.ready(CLUSTER, now + 100).ready_nodes == {NODE0}
+    assert len(drain(accumulator, now + 100)) == 1
+
+
+def test_drain_with_a_node_that_does_not_host_any_partitions(accumulator: RecordAccumulator) -> None:
+    add(accumulator, TP0)
+    assert accumulator.drain(cluster_of(0), [NODE1], UNLIMITED, 0) == {1: []}
+
+
+def test_ready_when_memory_is_exhausted(accumulate: OpenAccumulator, slab_name: str, start: Callable[..., Any]) -> None:
+    """What is queued is sent at once while anybody, of any process, waits for memory."""
+    accumulator = accumulate(buffer_memory=BATCH_SIZE, linger_ms=100_000, delivery_timeout_ms=200_000)
+    add(accumulator, TP0)
+    now = created_ms(accumulator, TP0)
+    assert not accumulator.ready(CLUSTER, now).ready_nodes
+    other = start(append_one, slab_name)
+    while not accumulator.pool.queued():
+        pass
+    assert accumulator.ready(CLUSTER, now).ready_nodes == {NODE0}
+    log = Log(accumulator)
+    log.take(drain(accumulator))
+    assert other.result() is None
+    log.take_all()
+    assert log.values(TP0) == [VALUE]
+    assert log.values(TP1) == [VALUE]
+
+
+def append_one(link: Connection, name: str) -> None:
+    config = config_of(name, buffer_memory=BATCH_SIZE, linger_ms=100_000, delivery_timeout_ms=200_000)
+    accumulator = open_accumulator(config)
+    accumulator.append(TP1, 0, KEY, VALUE, max_block_ms=30_000)
+    detach(accumulator.slab)
+
+
+def test_ready_when_the_sender_leaves(accumulator: RecordAccumulator) -> None:
+    """Kafka's ``closed``: the one who closes is the sender, for all processes."""
+    add(accumulator, TP0)
+    now = created_ms(accumulator, TP0)
+    assert not accumulator.ready(CLUSTER, now).ready_nodes
+    accumulator.send_all()
+    assert accumulator.ready(CLUSTER, now).ready_nodes == {NODE0}
+
+
+def test_unknown_leaders(accumulator: RecordAccumulator) -> None:
+    add(accumulator, TP0)
+    add(accumulator, TP1)
+    later = created_ms(accumulator, TP1) + 10
+    result = accumulator.ready(cluster_of(None, 0), later)
+    assert (result.ready_nodes, result.unknown_leader_topics) == ({NODE0}, {"test"})
+    assert [partition_of(accumulator, each) for each in drain(accumulator, cluster=cluster_of(None, 0))] == [TP1]
+    # No hurry on account of those who have no leader: news of one is an event of its own.
+    assert accumulator.ready(cluster_of(None, 0), later).next_ready_check_delay_ms == float("inf")
+    result = accumulator.ready(cluster_of(1, 0), later)
+    assert (result.ready_nodes, result.unknown_leader_topics) == ({NODE1}, set())
+
+
+def test_muted_partitions(accumulator: RecordAccumulator) -> None:
+    add(accumulator, TP0)
+    now = created_ms(accumulator, TP0) + 2000
+    accumulator.mute(TP0)
+    assert not accumulator.ready(CLUSTER, now).ready_nodes
+    assert not drain(accumulator, now)
+    accumulator.unmute(TP0)
+    assert accumulator.ready(CLUSTER, now).ready_nodes == {NODE0}
+    assert len(drain(accumulator, now)) == 1
+
+
+def test_no_more_in_flight_than_a_broker_remembers(accumulate: OpenAccumulator) -> None:
+    accumulator = accumulate(max_in_flight_requests_per_connection=2, linger_ms=0)
+    for _ in range(3):
+        add(accumulator, TP0, bytes(BATCH_SIZE))
+    add(accumulator, TP1)
+    first_two = [*drain(accumulator), *drain(accumulator)]
+    assert [partition_of(accumulator, each) for each in first_two] == [TP0, TP1, TP0]
+    assert not accumulator.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes
+    assert not drain(accumulator)
+    Log(accumulator).take(first_two[:1])
+    assert accumulator.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes == {NODE0}
+    assert len(drain(accumulator)) == 1
+
+
+# --- flush --------------------------------------------------------------------------------------------
+
+
+def test_flush(accumulate: OpenAccumulator) -> None:
+    accumulator = accumulate(linger_ms=100_000, delivery_timeout_ms=200_000, buffer_memory=64 * BATCH_SIZE)
+    partitions = (TP0, TP1, TP2)
+    futures = [accumulator.append(partitions[number % 3], 0, KEY, VALUE).future for number in range(100)]
+    now = created_ms(accumulator, TP0)
+    while accumulator.ready(CLUSTER, now).ready_nodes:  # those that are full
+        Log(accumulator).take(drain(accumulator))
+        break
+    accumulator.begin_flush()
+    log = Log(accumulator)
+    while nodes := accumulator.ready(CLUSTER, now).ready_nodes:
+        log.take([batch for of_node in accumulator.drain(CLUSTER, nodes, UNLIMITED, now).values() for batch in of_node])
+    accumulator.await_flush_completion(0)
+    assert all(future.succeeded() for future in futures)
+    assert_empty(accumulator)
+
+
+class InterruptedHereError(Exception):
+    """Raised by a signal's handler, as KeyboardInterrupt is."""
+
+
+def test_await_flush_complete(accumulator: RecordAccumulator) -> None:
+    """An interrupted flush is over: it does not keep everybody's batches from lingering."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise InterruptedHereError
+
+    future = accumulator.append(TP0, 0, KEY, VALUE).future
+    accumulator.begin_flush()
+    now = created_ms(accumulator, TP0)
+    assert accumulator.ready(CLUSTER, now).ready_nodes == {NODE0}
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(InterruptedHereError):
+            accumulator.await_flush_completion()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not accumulator.ready(CLUSTER, now).ready_nodes
+    assert not future.is_done
+    Log(accumulator).take_all()
+    assert future.get(0).offset == 0
+
+
+def test_a_flush_that_times_out(accumulator: RecordAccumulator) -> None:
+    future = accumulator.append(TP0, 0, KEY, VALUE).future
+    accumulator.begin_flush()
+    with pytest.raises(KafkaTimeoutError, match="1 batches"):
+        accumulator.await_flush_completion(0.01)
+    # Nothing is lost by it.
+    Log(accumulator).take_all()
+    accumulator.begin_flush()
+    accumulator.await_flush_completion(0)
+    assert future.succeeded()
+
+
+def test_a_flush_waits_for_what_was_appended_before_it_only(accumulator: RecordAccumulator) -> None:
+    add(accumulator, TP0)
+    accumulator.begin_flush()
+    (batch,) = drain(accumulator)
+    waited_for = accumulator.acks.incomplete()
+    add(accumulator, TP0)
+    Log(accumulator).take([batch])
+    accumulator.acks.poll()
+    assert [result.done for result in waited_for] == [True]
+    with pytest.raises(KafkaTimeoutError):
+        accumulator.await_flush_completion(0)
+
+
+# --- giving up ----------------------------------------------------------------------------------------
+
+
+def test_abort_incomplete_batches(accumulate: OpenAccumulator) -> None:
+    accumulator = accumulate(buffer_memory=64 * BATCH_SIZE, linger_ms=100_000, delivery_timeout_ms=200_000)
+    told: list[tuple[ShmaccumError | None, RecordMetadata | None]] = []
+    partitions = (TP0, TP1, TP2)
+    for number in range(300):
+        accumulator.append(
+            partitions[number % 3], 0, KEY, VALUE, (), lambda error, metadata: told.append((error, metadata))
+        )
+    drained = drain(accumulator)
+    in_flight = sum(batch.record_count for batch in drained)
+    assert 0 < in_flight < 300
+    outcomes = accumulator.abort_incomplete_batches(IllegalStateError)
+    assert sum(1 for _ in outcomes) > 0
+    accumulator.acks.poll()
+    assert len(told) == 300 - in_flight
+    assert all(isinstance(error, IllegalStateError) and metadata is None for error, metadata in told)
+    assert [queued(accumulator, partition) for partition in partitions] == [0, 0, 0]
+    Log(accumulator).take(drained)
+    accumulator.acks.poll()
+    assert [error for error, _ in told[-in_flight:]] == [None] * in_flight
+    assert_empty(accumulator)
+
+
+@pytest.mark.parametrize("delivery_timeout_ms", [3200, 2**31 - 1])
+@pytest.mark.parametrize("muted", [False, True])
+def test_expired_batch_single(accumulate: OpenAccumulator, delivery_timeout_ms: int, muted: bool) -> None:
+    """Also ``testExpiredBatchSingleMaxValue``."""
+    accumulator = accumulate(linger_ms=300, delivery_timeout_ms=delivery_timeout_ms)
+    future = accumulator.append(TP0, 0, KEY, VALUE).future
+    created = created_ms(accumulator, TP0)
+    assert not accumulator.ready(CLUSTER, created).ready_nodes
+    assert accumulator.ready(CLUSTER, created + 300).ready_nodes == {NODE0}
+    assert accumulator.abort_expired_batches(created + 300) == []
+    if muted:
+        accumulator.mute(TP0)
+    assert accumulator.abort_expired_batches(created + delivery_timeout_ms - 1) == []
+    (expired,) = accumulator.abort_expired_batches(created + delivery_timeout_ms)
+    assert expired.error is DeliveryTimeoutError
+    assert not accumulator.ready(CLUSTER, created + delivery_timeout_ms).ready_nodes
+    with pytest.raises(DeliveryTimeoutError, match="test-0"):
+        future.get(0)
+    assert_empty(accumulator)
+
+
+def test_expired_batches(accumulator: RecordAccumulator) -> None:
+    fill_a_batch(accumulator, TP0)
+    add(accumulator, TP2)
+    latest = max(created_ms(accumulator, partition) for partition in (TP0, TP2)) + 3200
+    expired = accumulator.abort_expired_batches(latest + 1000)
+    assert sorted(str(accumulator.map.by_entry[each.batch.partition].topic_partition) for each in expired) == [
+        "test-0",
+        "test-0",
+        "test-2",
+    ]
+    assert accumulator.abort_expired_batches(latest + 2000) == []
+    assert_empty(accumulator)
+
+
+def test_expired_batches_retry(accumulator: RecordAccumulator) -> None:
+    """A batch's time runs from its creation, over all retries; what is in flight when it is over is left alone."""
+    future = accumulator.append(TP0, 0, KEY, VALUE).future
+    created = created_ms(accumulator, TP0)
+    (batch,) = drain(accumulator, created + 3000)
+    assert accumulator.abort_expired_batches(created + 3000) == []
+    accumulator.reenqueue(batch, created + 3100)
+    assert accumulator.ready(CLUSTER, created + 3100).ready_nodes == set()
+    assert accumulator.next_expiry_ms == created + 3200
+    assert accumulator.abort_expired_batches(created + 3199) == []
+    assert len(accumulator.abort_expired_batches(created + 3200)) == 1
+    with pytest.raises(DeliveryTimeoutError):
+        future.get(0)
+
+
+def test_soon_to_expire_batches_are_picked_up_for_expiry(accumulator: RecordAccumulator) -> None:
+    """The sender learns when the next batch expires, so that it does not sleep over it."""
+    assert accumulator.ready(CLUSTER, 0).next_ready_check_delay_ms == float("inf")
+    assert accumulator.next_expiry_ms == float("inf")
+    add(accumulator, TP0)
+    created = created_ms(accumulator, TP0)
+    accumulator.ready(cluster_of(None), created)
+    accumulator.abort_expired_batches(created)
+    assert accumulator.next_expiry_ms == created + 3200
+
+
+# --- order and identity -------------------------------------------------------------------------------
+
+
+def test_reenqueued_batches_keep_their_order(accumulate: OpenAccumulator) -> None:
+    """Whatever the order in which batches come back, they go out in the order of append."""
+    accumulator = accumulate(linger_ms=0, retry_backoff_ms=0, retry_backoff_max_ms=0)
+    for number in range(8):
+        add(accumulator, TP0, b"%d" % number + bytes(BATCH_SIZE // 2))
+    in_flight = [batch for _ in range(5) for batch in drain(accumulator)]
+    random.Random(7).shuffle(in_flight)
+    for batch in in_flight:
+        accumulator.reenqueue(batch, 0)
+    log = Log(accumulator)
+    log.take_all()
+    assert [value[:1] for value in log.values(TP0) if value] == [b"%d" % number for number in range(8)]
+    assert_empty(accumulator)
+
+
+def test_a_reenqueued_batch_takes_no_more_records(accumulate: OpenAccumulator) -> None:
+    accumulator = accumulate(linger_ms=0, retry_backoff_ms=0, retry_backoff_max_ms=0)
+    add(accumulator, TP0, b"before")
+    (batch,) = drain(accumulator)
+    accumulator.reenqueue(batch, 0)
+    result = accumulator.append(TP0, 0, KEY, b"after")
+    assert result.new_batch_created
+    assert queued(accumulator, TP0) == 2
+    log = Log(accumulator)
+    log.take_all()
+    assert log.values(TP0) == [b"before", b"after"]
+
+
+def test_idempotence(accumulate: OpenAccumulator) -> None:
+    """A sequence number is given at the first drain, and kept over retries; each partition counts by itself."""
+    accumulator = accumulate(linger_ms=0, retry_backoff_ms=0, retry_backoff_max_ms=0)
+    accumulator.use_producer_id(4711, 3)
+    for _ in range(5):
+        add(accumulator, TP0)
+    add(accumulator, TP1)
+    one, other = drain(accumulator)
+    assert [(each.producer_id, each.producer_epoch, each.base_sequence) for each in (one, other)] == [(4711, 3, 0)] * 2
+    add(accumulator, TP0)
+    (behind,) = drain(accumulator)
+    assert behind.base_sequence == 5
+    for batch in (behind, one):
+        accumulator.reenqueue(batch, 0)
+    add(accumulator, TP0)
+    again = [drain(accumulator)[0] for _ in range(3)]
+    assert [(each.slot, each.base_sequence) for each in again[:2]] == [(one.slot, 0), (behind.slot, 5)]
+    assert again[2].base_sequence == 6
+
+
+def test_sequence_numbers_wrap(accumulator: RecordAccumulator) -> None:
+    """``DefaultRecordBatch.incrementSequence``: after 2^31 - 1 comes 0."""
+    from shmaccum.shm.layout import Partition
+
+    accumulator.use_producer_id(1, 0)
+    entry = accumulator.map.queues[TP0].entry
+    at = accumulator.slab.geometry.partition(entry) + Partition.NEXT_SEQUENCE
+    accumulator.slab.words[at] = 2**31 - 2
+    for _ in range(3):
+        add(accumulator, TP0)
+    (batch,) = drain(accumulator)
+    assert batch.base_sequence == 2**31 - 2
+    add(accumulator, TP0)
+    (batch,) = drain(accumulator)
+    assert batch.base_sequence == 1
+
+
+def test_without_idempotence_there_are_no_sequence_numbers(accumulator: RecordAccumulator) -> None:
+    add(accumulator, TP0)
+    (batch,) = drain(accumulator)
+    assert (batch.has_sequence, batch.producer_id, batch.producer_epoch, batch.base_sequence) == (False, -1, -1, -1)
+
+
+# --- what cannot be appended ----------------------------------------------------------------------------
+
+
+def test_an_unknown_partition(accumulator: RecordAccumulator) -> None:
+    with pytest.raises(UnknownTopicOrPartitionError, match="test-4"):
+        add(accumulator, TopicPartition("test", 4))
+
+
+def test_a_record_that_is_larger_than_all_memory(accumulator: RecordAccumulator) -> None:
+    with pytest.raises(RecordTooLargeError, match=str(10 * BATCH_SIZE)):
+        add(accumulator, TP0, bytes(10 * BATCH_SIZE))
+    add(accumulator, TP0, bytes(9 * BATCH_SIZE))
+
+
+def test_after_close(accumulator: RecordAccumulator) -> None:
+    add(accumulator, TP0)
+    accumulator.close()
+    with pytest.raises(ProducerClosedError):
+        add(accumulator, TP0)
+    assert values_of(accumulator, drain(accumulator)) == [VALUE]

@@ -1,0 +1,175 @@
+"""What the tests of the accumulator share: an accumulator of one topic, drained by hand, and an independent decoder.
+
+The cluster is that of Kafka's own ``RecordAccumulatorTest``: partitions 0 and 1 are led by node 0, the others by
+node 1. Time is never slept away: what takes a time is given one, counted from a batch's own creation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kafka.record import MemoryRecords
+
+from shmaccum.accumulator.batch_drainer import BatchOutcome
+from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
+from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.cluster import Cluster, Node, TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.record.compression import CompressionType
+from shmaccum.shm.lifecycle import attach
+
+TOPIC = "test"
+TP0, TP1, TP2, TP3 = (TopicPartition(TOPIC, number) for number in range(4))
+NODE0, NODE1 = Node(0), Node(1)
+BATCH_SIZE = 1088
+"""Bytes of a slot: 1025 of records, as in Kafka's test, behind the header of a v2 batch, in whole words."""
+KEY, VALUE = b"key", b"value"
+UNLIMITED = 1 << 31
+
+
+def cluster_of(*leaders: int | None, topic: str = TOPIC) -> Cluster:
+    """Return a cluster in which the topic's partitions are led by these nodes."""
+    led = {TopicPartition(topic, number): node for number, node in enumerate(leaders) if node is not None}
+    return Cluster({0: NODE0, 1: NODE1}, {topic: len(leaders)}, led)
+
+
+CLUSTER = cluster_of(0, 0, 1, 1)
+
+
+def config_of(name: str, **settings: object) -> ProducerConfig:
+    """Return a configuration; settings are named with ``_`` for Kafka's ``.``."""
+    defaults: dict[str, object] = {
+        "shmaccum.name": name,
+        "log.dir": "/nowhere",
+        "batch.size": BATCH_SIZE,
+        "buffer.memory": 10 * BATCH_SIZE,
+        "linger.ms": 10,
+        "request.timeout.ms": 1000,
+        "delivery.timeout.ms": 3200,
+        "shmaccum.max.processes": 16,
+        "shmaccum.max.topics": 8,
+        "shmaccum.max.partitions": 32,
+    }
+    return ProducerConfig.parse(defaults | {name.replace("_", "."): value for name, value in settings.items()})
+
+
+def open_accumulator(config: ProducerConfig) -> RecordAccumulator:
+    """Attach to the slab and make the topic known; the caller detaches ``accumulator.slab``."""
+    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest())
+    accumulator = RecordAccumulator(slab, config)
+    if accumulator.map.topic(TOPIC) is None:
+        accumulator.map.request(TOPIC)
+        accumulator.map.update(TOPIC, 4, None)
+    return accumulator
+
+
+def add(accumulator: RecordAccumulator, to: TopicPartition, value: bytes = VALUE, timestamp: int = 0) -> None:
+    """Append a record whose future is of no interest."""
+    accumulator.append(to, timestamp, KEY, value, max_block_ms=1000)
+
+
+def created_ms(accumulator: RecordAccumulator, of: TopicPartition) -> int:
+    """Return when a partition's first batch was created."""
+    batch = first(accumulator, of)
+    assert batch is not None
+    return batch.created_ms
+
+
+def first(accumulator: RecordAccumulator, of: TopicPartition) -> RecordBatch | None:
+    """Return a partition's first batch."""
+    return accumulator.map.queues[of].first()
+
+
+def queued(accumulator: RecordAccumulator, of: TopicPartition) -> int:
+    """Return how many batches a partition's deque holds."""
+    return len(accumulator.map.queues[of])
+
+
+def partition_of(accumulator: RecordAccumulator, batch: RecordBatch) -> TopicPartition:
+    """Return where a batch goes."""
+    return accumulator.map.by_entry[batch.partition].topic_partition
+
+
+def drain(accumulator: RecordAccumulator, now_ms: int = 0, *, cluster: Cluster = CLUSTER) -> list[RecordBatch]:
+    """Take one batch of every partition that has one, ready or not."""
+    drained = accumulator.drain(cluster, [NODE0, NODE1], UNLIMITED, now_ms)
+    return [*drained[0], *drained[1]]
+
+
+class Sent(NamedTuple):
+    """A record as kafka-python decodes it."""
+
+    offset: int
+    timestamp: int | None
+    """None in format 0, which has none."""
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+def decode(accumulator: RecordAccumulator, batch: RecordBatch, base_offset: int = 0) -> list[Sent]:
+    """Seal a copy of a batch as the sender would, and have kafka-python read it."""
+    sealed = accumulator.format.seal(
+        memoryview(bytearray(batch.memory())),
+        record_count=batch.record_count,
+        base_timestamp=batch.base_timestamp,
+        max_timestamp=batch.max_timestamp,
+        compression=CompressionType.NONE,
+        producer_id=batch.producer_id if batch.has_sequence else -1,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+    )
+    stored = MemoryRecords(bytes(accumulator.format.set_base_offset(sealed, batch.record_count, base_offset)))
+    found = []
+    while stored.has_next():
+        entry = stored.next_batch()
+        assert entry.validate_crc()
+        found += [Sent(each.offset, each.timestamp, each.key, each.value, each.headers) for each in entry]
+    assert len(found) == batch.record_count
+    if accumulator.format.magic > 0:
+        assert max(each.timestamp or 0 for each in found) == batch.max_timestamp
+    return found
+
+
+def values_of(accumulator: RecordAccumulator, batches: Iterable[RecordBatch]) -> list[bytes | None]:
+    """Return the values of all records of some batches."""
+    return [record.value for batch in batches for record in decode(accumulator, batch)]
+
+
+class Log:
+    """Stands for what is behind the sender: takes all that is sent, and says under which offset."""
+
+    def __init__(self, accumulator: RecordAccumulator) -> None:
+        self._accumulator = accumulator
+        self.partitions: dict[TopicPartition, list[Sent]] = {}
+
+    def take(self, batches: Iterable[RecordBatch]) -> int:
+        """Store the records of drained batches, and complete them; return how many batches there were."""
+        outcomes = []
+        for batch in batches:
+            stored = self.partitions.setdefault(partition_of(self._accumulator, batch), [])
+            outcomes.append(BatchOutcome(batch, len(stored)))
+            stored += decode(self._accumulator, batch, len(stored))
+        self._accumulator.complete(outcomes)
+        return len(outcomes)
+
+    def take_all(self) -> None:
+        """Drain and store until nothing is left."""
+        while self.take(drain(self._accumulator)):
+            pass
+
+    def values(self, of: TopicPartition) -> list[bytes | None]:
+        """Return the values of a partition's records, in order."""
+        return [record.value for record in self.partitions.get(of, [])]
+
+
+def assert_empty(accumulator: RecordAccumulator) -> None:
+    """Nothing is queued or in anybody's hands, and the pool says so in all its ways."""
+    pool = accumulator.pool
+    assert accumulator.slab.undelivered() == (0, 0)
+    assert pool.available_memory() == pool.total_memory
+    whole = pool.allocate(pool.total_memory, 0)  # the bitmap, too, has every slot
+    pool.deallocate(whole)
+    for queue in accumulator.map.by_entry:
+        assert (queue.first(), len(queue)) == (None, 0)

@@ -1,0 +1,106 @@
+"""Death, stops and interrupts at chosen moments of the package's code.
+
+A process can be killed between any two instructions; these tools do it before any chosen line. An interrupt, that
+is what the handler of a signal raises, comes only where CPython looks for signals: when a function begins and when
+a call of a C function has returned. `InterruptAt` raises it at any one of those moments.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+import shmaccum
+
+_PACKAGE = str(Path(shmaccum.__file__).parent)
+
+
+def at_line(number: int, action: Callable[[], object]) -> None:
+    """Have this thread act just before the package's line that is executed as number ``number`` from now on."""
+    lines = 0
+
+    def act(frame: FrameType) -> None:
+        nonlocal lines
+        if lines == number:
+            action()
+        lines += 1
+
+    _trace_lines(act)
+
+
+def before(function: Callable[..., Any], text: str, action: Callable[[], object]) -> None:
+    """Have this thread act just before a line of a function of the package, the first that begins with ``text``."""
+    source, first = inspect.getsourcelines(function)
+    number = first + next(number for number, line in enumerate(source) if line.strip().startswith(text))
+    code = function.__code__
+
+    def act(frame: FrameType) -> None:
+        if frame.f_code is code and frame.f_lineno == number:
+            sys.settrace(None)
+            action()
+
+    _trace_lines(act)
+
+
+def die() -> None:
+    """Be killed."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stop() -> None:
+    """Be stopped, until a SIGCONT comes."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _trace_lines(act: Callable[[FrameType], None]) -> None:
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        if not frame.f_code.co_filename.startswith(_PACKAGE):
+            return None
+        if event == "line":
+            act(frame)
+        return trace
+
+    sys.settrace(trace)
+
+
+class InterruptAt:
+    """Interrupts the block at its ``moment``-th moment; ``with InterruptAt(3) as interrupt: ...``.
+
+    Attributes:
+        came: whether there were so many moments.
+    """
+
+    def __init__(self, moment: int) -> None:
+        self.came = False
+        self._moment = moment
+
+    def __enter__(self) -> InterruptAt:
+        gc.disable()  # an error in a finalizer would come to nothing
+        sys.setprofile(self._look)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        sys.setprofile(None)
+        gc.enable()
+        return kind is KeyboardInterrupt
+
+    def _look(self, frame: FrameType, event: str, argument: object) -> None:
+        # A generator that goes on looks, too, but an error raised here would not be raised inside of it.
+        begins = event == "call" and not frame.f_code.co_flags & inspect.CO_GENERATOR
+        if frame.f_code is InterruptAt.__exit__.__code__ or not (begins or event == "c_return"):
+            return
+        self._moment -= 1
+        if self._moment < 0:
+            self.came = True
+            sys.setprofile(None)
+            raise KeyboardInterrupt

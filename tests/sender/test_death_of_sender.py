@@ -1,0 +1,196 @@
+"""A sender that is killed anywhere: the next one goes on, and every record is in the log exactly once, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from killpoints import die, die_before, die_in, lines_of
+from senders import HandRun, read_values
+
+from shmaccum.accumulator import batch_drainer, completion, partition_queue
+from shmaccum.accumulator.futures import FutureRecordMetadata
+from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.cluster import TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.pool import bitmap, buffer_pool
+from shmaccum.sender import sender
+from shmaccum.sender.log import partition_log
+from shmaccum.sender.log import transport as log_transport
+from shmaccum.shm.layout import Super
+
+PARTITIONS = (TopicPartition("t", 0), TopicPartition("t", 1))
+SLOT = 1024
+HALF = bytes(SLOT // 2)
+
+
+@pytest.fixture
+def config(tmp_path: Path, slab_name: str) -> ProducerConfig:
+    return ProducerConfig.parse(
+        {
+            "shmaccum.name": slab_name,
+            "log.dir": str(tmp_path / "log"),
+            "num.partitions": 2,
+            "batch.size": SLOT,
+            "buffer.memory": 16 * SLOT,
+            "shmaccum.max.processes": 8,
+            "shmaccum.max.topics": 2,
+            "shmaccum.max.partitions": 4,
+        }
+    )
+
+
+@pytest.fixture
+def survivor(config: ProducerConfig) -> Iterator[HandRun]:
+    """The producer, which takes over whenever a sender has died."""
+    run = HandRun(config)
+    run.begin()
+    run.topic("t")
+    run.resign()
+    yield run
+    run.close()
+
+
+def be_sender(config: ProducerConfig) -> None:
+    """Deliver all that there is; in a child."""
+    run = HandRun(config)
+    run.begin()
+    run.run_until(lambda: run.slab.undelivered() == (0, 0))
+
+
+class Scene:
+    """Some records, the senders that die over them, and the one that does not."""
+
+    def __init__(self, survivor: HandRun, log_dir: Path) -> None:
+        self.survivor = survivor
+        self.log_dir = log_dir
+        self.expected: dict[TopicPartition, list[bytes]] = {partition: [] for partition in PARTITIONS}
+        self.told: list[int] = []
+        self._futures: list[tuple[FutureRecordMetadata, int]] = []
+
+    def append(self) -> None:
+        """Append to each partition what becomes three batches."""
+        accumulator = self.survivor.accumulator
+        for partition in PARTITIONS:
+            for filler in (b"", HALF, HALF, b"", HALF):
+                value = b"%d" % len(self.expected[partition]) + filler
+                future = accumulator.append(
+                    partition, 0, None, value, (), lambda error, metadata: self.told.append(metadata.offset)
+                ).future
+                self._futures.append((future, len(self.expected[partition])))
+                self.expected[partition].append(value)
+
+    def finish(self, why: str) -> None:
+        """Have the next sender deliver the rest; the producer hears of every record, once."""
+        self.told.clear()
+        self.survivor.accumulator.acks.poll()
+        successor = HandRun(self.survivor.config)
+        successor.begin()
+        successor.run_until(lambda: successor.slab.undelivered() == (0, 0))
+        successor.accumulator.pool.reclaim()
+        assert successor.accumulator.pool.available_memory() == successor.accumulator.pool.total_memory, why
+        successor.close()
+        offsets = [offset for _, offset in self._futures]
+        assert [future.get(0).offset for future, _ in self._futures] == offsets, why
+        assert sorted(self.told) == sorted(offsets), why
+        assert not self.survivor.accumulator.acks.incomplete()
+        self._futures.clear()
+
+    def check_log(self) -> None:
+        """Compare the log with all that was ever appended."""
+        for partition in PARTITIONS:
+            assert read_values(self.log_dir, *partition) == self.expected[partition]
+
+
+@pytest.fixture
+def scene(survivor: HandRun, tmp_path: Path) -> Scene:
+    return Scene(survivor, tmp_path / "log")
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        pytest.param((sender, log_transport, partition_log), id="sender and log"),
+        pytest.param((batch_drainer, partition_queue, completion), id="accumulator"),
+        pytest.param((buffer_pool, bitmap), id="pool"),
+    ],
+)
+def test_killed_at_any_line(scene: Scene, config: ProducerConfig, modules: tuple[object, ...]) -> None:
+    scene.append()
+    lines = lines_of(lambda: be_sender(config), *modules, hits=2)  # type: ignore[arg-type]
+    scene.finish("nothing happened")
+    for line in lines:
+        scene.append()
+        die_before(line, lambda: be_sender(config), *modules)  # type: ignore[arg-type]
+        scene.finish(str(line))
+    scene.check_log()
+
+
+def die_over_completing(config: ProducerConfig) -> None:
+    """Be a sender that dies with one batch completed and not freed, others in flight and others queued."""
+    run = HandRun(config)
+    run.begin()
+    set_result = RecordBatch.set_result
+    completed = []
+
+    def set_one_result(batch: RecordBatch, *words: int) -> None:
+        if completed:
+            die()
+        completed.append(batch)
+        set_result(batch, *words)
+
+    RecordBatch.set_result = set_one_result  # type: ignore[method-assign]
+    run.run(2)
+
+
+def test_successor_killed_at_any_line(scene: Scene, config: ProducerConfig) -> None:
+    """While it picks up what the sender before it left behind."""
+    modules = (batch_drainer, completion)
+    scene.append()
+    die_in(lambda: die_over_completing(config))
+    lines = lines_of(lambda: be_sender(config), *modules)
+    scene.finish("nothing happened")
+    for line in lines:
+        scene.append()
+        die_in(lambda: die_over_completing(config))
+        die_before(line, lambda: be_sender(config), *modules)
+        scene.finish(str(line))
+    scene.check_log()
+
+
+def test_a_line_of_dying_senders(scene: Scene, config: ProducerConfig) -> None:
+    """The same batches over and over: the producer id and the sequence numbers stay those of the first sender."""
+    scene.append()
+    words = scene.survivor.slab.words
+    producer_id = words[Super.PRODUCER_ID]
+    for _ in range(6):
+        die_in(lambda: die_over_completing(config))
+    assert words[Super.PRODUCER_ID] == producer_id
+    assert words[Super.SENDER_STARTS] == 1 + 6
+    scene.finish("after six deaths")
+    scene.check_log()
+
+
+def test_killed_before_the_producer_id_is_whole(config: ProducerConfig, survivor: HandRun) -> None:
+    """An id counts once it has its epoch: what died before it had both is forgotten."""
+    words = survivor.slab.words
+    words[Super.PRODUCER_ID] = 0
+
+    def get_id() -> None:
+        run = HandRun(config)
+        run.begin()
+
+    lines = lines_of(get_id, sender)
+    known = {int(words[Super.PRODUCER_ID])}
+    for line in lines:
+        words[Super.PRODUCER_ID] = 0
+        die_before(line, get_id, sender)
+        before = int(words[Super.PRODUCER_ID])
+        successor = HandRun(config)
+        successor.begin()
+        after = int(words[Super.PRODUCER_ID])
+        successor.close()
+        assert after == before or not before
+        known.add(after)
+    assert len(known) > 2

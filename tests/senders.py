@@ -1,0 +1,179 @@
+"""What the tests of the sender share: a sender that is run by hand, and a log read by an independent decoder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from kafka.record import MemoryRecords
+
+from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
+from shmaccum.cluster import Cluster, Node, TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import KafkaError
+from shmaccum.sender.process import make_transport
+from shmaccum.sender.sender import Sender
+from shmaccum.sender.transport import ProduceBatch, ProduceResponse
+from shmaccum.shm.lifecycle import attach, detach
+
+
+class LogRecord(NamedTuple):
+    """A record of the log as kafka-python decodes it."""
+
+    offset: int
+    timestamp: int | None
+    """None in message format 0, which has none."""
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+def read_partition(log_dir: Path, topic: str, partition: int = 0) -> list[LogRecord]:
+    """Return all records of a partition; every batch's checksum is right, and nothing else is in the files."""
+    found = []
+    for segment in sorted((log_dir / f"{topic}-{partition}").glob("*.log")):
+        stored = MemoryRecords(segment.read_bytes())
+        while stored.has_next():
+            batch = stored.next_batch()
+            assert batch is not None
+            assert batch.validate_crc()
+            found += [
+                LogRecord(each.offset, each.timestamp, each.key, each.value, each.headers or []) for each in batch
+            ]
+        assert stored.valid_bytes() == segment.stat().st_size
+    assert [record.offset for record in found] == list(range(len(found)))
+    return found
+
+
+def read_values(log_dir: Path, topic: str, partition: int = 0) -> list[bytes | None]:
+    """Return the values of a partition's records, in order."""
+    return [record.value for record in read_partition(log_dir, topic, partition)]
+
+
+def read_topic(log_dir: Path, topic: str) -> dict[int, list[LogRecord]]:
+    """Return the records of all partitions that a topic has in the log."""
+    numbers = sorted(int(path.name.rpartition("-")[2]) for path in log_dir.glob(f"{topic}-*"))
+    return {number: read_partition(log_dir, topic, number) for number in numbers}
+
+
+class Hand:
+    """The log transport with the test's hand on it: it never sleeps, and answers when and what it is told to.
+
+    Attributes:
+        asked: the times that `poll` was to sleep.
+        held: whether answers are kept back for now.
+        refuse: what happens to batches of a partition instead of being stored.
+        no_leader: partitions of which nobody knows the leader.
+        sent: all batches that came, as (partition, first sequence number).
+    """
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._log = make_transport(config)
+        self.asked: list[float] = []
+        self.held = False
+        self.refuse: dict[TopicPartition, type[KafkaError]] = {}
+        self.no_leader: set[TopicPartition] = set()
+        self.sent: list[tuple[TopicPartition, int]] = []
+        self.updates: list[set[str]] = []
+        self._answers: list[ProduceResponse] = []
+        self._cluster: tuple[Cluster, frozenset[TopicPartition], Cluster] | None = None
+
+    def start(self) -> None:
+        self._log.start()
+
+    def init_producer_id(self) -> tuple[int, int]:
+        return self._log.init_producer_id()
+
+    def cluster(self) -> Cluster:
+        real = self._log.cluster()
+        if not self.no_leader:
+            return real
+        if self._cluster is None or self._cluster[:2] != (real, self.no_leader):
+            leaders = {each: node for each, node in real.leaders.items() if each not in self.no_leader}
+            shown = Cluster(real.nodes, real.partition_counts, leaders, real.topic_errors)
+            self._cluster = (real, frozenset(self.no_leader), shown)
+        return self._cluster[2]
+
+    def request_update(self, topics: Collection[str]) -> None:
+        self.updates.append(set(topics))
+        self._log.request_update(topics)
+
+    def ready(self, node: Node, now_ms: int) -> bool:
+        return self._log.ready(node, now_ms)
+
+    def connection_delay_ms(self, node: Node, now_ms: int) -> float:
+        return self._log.connection_delay_ms(node, now_ms)
+
+    def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
+        for batch in batches:
+            self.sent.append((batch.topic_partition, batch.base_sequence))
+            error = self.refuse.get(batch.topic_partition)
+            if error is None:
+                self._log.send(node, [batch], now_ms)
+                self._answers += self._log.poll(0, -1)
+            else:
+                self._answers.append(ProduceResponse(batch, error=error, message="refused by the test"))
+
+    def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
+        self.asked.append(timeout_ms)
+        answers = [] if self.held else self._answers
+        if not self.held:
+            self._answers = []
+        return answers
+
+    def close(self) -> None:
+        self._log.close()
+
+
+class HandRun:
+    """A slab, its one sender, and a producer's half, all of them in this process and by hand."""
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self.config = config
+        self.slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest())
+        self.accumulator = RecordAccumulator(self.slab, config)
+        self.doorbell = self.slab.become_sender()
+        self.transport = Hand(config)
+        self.transport.start()
+        self.sender = Sender(self.accumulator, self.transport, self.doorbell, config)
+        self._resigned = False
+
+    def begin(self) -> None:
+        """Do what `Sender.run` does before its loop."""
+        self.accumulator.recover()
+        self.accumulator.use_producer_id(*self.sender._producer_id())
+
+    def topic(self, name: str) -> None:
+        """Make a topic known, by the sender."""
+        self.accumulator.map.request(name)
+        self.run(1)
+
+    def run(self, passes: int = 2, after_ms: int = 1_000) -> None:
+        """Make passes of the loop, at a time when nothing lingers any more."""
+        for _ in range(passes):
+            self.sender.run_once(time.monotonic_ns() // 1_000_000 + after_ms)
+
+    def run_until(self, condition: Callable[[], object], after_ms: int = 1_000) -> None:
+        """Make passes until a condition holds."""
+        deadline = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < deadline
+            self.run(1, after_ms)
+
+    def resign(self) -> None:
+        """Stop being the sender; what is not delivered is the next one's."""
+        self.transport.close()
+        self.slab.resign_as_sender(self.doorbell)
+        self._resigned = True
+
+    def close(self) -> None:
+        """Leave the slab; the last one drops what is not delivered."""
+        if not self._resigned:
+            self.resign()
+        if self.slab.users == 1:
+            self.accumulator.recover()
+            self.accumulator.abort_incomplete_batches(KafkaError)
+            self.slab.reap_dead()
+        detach(self.slab)
