@@ -52,6 +52,7 @@ DEFAULT_PATIENCE_S: Final = 60.0
 """How long ``with lock:`` waits for a holder that lives (stopped, perhaps) before it fails."""
 
 _SLICES_A_LOOK: Final = 4
+_SPINS: Final = range(200)
 _ONCE: Final = (0,)
 _SLICE: Final = (SLICE_S,)
 
@@ -174,7 +175,9 @@ class SlabLock:
                 # In C from end to end: no interrupt comes between getting the unit and `unit` knowing of it.
                 unit.extend(map(self._wait_unit, _ONCE))
             except posix_ipc.BusyError:
-                self._wait(patience_s)
+                self._spin()
+                if not unit:
+                    self._wait(patience_s)
         except BaseException:
             self._leave()
             raise
@@ -259,6 +262,17 @@ class SlabLock:
                 f"slab {self._lock_file.name!r}: another thread of this process has been waiting for or holding a lock "
                 f"for {patience_s:.1f} s"
             )
+
+    def _spin(self) -> None:
+        """Wait for as long as most holders take, without going to sleep: waking up takes much longer."""
+        words, owner_at = self.words, self._owner_at
+        for _ in _SPINS:
+            if not words[owner_at]:
+                try:
+                    self._turn.unit.extend(map(self._wait_unit, _ONCE))
+                    return
+                except posix_ipc.BusyError:
+                    pass
 
     def _wait(self, patience_s: float) -> None:
         """Wait for the semaphore a slice at a time, and look for a dead holder in between."""
