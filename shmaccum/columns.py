@@ -43,24 +43,30 @@ def partition_columns(
         max_body_size: bytes that the body of a record may have.
 
     Raises:
-        SerializationError: a column is unknown, or of the wrong type.
+        SerializationError: it is no batch, or a column is unknown, there twice, or of the wrong type.
         InvalidTimestampError: a timestamp is negative.
         RecordTooLargeError: a row is too large; says which.
     """
-    unknown = set(batch.schema.names) - set(COLUMNS)
-    if unknown:
-        raise SerializationError(f"unknown column {sorted(unknown)[0]!r}: send_batch takes {', '.join(COLUMNS)}")
+    if not isinstance(batch, pa.RecordBatch):
+        raise SerializationError(f"send_batch takes a pyarrow.RecordBatch, not {type(batch).__name__}")
+    for name in batch.schema.names:
+        if name not in COLUMNS:
+            raise SerializationError(f"unknown column {name!r}: send_batch takes {', '.join(COLUMNS)}")
+        if batch.schema.names.count(name) > 1:
+            raise SerializationError(f"column {name!r} is there more than once")
     rows = batch.num_rows
     keys, values = _column(batch, "key"), _column(batch, "value")
     if values is None and keys is None:
         raise SerializationError("neither column 'value' nor column 'key' is there: nothing to send")
-    bodies = encode_columns(record_format, keys, values, _column(batch, "headers"))
+    bodies = encode_columns(record_format, keys, values, _option(batch, "headers"))
     _check_sizes(bodies, max_body_size)
-    timestamps = _timestamps(_column(batch, "timestamp"), rows)
+    timestamps = _timestamps(_option(batch, "timestamp"), rows)
     partitions = _partitions(
-        _column(batch, "partition"), None if ignore_keys else keys, bodies, partition_count, sticky
+        _option(batch, "partition"), None if ignore_keys else keys, bodies, partition_count, sticky
     )
-    if rows and (partitions == partitions[0]).all():
+    if not rows:
+        return {}
+    if (partitions == partitions[0]).all():
         return {int(partitions[0]): PartitionRows(bodies, timestamps, np.arange(rows))}
     order = np.argsort(partitions, kind="stable")
     numbers, starts = np.unique(partitions[order], return_index=True)
@@ -74,6 +80,19 @@ def partition_columns(
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     index = batch.schema.get_field_index(name)
     return None if index < 0 else batch.column(index)
+
+
+def _option(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+    """Return a column whose nulls are as if it were not given; one without a type has nothing else."""
+    column = _column(batch, name)
+    return None if column is None or pa.types.is_null(column.type) else column
+
+
+def _int64(name: str, column: pa.Array) -> pa.Array:
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise SerializationError(f"column {name!r}: {error}") from error
 
 
 def _check_sizes(bodies: ColumnBodies, limit: int) -> None:
@@ -94,10 +113,10 @@ def _timestamps(column: pa.Array | None, rows: int) -> npt.NDArray[np.int64]:
     if column is None:
         return np.full(rows, now, np.int64)
     if pa.types.is_timestamp(column.type):
-        column = pc.cast(column, pa.timestamp("ms"), safe=False).cast(pa.int64())
+        column = pc.cast(column, pa.timestamp("ms"), safe=False)
     elif not pa.types.is_integer(column.type):
         raise SerializationError(f"column 'timestamp' must be a timestamp or an integer, not {column.type}")
-    timestamps = np.asarray(pc.fill_null(column.cast(pa.int64()), now), np.int64)
+    timestamps = np.asarray(pc.fill_null(_int64("timestamp", column), now), np.int64)
     if rows and timestamps.min() < 0:
         row = int(np.argmin(timestamps))
         raise InvalidTimestampError(f"timestamp of row {row} must be milliseconds since 1970, not {timestamps[row]}")
@@ -113,13 +132,13 @@ def _partitions(
 ) -> npt.NDArray[np.int64]:
     """Return each row's partition: the one given, or by its key's hash, or by the partition of the moment."""
     rows = len(bodies)
-    if column is not None and not pa.types.is_integer(column.type) and not pa.types.is_null(column.type):
+    if column is not None and not pa.types.is_integer(column.type):
         raise SerializationError(f"column 'partition' must be an integer, not {column.type}")
     chosen = np.full(rows, -1, np.int64)
     open_rows = np.ones(rows, np.bool_)
     if column is not None and column.null_count < rows:
         given = ~np.asarray(column.is_null())
-        chosen[given] = np.asarray(pc.fill_null(column.cast(pa.int64()), 0), np.int64)[given]
+        chosen[given] = np.asarray(pc.fill_null(_int64("partition", column), 0), np.int64)[given]
         open_rows &= ~given
     if keys is not None and open_rows.any():
         keyed = open_rows & ~np.asarray(keys.is_null())

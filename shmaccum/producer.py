@@ -20,6 +20,7 @@ from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geom
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
+    InvalidTimestampError,
     KafkaTimeoutError,
     ProducerClosedError,
     RecordTooLargeError,
@@ -148,7 +149,7 @@ class Producer:
             self._refresh_partitions(entry, partition, started)
         future, batch_is_full, new_batch_created = self._append(
             entry.queues[partition],
-            time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms,
+            time.time_ns() // 1_000_000 if timestamp_ms is None else _checked_timestamp(timestamp_ms),
             body,
             on_delivery,
             self._max_block_ms - (time.monotonic() - started) * 1000,
@@ -188,7 +189,6 @@ class Producer:
             )
         started = time.monotonic()
         entry = self._wait_on_metadata(topic, started)
-        future = FutureColumnsMetadata(batch.num_rows, self._accumulator.acks)
         parts = partition_columns(
             batch,
             self._accumulator.format,
@@ -200,6 +200,7 @@ class Producer:
         for partition in parts:
             if not self._has_partition(entry, partition):
                 self._refresh_partitions(entry, partition, started)
+        future = FutureColumnsMetadata(batch.num_rows, self._accumulator.acks)
         for partition, part in parts.items():
             remaining_ms = self._max_block_ms - (time.monotonic() - started) * 1000
             self._accumulator.append_columns(TopicPartition(topic, partition), part, future, remaining_ms)
@@ -297,6 +298,8 @@ class Producer:
         self._check_open()
         acks = self._accumulator.acks
         acks.check_process()
+        if acks.incomplete():
+            self._ensure_sender()
         if timeout > 0:
             waiting = len(acks.incomplete())
             acks.wait_until(lambda: len(acks.incomplete()) < waiting, timeout)
@@ -379,10 +382,21 @@ def _serialize(what: str, serializer: Callable[..., Any] | None, value: Any) -> 
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str):
-        return value.encode()
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise SerializationError(f"{what} {value!r:.60} is not valid Unicode: {error.reason}") from None
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
     raise SerializationError(
         f"{what} must be bytes, str or None{' after its serializer' if serializer else ''}, not "
         f"{type(value).__name__}; set {what}.serializer to turn it into bytes"
     )
+
+
+def _checked_timestamp(timestamp_ms: object) -> int:
+    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
+        raise InvalidTimestampError(
+            f"timestamp_ms must be an int, milliseconds since 1970, not {type(timestamp_ms).__name__}: {timestamp_ms!r}"
+        )
+    return timestamp_ms

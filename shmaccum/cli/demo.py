@@ -24,7 +24,7 @@ from shmaccum.cli.flights import TOPIC, FlightsJob, load_flights, plain_json, sp
 from shmaccum.cli.java import missing_java
 from shmaccum.cli.logcheck import compare, read_topic
 from shmaccum.cli.slabwatch import SlabWatch
-from shmaccum.cli.terminal import mib
+from shmaccum.cli.terminal import in_bytes
 from shmaccum.errors import ApiVersionError
 
 _SENDER_IDLE_MS: Final = 2000
@@ -90,12 +90,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
-
-
-_positive.__name__ = "positive number"  # argparse says: invalid positive number value
 
 
 def run(args: argparse.Namespace) -> int:
@@ -104,10 +101,13 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ApiVersionError: a package or Java is missing; says how to install it.
         KafkaStorageError: the output directory cannot be used.
+        OSError: the file for the figures cannot be written.
     """
     _check_requirements()
     out_dir = args.out.absolute()
     demodir.make_empty(out_dir, TOPIC)
+    if args.json is not None:
+        args.json.touch()  # fails now rather than after all the work
     with tempfile.NamedTemporaryFile("w", prefix="shmaccum-demo-", suffix=".log", delete=False) as spark_log:
         try:
             figures, problems = _run(args, out_dir, spark_log)
@@ -152,14 +152,14 @@ def _run(args: argparse.Namespace, out_dir: Path, spark_log: IO[str]) -> tuple[F
     flights = load_flights(args.rows)
     print(f"{flights.num_rows:,} flights, as JSON, from {args.workers} Python workers into {out_dir}", flush=True)
     print("starting Spark, and preparing the records in it ...", flush=True)
+    watch = SlabWatch(f"demo-{os.getpid()}")
     settings = {
         "transport": "log",
         "log.dir": out_dir,
         "num.partitions": args.partitions,
-        "shmaccum.name": f"demo-{os.getpid()}",
+        "shmaccum.name": watch.name,
         "sender.idle.ms": _SENDER_IDLE_MS,
     }
-    watch = SlabWatch(settings["shmaccum.name"])
     job = FlightsJob(flights, args.workers, spark_log)
     try:
         with watch.following(flights.num_rows):
@@ -204,7 +204,7 @@ def _figure_rows(figures: Figures) -> Iterator[tuple[str, str]]:
     yield "fill of the batches", f"{figures.batch_fill:.1%}"
     yield "Python workers", f"{figures.workers:,}"
     yield "senders", f"{figures.senders:,}"
-    yield "peak slab use", f"{mib(figures.peak_slab_bytes)} of {mib(figures.slab_bytes)}"
+    yield "peak slab use", f"{in_bytes(figures.peak_slab_bytes)} of {in_bytes(figures.slab_bytes)}"
     yield "records a second", f"{figures.records_per_second:,.0f}, for {figures.send_seconds:,.1f} s"
     yield "Spark's write", f"{figures.write_seconds:,.1f} s, with its planning and the start of its Python workers"
     yield "all in all", f"{figures.wall_seconds:,.1f} s, with Spark's start and the check"

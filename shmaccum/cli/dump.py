@@ -36,11 +36,20 @@ _EXIT_OK = 0
 _EXIT_UNREADABLE = 1
 _EXIT_NOT_FOUND = 2
 
+_EPILOG = """\
+A line is a record: topic-partition, offset, timestamp, key, value, headers, with tabs between.
+
+examples:
+  shmaccum dump demo-out | head
+  shmaccum dump demo-out --topic flights --partition 0 --json | wc -l
+"""
+
 _Formatter: TypeAlias = Callable[[TopicPartition, Record], str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
+    parser.epilog = _EPILOG
     parser.add_argument("directory", metavar="DIR", type=Path, help="the log's directory (log.dir)")
     parser.add_argument("--topic", help="only this topic")
     parser.add_argument("--partition", type=int, help="only this partition")

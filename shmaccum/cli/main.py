@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except ShmaccumError as error:
+    except (ShmaccumError, OSError) as error:
         print(f"shmaccum {command}: {error}", file=sys.stderr)
         return EXIT_MISUSED if isinstance(error, ConfigError) else EXIT_FAILED
     return status

@@ -61,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: a setting is wrong.
         ShmaccumError: why it cannot serve.
+        OSError: its log file cannot be written.
     """
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     given: dict[str, object] = {"sender.idle.ms": -1}
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         handler.setFormatter(logging.Formatter(LOG_FORMAT))
         logging.getLogger().addHandler(handler)
     serve(config, _say_serving)
-    logger.info("left: nothing is left to deliver, or the next sender's")
+    logger.info("has left")
     return 0
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from shmaccum.cli.destroy import no_such_slab
 from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, report
-from shmaccum.cli.terminal import console, count, mib, table
+from shmaccum.cli.terminal import console, count, in_bytes, table
 from shmaccum.errors import SlabNotFoundError
 from shmaccum.shm.inspection import SenderInfo
 from shmaccum.shm.layout import Role, TopicState
@@ -40,13 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < 1e6:
-        raise ValueError
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return seconds
-
-
-_seconds.__name__ = "number of seconds"  # argparse says: invalid number of seconds value
 
 
 def run(args: argparse.Namespace) -> int:
@@ -94,8 +94,8 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
     created = datetime.fromtimestamp(slab.created_ms / 1000).astimezone()
     yield f"  created   {created:%Y-%m-%d %H:%M:%S %Z}"
     yield (
-        f"  memory    {mib(memory.used)} of {mib(memory.total)} used, at most {mib(memory.peak)} so far; "
-        f"{count(memory.slot_count, 'slot')} of {memory.slot_size:,} bytes"
+        f"  memory    {in_bytes(memory.used)} of {in_bytes(memory.total)} used, at most {in_bytes(memory.peak)}; "
+        f"{count(memory.slot_count, 'slot')} of {in_bytes(memory.slot_size)}"
     )
     if memory.waiting_threads:
         yield f"  waiting   {count(memory.waiting_threads, 'thread')} for memory"
@@ -103,7 +103,7 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
     yield (
         f"  sent      {count(int(metrics['record-send-total']), 'record')} in "
         f"{count(int(metrics['batch-send-total']), 'batch')} ({metrics['records-per-batch-avg']:,.1f} a batch, "
-        f"{metrics['batch-fill-ratio']:.0%} full), {mib(metrics['byte-total'])}"
+        f"{metrics['batch-fill-ratio']:.0%} full), {in_bytes(metrics['byte-total'])}"
     )
     yield (
         f"  trouble   {count(int(metrics['record-error-total']), 'record')} failed, "

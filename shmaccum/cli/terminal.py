@@ -46,6 +46,8 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else plural}"
 
 
-def mib(size: float) -> str:
-    """Return bytes as mebibytes."""
-    return f"{size / (1 << 20):,.1f} MiB"
+def in_bytes(size: float) -> str:
+    """Return a number of bytes in the largest unit of which it makes one at least."""
+    units = ("B", "KiB", "MiB", "GiB")
+    power = min(max(int(size).bit_length() - 1, 0) // 10, len(units) - 1)
+    return f"{size / 1024**power:,.{1 if power else 0}f} {units[power]}"

@@ -20,6 +20,7 @@ from typing import Final
 
 from crc32c import crc32c
 
+from shmaccum.errors import SerializationError
 from shmaccum.record.compression import CompressionType, compress
 from shmaccum.record.fields import NO_PARTITION_LEADER_EPOCH, BytesLike, Headers, header_name, plain_bytes
 from shmaccum.record.framing import LOG_OVERHEAD
@@ -76,8 +77,12 @@ def encode_body(key: BytesLike | None, value: BytesLike | None, headers: Headers
 
 
 def _encode_headers(headers: Headers) -> bytes:
-    parts = [encode_varint(len(headers))]
-    for name, value in headers:
+    try:
+        pairs = [(name, value) for name, value in headers]
+    except (TypeError, ValueError):
+        raise SerializationError(f"headers must be pairs of name and value, not {headers!r:.60}") from None
+    parts = [encode_varint(len(pairs))]
+    for name, value in pairs:
         encoded = header_name(name)
         parts += encode_varint(len(encoded)), encoded
         if value is None:

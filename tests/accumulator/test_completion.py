@@ -75,8 +75,7 @@ def test_a_producer_that_never_polls_between_appends(accumulator: RecordAccumula
     log = Log(accumulator)
     futures = []
     for _ in range(5):
-        for _ in range(SLOTS):
-            futures.append(accumulator.append(TP0, 0, None, HALF).future)
+        futures += [accumulator.append(TP0, 0, None, HALF).future for _ in range(SLOTS)]
         log.take_all()
         assert words[entry + Process.RING_TAIL] - words[entry + Process.RING_HEAD] <= SLOTS + 1
     assert [future.get(0).offset for future in futures] == list(range(5 * SLOTS))

@@ -225,7 +225,7 @@ def test_updating_sender_dies(roomy: RecordAccumulator, before: int) -> None:
         sender.update(name, before, None)
         return lambda: PartitionMap(slab).update(name, 6, None)
 
-    lines = lines_of(prepare("new"), partition_map, hits=2)
+    lines = lines_of(prepare("new"), partition_map)
     seen = set()
     for number, line in enumerate(lines):
         name = f"new{number}"

@@ -95,9 +95,7 @@ def test_deques_of_one_stripe_do_not_mix(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(linger_ms=0)
     accumulator.map.request("other")
     accumulator.map.update("other", 20, None)
-    near, far = (
-        queue.topic_partition for queue in accumulator.map.by_entry if queue.entry % 16 == 3
-    )
+    near, far = (queue.topic_partition for queue in accumulator.map.by_entry if queue.entry % 16 == 3)
     for number in range(3):
         add(accumulator, near, b"near%d" % number + HALF)
         add(accumulator, far, b"far%d" % number + HALF)

@@ -126,9 +126,7 @@ def test_full(accumulator: RecordAccumulator) -> None:
     assert accumulator.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes == {NODE0}
 
     (drained,) = drain(accumulator)
-    assert decode(accumulator, drained) == [
-        Sent(offset, 0, KEY, VALUE, []) for offset in range(len(results) - 1)
-    ]
+    assert decode(accumulator, drained) == [Sent(offset, 0, KEY, VALUE, []) for offset in range(len(results) - 1)]
     assert queued(accumulator, TP0) == 1
 
 

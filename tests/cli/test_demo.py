@@ -55,6 +55,12 @@ def test_a_directory_with_something_else(tmp_path: Path, capfd: pytest.CaptureFi
     assert f"{tmp_path} is not an earlier demo's output: it holds thesis.tex" in capfd.readouterr().err
 
 
+def test_figures_that_cannot_be_written(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    figures = tmp_path / "nowhere" / "figures.json"
+    assert main(["demo", "--out", str(tmp_path / "out"), "--json", str(figures)]) == 1
+    assert capfd.readouterr() == ("", f"shmaccum demo: [Errno 2] No such file or directory: '{figures}'\n")
+
+
 def test_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     assert main(["demo", "--out", str(tmp_path / "out")]) == 1

@@ -16,6 +16,7 @@ from shmaccum.cli.report import report
 from shmaccum.shm import names
 
 Settings = dict[str, object]
+Until = Callable[[Callable[[], bool]], None]
 
 
 def send_and_stay(link: Connection, settings: Settings, records: int) -> None:
@@ -27,7 +28,7 @@ def send_and_stay(link: Connection, settings: Settings, records: int) -> None:
 
 
 @pytest.fixture
-def abandon(settings: Settings, slab_name: str, start: Callable[..., Child]) -> Callable[[int], None]:
+def abandon(settings: Settings, slab_name: str, start: Callable[..., Child], until: Until) -> Callable[[int], None]:
     """Return ``abandon(records)``: leave a slab whose users were all killed, with so many records in it."""
 
     def run(records: int) -> None:
@@ -37,6 +38,7 @@ def abandon(settings: Settings, slab_name: str, start: Callable[..., Child]) -> 
         assert sender is not None
         os.kill(sender, signal.SIGKILL)
         child.kill()
+        until(lambda: not any(process.alive for process in report(slab_name).processes))
 
     return run
 

@@ -54,10 +54,11 @@ def test_every_command_has_help(command: str, capfd: pytest.CaptureFixture[str])
         (["DUMP"], "there is no command 'DUMP'; did you mean dump?"),
         (["xyz"], "there is no command 'xyz'; there are: demo, sender, status, dump, destroy"),
         (["status", "--jsn"], "shmaccum status: error: it does not take --jsn"),
-        (["status", "--watch", "0"], "argument --watch: invalid number of seconds value: '0'"),
+        (["status", "--watch", "0"], "argument --watch: '0' is not a number of seconds above 0"),
+        (["status", "--watch", "soon"], "argument --watch: 'soon' is not a number of seconds above 0"),
         (["destroy"], "shmaccum destroy: error: the following arguments are required: NAME"),
         (["sender", "-X", "linger.ms"], "argument -X: 'linger.ms' is not NAME=VALUE"),
-        (["demo", "--workers", "0"], "argument --workers: invalid positive number value: '0'"),
+        (["demo", "--workers", "0"], "argument --workers: '0' is not a whole number above 0"),
     ],
 )
 def test_misuse(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:

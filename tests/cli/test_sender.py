@@ -132,6 +132,14 @@ def test_it_says_why_it_cannot_serve(shmaccum: Command, slab_name: str, tmp_path
     assert err.count("\n") == 1
 
 
+def test_a_log_file_that_cannot_be_written(tmp_path: Path, shmaccum: Command) -> None:
+    file = tmp_path / "nowhere" / "sender.log"
+    with shmaccum("sender", "-X", f"log.dir={tmp_path / 'log'}", "-X", f"sender.log.file={file}") as process:
+        err = process.communicate(timeout=30)[1]
+    assert process.returncode == 1
+    assert err == f"shmaccum sender: [Errno 2] No such file or directory: '{file}'\n"
+
+
 def test_a_killed_one_leaves_its_slab_to_the_next(
     shmaccum: Command, settings: dict[str, object], slab_name: str, until: Until
 ) -> None:

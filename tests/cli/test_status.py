@@ -35,7 +35,7 @@ def test_for_people(settings: Settings, slab_name: str, capfd: pytest.CaptureFix
         out = show(capfd, slab_name)
     lines = out.splitlines()
     assert lines[0] == slab_name
-    assert "  memory    0.0 MiB of 1.0 MiB used" in out
+    assert "  memory    0 B of 1.0 MiB used, at most " in out
     assert "1 start so far" in out
     assert "1,234 records" in out
     rows = [line.split() for line in lines]

@@ -13,23 +13,15 @@ from pathlib import Path
 import pytest
 from processes import Child
 
-from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabInUseError, SlabMemoryError, SlabNotFoundError
+from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabMemoryError, SlabNotFoundError
 from shmaccum.shm import names
 from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Geometry, Slot, SlotState, Super
-from shmaccum.shm.lifecycle import attach, destroy, detach
-from shmaccum.shm.segment import Segment
+from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 
 
 def whats_there(name: str) -> list[str]:
     return [path for path in names.leftovers(name) if os.path.exists(path)]
-
-
-def put_records(slab: Slab, count: int) -> None:
-    """Have slot 0 hold so many records that nobody has delivered."""
-    header = slab.geometry.header(0)
-    slab.words[header + Slot.COMMIT] = 64 << COMMIT_SIZE_SHIFT | count << 1
-    slab.words[header + Slot.STATE] = SlotState.CLOSED
 
 
 def stay(link: Connection, name: str, geometry: Geometry | None = None) -> None:
@@ -41,7 +33,9 @@ def stay(link: Connection, name: str, geometry: Geometry | None = None) -> None:
 
 def leave_records(link: Connection, name: str, geometry: Geometry) -> None:
     slab = attach(name, geometry)
-    put_records(slab, 3)
+    header = slab.geometry.header(0)
+    slab.words[header + Slot.COMMIT] = 64 << COMMIT_SIZE_SHIFT | 3 << 1
+    slab.words[header + Slot.STATE] = SlotState.CLOSED
     detach(slab)
 
 
@@ -341,70 +335,3 @@ def test_who_leaves_lets_go_of_the_lock_that_an_interrupt_left_taken(
     child.tell()
     child.result()
     detach(again)
-
-
-# --- destroying -----------------------------------------------------------------------------------------------------
-
-
-def test_a_slab_in_use_is_not_destroyed(slab: Slab, start: Callable[..., Child]) -> None:
-    with pytest.raises(SlabInUseError, match="this very process"):
-        destroy(slab.name, force=True)
-
-
-def test_a_slab_that_others_use_is_not_destroyed(
-    slab_name: str, geometry: Geometry, start: Callable[..., Child]
-) -> None:
-    child = start(stay, slab_name, geometry)
-    child.hear()
-
-    with pytest.raises(SlabInUseError, match=f"in use by process {child.pid}"):
-        destroy(slab_name, force=True)
-
-    child.kill()
-    assert destroy(slab_name) == 0
-    assert whats_there(slab_name) == []
-
-
-def test_a_slab_with_records_is_destroyed_by_force_only(
-    slab_name: str, geometry: Geometry, start: Callable[..., Child]
-) -> None:
-    start(leave_records, slab_name, geometry).result()
-
-    with pytest.raises(SlabInUseError, match="3 records"):
-        destroy(slab_name)
-    assert whats_there(slab_name)
-
-    assert destroy(slab_name, force=True) == 3
-    assert whats_there(slab_name) == []
-
-
-def test_a_slab_that_is_not_there_is_not_destroyed(slab_name: str) -> None:
-    with pytest.raises(SlabNotFoundError, match=slab_name):
-        destroy(slab_name)
-
-    assert whats_there(slab_name) == []
-
-
-def test_the_remains_of_an_unfinished_creator_are_destroyed(slab_name: str, geometry: Geometry) -> None:
-    segment = Segment.create(slab_name, geometry, 0)
-    segment.close()
-
-    assert destroy(slab_name) == 0
-    assert whats_there(slab_name) == []
-
-
-def test_what_cannot_be_read_is_destroyed_only_when_nobody_is_there(
-    slab_name: str, geometry: Geometry, start: Callable[..., Child]
-) -> None:
-    child = start(stay, slab_name, geometry)
-    child.hear()
-    with open(names.segment_path(slab_name), "r+b") as file:
-        file.seek(8 * Super.ABI)
-        file.write((99).to_bytes(8, "little"))
-
-    with pytest.raises(SlabInUseError, match=f"process {child.pid}"):
-        destroy(slab_name, force=True)
-
-    child.kill()
-    destroy(slab_name)
-    assert whats_there(slab_name) == []

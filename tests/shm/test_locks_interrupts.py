@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 from faults import InterruptAt, before, die
-from processes import PATIENCE_S, Child
+from processes import PATIENCE_S, Child, wait_until
 
 from shmaccum.shm import locks
 from shmaccum.shm.layout import WORD, Process
@@ -209,19 +209,18 @@ def count_inside(slab: Slab) -> None:
         slab.words[inside] = 0
 
 
-def count(link: Connection, name: str, seconds: float) -> int:
-    """Use the lock over and over, come what may; return how often an interrupt came."""
+def count(link: Connection, name: str) -> int:
+    """Use the lock over and over until told to stop, come what may; return how often an interrupt came."""
     slab = attach(name)
-    inside, interrupts = scratch(slab), scratch(slab) + 2
+    inside, interrupts, over = scratch(slab), scratch(slab) + 2, scratch(slab) + 3
 
     def rebuild() -> None:
         slab.words[inside] = 0
 
     slab.locks[NUMBER].rebuild = rebuild
-    end = time.monotonic() + seconds
     came = 0
+    going_on = iter(lambda: slab.words[over], 1)
     link.send(slab.me)
-    going_on = iter(lambda: time.monotonic() < end, False)
     while True:
         try:
             # Not a `while` with a condition: an interrupt at its jump back is not caught (CPython 3.12, 3.13).
@@ -231,35 +230,28 @@ def count(link: Connection, name: str, seconds: float) -> int:
         except KeyboardInterrupt:
             came += 1
             slab.words[interrupts] = came
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     slab.settle()
     return came
 
 
 def test_a_storm_of_interrupts_lets_nobody_in_and_gets_nobody_stuck(slab: Slab, start: Callable[..., Child]) -> None:
-    interrupts = slab.words[scratch(slab) + 2 :]
-    stormy, calm = start(count, slab.name, 2.0), start(count, slab.name, 2.0)
+    total, interrupts, over = scratch(slab) + 1, scratch(slab) + 2, scratch(slab) + 3
+    slab.locks[NUMBER].rebuild = lambda: None
+    calm, stormy = start(count, slab.name), start(count, slab.name)
     calm.hear()
     turns = slab.geometry.process(stormy.hear()) + Process.RELEASED
-    while slab.words[turns] < 10:
-        pass
-    sent, end = 0, time.monotonic() + 1.5
+    wait_until(lambda: slab.words[turns] > 10)
     randomness = random.Random(1)
 
-    while time.monotonic() < end:
+    for sent in range(1, 301):
         stormy.signal(signal.SIGINT)
-        sent += 1
-        while interrupts[0] < sent and time.monotonic() < end:
-            pass
+        wait_until(lambda sent=sent: slab.words[interrupts] == sent)  # type: ignore[misc]
         time.sleep(randomness.uniform(0, 0.0005))
+    slab.words[over] = 1
 
-    assert stormy.result() >= sent - 1
+    assert stormy.result() == 300
     assert calm.result() == 0
-    assert sent > 100
-    interrupts.release()
-    slab.locks[NUMBER].rebuild = lambda: None
-    with slab.locks[NUMBER]:
-        assert slab.words[scratch(slab) + 1] > sent
+    assert slab.words[total] > 300
     assert_nobody_is_in_the_way(slab)
 
 

@@ -1,0 +1,261 @@
+"""The BufferPool when its processes are killed: no memory is lost, and nobody waits for the dead."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Connection
+
+import pytest
+from faults import at_line, before, die
+from processes import PATIENCE_S, Child, wait_until
+
+from shmaccum.pool.bitmap import FreeBitmap
+from shmaccum.pool.buffer_pool import Buffer, BufferPool
+from shmaccum.shm.layout import STATE_MASK, Slot, SlotState, Super
+from shmaccum.shm.lifecycle import attach, detach
+
+MakePool = Callable[[int, int], BufferPool]
+Start = Callable[..., Child]
+FOREVER_MS = PATIENCE_S * 1000
+
+
+def take(link: Connection, name: str, *sizes: int) -> None:
+    """Take memory, tell of it, and wait to be killed."""
+    pool = BufferPool(0, 0, slab=attach(name))
+    for size in sizes:
+        link.send(pool.allocate(size, FOREVER_MS))
+    link.recv()
+
+
+# --- memory of the dead -----------------------------------------------------------------------------------------
+
+
+def test_memory_of_the_dead_is_reclaimed_and_that_of_the_living_is_not(
+    make_pool: MakePool, start: Start, slab_name: str
+) -> None:
+    pool = make_pool(80, 8)
+    mine = pool.allocate(8, 0)
+    dead, living = start(take, slab_name, 16, 8), start(take, slab_name, 24)
+    for child in (dead, dead, living):
+        child.hear()
+    assert pool.reclaim() == 0
+
+    dead.kill()
+
+    assert pool.available_memory() == 24
+    assert pool.reclaim() == 3
+    assert pool.available_memory() == 48
+    assert pool.slab.words[Super.RECLAIMED_SLOTS] == 3
+    assert pool.buffer_at(mine.slot) == mine
+    assert pool.reclaim() == 0
+    living.kill()
+    assert pool.reclaim() == 3
+
+
+def test_memory_that_holds_records_is_not_reclaimed(make_pool: MakePool, start: Start, slab_name: str) -> None:
+    pool = make_pool(32, 8)
+    child = start(take, slab_name, 8, 8)
+    open_batch, unused = child.hear(), child.hear()
+    header = pool.slab.geometry.header(open_batch.slot)
+    pool.slab.words[header + Slot.STATE] += SlotState.OPEN - SlotState.ALLOCATED
+    child.kill()
+
+    assert pool.reclaim() == 1
+
+    assert pool.buffer_at(open_batch.slot) == open_batch
+    assert pool.buffer_at(unused.slot) is None
+    pool.deallocate(open_batch)
+
+
+def test_memory_is_reclaimed_although_another_process_has_the_entry_of_the_dead(
+    make_pool: MakePool, start: Start, slab_name: str
+) -> None:
+    pool = make_pool(32, 8)
+    dead = start(take, slab_name, 16)
+    dead.hear()
+    dead.kill()
+    successor = start(take, slab_name, 8)
+    kept = successor.hear()
+    assert list(pool.slab.processes.in_use()) == [0, 1]
+
+    assert pool.reclaim() == 2
+
+    assert pool.buffer_at(kept.slot) == kept
+
+
+def test_memory_of_the_dead_goes_to_those_who_wait_for_it(make_pool: MakePool, start: Start, slab_name: str) -> None:
+    pool = make_pool(16, 8)
+    dead = start(take, slab_name, 16)
+    dead.hear()
+    waiter = start(take, slab_name, 16)
+    wait_until(lambda: pool.queued() == 1)
+
+    dead.kill()
+    pool.reclaim()
+
+    assert waiter.hear().slots == 2
+    assert pool.queued() == 0
+
+
+def die_over(link: Connection, name: str, what: str) -> None:
+    """Die over giving memory back or over taking some, with the pool's lock held and half of it done."""
+    pool = BufferPool(0, 0, slab=attach(name))
+    buffer = pool.allocate(16, 0)
+    if what == "give":
+        before(BufferPool.deallocate, "self._bitmap.give", die)
+    else:
+        before(BufferPool._take, "self._bitmap.take", die)
+    pool.deallocate(buffer)
+    pool.allocate(24, 0)
+
+
+@pytest.mark.parametrize(("what", "reclaimed"), [("take", 3), ("give", 0)])
+def test_who_takes_the_lock_over_from_the_dead_rebuilds_the_bitmap_and_reclaims(
+    make_pool: MakePool, start: Start, slab_name: str, what: str, reclaimed: int
+) -> None:
+    pool = make_pool(80, 8)
+    mine = pool.allocate(8, 0)
+    child = start(die_over, slab_name, what)
+    assert child.join() == -signal.SIGKILL
+
+    other = pool.allocate(8, FOREVER_MS)
+
+    assert pool.slab.words[Super.REBUILDS] == 1
+    assert pool.slab.words[Super.RECLAIMED_SLOTS] == reclaimed
+    assert pool.available_memory() == 64
+    assert pool.buffer_at(mine.slot) == mine
+    pool.deallocate(mine, other)
+    assert pool.allocate(80, 0).slots == 10
+
+
+def test_the_bitmap_is_rebuilt_from_the_headers_alone(make_pool: MakePool) -> None:
+    pool = make_pool(64, 8)
+    buffers = [pool.allocate(size, 0) for size in (8, 24, 8)]
+    pool.deallocate(buffers[0])
+    FreeBitmap(pool.slab.buffer, pool.slab.words, pool.slab.geometry).rebuild([(0, 2), (6, 1)])
+    with pytest.raises(ZeroDivisionError), pool.slab.pool_lock:
+        raise ZeroDivisionError
+
+    assert pool.queued() == 0  # the next to take the lock
+
+    assert pool.available_memory() == 32
+    assert [pool.allocate(8, 0).slot for _ in range(4)] == [0, 5, 6, 7]
+
+
+# --- the dead in the queue ------------------------------------------------------------------------------------------
+
+
+def test_waiters_that_die_at_the_head_do_not_keep_those_behind_waiting(
+    make_pool: MakePool, start: Start, slab_name: str
+) -> None:
+    pool = make_pool(16, 8)
+    buffer = pool.allocate(16, 0)
+    first = start(take, slab_name, 16)
+    wait_until(lambda: pool.queued() == 1)
+    second = start(take, slab_name, 16)
+    wait_until(lambda: pool.queued() == 2)
+    third = start(take, slab_name, 8)
+    wait_until(lambda: pool.queued() == 3)
+
+    first.kill()
+    second.kill()
+    pool.deallocate(buffer)
+
+    assert third.hear().slots == 1
+    assert pool.queued() == 0
+
+
+def test_a_dead_waiter_does_not_keep_a_newcomer_waiting(make_pool: MakePool, start: Start, slab_name: str) -> None:
+    pool = make_pool(16, 8)
+    buffer = pool.allocate(8, 0)
+    child = start(take, slab_name, 16)
+    wait_until(lambda: pool.queued() == 1)
+    child.kill()
+    assert pool.is_exhausted()
+
+    assert pool.allocate(8, 0).slots == 1
+
+    assert not pool.is_exhausted()
+    pool.deallocate(buffer)
+
+
+def test_reclaiming_removes_the_dead_from_the_queue(make_pool: MakePool, start: Start, slab_name: str) -> None:
+    pool = make_pool(8, 8)
+    pool.allocate(8, 0)
+    child = start(take, slab_name, 8)
+    wait_until(lambda: pool.queued() == 1)
+    child.kill()
+
+    assert pool.reclaim() == 0
+
+    assert not pool.is_exhausted()
+
+
+# --- death at any moment -----------------------------------------------------------------------------------------
+
+
+def take_and_give(link: Connection, name: str, line: int) -> None:
+    pool = BufferPool(0, 0, slab=attach(name))
+    at_line(line, die)
+    pool.deallocate(pool.allocate(24, 0))
+    sys.settrace(None)
+    detach(pool.slab)
+
+
+def wait_take_and_give(link: Connection, name: str, line: int, blocking: Buffer) -> None:
+    pool = BufferPool(0, 0, slab=attach(name))
+    pool.while_waiting = partial(give_once, pool, blocking)
+    at_line(line, die)
+    pool.deallocate(pool.allocate(24, FOREVER_MS))
+    sys.settrace(None)
+    detach(pool.slab)
+
+
+def give_once(pool: BufferPool, buffer: Buffer) -> None:
+    if pool.buffer_at(buffer.slot) == buffer:
+        pool.deallocate(buffer)
+
+
+def assert_all_is_well(pool: BufferPool) -> None:
+    pool.reclaim()
+    pool.slab.reap_dead()
+    assert pool.available_memory() == pool.total_memory
+    assert list(pool.slab.processes.in_use()) == [pool.slab.me]
+    for _ in range(2):
+        whole = pool.allocate(pool.total_memory, FOREVER_MS)
+        assert whole.slot == 0
+        pool.deallocate(whole)
+    assert not pool.is_exhausted()
+    assert not (pool.slab.headers[:, Slot.STATE] & STATE_MASK).any()
+
+
+def test_a_process_may_be_killed_anywhere_over_taking_and_giving(
+    make_pool: MakePool, start: Start, slab_name: str
+) -> None:
+    pool = make_pool(64, 8)
+    deaths = 0
+    for line in range(1000):
+        if start(take_and_give, slab_name, line).join() == 0:
+            break
+        deaths += 1
+        assert_all_is_well(pool)
+
+    assert deaths > 70
+
+
+def test_a_process_may_be_killed_anywhere_over_waiting(make_pool: MakePool, start: Start, slab_name: str) -> None:
+    pool = make_pool(64, 8)
+    deaths = 0
+    for line in range(3, 2000, 5):
+        blocking = pool.allocate(48, FOREVER_MS)
+        exit_code = start(wait_take_and_give, slab_name, line, blocking).join()
+        give_once(pool, blocking)
+        if exit_code == 0:
+            break
+        deaths += 1
+        assert_all_is_well(pool)
+
+    assert deaths > 40

@@ -1,0 +1,208 @@
+"""The memory of the BufferPool: whose it is by the slots' headers, in what pieces it comes, and how it is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pytest
+from processes import Child
+
+from shmaccum.errors import BufferExhaustedError, IllegalStateError, SlabAbiError
+from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
+from shmaccum.shm.layout import (
+    OWNER_MASK,
+    OWNER_SHIFT,
+    RUN_MASK,
+    RUN_SHIFT,
+    STATE_MASK,
+    Process,
+    Slot,
+    SlotState,
+    Super,
+)
+from shmaccum.shm.lifecycle import attach, detach
+
+MakePool = Callable[[int, int], BufferPool]
+Start = Callable[..., Child]
+
+
+# --- taking and giving -----------------------------------------------------------------------------------------
+
+
+def state_of(pool: BufferPool, slot: int) -> int:
+    state: int = pool.slab.words[pool.slab.geometry.header(slot) + Slot.STATE]
+    return state
+
+
+def test_memory_is_its_takers_by_the_slots_header(make_pool: MakePool) -> None:
+    pool = make_pool(64, 8)
+
+    buffer = pool.allocate(20, 0)
+
+    state = state_of(pool, buffer.slot)
+    assert state & STATE_MASK == SlotState.ALLOCATED
+    assert state >> OWNER_SHIFT & OWNER_MASK == pool.slab.me
+    assert state >> RUN_SHIFT & RUN_MASK == buffer.slots == 3
+    assert pool.buffer_at(buffer.slot) == buffer
+    assert pool.buffer_at(buffer.slot + 1) is None
+    pool.deallocate(buffer)
+    assert state_of(pool, buffer.slot) == SlotState.FREE
+    assert pool.buffer_at(buffer.slot) is None
+
+
+def test_memory_that_is_taken_again_is_of_another_generation(make_pool: MakePool) -> None:
+    pool = make_pool(8, 8)
+
+    first = pool.allocate(8, 0)
+    pool.deallocate(first)
+    second = pool.allocate(8, 0)
+
+    assert first.slot == second.slot
+    assert second.generation == first.generation + 1
+
+
+def test_memory_is_given_back_once(make_pool: MakePool) -> None:
+    pool = make_pool(16, 8)
+    buffer = pool.allocate(8, 0)
+    pool.deallocate(buffer)
+
+    with pytest.raises(IllegalStateError, match="not taken"):
+        pool.deallocate(buffer)
+
+    assert pool.available_memory() == 16
+    again = pool.allocate(8, 0)
+    with pytest.raises(IllegalStateError):
+        pool.deallocate(again, again)
+    assert pool.available_memory() == 16
+
+
+def test_an_old_handle_does_not_free_what_is_in_new_hands(make_pool: MakePool) -> None:
+    pool = make_pool(16, 8)
+    old = pool.allocate(8, 0)
+    pool.deallocate(old)
+    new = pool.allocate(8, 0)
+    assert new.slot == old.slot
+
+    with pytest.raises(IllegalStateError):
+        pool.deallocate(old)
+
+    assert pool.buffer_at(new.slot) == new
+    assert pool.available_memory() == 8
+
+
+@pytest.mark.parametrize("change", [{"slot": 2}, {"slots": 1}, {"slots": 3}, {"generation": 9}])
+def test_a_handle_that_is_wrong_in_anything_frees_nothing_and_the_others_are_freed(
+    make_pool: MakePool, change: dict[str, int]
+) -> None:
+    pool = make_pool(64, 8)
+    right, wrong = pool.allocate(8, 0), pool.allocate(16, 0)
+
+    with pytest.raises(IllegalStateError, match="1 of"):
+        pool.deallocate(wrong._replace(**change), right)
+
+    assert pool.buffer_at(wrong.slot) == wrong
+    assert pool.available_memory() == 48
+    assert pool.slab.words[Super.REBUILDS] == 0
+
+
+def free_what_is_told(link: Connection, name: str) -> None:
+    pool = BufferPool(0, 0, slab=attach(name))
+    pool.deallocate(link.recv())
+    detach(pool.slab)
+
+
+def test_memory_may_be_given_back_by_another_process(make_pool: MakePool, start: Start, slab_name: str) -> None:
+    """As the sender does, when it has sent what is in it."""
+    pool = make_pool(16, 8)
+    child = start(free_what_is_told, slab_name)
+
+    child.tell(pool.allocate(16, 0))
+
+    child.result()
+    assert pool.available_memory() == 16
+
+
+def test_a_request_larger_than_a_slot_gets_a_run_of_its_own(make_pool: MakePool) -> None:
+    pool = make_pool(64, 8)
+    small = [pool.allocate(8, 0) for _ in range(8)]
+    pool.deallocate(small[1], small[3], small[4], small[6])
+
+    with pytest.raises(BufferExhaustedError):
+        pool.allocate(24, 0)  # four are free, but no three of them adjacent
+    run = pool.allocate(16, 0)
+
+    assert (run.slot, run.slots) == (3, 2)
+
+
+@pytest.mark.parametrize(("size", "slots"), [(0, 1), (1, 1), (8, 1), (9, 2), (16, 2), (17, 3), (64, 8)])
+def test_memory_comes_in_whole_slots(make_pool: MakePool, size: int, slots: int) -> None:
+    assert make_pool(64, 8).allocate(size, 0).slots == slots
+
+
+def test_statistics_of_the_pool(make_pool: MakePool) -> None:
+    pool = make_pool(64, 8)
+    buffers = [pool.allocate(8, 0), pool.allocate(24, 0)]
+    pool.deallocate(*buffers)
+    pool.deallocate(pool.allocate(8, 0))
+
+    assert pool.slab.words[Super.PEAK_SLOTS] == 4
+    assert pool.slab.words[Super.TOUCHED_SLOTS] == 4
+    assert pool.slab.words[Super.FREE_SLOTS] == 8
+
+
+def test_statistics_of_a_wait(make_pool: MakePool) -> None:
+    pool = make_pool(8, 8)
+    pool.allocate(8, 0)
+    assert pool.wait_ratio() == 0.0
+
+    with pytest.raises(BufferExhaustedError):
+        pool.allocate(8, 20)
+
+    entry = pool.slab.geometry.process(pool.slab.me)
+    assert pool.slab.words[entry + Process.WAITS] == 1
+    assert pool.slab.words[entry + Process.EXHAUSTED] == 1
+    assert pool.slab.words[entry + Process.WAIT_NS] >= 20_000_000
+    assert 0.0 < pool.wait_ratio() <= 1.0
+    assert BufferPool(0, 0, slab=pool.slab).wait_ratio() == 0.0
+
+
+# --- the pool's slab -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "slot_size"), [(1, 8), (8, 8), (9, 16), (16384, 16384), (1000, 1000), (1001, 1008)])
+def test_a_slot_is_whole_words(size: int, slot_size: int) -> None:
+    assert slot_size_for(size) == slot_size
+
+
+@pytest.mark.parametrize(("memory", "slots"), [(64, 8), (71, 8), (63, 7), (7, 1), (0, 1)])
+def test_memory_is_rounded_down_to_whole_slots_but_not_to_none(make_pool: MakePool, memory: int, slots: int) -> None:
+    assert make_pool(memory, 8).total_memory == slots * 8
+
+
+def test_pools_of_one_name_are_one_pool(make_pool: MakePool) -> None:
+    first, second = make_pool(64, 8), make_pool(64, 8)
+
+    buffer = first.allocate(16, 0)
+
+    assert second.available_memory() == 48
+    second.deallocate(buffer)
+    assert first.available_memory() == 64
+
+
+def test_pools_of_one_name_and_different_sizes_are_refused(make_pool: MakePool) -> None:
+    make_pool(64, 8)
+
+    with pytest.raises(SlabAbiError, match="other settings"):
+        make_pool(128, 8)
+
+
+def test_a_pool_without_a_name_is_another_one(make_pool: MakePool) -> None:
+    named = make_pool(64, 8)
+    unnamed = BufferPool(64, 8)
+
+    unnamed.allocate(64, 0)
+
+    assert named.available_memory() == 64
+    unnamed.release()
+    unnamed.release()

@@ -1,0 +1,230 @@
+"""What bad input gets: an error that says what is wrong, and nothing in the slab or the log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from producers import in_the_way, settings_of, wait_until_gone
+from senders import read_topic
+
+from shmaccum import Producer
+from shmaccum.errors import (
+    BufferExhaustedError,
+    ConfigError,
+    InvalidTimestampError,
+    InvalidTopicError,
+    KafkaTimeoutError,
+    RecordTooLargeError,
+    SenderError,
+    SerializationError,
+    ShmaccumError,
+    SlabAbiError,
+    SlabFullError,
+    SlabPermissionError,
+    UnknownTopicOrPartitionError,
+    UnsupportedForMessageFormatError,
+)
+from shmaccum.shm.names import leftovers, segment_path
+
+Produce = Callable[..., Producer]
+Settings = Callable[..., dict[str, object]]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Producer]:
+    """One producer for all the records that are refused."""
+    name = f"refusals-{os.getpid()}"
+    log_dir = tmp_path_factory.mktemp("refusals") / "log"
+    with Producer(settings_of(name, log_dir, max_request_size=2000)) as producer:
+        yield producer
+        assert producer.metrics()["producer-metrics"]["record-append-total"] == 0
+    wait_until_gone(name)
+    assert not any(records for topic in ("t", "u") for records in read_topic(log_dir, topic).values())
+
+
+Case = tuple[dict[str, Any], type[ShmaccumError], str]
+
+CASES: dict[str, Case] = {
+    "topic None": ({"topic": None}, InvalidTopicError, "must be a str, not NoneType"),
+    "topic bytes": ({"topic": b"t"}, InvalidTopicError, "must be a str, not bytes"),
+    "topic empty": ({"topic": ""}, InvalidTopicError, "must not be empty"),
+    "topic dots": ({"topic": ".."}, InvalidTopicError, "must not be empty, '.' or '..'"),
+    "topic with a space": ({"topic": "a b"}, InvalidTopicError, "only ASCII letters, digits"),
+    "topic with a slash": ({"topic": "a/b"}, InvalidTopicError, "only ASCII letters, digits"),
+    "topic too long": ({"topic": "x" * 250}, InvalidTopicError, "250 characters long; at most 249"),
+    "value int": ({"value": 5}, SerializationError, r"value must be .*not int; set value\.serializer"),
+    "key list": ({"key": [b""]}, SerializationError, r"key must be .*not list; set key\.serializer"),
+    "lone surrogate": ({"key": "\ud800"}, SerializationError, "key .*not valid Unicode"),
+    "headers text": ({"headers": "abc"}, SerializationError, "headers must be pairs"),
+    "headers of one": ({"headers": [("name",)]}, SerializationError, "headers must be pairs"),
+    "headers int": ({"headers": 5}, SerializationError, "headers must be pairs"),
+    "header name bytes": ({"headers": [(b"n", b"")]}, SerializationError, "name must be a str, not bytes"),
+    "header value text": ({"headers": [("n", "v")]}, SerializationError, "header 'n' must be bytes-like or None"),
+    "partition text": ({"partition": "0"}, SerializationError, "partition must be an int, not str"),
+    "partition bool": ({"partition": True}, SerializationError, "partition must be an int, not bool"),
+    "partition negative": ({"partition": -1}, UnknownTopicOrPartitionError, "Partition -1 of topic t"),
+    "partition unknown": ({"partition": 3}, UnknownTopicOrPartitionError, "with partition count 3 does not exist"),
+    "timestamp text": ({"timestamp_ms": "now"}, InvalidTimestampError, "must be an int.*not str"),
+    "timestamp float": ({"timestamp_ms": 1.5}, InvalidTimestampError, "must be an int.*not float"),
+    "timestamp negative": ({"timestamp_ms": -1}, InvalidTimestampError, "since 1970, not -1"),
+    "timestamp too large": ({"timestamp_ms": 2**63}, InvalidTimestampError, "9223372036854775808"),
+    "record too large": ({"value": bytes(2000)}, RecordTooLargeError, r"larger than 2000.*max\.request\.size"),
+    "headers too large": ({"headers": [("n", bytes(1999))]}, RecordTooLargeError, "larger than 2000"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_record_is_refused(shared: Producer, case: str) -> None:
+    changes, error, message = CASES[case]
+    with pytest.raises(error, match=message):
+        shared.send(**{"topic": "t", "value": b"value"} | changes)
+
+
+def test_a_serializer_fails(produce: Produce) -> None:
+    """Its own error is the reason, and shows."""
+    producer = produce(value_serializer=int, key_serializer=str)
+    with pytest.raises(SerializationError, match=r"value\.serializer cannot serialize 'x': invalid literal") as caught:
+        producer.send("t", "x")
+    assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(SerializationError, match=r"value must be .* after its serializer, not int"):
+        producer.send("t", "5")
+
+
+def test_the_largest_record(produce: Produce) -> None:
+    """What just fits is taken: the limit is Kafka's upper bound of a record's size, not more."""
+    producer = produce(max_request_size=2000)
+    taken = 0
+    for size in range(1850, 2001):
+        try:
+            producer.send("t", bytes(size))
+            taken = size
+        except RecordTooLargeError:
+            break
+    assert 1900 < taken < 2000
+    producer.flush(10)
+
+
+def test_a_record_larger_than_the_slab(produce: Produce) -> None:
+    producer = produce(buffer_memory=32 << 10)
+    assert producer.config.max_request_size == 32 << 10
+    with pytest.raises(RecordTooLargeError, match=r"larger than 32768"):
+        producer.send("t", bytes(33 << 10))
+
+
+def test_no_memory_in_time(produce: Produce, log_dir: Path) -> None:
+    """The log cannot be written, and nothing becomes free; the rest of the time of ``max.block.ms`` is for memory."""
+    producer = produce(buffer_memory=32 << 10, max_block_ms=300)
+    producer.partitions_for("t")
+    with in_the_way(log_dir / "t-0"):
+        for _ in range(2):
+            producer.send("t", bytes(10_000), partition=0)
+        with pytest.raises(BufferExhaustedError, match=r"max blocking time.*Total memory: 32768 bytes"):
+            producer.send("t", bytes(10_000), partition=0)
+        assert producer.metrics()["producer-metrics"]["buffer-exhausted-total"] == 1
+        assert producer.metrics()["producer-metrics"]["bufferpool-wait-ratio"] > 0
+    producer.flush(20)
+
+
+def test_no_metadata_in_time(produce: Produce, log_dir: Path) -> None:
+    producer = produce(max_block_ms=300)
+    (log_dir / "t-0").write_bytes(b"")
+    with pytest.raises(KafkaTimeoutError, match=r"Topic t not present in metadata after 300 ms: KafkaStorageError"):
+        producer.send("t", b"value")
+    (log_dir / "t-0").unlink()
+    assert producer.send("t", b"value").get(10).offset == 0
+
+
+def test_headers_in_an_old_format(produce: Produce) -> None:
+    producer = produce(message_format_version="0.10.2")
+    with pytest.raises(UnsupportedForMessageFormatError, match="has no headers"):
+        producer.send("t", b"value", headers=[("name", b"value")])
+    assert producer.send("t", b"value").get(10).offset == 0
+
+
+def test_the_tables_are_full(produce: Produce) -> None:
+    producer = produce(shmaccum_max_topics=2, shmaccum_max_partitions=4, num_partitions=2)
+    producer.partitions_for("t")
+    producer.partitions_for("u")
+    with pytest.raises(SlabFullError, match=r"shmaccum\.max\.topics"):
+        producer.send("v", b"value")
+
+
+def test_the_partition_table_is_full(produce: Produce) -> None:
+    producer = produce(shmaccum_max_partitions=3, num_partitions=2)
+    producer.partitions_for("t")
+    with pytest.raises(SlabFullError, match="no metadata of topic 'u'"):
+        producer.send("u", b"value")
+    assert producer.send("t", b"value").get(10).offset == 0
+
+
+def test_the_process_table_is_full(produce: Produce, settings: Settings) -> None:
+    """One entry is the producer's, and the sender finds none: its reason is the producer's error."""
+    with pytest.raises(SenderError, match=r"SlabFullError.*shmaccum\.max\.processes"):
+        produce(shmaccum_max_processes=1)
+
+
+# --- settings -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"linger.mss": 5}, r"linger\.mss.*linger\.ms"),
+        ({"linger.ms": "soon"}, r"linger\.ms"),
+        ({"batch.size": 2 << 20}, r"batch\.size = 2097152: must be at most buffer\.memory"),
+        ({"delivery.timeout.ms": 100}, r"delivery\.timeout\.ms = 100: must be at least linger\.ms"),
+        ({"max.request.size": 2 << 20}, r"max\.request\.size"),
+        ({"log.dir": ""}, r"log\.dir is missing"),
+        ({"shmaccum.name": "a.b"}, r"shmaccum\.name"),
+    ],
+)
+def test_settings_are_refused(settings: Settings, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Producer(settings() | changes)
+
+
+def test_a_log_directory_that_cannot_be_made(settings: Settings, slab_name: str, tmp_path: Path) -> None:
+    """The sender finds it out, and the producer that started it says why."""
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    with pytest.raises(SenderError, match=r"the sender did not start: KafkaStorageError: log\.dir .*Not a directory"):
+        Producer(settings() | {"log.dir": str(file / "log")})
+    assert not os.path.exists(segment_path(slab_name))
+
+
+def test_a_log_directory_of_another_slab(produce: Produce, settings: Settings, slab_name: str) -> None:
+    produce()
+    other = f"{slab_name}-other"
+    with pytest.raises(SenderError, match=r"SlabInUseError: log\.dir .* is in use by process \d+"):
+        Producer(settings(shmaccum_name=other))
+    assert not any(map(os.path.exists, leftovers(other)))
+
+
+@pytest.mark.parametrize(("content", "error"), [(b"something else" * 1000, SlabAbiError), (b"short", SlabAbiError)])
+def test_a_foreign_segment_of_that_name(
+    settings: Settings, slab_name: str, content: bytes, error: type[ShmaccumError]
+) -> None:
+    path = Path(segment_path(slab_name))
+    path.touch(0o600)
+    path.write_bytes(content)
+    try:
+        with pytest.raises(error, match="remove it or choose another"):
+            Producer(settings())
+    finally:
+        for left in leftovers(slab_name):
+            Path(left).unlink(missing_ok=True)
+
+
+def test_a_segment_that_others_may_open(settings: Settings, slab_name: str) -> None:
+    path = Path(segment_path(slab_name))
+    path.touch(0o644)
+    try:
+        with pytest.raises(SlabPermissionError, match="mode"):
+            Producer(settings())
+    finally:
+        for left in leftovers(slab_name):
+            Path(left).unlink(missing_ok=True)

@@ -1,0 +1,317 @@
+"""The producer as its user knows it: what is sent is in the log, and who sent it hears of it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+from kafka.partitioner.default import DefaultPartitioner
+from producers import in_the_way, kill_sender, sender_pid, sender_starts, wait_until, wait_until_gone
+from senders import read_partition, read_topic, read_values
+
+import shmaccum
+from shmaccum import Producer, ProducerConfig, RecordMetadata, TopicPartition
+from shmaccum.errors import KafkaTimeoutError, ProducerClosedError, SlabAbiError
+
+Produce = Callable[..., Producer]
+Settings = Callable[..., dict[str, object]]
+
+
+def test_kafka_python_s_order_of_arguments() -> None:
+    """A program changes one line: what it passes by position means the same."""
+    ours = list(inspect.signature(Producer.send).parameters)
+    theirs = list(inspect.signature(KafkaProducer.send).parameters)
+    assert ours[: len(theirs)] == theirs
+
+
+def test_send(producer: Producer, log_dir: Path) -> None:
+    before = time.time_ns() // 1_000_000
+    futures = [
+        producer.send("t", b"value", b"key", [("name", b"x"), ("none", None)], 1, 1_700_000_000_000),
+        producer.send("t", value="text", key="ключ", partition=1),
+        producer.send("t", partition=1),
+        producer.send("t", bytearray(b"array"), memoryview(b"view"), partition=1),
+    ]
+    found = [future.get(10) for future in futures]
+    assert [(each.topic, each.partition, each.offset) for each in found] == [("t", 1, number) for number in range(4)]
+    records = read_partition(log_dir, "t", 1)
+    assert [record[2:] for record in records] == [
+        (b"key", b"value", [("name", b"x"), ("none", None)]),
+        ("ключ".encode(), b"text", []),
+        (None, None, []),
+        (b"view", b"array", []),
+    ]
+    assert [record.timestamp for record in records] == [each.timestamp for each in found]
+    assert found[0].timestamp == 1_700_000_000_000
+    assert before <= found[1].timestamp <= time.time_ns() // 1_000_000
+
+
+def test_serializers(produce: Produce, log_dir: Path) -> None:
+    producer = produce(key_serializer=str.encode, value_serializer=lambda value: json.dumps(value).encode())
+    producer.send("t", {"a": [1, None]}, "key", partition=0).get(10)
+    assert [record[2:4] for record in read_partition(log_dir, "t")] == [(b"key", b'{"a": [1, null]}')]
+
+
+class ThreePartitions:
+    """A cluster as kafka-python's partitioner wants to see it."""
+
+    def topics(self) -> set[str]:
+        return {"t"}
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        return {0, 1, 2}
+
+    available_partitions_for_topic = partitions_for_topic
+
+
+def test_keys_go_where_kafka_python_sends_them(producer: Producer, log_dir: Path) -> None:
+    keys = [b"%d" % number * (number % 7) for number in range(200)]
+    for key in keys:
+        producer.send("t", key, key)
+    producer.flush(10)
+
+    def choose(key: bytes) -> int:
+        return int(DefaultPartitioner().partition("t", key, key, key, key, ThreePartitions()))
+
+    expected = Counter(map(choose, keys))
+    found = {number: [record.key for record in records] for number, records in read_topic(log_dir, "t").items()}
+    assert {number: len(there) for number, there in found.items()} == expected
+    for number, there in found.items():
+        assert {choose(key) for key in there} == {number}
+
+
+def test_partitioner_ignore_keys(produce: Produce, log_dir: Path) -> None:
+    producer = produce(partitioner_ignore_keys=True)
+    for _ in range(20):
+        producer.send("t", b"value", b"always the same key")
+    producer.flush(10)
+    (records,) = [records for records in read_topic(log_dir, "t").values() if records]
+    assert len(records) == 20  # one batch's worth: they stick to the partition of the moment, whichever it is
+
+
+def test_partitions_for(producer: Producer) -> None:
+    assert producer.partitions_for("t") == {0, 1, 2}
+
+
+def test_on_delivery(producer: Producer) -> None:
+    told: list[tuple[Any, Any]] = []
+    for number in range(3):
+        producer.send("t", b"%d" % number, partition=2, on_delivery=lambda *what: told.append(what))
+    producer.flush(10)
+    assert [error for error, _ in told] == [None] * 3
+    assert [metadata.offset for _, metadata in told] == [0, 1, 2]
+    assert isinstance(told[0][1], RecordMetadata)
+
+
+def test_poll(producer: Producer) -> None:
+    """Callbacks of one who only polls come as they are due."""
+    told: list[Any] = []
+    producer.send("t", b"value", on_delivery=lambda *what: told.append(what))
+    deadline = time.monotonic() + 10
+    while not told and time.monotonic() < deadline:
+        producer.poll(1)
+    assert len(told) == 1
+    producer.poll()
+    producer.poll(0.01)
+
+
+def test_order_within_a_partition(produce: Produce, log_dir: Path) -> None:
+    """Some thousand records through few slots: waiting for memory, full batches and lingering ones."""
+    producer = produce(buffer_memory=64 << 10, batch_size=4096, max_request_size=16 << 10)
+    futures = [producer.send("t", b"%d" % number + bytes(number % 300), partition=number % 3) for number in range(4000)]
+    producer.flush(20)
+    for partition in range(3):
+        values = read_values(log_dir, "t", partition)
+        assert [int(value.rstrip(b"\0")) for value in values if value] == list(range(partition, 4000, 3))
+    assert [future.get(0).offset for future in futures] == [number // 3 for number in range(4000)]
+
+
+def test_a_record_larger_than_a_slot(producer: Producer, log_dir: Path) -> None:
+    value = bytes(range(256)) * 2000
+    assert producer.send("t", value, partition=0).get(10).offset == 0
+    assert read_values(log_dir, "t") == [value]
+
+
+# --- flush and close ------------------------------------------------------------------------------------
+
+
+def test_flush_does_not_wait_for_linger(produce: Produce) -> None:
+    producer = produce(linger_ms=60_000)
+    future = producer.send("t", b"value")
+    producer.flush(10)
+    assert future.succeeded()
+    producer.flush(0)  # nothing is left to wait for
+
+
+def test_flush_times_out(producer: Producer, log_dir: Path) -> None:
+    producer.partitions_for("t")
+    with in_the_way(log_dir / "t-0"):
+        future = producer.send("t", b"value", partition=0)
+        with pytest.raises(KafkaTimeoutError, match=r"after 0\.05 s"):
+            producer.flush(0.05)
+        assert not future.is_done
+    assert future.get(10).offset == 0
+
+
+def test_close_delivers(produce: Produce, log_dir: Path) -> None:
+    producer = produce(linger_ms=60_000)
+    future = producer.send("t", b"value", partition=0)
+    producer.close()
+    assert future.get(0).offset == 0
+    assert read_values(log_dir, "t") == [b"value"]
+    producer.close()
+    assert repr(producer).endswith("closed>")
+
+
+def test_close_without_waiting(produce: Produce, log_dir: Path) -> None:
+    """The records are in the slab, and the sender outlives their producer."""
+    producer = produce()
+    producer.partitions_for("t")
+    started = time.monotonic()
+    for number in range(100):
+        producer.send("t", b"%d" % number, partition=0)
+    producer.close(0)
+    assert time.monotonic() - started < 10
+    wait_until(lambda: len(read_values(log_dir, "t")) == 100, "the sender delivers what is in the slab")
+
+
+def test_close_times_out(produce: Produce, log_dir: Path) -> None:
+    producer = produce(retry_backoff_ms=10)
+    producer.partitions_for("t")
+    with in_the_way(log_dir / "t-0"):
+        producer.send("t", b"value", partition=0)
+        with pytest.raises(KafkaTimeoutError, match="stay in the slab"):
+            producer.close(0.05)
+    wait_until(lambda: read_values(log_dir, "t") == [b"value"], "the sender goes on trying")
+
+
+def test_context_manager(produce: Produce, log_dir: Path) -> None:
+    with produce(linger_ms=60_000) as producer:
+        producer.send("t", b"value", partition=0)
+    assert read_values(log_dir, "t") == [b"value"]
+    with pytest.raises(ProducerClosedError):
+        producer.send("t", b"value")
+
+
+def test_after_close(producer: Producer) -> None:
+    producer.close()
+    for call in (
+        lambda: producer.send("t", b"value"),
+        lambda: producer.partitions_for("t"),
+        lambda: producer.flush(),
+        lambda: producer.poll(),
+        lambda: producer.metrics(),
+        lambda: producer.send_batch("t", None),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ProducerClosedError):
+            call()  # type: ignore[no-untyped-call]
+
+
+# --- several producers ----------------------------------------------------------------------------------
+
+
+def test_several_producers_of_one_process(produce: Produce, log_dir: Path) -> None:
+    """Equal where slabs are concerned, of their own where producers are; one's end is not the others'."""
+    plain, shouting = produce(), produce(value_serializer=lambda value: value.upper().encode())
+    assert sender_pid(plain) == sender_pid(shouting)
+    quiet = plain.send("t", b"quiet", partition=0)
+    futures = [shouting.send("t", f"loud{number}", partition=1) for number in range(500)]
+    shouting.close()
+    assert all(future.succeeded() for future in futures)
+    plain.flush(10)
+    assert quiet.get(0).offset == 0
+    assert plain.send("t", b"still there", partition=0).get(10).offset == 1
+    assert read_values(log_dir, "t", 1)[:2] == [b"LOUD0", b"LOUD1"]
+
+
+def test_the_same_name_for_other_settings(produce: Produce) -> None:
+    produce()
+    with pytest.raises(SlabAbiError, match=r"other settings.*choose another shmaccum\.name"):
+        produce(linger_ms=7)
+    produce(client_id="other", max_block_ms=1)  # these concern nobody else
+
+
+def test_the_same_settings_without_a_name(settings: Settings, slab_name: str) -> None:
+    """Then the name follows from the settings; different ones never meet."""
+    given = settings(shmaccum_name="")
+    with (
+        Producer(given) as one,
+        Producer(dict(reversed(given.items()))) as two,
+        Producer(given | {"linger.ms": 6, "log.dir": str(given["log.dir"]) + "2"}) as other,
+    ):
+        assert one._slab is two._slab
+        assert other._slab is not one._slab
+        names = {one._slab.name, other._slab.name}
+    for name in names:
+        wait_until_gone(name)
+
+
+def test_a_configuration_object(settings: Settings, produce: Produce) -> None:
+    produce()
+    config = ProducerConfig.parse(settings(client_id="c"))
+    with Producer(config) as producer:
+        assert producer.config is config
+        assert repr(producer) == f"<Producer 'c' of slab {config.shmaccum_name!r}>"
+
+
+# --- the sender, from here ------------------------------------------------------------------------------
+
+
+def test_a_sender_that_was_killed_is_replaced(producer: Producer, log_dir: Path) -> None:
+    producer.send("t", b"before", partition=0).get(10)
+    kill_sender(producer)
+    assert producer.send("t", b"after", partition=0).get(10).offset == 1
+    assert sender_starts(producer) == 2
+    kill_sender(producer)
+    producer.partitions_for("new")
+    assert sender_starts(producer) == 3
+
+
+@pytest.mark.parametrize("wait", ["flush", "get", "poll"])
+def test_whoever_waits_sees_to_it_that_there_is_a_sender(produce: Produce, wait: str) -> None:
+    """Even if nothing more is sent."""
+    producer = produce(linger_ms=200)
+    producer.partitions_for("t")
+    future = producer.send("t", b"value")
+    kill_sender(producer)
+    if wait == "flush":
+        producer.flush(20)
+    elif wait == "get":
+        future.get(20)
+    else:
+        wait_until(lambda: producer.poll() or future.is_done, "the record is delivered")
+    assert future.succeeded()
+
+
+# --- metrics --------------------------------------------------------------------------------------------
+
+
+def test_metrics(producer: Producer) -> None:
+    for number in range(10):
+        producer.send("t", bytes(100), partition=number % 2)
+    producer.flush(10)
+    metrics = producer.metrics()
+    own, slab = metrics["producer-metrics"], metrics["slab-metrics"]
+    assert own["record-append-total"] == slab["record-send-total"] == 10
+    assert own["byte-append-total"] > 1000
+    assert own["batch-create-total"] == slab["batch-send-total"] >= 2
+    assert (own["incomplete-batches"], own["waiting-threads"], own["buffer-exhausted-total"]) == (0, 0, 0)
+    assert (own["bufferpool-wait-ratio"], own["bufferpool-wait-time-ns-total"]) == (0, 0)
+    assert slab["sender-start-total"] == 1
+    assert all(isinstance(value, int | float) for group in metrics.values() for value in group.values())
+
+
+def test_the_package_exports() -> None:
+    assert {name: getattr(shmaccum, name).__name__ for name in shmaccum.__all__} == {
+        name: name for name in shmaccum.__all__
+    }
+    assert shmaccum.TopicPartition is TopicPartition
+    with pytest.raises(AttributeError, match="nothing_of_that_name"):
+        _ = shmaccum.nothing_of_that_name

@@ -1,0 +1,211 @@
+"""One producer of many threads, and of a process and its forked children."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import Child
+from producers import sender_starts
+from senders import read_topic, read_values
+
+from shmaccum import Producer
+from shmaccum.errors import DeadOwnerError
+from shmaccum.shm.layout import Role
+
+Produce = Callable[..., Producer]
+Start = Callable[..., Child]
+
+
+def test_threads(produce: Produce, log_dir: Path) -> None:
+    """All records are there, in order for each thread and partition; each callback came once."""
+    producer = produce(buffer_memory=128 << 10, batch_size=4096, max_request_size=32 << 10)
+    threads, count = 8, 400
+    told: list[tuple[int, int]] = []
+    errors: list[BaseException] = []
+
+    def callback_of(thread: int, number: int) -> Callable[[Any, Any], None]:
+        return lambda error, metadata: told.append((thread, number)) if error is None else errors.append(error)
+
+    def run(thread: int) -> None:
+        try:
+            for number in range(count):
+                value = b"%d:%d" % (thread, number) + bytes(number % 100)
+                producer.send("t", value, b"key of %d" % thread, on_delivery=callback_of(thread, number))
+        except BaseException as error:
+            errors.append(error)
+
+    running = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    producer.flush(20)
+    assert not errors
+    found: dict[int, list[int]] = {number: [] for number in range(threads)}
+    for records in read_topic(log_dir, "t").values():
+        for record in records:
+            assert record.value is not None
+            thread_number, number = map(int, record.value.rstrip(b"\0").split(b":"))
+            found[thread_number].append(number)
+    assert all(numbers == list(range(count)) for numbers in found.values())
+    for number in range(threads):
+        assert [each for thread, each in told if thread == number] == list(range(count))
+
+
+def test_threads_that_all_send_first(produce: Produce, log_dir: Path) -> None:
+    """None of them sees the topic half: every record goes where its key says."""
+    producer = produce(num_partitions=100)
+    together = threading.Barrier(6)
+
+    def run() -> None:
+        together.wait()
+        producer.send("t", b"value", b"the same key")
+
+    running = [threading.Thread(target=run) for _ in range(6)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    producer.flush(20)
+    assert sorted(len(records) for records in read_topic(log_dir, "t").values())[-2:] == [0, 6]
+
+
+def test_one_thread_closes_while_others_send(produce: Produce, log_dir: Path) -> None:
+    """What was sent before is delivered; who comes later is refused."""
+    producer = produce()
+    producer.partitions_for("t")
+    sent, begun = [0], threading.Event()
+    errors: list[str] = []
+
+    def run() -> None:
+        try:
+            while True:
+                producer.send("t", b"%d" % sent[0], partition=0)
+                sent[0] += 1
+                begun.set()
+        except Exception as error:
+            errors.append(type(error).__name__)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    begun.wait(10)
+    producer.close(20)
+    thread.join(20)
+    assert errors == ["ProducerClosedError"]
+    values = read_values(log_dir, "t")
+    assert values == [b"%d" % number for number in range(len(values))]
+    assert len(values) >= sent[0]
+
+
+def test_a_thread_flushes_while_another_sends(produce: Produce) -> None:
+    """A flush ends: it waits for what was sent before it, not for what goes on being sent."""
+    producer = produce()
+    stop = threading.Event()
+
+    def run() -> None:
+        while not stop.is_set():
+            producer.send("t", b"noise", partition=1)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        for _ in range(5):
+            future = producer.send("t", b"value", partition=0)
+            producer.flush(20)
+            assert future.succeeded()
+    finally:
+        stop.set()
+        thread.join()
+
+
+# --- forks ----------------------------------------------------------------------------------------------
+
+
+def use_inherited(producer: Producer, inherited: Any, link: Connection) -> tuple[int, int]:
+    with pytest.raises(DeadOwnerError, match=f"process {os.getppid()}"):
+        inherited.get(0)
+    producer.poll()
+    assert producer.metrics()["producer-metrics"]["incomplete-batches"] == 0
+    future = producer.send("t", b"child", partition=0)
+    link.send("sent")
+    entry = producer._slab.me
+    assert producer._slab.processes.info(entry).roles == Role.PRODUCER
+    offset = future.get(20).offset
+    producer.close()
+    return offset, entry
+
+
+def test_fork(produce: Produce, start: Start, log_dir: Path) -> None:
+    """The child sends by itself, with its own place in the slab; the parent's futures are the parent's."""
+    producer = produce(linger_ms=50)
+    producer.partitions_for("t")
+    told: list[Any] = []
+    future = producer.send("t", b"parent", partition=0, on_delivery=lambda *what: told.append(what))
+    child = start(lambda link: use_inherited(producer, future, link), how="fork")
+    assert child.hear() == "sent"
+    assert future.get(20).offset == 0
+    offset, entry = child.result()
+    assert (offset, len(told)) == (1, 1)
+    assert entry != producer._slab.me
+    assert sender_starts(producer) == 1
+    assert producer.send("t", b"parent again", partition=0).get(20).offset == 2
+    assert read_values(log_dir, "t") == [b"parent", b"child", b"parent again"]
+
+
+def send_and_die(producer: Producer, link: Connection) -> None:
+    for number in range(50):
+        producer.send("t", b"%d" % number, partition=0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_forked_child_is_killed(produce: Produce, start: Start, log_dir: Path) -> None:
+    producer = produce()
+    child = start(lambda link: send_and_die(producer, link), how="fork")
+    assert child.join() == -signal.SIGKILL
+    producer.send("t", b"last", partition=0)
+    producer.flush(20)
+    assert read_values(log_dir, "t") == [b"%d" % number for number in range(50)] + [b"last"]
+
+
+def send_from_grandchild(producer: Producer, link: Connection) -> int:
+    if pid := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    producer.send("t", b"grandchild", partition=0)
+    producer.flush(20)
+    os._exit(7)
+
+
+def test_a_child_of_a_child(produce: Produce, start: Start, log_dir: Path) -> None:
+    """As with Spark's daemon, which forks workers that never saw the slab's making."""
+    producer = produce()
+    producer.partitions_for("t")
+    assert start(lambda link: send_from_grandchild(producer, link), how="fork").result() == 7
+    assert read_values(log_dir, "t") == [b"grandchild"]
+
+
+def test_the_parent_leaves_and_the_child_stays(produce: Produce, start: Start, log_dir: Path) -> None:
+    """The sender serves as long as anybody is there, and the last one out cleans up."""
+    producer = produce()
+    producer.partitions_for("t")
+    child = start(lambda link: send_late(producer, link), how="fork")
+    assert child.hear() == "ready"
+    producer.close()
+    child.tell()
+    assert child.result() == 0
+    assert read_values(log_dir, "t") == [b"late"]
+
+
+def send_late(producer: Producer, link: Connection) -> int:
+    producer.poll()  # takes the child's place in the slab
+    link.send("ready")
+    link.recv()
+    offset = producer.send("t", b"late", partition=0).get(20).offset
+    producer.close()
+    return offset

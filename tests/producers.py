@@ -1,0 +1,74 @@
+"""What the tests of whole producers share: small slabs that are gone soon, and a look at their senders."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from shmaccum import Producer
+from shmaccum.shm.layout import Super
+from shmaccum.shm.names import leftovers
+
+PATIENCE_S = 30.0
+
+
+def settings_of(name: str, log_dir: Path | str, **settings: object) -> dict[str, object]:
+    """Return settings of a small slab whose sender leaves soon; ``_`` stands for Kafka's ``.``."""
+    defaults: dict[str, object] = {
+        "shmaccum.name": name,
+        "log.dir": str(log_dir),
+        "num.partitions": 3,
+        "buffer.memory": 1 << 20,
+        "sender.idle.ms": 100,
+        "max.block.ms": 20_000,
+        "shmaccum.max.processes": 16,
+        "shmaccum.max.topics": 64,
+        "shmaccum.max.partitions": 256,
+    }
+    return defaults | {key.replace("_", "."): value for key, value in settings.items()}
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    """Wait for something that is bound to happen."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S:.0f} s: {what}"
+        time.sleep(0.005)
+
+
+def wait_until_gone(name: str) -> None:
+    """Wait until the last sender of a slab has left and taken the slab with it."""
+    wait_until(lambda: not any(map(os.path.exists, leftovers(name))), f"slab {name} removed by its last user")
+
+
+def sender_pid(producer: Producer) -> int:
+    """Return the process id of the slab's sender, 0 while there is none."""
+    slab = producer._slab
+    entry = slab.words[Super.SENDER_ENTRY]
+    return slab.processes.info(entry - 1).pid if entry and slab.has_sender() else 0
+
+
+def sender_starts(producer: Producer) -> int:
+    """Return how many senders the slab has had."""
+    return int(producer._slab.words[Super.SENDER_STARTS])
+
+
+@contextmanager
+def in_the_way(directory: Path) -> Iterator[None]:
+    """Have a file where a partition's directory is: what is not open yet cannot be written."""
+    aside = directory.with_name(f"{directory.name}.aside")
+    directory.rename(aside)
+    directory.write_bytes(b"")
+    yield
+    directory.unlink()
+    aside.rename(directory)
+
+
+def kill_sender(producer: Producer) -> None:
+    """Kill the slab's sender, and wait until it is dead."""
+    os.kill(sender_pid(producer), signal.SIGKILL)
+    wait_until(lambda: not producer._slab.has_sender(), "the killed sender is gone")

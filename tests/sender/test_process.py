@@ -1,0 +1,348 @@
+"""The sender as a process of its own: one a slab, there when needed, gone when not, whoever is killed."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+from processes import Child
+from producers import (
+    in_the_way,
+    kill_sender,
+    sender_pid,
+    sender_starts,
+    settings_of,
+    wait_until,
+    wait_until_gone,
+)
+from senders import read_partition, read_topic, read_values
+
+from shmaccum import Producer, ProducerConfig
+from shmaccum.accumulator.record_accumulator import slab_geometry
+from shmaccum.errors import DeliveryTimeoutError, KafkaStorageError, SenderExistsError
+from shmaccum.sender.process import ensure_sender, serve
+from shmaccum.shm.layout import Super
+from shmaccum.shm.lifecycle import attach, detach
+
+Start = Callable[..., Child]
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def settings(slab_name: str, log_dir: Path) -> Iterator[Callable[..., dict[str, object]]]:
+    """Return a function that gives the settings of the test's slab; at the end, the slab must go by itself."""
+    yield lambda **changes: settings_of(slab_name, log_dir, **changes)
+    wait_until_gone(slab_name)
+
+
+Settings = Callable[..., dict[str, object]]
+
+
+def serve_here(link: Connection, settings: dict[str, object]) -> str:
+    """Be the sender in the foreground, as ``shmaccum sender`` is."""
+    try:
+        serve(ProducerConfig.parse(settings), lambda slab: link.send("serving"))
+    except SenderExistsError as error:
+        return f"SenderExistsError: {error}"
+    return "left"
+
+
+# --- one, when needed -----------------------------------------------------------------------------------
+
+
+def test_one_sender_a_slab(settings: Settings, start: Start) -> None:
+    with Producer(settings()) as one, Producer(settings(client_id="two")) as two:
+        pid = sender_pid(one)
+        assert pid not in (0, os.getpid())
+        assert sender_pid(two) == pid
+        answer = start(serve_here, settings()).result()
+        assert answer.startswith("SenderExistsError")
+        assert f"process {pid}" in answer
+        assert sender_starts(one) == 1
+
+
+def test_a_sender_in_the_foreground(settings: Settings, start: Start, log_dir: Path) -> None:
+    """Producers use the one that is there; it leaves when nobody is."""
+    sender = start(serve_here, settings())
+    assert sender.hear() == "serving"
+    with Producer(settings()) as producer:
+        assert sender_pid(producer) == sender.pid
+        producer.send("t", b"value", partition=0)
+    assert sender.result() == "left"
+    assert read_values(log_dir, "t") == [b"value"]
+
+
+def produce_first(link: Connection, settings: dict[str, object]) -> tuple[int, int]:
+    link.recv()
+    with Producer(settings) as producer:
+        producer.send("t", b"value", partition=0).get(20)
+        found = sender_pid(producer), sender_starts(producer)
+        link.send("there")
+        link.recv()
+        return found
+
+
+def test_many_first_producers(settings: Settings, start: Start) -> None:
+    """However many come at once to a slab that is not there, they make one, and one sender."""
+    producers = [start(produce_first, settings()) for _ in range(4)]
+    for step in ("begin", "end"):
+        for producer in producers:
+            producer.tell(step)
+        if step == "begin":
+            assert {producer.hear() for producer in producers} == {"there"}
+    found = {producer.result() for producer in producers}
+    assert len(found) == 1
+    ((_, starts),) = found
+    assert starts == 1
+
+
+def test_it_is_detached(settings: Settings) -> None:
+    """A session of its own, nobody's child, the root directory, and none of the starter's files."""
+    readable, writable = os.pipe()
+    os.set_inheritable(writable, True)
+    with Producer(settings()) as producer:
+        pid = sender_pid(producer)
+        assert os.getsid(pid) != os.getsid(0)
+        status = Path(f"/proc/{pid}/status").read_text()
+        assert f"PPid:\t{os.getpid()}\n" not in status
+        assert os.readlink(f"/proc/{pid}/cwd") == "/"
+        open_files = [os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")]
+        assert not [each for each in open_files if each.startswith("pipe:")]
+        assert [os.readlink(f"/proc/{pid}/fd/{number}") for number in range(3)] == ["/dev/null"] * 3
+        # Its settings are nowhere to be seen.
+        for place in ("cmdline", "environ"):
+            assert str(settings()["log.dir"]).encode() not in Path(f"/proc/{pid}/{place}").read_bytes()
+    os.close(readable)
+    os.close(writable)
+
+
+# --- leaving --------------------------------------------------------------------------------------------
+
+
+def test_idle(settings: Settings, slab_name: str) -> None:
+    """It stays as long as a producer lives, and a while longer; then everything is removed."""
+    with Producer(settings(sender_idle_ms=400)) as producer:
+        pid = sender_pid(producer)
+    with Producer(settings(sender_idle_ms=400)) as producer:
+        assert sender_pid(producer) == pid
+        assert sender_starts(producer) == 1
+    wait_until_gone(slab_name)
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "the sender ends")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal(settings: Settings, start: Start, log_dir: Path, number: signal.Signals) -> None:
+    """It delivers what is there, however long that was to linger, and leaves."""
+    given = settings(linger_ms=60_000, delivery_timeout_ms=100_000)
+    sender = start(serve_here, given)
+    assert sender.hear() == "serving"
+    with Producer(given) as producer:
+        futures = [producer.send("t", b"%d" % number, partition=0) for number in range(10)]
+        sender.signal(number)
+        assert sender.result() == "left"
+        producer.poll()
+        assert all(future.succeeded() for future in futures)
+        assert len(read_values(log_dir, "t")) == 10
+        # Whoever needs one starts another.
+        future = producer.send("t", b"later", partition=0)
+        producer.flush(20)
+        assert future.get(0).offset == 10
+        assert sender_starts(producer) == 2
+
+
+def test_records_that_nobody_has_delivered(settings: Settings, start: Start, log_dir: Path) -> None:
+    """Producer and sender are dead: the slab keeps the records, and the next producer's sender finds them."""
+    victim = start(send_after_the_sender_s_death, settings())
+    assert victim.join() == -signal.SIGKILL
+    assert read_values(log_dir, "t") == []
+    with Producer(settings()) as producer:
+        producer.partitions_for("t")
+        wait_until(lambda: len(read_values(log_dir, "t")) == 20, "the dead producer's records are delivered")
+        assert producer.send("t", b"own", partition=0).get(20).offset == 20
+
+
+def send_after_the_sender_s_death(link: Connection, settings: dict[str, object]) -> None:
+    producer = Producer(settings)
+    producer.partitions_for("t")
+    os.kill(sender_pid(producer), signal.SIGSTOP)
+    for number in range(20):
+        producer.send("t", b"%d" % number, partition=0)
+    kill_sender(producer)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+# --- quiet ----------------------------------------------------------------------------------------------
+
+
+def voluntary_switches(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+
+def cpu_ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_it_sleeps_without_polling(settings: Settings) -> None:
+    with Producer(settings(sender_idle_ms=60_000)) as producer:
+        producer.send("t", b"value").get(20)
+        pid = sender_pid(producer)
+        wait_until(lambda: producer._slab.words[Super.SENDER_ASLEEP], "the sender has nothing to do")
+        time.sleep(0.05)
+        switches, ticks = voluntary_switches(pid), cpu_ticks(pid)
+        time.sleep(1)
+        assert voluntary_switches(pid) - switches <= 5
+        assert cpu_ticks(pid) - ticks <= 2
+        assert producer.send("t", b"value").get(20) is not None
+        os.kill(pid, signal.SIGTERM)
+
+
+def test_a_producer_waits_without_polling(settings: Settings, start: Start) -> None:
+    """So do those who wait for it: a few looks a second, in case the sender has died."""
+    waiter = start(wait_for_a_future, settings(linger_ms=1700, delivery_timeout_ms=40_000))
+    assert waiter.hear() == "waiting"
+    time.sleep(0.1)
+    switches, ticks = voluntary_switches(waiter.pid), cpu_ticks(waiter.pid)
+    time.sleep(1)
+    assert voluntary_switches(waiter.pid) - switches <= 12
+    assert cpu_ticks(waiter.pid) - ticks <= 2
+    assert waiter.result() == 0
+
+
+def wait_for_a_future(link: Connection, settings: dict[str, object]) -> int:
+    with Producer(settings) as producer:
+        future = producer.send("t", b"value", partition=0)
+        link.send("waiting")
+        return future.get(20).offset
+
+
+# --- killed, again and again ----------------------------------------------------------------------------
+
+
+def send_many(link: Connection, settings: dict[str, object], child: int, count: int) -> int:
+    with Producer(settings) as producer:
+        producer.partitions_for("t")
+        link.send("ready")
+        futures = []
+        for number in range(count):
+            futures.append(producer.send("t", b"%d:%d" % (child, number), partition=number % 2))
+            if number % 50 == 0:
+                time.sleep(0.01)
+        producer.flush(60)
+        return sum(future.succeeded() for future in futures)
+
+
+def test_killed_while_producers_go_on(settings: Settings, start: Start, log_dir: Path) -> None:
+    """Over the deaths of many senders every record arrives, once and in order."""
+    given = settings(buffer_memory=64 << 10, batch_size=2048, max_request_size=16 << 10)
+    children, count = 2, 2500
+    with Producer(given) as watcher:
+        producers = [start(send_many, given, child, count) for child in range(children)]
+        for producer in producers:
+            assert producer.hear() == "ready"
+        kills = 0
+        while kills < 4:
+            wait_until(lambda: watcher._slab.has_sender(), "there is a sender")
+            sent = watcher._slab.words[Super.BATCHES_SENT]
+            wait_until(lambda sent=sent: watcher._slab.words[Super.BATCHES_SENT] >= sent + 5, "it sends")
+            kill_sender(watcher)
+            kills += 1
+        assert [producer.result(60) for producer in producers] == [count] * children
+        assert sender_starts(watcher) == kills + 1
+    found: dict[tuple[int, int], list[int]] = {}
+    for partition, records in read_topic(log_dir, "t").items():
+        for record in records:
+            assert record.value is not None
+            child, number = map(int, record.value.split(b":"))
+            found.setdefault((partition, child), []).append(number)
+    assert found == {
+        (partition, child): list(range(partition, count, 2)) for partition in range(2) for child in range(children)
+    }
+
+
+# --- failures -------------------------------------------------------------------------------------------
+
+
+def test_a_partition_that_cannot_be_written_for_a_while(settings: Settings, log_dir: Path) -> None:
+    with Producer(settings(retry_backoff_ms=20)) as producer:
+        producer.partitions_for("t")
+        with in_the_way(log_dir / "t-0"):
+            stuck = [producer.send("t", b"%d" % number, partition=0) for number in range(3)]
+            assert producer.send("t", b"other", partition=1).get(20).offset == 0
+            words = producer._slab.words
+            wait_until(lambda: words[Super.BATCHES_RETRIED] >= 2, "the sender tries again")
+            assert not any(future.is_done for future in stuck)
+        assert [future.get(20).offset for future in stuck] == [0, 1, 2]
+    assert read_values(log_dir, "t") == [b"0", b"1", b"2"]
+
+
+def send_one(link: Connection, settings: dict[str, object], partition: int) -> str:
+    with Producer(settings) as producer:
+        producer.partitions_for("t")
+        link.send("ready")
+        link.recv()
+        future = producer.send("t", b"%d" % partition, partition=partition)
+        try:
+            return str(future.get(20).offset)
+        except (KafkaStorageError, DeliveryTimeoutError) as error:
+            return str(error)
+
+
+def test_delivery_timeout_concerns_those_concerned(settings: Settings, start: Start, log_dir: Path) -> None:
+    given = settings(delivery_timeout_ms=400, request_timeout_ms=100, retry_backoff_ms=20)
+    producers = [start(send_one, given, partition) for partition in (0, 1)]
+    for producer in producers:
+        assert producer.hear() == "ready"
+    with in_the_way(log_dir / "t-0"):
+        for producer in producers:
+            producer.tell()
+        failed, stored = (producer.result() for producer in producers)
+    assert failed.startswith("t-0: ")
+    assert stored == "0"
+
+
+def test_the_log_is_full(settings: Settings, log_dir: Path) -> None:
+    """What is acknowledged is in the log; the rest gets the error, and nothing is torn."""
+    given = settings(delivery_timeout_ms=500, request_timeout_ms=100, retry_backoff_ms=20)
+    with Producer(given) as producer:
+        producer.partitions_for("t")
+        resource.prlimit(sender_pid(producer), resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+        futures = [producer.send("t", b"%d" % number + bytes(1000), partition=0) for number in range(200)]
+        producer.flush(20)
+        stored = [future.get(0).offset for future in futures if future.succeeded()]
+        assert 0 < len(stored) < 200
+        assert stored == list(range(len(stored)))
+        errors = {type(future.exception) for future in futures if future.failed()}
+        assert errors <= {KafkaStorageError, DeliveryTimeoutError}
+        assert len(stored) + sum(future.failed() for future in futures) == 200
+        values = [record.value for record in read_partition(log_dir, "t")]
+        assert values == [b"%d" % number + bytes(1000) for number in range(len(stored))]
+        # There is room again.
+        resource.prlimit(sender_pid(producer), resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        assert producer.send("t", b"more", partition=0).get(20).offset == len(stored)
+
+
+def test_nobody_starts_two_at_once(settings: Settings) -> None:
+    """Who finds another one starting a sender does not wait for it, and does not start a second."""
+    config = ProducerConfig.parse(settings())
+    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest())
+    try:
+        with slab.lock_file.try_start() as mine:
+            assert mine
+            ensure_sender(slab, config)
+            assert not slab.has_sender()
+        ensure_sender(slab, config)
+        assert slab.has_sender()
+    finally:
+        detach(slab)

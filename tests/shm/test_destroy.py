@@ -1,0 +1,100 @@
+"""Removing a slab by hand: not from under living processes, and its records only by force."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pytest
+from processes import Child
+
+from shmaccum.errors import SlabInUseError, SlabNotFoundError
+from shmaccum.shm import names
+from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Geometry, Slot, SlotState, Super
+from shmaccum.shm.lifecycle import attach, destroy, detach
+from shmaccum.shm.segment import Segment
+from shmaccum.shm.slab import Slab
+
+
+def whats_there(name: str) -> list[str]:
+    return [path for path in names.leftovers(name) if os.path.exists(path)]
+
+
+def stay(link: Connection, name: str, geometry: Geometry | None = None) -> None:
+    slab = attach(name, geometry)
+    link.send(slab.words[Super.CREATED_MS])
+    link.recv()
+    detach(slab)
+
+
+def leave_records(link: Connection, name: str, geometry: Geometry) -> None:
+    slab = attach(name, geometry)
+    header = slab.geometry.header(0)
+    slab.words[header + Slot.COMMIT] = 64 << COMMIT_SIZE_SHIFT | 3 << 1
+    slab.words[header + Slot.STATE] = SlotState.CLOSED
+    detach(slab)
+
+
+def test_a_slab_in_use_is_not_destroyed(slab: Slab) -> None:
+    with pytest.raises(SlabInUseError, match="this very process"):
+        destroy(slab.name, force=True)
+
+
+def test_a_slab_that_others_use_is_not_destroyed(
+    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+) -> None:
+    child = start(stay, slab_name, geometry)
+    child.hear()
+
+    with pytest.raises(SlabInUseError, match=f"in use by process {child.pid}"):
+        destroy(slab_name, force=True)
+
+    child.kill()
+    assert destroy(slab_name) == 0
+    assert whats_there(slab_name) == []
+
+
+def test_a_slab_with_records_is_destroyed_by_force_only(
+    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+) -> None:
+    start(leave_records, slab_name, geometry).result()
+
+    with pytest.raises(SlabInUseError, match="3 records"):
+        destroy(slab_name)
+    assert whats_there(slab_name)
+
+    assert destroy(slab_name, force=True) == 3
+    assert whats_there(slab_name) == []
+
+
+def test_a_slab_that_is_not_there_is_not_destroyed(slab_name: str) -> None:
+    with pytest.raises(SlabNotFoundError, match=slab_name):
+        destroy(slab_name)
+
+    assert whats_there(slab_name) == []
+
+
+def test_the_remains_of_an_unfinished_creator_are_destroyed(slab_name: str, geometry: Geometry) -> None:
+    segment = Segment.create(slab_name, geometry, 0)
+    segment.close()
+
+    assert destroy(slab_name) == 0
+    assert whats_there(slab_name) == []
+
+
+def test_what_cannot_be_read_is_destroyed_only_when_nobody_is_there(
+    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+) -> None:
+    child = start(stay, slab_name, geometry)
+    child.hear()
+    with open(names.segment_path(slab_name), "r+b") as file:
+        file.seek(8 * Super.ABI)
+        file.write((99).to_bytes(8, "little"))
+
+    with pytest.raises(SlabInUseError, match=f"process {child.pid}"):
+        destroy(slab_name, force=True)
+
+    child.kill()
+    destroy(slab_name)
+    assert whats_there(slab_name) == []
