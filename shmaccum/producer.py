@@ -129,12 +129,13 @@ class Producer:
             topic, value, key, headers = record.topic, record.value, record.key, record.headers
             partition, timestamp_ms = record.partition, record.timestamp_ms
             on_delivery = self._interceptors.acknowledging(on_delivery)
+        # First, because max.block.ms does not count what a serializer takes.
+        key_bytes = _serialize("key", self._key_serializer, key)
+        value_bytes = _serialize("value", self._value_serializer, value)
         started = time.monotonic()
         entry = self._topics.get(topic)
         if entry is None or not entry.queues:
             entry = self._wait_on_metadata(topic, started)
-        key_bytes = _serialize("key", self._key_serializer, key)
-        value_bytes = _serialize("value", self._value_serializer, value)
         body = self._encode_body(key_bytes, value_bytes, headers or ())
         if len(body) > self._max_body_size:
             raise self._too_large(topic, len(body))
@@ -294,7 +295,11 @@ class Producer:
     # --- waiting ------------------------------------------------------------------------------------
 
     def poll(self, timeout: float = 0.0) -> None:
-        """Resolve the futures, and run the callbacks, of what is done; wait for something up to ``timeout`` s."""
+        """Resolve the futures, and run the callbacks, of what is done; wait for something up to ``timeout`` s.
+
+        Raises:
+            SenderError: something is under way, but there was no sender, and none could be started.
+        """
         self._check_open()
         acks = self._accumulator.acks
         acks.check_process()

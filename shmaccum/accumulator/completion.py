@@ -88,9 +88,7 @@ class RingReader:
         while (index := self.head) < words[self.tail_at]:
             cell = self._ring + index % self._length * COMPLETION_WORDS
             append_time, error = unpack_result(words[cell + Completion.RESULT])
-            yield Outcome(
-                words[cell + Completion.BATCH], words[cell + Completion.BASE_OFFSET] - 1, append_time, error
-            )
+            yield Outcome(words[cell + Completion.BATCH], words[cell + Completion.BASE_OFFSET] - 1, append_time, error)
             # A signal's handler may have read on meanwhile.
             self.head = words[self._head_at] = max(self.head, index + 1)
 

@@ -207,6 +207,8 @@ def _attach_locked(name: str, geometry: Geometry | None, digest: int, lock_file:
         _free_all(segment)
         slab = Slab(name, segment, lock_file)
     except BaseException:
+        if segment is not None:
+            segment.close()
         unlink(name)
         raise
     segment.words[Super.READY] = 1

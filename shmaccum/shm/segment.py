@@ -18,7 +18,7 @@ from typing import Final
 
 from shmaccum.errors import SlabAbiError, SlabMemoryError
 from shmaccum.shm import names
-from shmaccum.shm.layout import ABI_VERSION, MAGIC, SUPER_WORDS, WORD, Geometry, Super
+from shmaccum.shm.layout import ABI_VERSION, LOCK_COUNT, MAGIC, PAGE, SUPER_WORDS, WORD, Geometry, Super
 from shmaccum.shm.ownfile import open_own
 
 _SUPERBLOCK = struct.Struct(f"={SUPER_WORDS}Q")
@@ -91,11 +91,12 @@ class Segment:
             SlabMemoryError: /dev/shm has no room; says what is needed, what is free and the cure.
         """
         size = geometry.total_size
+        needed = size + (LOCK_COUNT + geometry.max_processes) * PAGE  # a semaphore, of a lock or a bell, takes a page
         room = os.statvfs(names.SHM_DIRECTORY)
         free = room.f_bavail * room.f_frsize
-        if free < size and room.f_blocks:  # without blocks it has no limit
+        if free < needed and room.f_blocks:  # without blocks it has no limit
             raise SlabMemoryError(
-                f"{names.SHM_DIRECTORY} has no room for the slab: {_mib(size)} needed, {_mib(free)} free; lower "
+                f"{names.SHM_DIRECTORY} has no room for the slab: {_mib(needed)} needed, {_mib(free)} free; lower "
                 "buffer.memory or shmaccum.max.processes, or enlarge it (docker run --shm-size, an emptyDir of medium "
                 f"Memory in Kubernetes, mount -o remount,size=... {names.SHM_DIRECTORY})"
             )

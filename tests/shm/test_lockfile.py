@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -133,6 +134,7 @@ def test_one_thread_at_a_time_comes_or_goes(lock_file: LockFile) -> None:
         for _ in range(50):
             with lock_file.lifecycle():
                 inside.append(number)
+                time.sleep(0)  # lets another one in, if there is a way in
                 most.append(len(inside))
                 inside.remove(number)
 

@@ -302,3 +302,43 @@ except ChildProcessError:
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
 
     assert (run.stdout, run.stderr) == ("no children\n", "")
+
+
+# --- a small /dev/shm, as containers have it -------------------------------------------------------------
+
+
+def attach_where_shm_has(size: str, geometry: Geometry) -> str:
+    """Attach to a new slab in a mount namespace whose /dev/shm is so large; return what it says and leaves."""
+    script = f"""
+import os
+from shmaccum.errors import SlabMemoryError
+from shmaccum.shm.layout import Geometry
+from shmaccum.shm.lifecycle import attach, detach
+try:
+    detach(attach("small", {geometry!r}))
+except SlabMemoryError as error:
+    print(error)
+print(os.listdir("/dev/shm"))
+"""
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("only root can have a /dev/shm of its own, and not in every container")
+    mount = f"mount -t tmpfs -o size={size} tmpfs /dev/shm"
+    shell = ["unshare", "--mount", "sh", "-c", f'{mount} && exec "$0" -c "$1"', sys.executable, script]
+    run = subprocess.run(shell, capture_output=True, text=True, check=True, timeout=60)
+    assert run.stderr == ""
+    return run.stdout
+
+
+@pytest.mark.parametrize("spare_pages", [0, 3, 25])
+def test_a_small_shm_is_refused_with_the_cure(geometry: Geometry, spare_pages: int) -> None:
+    """Even where the segment itself would fit, but not all the semaphores that go with it: 18 locks, 8 bells."""
+    said = attach_where_shm_has(f"{geometry.total_size + spare_pages * 4096}", geometry)
+
+    assert "MiB needed" in said
+    assert "--shm-size" in said
+    assert said.endswith("[]\n")
+
+
+@pytest.mark.parametrize("size", ["0", "1m"])
+def test_a_shm_that_is_large_enough_or_without_limit_is_used(geometry: Geometry, size: str) -> None:
+    assert attach_where_shm_has(size, geometry) == "[]\n"
