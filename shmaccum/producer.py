@@ -10,28 +10,26 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from shmaccum.accumulator.futures import DeliveryCallback, FutureColumnsMetadata, FutureRecordMetadata
-from shmaccum.accumulator.partition_map import TopicEntry
 from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     InvalidTimestampError,
-    KafkaTimeoutError,
     ProducerClosedError,
     RecordTooLargeError,
     SerializationError,
-    UnknownTopicOrPartitionError,
 )
 from shmaccum.interceptors import Interceptors, ProducerRecord
+from shmaccum.metadata import ProducerMetadata
 from shmaccum.metrics import slab_metrics
 from shmaccum.partitioner import StickyPartitioner, partition_for_key
 from shmaccum.sender.process import ensure_sender
-from shmaccum.shm.layout import Process, Role, TopicState
+from shmaccum.shm.layout import Process, Role
 from shmaccum.shm.lifecycle import attach, detach
 
 if TYPE_CHECKING:
@@ -40,6 +38,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Headers = Sequence[tuple[str, bytes | None]]
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
+
+
+def _settling(
+    method: Callable[Concatenate[Producer, Params], Result],
+) -> Callable[Concatenate[Producer, Params], Result]:
+    """Make a method that leaves no lock behind, wherever a KeyboardInterrupt cuts it short."""
+
+    @wraps(method)
+    def settled(self: Producer, /, *args: Params.args, **kwargs: Params.kwargs) -> Result:
+        try:
+            return method(self, *args, **kwargs)
+        except BaseException:
+            self._slab.settle()
+            raise
+
+    return settled
 
 
 class Producer:
@@ -71,6 +87,8 @@ class Producer:
         self._slab = attach(self.config.slab_name(os.geteuid()), slab_geometry(self.config), self.config.slab_digest())
         try:
             self._accumulator = RecordAccumulator(self._slab, self.config)
+            self._map = self._accumulator.map
+            self._metadata = ProducerMetadata(self._accumulator, self._max_block_ms, self.config.retry_backoff_ms)
             self._encode_body = self._accumulator.format.encode_body
             self._append = self._accumulator.appender.append
             self._max_record_size = min(self._max_request_size, self._accumulator.pool.total_memory)
@@ -123,46 +141,51 @@ class Producer:
             InvalidTopicError, UnknownTopicOrPartitionError, SerializationError, InvalidTimestampError: as they say.
             ProducerClosedError: the producer has been closed.
         """
-        self._check_open()
-        if self._interceptors:
-            record = self._interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
-            topic, value, key, headers = record.topic, record.value, record.key, record.headers
-            partition, timestamp_ms = record.partition, record.timestamp_ms
-            on_delivery = self._interceptors.acknowledging(on_delivery)
-        # First, because max.block.ms does not count what a serializer takes.
-        key_bytes = _serialize("key", self._key_serializer, key)
-        value_bytes = _serialize("value", self._value_serializer, value)
-        started = time.monotonic()
-        entry = self._topics.get(topic)
-        if entry is None or not entry.queues:
-            entry = self._wait_on_metadata(topic, started)
-        body = self._encode_body(key_bytes, value_bytes, headers or ())
-        if len(body) > self._max_body_size:
-            raise self._too_large(topic, len(body))
-        sticky = None
-        if partition is None:
-            if key_bytes is None or self._ignore_keys:
-                sticky = self._sticky_partitioner(topic)
-                partition = sticky.partition(len(entry.queues))
+        try:  # as `_settling` does, but without another call
+            self._check_open()
+            if self._interceptors:
+                record = self._interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
+                topic, value, key, headers = record.topic, record.value, record.key, record.headers
+                partition, timestamp_ms = record.partition, record.timestamp_ms
+                on_delivery = self._interceptors.acknowledging(on_delivery)
+            # First, because max.block.ms does not count what a serializer takes.
+            key_bytes = _serialize("key", self._key_serializer, key)
+            value_bytes = _serialize("value", self._value_serializer, value)
+            started = time.monotonic()
+            entry = self._map.topics.get(topic)
+            if entry is None or not entry.queues:
+                entry = self._metadata.topic(topic, started)
+            body = self._encode_body(key_bytes, value_bytes, headers or ())
+            if len(body) > self._max_body_size:
+                raise self._too_large(topic, len(body))
+            sticky = None
+            if partition is None:
+                if key_bytes is None or self._ignore_keys:
+                    sticky = self._sticky_partitioner(topic)
+                    partition = sticky.partition(len(entry.queues))
+                else:
+                    partition = partition_for_key(key_bytes, len(entry.queues))
             else:
-                partition = partition_for_key(key_bytes, len(entry.queues))
-        elif not self._has_partition(entry, partition):
-            self._refresh_partitions(entry, partition, started)
-        future, batch_is_full, new_batch_created = self._append(
-            entry.queues[partition],
-            time.time_ns() // 1_000_000 if timestamp_ms is None else _checked_timestamp(timestamp_ms),
-            body,
-            on_delivery,
-            self._max_block_ms - (time.monotonic() - started) * 1000,
-        )
-        if sticky is not None:
-            sticky.note_appended(len(body), len(entry.queues), new_batch=new_batch_created)
-        if new_batch_created:
-            self._ensure_sender()
-        if new_batch_created or batch_is_full:
-            self._slab.rope.pull()
-        return future
+                self._metadata.check_partition(entry, partition, started)
+            future, batch_is_full, new_batch_created = self._append(
+                entry.queues[partition],
+                time.time_ns() // 1_000_000 if timestamp_ms is None else _checked_timestamp(timestamp_ms),
+                body,
+                on_delivery,
+                self._max_block_ms - (time.monotonic() - started) * 1000,
+            )
+            if sticky is not None:
+                sticky.note_appended(len(body), len(entry.queues), new_batch=new_batch_created)
+            if new_batch_created:
+                self._ensure_sender()
+            if new_batch_created or batch_is_full:
+                self._slab.rope.pull()
+            return future
+        except BaseException:
+            self._slab.settle()
+            raise
 
+    @_settling
     def send_batch(self, topic: str, batch: pa.RecordBatch) -> FutureColumnsMetadata:
         """Take all rows of an Arrow batch, vectorised: no Python runs per row.
 
@@ -189,7 +212,7 @@ class Producer:
                 "value.serializer or interceptor.classes sends record by record"
             )
         started = time.monotonic()
-        entry = self._wait_on_metadata(topic, started)
+        entry = self._metadata.topic(topic, started)
         parts = partition_columns(
             batch,
             self._accumulator.format,
@@ -199,8 +222,7 @@ class Producer:
             max_body_size=self._max_body_size,
         )
         for partition in parts:
-            if not self._has_partition(entry, partition):
-                self._refresh_partitions(entry, partition, started)
+            self._metadata.check_partition(entry, partition, started)
         future = FutureColumnsMetadata(batch.num_rows, self._accumulator.acks)
         for partition, part in parts.items():
             remaining_ms = self._max_block_ms - (time.monotonic() - started) * 1000
@@ -224,6 +246,7 @@ class Producer:
 
     # --- metadata -----------------------------------------------------------------------------------
 
+    @_settling
     def partitions_for(self, topic: str) -> set[int]:
         """Return the numbers of a topic's partitions.
 
@@ -231,60 +254,7 @@ class Producer:
             KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
         """
         self._check_open()
-        return set(range(len(self._wait_on_metadata(topic, time.monotonic()).queues)))
-
-    @property
-    def _topics(self) -> Mapping[str, TopicEntry]:
-        return self._accumulator.map.topics
-
-    def _wait_on_metadata(self, topic: str, started: float) -> TopicEntry:
-        """Return a topic whose partitions are known (``KafkaProducer.waitOnMetadata``)."""
-        deadline_s = started + self._max_block_ms / 1000
-        entry = self._accumulator.map.topic(topic)
-        while entry is None or not entry.queues:
-            entry = self._request_metadata(topic, deadline_s)
-            if entry.state == TopicState.FAILED:
-                error = entry.error
-                if error is not None and not error.retriable:
-                    raise error(f"no metadata of topic {topic!r}: {(error.__doc__ or '').splitlines()[0]}")
-                backoff_s = self.config.retry_backoff_ms / 1000
-                if time.monotonic() + backoff_s > deadline_s:
-                    raise self._no_metadata(entry)
-                time.sleep(backoff_s)
-        return entry
-
-    def _request_metadata(self, topic: str, deadline_s: float) -> TopicEntry:
-        """Ask the sender for a topic's metadata, and wait for the answer."""
-        partition_map = self._accumulator.map
-        self._accumulator.acks.check_process()
-        entry = partition_map.request(topic)
-
-        def answered() -> bool:
-            partition_map.refresh()
-            return entry.state != TopicState.REQUESTED
-
-        if not self._accumulator.acks.wait_until(answered, deadline_s - time.monotonic()):
-            raise self._no_metadata(entry)
-        return entry
-
-    def _no_metadata(self, entry: TopicEntry) -> KafkaTimeoutError:
-        reason = f": {entry.error.__name__}" if entry.error is not None else ""
-        return KafkaTimeoutError(f"Topic {entry.name} not present in metadata after {self._max_block_ms} ms{reason}")
-
-    @staticmethod
-    def _has_partition(entry: TopicEntry, partition: object) -> bool:
-        if not isinstance(partition, int) or isinstance(partition, bool):
-            raise SerializationError(f"partition must be an int, not {type(partition).__name__}: {partition!r}")
-        return 0 <= partition < len(entry.queues)
-
-    def _refresh_partitions(self, entry: TopicEntry, partition: int, started: float) -> None:
-        """Look once more for a partition that is not known: the topic may have grown."""
-        if partition >= 0:
-            entry = self._request_metadata(entry.name, started + self._max_block_ms / 1000)
-        if not self._has_partition(entry, partition):
-            raise UnknownTopicOrPartitionError(
-                f"Partition {partition} of topic {entry.name} with partition count {len(entry.queues)} does not exist"
-            )
+        return set(range(len(self._metadata.topic(topic, time.monotonic()).queues)))
 
     def _sticky_partitioner(self, topic: str) -> StickyPartitioner:
         sticky = self._sticky.get(topic)
@@ -294,6 +264,7 @@ class Producer:
 
     # --- waiting ------------------------------------------------------------------------------------
 
+    @_settling
     def poll(self, timeout: float = 0.0) -> None:
         """Resolve the futures, and run the callbacks, of what is done; wait for something up to ``timeout`` s.
 
@@ -310,6 +281,7 @@ class Producer:
             acks.wait_until(lambda: len(acks.incomplete()) < waiting, timeout)
         acks.poll()
 
+    @_settling
     def flush(self, timeout: float | None = None) -> None:
         """Send what there is at once, and wait until all records sent before are acknowledged or given up.
 
@@ -324,6 +296,7 @@ class Producer:
         self._accumulator.begin_flush()
         self._accumulator.await_flush_completion(timeout)
 
+    @_settling
     def close(self, timeout: float | None = None) -> None:
         """Flush, and leave the slab. Closing twice does nothing.
 

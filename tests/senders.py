@@ -74,7 +74,7 @@ class Hand:
         self.asked: list[float] = []
         self.held = False
         self.refuse: dict[TopicPartition, type[KafkaError]] = {}
-        self.no_leader: set[TopicPartition] = set()
+        self.no_leader: frozenset[TopicPartition] = frozenset()
         self.sent: list[tuple[TopicPartition, int]] = []
         self.updates: list[set[str]] = []
         self._answers: list[ProduceResponse] = []
@@ -93,7 +93,7 @@ class Hand:
         if self._cluster is None or self._cluster[:2] != (real, self.no_leader):
             leaders = {each: node for each, node in real.leaders.items() if each not in self.no_leader}
             shown = Cluster(real.nodes, real.partition_counts, leaders, real.topic_errors)
-            self._cluster = (real, frozenset(self.no_leader), shown)
+            self._cluster = (real, self.no_leader, shown)
         return self._cluster[2]
 
     def request_update(self, topics: Collection[str]) -> None:
@@ -143,7 +143,8 @@ class HandRun:
     def begin(self) -> None:
         """Do what `Sender.run` does before its loop."""
         self.accumulator.recover()
-        self.accumulator.use_producer_id(*self.sender._producer_id())
+        if self.config.enable_idempotence:
+            self.accumulator.use_producer_id(*self.sender._producer_id())
 
     def topic(self, name: str) -> None:
         """Make a topic known, by the sender."""

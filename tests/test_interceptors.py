@@ -118,7 +118,7 @@ def test_of_a_producer(slab_name: str, tmp_path: Path, calls: list[tuple[Any, ..
         future = producer.send("t", "v", "k", on_delivery=lambda *what: told.append(what))
         metadata = future.get(20)
         with pytest.raises(SerializationError, match=r"interceptor\.classes"):
-            producer.send_batch("t", None)  # type: ignore[arg-type]
+            producer.send_batch("t", None)
     wait_until_gone(slab_name)
     assert told == [(None, metadata)]
     assert calls == [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -14,7 +15,7 @@ from killpoints import die, die_before, die_in, lines_of
 from processes import Child
 
 from shmaccum.accumulator import partition_map
-from shmaccum.accumulator.partition_map import PartitionMap
+from shmaccum.accumulator.partition_map import PartitionMap, TopicEntry
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import InvalidTopicError, SlabFullError, UnknownTopicOrPartitionError
@@ -191,6 +192,18 @@ def test_threads_that_see_a_topic_at_the_same_moment(accumulate: OpenAccumulator
     assert seen == {100}
 
 
+def test_a_look_while_the_sender_adds(known: PartitionMap, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of partitions was read after their entries, and is ahead of them: they are seen at the next look."""
+    known.request("new")
+    monkeypatch.setattr(TopicEntry, "partition_count", property(lambda entry: 9))
+    known.request("another")
+    assert partitions(known, "new") == []
+    assert partitions(known, TOPIC) == [0, 1, 2, 3]
+    monkeypatch.undo()
+    known.update("new", 9, None)
+    assert partitions(known, "new") == list(range(9))
+
+
 # --- death ----------------------------------------------------------------------------------------------
 
 
@@ -204,10 +217,14 @@ def test_requesting_producer_dies(roomy: RecordAccumulator) -> None:
     """At any line: the topic is there or not, and it can be asked for all the same."""
     slab = roomy.slab
     names = [TOPIC, "new"]
-    lines = lines_of(lambda: PartitionMap(slab).request("new"), partition_map)
+
+    def request(name: str) -> None:
+        PartitionMap(slab).request(name)
+
+    lines = lines_of(partial(request, "new"), partition_map)
     for number, line in enumerate(lines):
         name = f"new{number}"
-        die_before(line, lambda name=name: PartitionMap(slab).request(name), partition_map)
+        die_before(line, partial(request, name), partition_map)
         survivor = PartitionMap(slab)
         assert survivor.request(name).state is TopicState.REQUESTED
         names.append(name)
@@ -247,7 +264,8 @@ def test_a_half_added_topic_is_used_once_it_is_whole(roomy: RecordAccumulator) -
 
     def update_and_die() -> None:
         sender = PartitionMap(roomy.slab)
-        add_partition, added = sender._add_partition, []
+        add_partition = sender._add_partition
+        added: list[None] = []
 
         def add_one(*arguments: Any) -> None:
             if len(added) == 3:
@@ -255,7 +273,7 @@ def test_a_half_added_topic_is_used_once_it_is_whole(roomy: RecordAccumulator) -
             added.append(None)
             add_partition(*arguments)
 
-        sender._add_partition = add_one  # type: ignore[method-assign]
+        pytest.MonkeyPatch().setattr(sender, "_add_partition", add_one)
         sender.update("new", 6, None)
 
     die_in(update_and_die)

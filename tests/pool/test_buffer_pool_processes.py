@@ -293,6 +293,7 @@ def test_a_forked_child_waits_in_the_same_queue(make_pool: MakePool, start: Star
     assert pool.available_memory() == 8
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_forked_in_the_middle_of_its_parents_wait_is_not_in_the_queue(
     make_pool: MakePool, start: Start
 ) -> None:

@@ -80,8 +80,9 @@ CASES: dict[str, Case] = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_record_is_refused(shared: Producer, case: str) -> None:
     changes, error, message = CASES[case]
+    arguments: dict[str, Any] = {"topic": "t", "value": b"value"} | changes
     with pytest.raises(error, match=message):
-        shared.send(**{"topic": "t", "value": b"value"} | changes)
+        shared.send(**arguments)
 
 
 def test_a_serializer_fails(produce: Produce) -> None:

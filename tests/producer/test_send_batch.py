@@ -85,7 +85,7 @@ def test_every_row_is_where_its_future_says(shared: tuple[Producer, Path]) -> No
 def test_the_same_as_one_by_one(shared: tuple[Producer, Path]) -> None:
     """Keys, values, headers, timestamps and partitions: a program may change from one to the other."""
     producer, log_dir = shared
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"key": key, "value": value, "headers": headers, "timestamp": number}
         for number, (key, value, headers) in enumerate(
             [(None, b"", []), (b"", None, []), (b"k", b"v", [("h", b"x"), ("h", None)]), (b"long" * 90, b"v" * 500, [])]
@@ -343,7 +343,7 @@ def test_several_processes_into_the_same_partitions(
         by_child: dict[int, list[int]] = {0: [], 1: [], 9: []}
         for record in read_partition(log_dir, "t", partition):
             assert record.value is not None
-            child, number = map(int, record.value.split(b":"))
-            by_child[child].append(number)
+            sender, number = map(int, record.value.split(b":"))
+            by_child[sender].append(number)
         assert by_child[0] == by_child[1] == list(range(partition, 2400, 2))
         assert by_child[9] == list(range(partition, 600, 2))

@@ -13,8 +13,9 @@ from senders import HandRun, read_values
 from shmaccum.accumulator import batch_drainer, completion, partition_queue
 from shmaccum.accumulator.futures import FutureRecordMetadata
 from shmaccum.accumulator.record_batch import RecordBatch
-from shmaccum.cluster import TopicPartition
+from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
+from shmaccum.errors import ShmaccumError
 from shmaccum.pool import bitmap, buffer_pool
 from shmaccum.sender import sender
 from shmaccum.sender.log import partition_log
@@ -76,11 +77,13 @@ class Scene:
         for partition in PARTITIONS:
             for filler in (b"", HALF, HALF, b"", HALF):
                 value = b"%d" % len(self.expected[partition]) + filler
-                future = accumulator.append(
-                    partition, 0, None, value, (), lambda error, metadata: self.told.append(metadata.offset)
-                ).future
+                future = accumulator.append(partition, 0, None, value, (), self._tell).future
                 self._futures.append((future, len(self.expected[partition])))
                 self.expected[partition].append(value)
+
+    def _tell(self, error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
+        assert metadata is not None
+        self.told.append(metadata.offset)
 
     def finish(self, why: str) -> None:
         """Have the next sender deliver the rest; the producer hears of every record, once."""
@@ -133,15 +136,15 @@ def die_over_completing(config: ProducerConfig) -> None:
     run = HandRun(config)
     run.begin()
     set_result = RecordBatch.set_result
-    completed = []
+    completed: list[RecordBatch] = []
 
-    def set_one_result(batch: RecordBatch, *words: int) -> None:
+    def set_one_result(batch: RecordBatch, base_offset_word: int, result_word: int) -> None:
         if completed:
             die()
         completed.append(batch)
-        set_result(batch, *words)
+        set_result(batch, base_offset_word, result_word)
 
-    RecordBatch.set_result = set_one_result  # type: ignore[method-assign]
+    pytest.MonkeyPatch().setattr(RecordBatch, "set_result", set_one_result)
     run.run(2)
 
 

@@ -25,8 +25,10 @@ from producers import (
 from senders import read_partition, read_topic, read_values
 
 from shmaccum import Producer, ProducerConfig
-from shmaccum.accumulator.record_accumulator import slab_geometry
+from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
+from shmaccum.cluster import TopicPartition
 from shmaccum.errors import DeliveryTimeoutError, KafkaStorageError, SenderExistsError
+from shmaccum.sender.log.transport import LogTransport
 from shmaccum.sender.process import ensure_sender, serve
 from shmaccum.shm.layout import Super
 from shmaccum.shm.lifecycle import attach, detach
@@ -182,6 +184,35 @@ def send_after_the_sender_s_death(link: Connection, settings: dict[str, object])
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def serve_and_be_late(link: Connection, settings: dict[str, object]) -> str:
+    """Be a sender to which a record comes when it has already decided to leave."""
+    config = ProducerConfig.parse(settings)
+    close = LogTransport.close
+    late: list[object] = []
+
+    def append_and_close(transport: LogTransport) -> None:
+        if not late:
+            slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest())
+            accumulator = RecordAccumulator(slab, config)
+            accumulator.map.request("t")
+            accumulator.map.update("t", 3, None)
+            late.append(accumulator.append(TopicPartition("t", 0), 0, None, b"late"))
+            detach(slab)
+        close(transport)
+
+    pytest.MonkeyPatch().setattr(LogTransport, "close", append_and_close)
+    return serve_here(link, settings)
+
+
+def test_a_record_that_comes_while_it_leaves(settings: Settings, start: Start, log_dir: Path) -> None:
+    """Its producer saw that there was a sender, and started none: it has to be this one."""
+    sender = start(serve_and_be_late, settings(sender_idle_ms=0))
+    assert sender.hear() == "serving"
+    assert sender.hear() == "serving"
+    assert sender.result() == "left"
+    assert read_values(log_dir, "t") == [b"late"]
+
+
 # --- quiet ----------------------------------------------------------------------------------------------
 
 
@@ -247,6 +278,10 @@ def send_until_told(link: Connection, settings: dict[str, object], child: int) -
         return len(futures)
 
 
+def wait_for_batches(words: memoryview, count: int) -> None:
+    wait_until(lambda: words[Super.BATCHES_SENT] >= count, f"{count} batches have been sent")
+
+
 def test_killed_while_producers_go_on(settings: Settings, start: Start, log_dir: Path) -> None:
     """Over the deaths of many senders every record arrives, once and in order."""
     given = settings(buffer_memory=64 << 10, batch_size=2048, max_request_size=16 << 10)
@@ -258,8 +293,7 @@ def test_killed_while_producers_go_on(settings: Settings, start: Start, log_dir:
         words = watcher._slab.words
         for _ in range(kills):
             wait_until(watcher._slab.has_sender, "there is a sender")
-            enough = words[Super.BATCHES_SENT] + 5
-            wait_until(lambda enough=enough: words[Super.BATCHES_SENT] >= enough, "it sends")
+            wait_for_batches(words, words[Super.BATCHES_SENT] + 5)
             kill_sender(watcher)
         for producer in producers:
             producer.tell()

@@ -1,0 +1,88 @@
+"""What a producer waits for before it can choose a partition: the sender's answer about the topic.
+
+``KafkaProducer.waitOnMetadata``. The topic is written into the slab's topic table, the sender is woken, finds out, and
+stores how many partitions there are; every other producer of the host finds the answer there.
+"""
+
+from __future__ import annotations
+
+import time
+
+from shmaccum.accumulator.partition_map import TopicEntry
+from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.errors import KafkaTimeoutError, SerializationError, UnknownTopicOrPartitionError
+from shmaccum.shm.layout import TopicState
+
+
+class ProducerMetadata:
+    """The topics as a producer needs them.
+
+    Args:
+        accumulator: of the slab.
+        max_block_ms: how long a call may wait (``max.block.ms``), counted from the ``started`` that it gives.
+        retry_backoff_ms: pause before asking again after an answer that may be another next time.
+    """
+
+    def __init__(self, accumulator: RecordAccumulator, max_block_ms: int, retry_backoff_ms: int) -> None:
+        self._map = accumulator.map
+        self._acks = accumulator.acks
+        self._max_block_ms = max_block_ms
+        self._retry_backoff_s = retry_backoff_ms / 1000
+
+    def topic(self, name: str, started: float) -> TopicEntry:
+        """Return a topic whose partitions are known.
+
+        Args:
+            name: of the topic.
+            started: monotonic seconds when the call that needs it began.
+
+        Raises:
+            KafkaTimeoutError: they were not to be known in time.
+            KafkaError: why they never will.
+        """
+        deadline_s = started + self._max_block_ms / 1000
+        entry = self._map.topic(name)
+        while entry is None or not entry.queues:
+            entry = self._ask(name, deadline_s)
+            if entry.state == TopicState.FAILED:
+                error = entry.error
+                if error is not None and not error.retriable:
+                    raise error(f"no metadata of topic {name!r}: {(error.__doc__ or '').splitlines()[0]}")
+                if time.monotonic() + self._retry_backoff_s > deadline_s:
+                    raise self._timed_out(entry)
+                time.sleep(self._retry_backoff_s)
+        return entry
+
+    def check_partition(self, entry: TopicEntry, partition: object, started: float) -> None:
+        """See to it that a topic has a partition; where it is not known, look once more: the topic may have grown.
+
+        Raises:
+            SerializationError: it is no number.
+            UnknownTopicOrPartitionError: there is no such partition.
+            KafkaTimeoutError: the sender did not answer in time.
+        """
+        if not isinstance(partition, int) or isinstance(partition, bool):
+            raise SerializationError(f"partition must be an int, not {type(partition).__name__}: {partition!r}")
+        if partition >= len(entry.queues):
+            entry = self._ask(entry.name, started + self._max_block_ms / 1000)
+        if not 0 <= partition < len(entry.queues):
+            raise UnknownTopicOrPartitionError(
+                f"Partition {partition} of topic {entry.name} with partition count {len(entry.queues)} does not exist"
+            )
+
+    def _ask(self, name: str, deadline_s: float) -> TopicEntry:
+        """Ask the sender for a topic's metadata, and wait for the answer."""
+        self._acks.check_process()
+        entry = self._map.request(name)
+
+        def answered() -> bool:
+            self._map.refresh()
+            return entry.state != TopicState.REQUESTED
+
+        if not self._acks.wait_until(answered, deadline_s - time.monotonic()):
+            raise self._timed_out(entry)
+        return entry
+
+    def _timed_out(self, entry: TopicEntry) -> KafkaTimeoutError:
+        reason = f": {entry.error.__name__}" if entry.error is not None else ""
+        return KafkaTimeoutError(f"Topic {entry.name} not present in metadata after {self._max_block_ms} ms{reason}")
