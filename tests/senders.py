@@ -173,7 +173,7 @@ class HandRun:
         """Leave the slab; the last one drops what is not delivered."""
         if not self._resigned:
             self.resign()
-        if self.slab.users == 1:
+        if self.slab.users == 1 and not self.slab.has_sender():
             self.accumulator.recover()
             self.accumulator.abort_incomplete_batches(KafkaError)
             self.slab.reap_dead()

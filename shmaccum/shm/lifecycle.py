@@ -123,23 +123,43 @@ def destroy(name: str, *, force: bool = False) -> int:
     with _slabs_lock:
         if name in _slabs:
             raise SlabInUseError(f"slab {name!r} is in use by this very process")
-        lock_file = LockFile.open(name, create=os.path.exists(names.segment_path(name)))
-        try:
-            with lock_file.lifecycle():
-                pids, records = _users(name, lock_file)
-                if pids:
-                    raise SlabInUseError(
-                        f"slab {name!r} is in use by process {', '.join(map(str, pids))}; end it first"
-                    )
-                if records and not force:
-                    raise SlabInUseError(
-                        f"slab {name!r} holds {records} records that have not been delivered; start a producer "
-                        "or `shmaccum sender` with its settings to deliver them, or use --force to lose them"
-                    )
-                unlink(name)
-        finally:
+        with _coming_or_going(name, create=os.path.exists(names.segment_path(name))) as lock_file:
+            pids, records = _users(name, lock_file)
+            if pids:
+                raise SlabInUseError(f"slab {name!r} is in use by process {', '.join(map(str, pids))}; end it first")
+            if records and not force:
+                raise SlabInUseError(
+                    f"slab {name!r} holds {records} records that have not been delivered; start a producer "
+                    "or `shmaccum sender` with its settings to deliver them, or use --force to lose them"
+                )
+            unlink(name)
             lock_file.close()
     return records
+
+
+@contextlib.contextmanager
+def _coming_or_going(name: str, *, create: bool) -> Iterator[LockFile]:
+    """Open a slab's lock file, the one that is there now, and hold its lifecycle byte.
+
+    The file stays open unless an error comes; then it is closed, and removed if it was made for nothing.
+    """
+    while True:
+        is_new = create and not os.path.exists(names.lock_path(name))
+        lock_file = LockFile.open(name, create=create)
+        try:
+            with lock_file.lifecycle():
+                if lock_file.is_current():
+                    try:
+                        yield lock_file
+                    except BaseException:
+                        if is_new and not lock_file.holder(PROCESS, length=0):
+                            _remove(names.lock_path(name))
+                        raise
+                    return
+        except BaseException:
+            lock_file.close()
+            raise
+        lock_file.close()  # the last one out removed it under our hands: begin again
 
 
 def _not_there(name: str) -> SlabError:
@@ -172,16 +192,8 @@ def _users(name: str, lock_file: LockFile) -> tuple[list[int], int]:
 
 
 def _attach(name: str, geometry: Geometry | None, digest: int) -> Slab:
-    while True:
-        lock_file = LockFile.open(name, create=geometry is not None)
-        try:
-            with lock_file.lifecycle():
-                if lock_file.is_current():
-                    return _attach_locked(name, geometry, digest, lock_file)
-        except BaseException:
-            lock_file.close()
-            raise
-        lock_file.close()  # the last one out removed it under our hands: begin again
+    with _coming_or_going(name, create=geometry is not None) as lock_file:
+        return _attach_locked(name, geometry, digest, lock_file)
 
 
 def _attach_locked(name: str, geometry: Geometry | None, digest: int, lock_file: LockFile) -> Slab:
@@ -236,8 +248,12 @@ def unlink(name: str, *, keep_lock_file: bool = False) -> None:
     """Remove all that is there of a slab."""
     paths = names.leftovers(name)
     for path in paths[:-1] if keep_lock_file else paths:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+        _remove(path)
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def _after_fork_in_child() -> None:

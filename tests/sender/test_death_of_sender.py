@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 from killpoints import die, die_before, die_in, lines_of
+from producers import wait_until_gone
 from senders import HandRun, read_values
 
 from shmaccum.accumulator import batch_drainer, completion, partition_queue
@@ -20,6 +21,7 @@ from shmaccum.pool import bitmap, buffer_pool
 from shmaccum.sender import sender
 from shmaccum.sender.log import partition_log
 from shmaccum.sender.log import transport as log_transport
+from shmaccum.sender.process import ensure_sender
 from shmaccum.shm.layout import Super
 
 PARTITIONS = (TopicPartition("t", 0), TopicPartition("t", 1))
@@ -32,6 +34,7 @@ def config(tmp_path: Path, slab_name: str) -> ProducerConfig:
     return ProducerConfig.parse(
         {
             "shmaccum.name": slab_name,
+            "sender.idle.ms": 50,
             "log.dir": str(tmp_path / "log"),
             "num.partitions": 2,
             "batch.size": SLOT,
@@ -52,6 +55,7 @@ def survivor(config: ProducerConfig) -> Iterator[HandRun]:
     run.resign()
     yield run
     run.close()
+    wait_until_gone(config.shmaccum_name)
 
 
 def be_sender(config: ProducerConfig) -> None:
@@ -177,6 +181,16 @@ def test_a_line_of_dying_senders(scene: Scene, config: ProducerConfig) -> None:
     assert words[Super.PRODUCER_ID] == producer_id
     assert words[Super.SENDER_STARTS] == 1 + 4
     scene.finish("after four deaths")
+    scene.check_log()
+
+
+def test_a_successor_of_its_own(scene: Scene, config: ProducerConfig) -> None:
+    """The same, with a sender process as producers start it."""
+    scene.append()
+    die_in(lambda: die_over_completing(config))
+    ensure_sender(scene.survivor.slab, config)
+    scene.survivor.accumulator.begin_flush()
+    scene.survivor.accumulator.await_flush_completion(20)
     scene.check_log()
 
 
