@@ -19,6 +19,7 @@ from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geom
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
+    IllegalStateError,
     InvalidTimestampError,
     ProducerClosedError,
     RecordTooLargeError,
@@ -45,14 +46,14 @@ Result = TypeVar("Result")
 def _settling(
     method: Callable[Concatenate[Producer, Params], Result],
 ) -> Callable[Concatenate[Producer, Params], Result]:
-    """Make a method that leaves no lock behind, wherever a KeyboardInterrupt cuts it short."""
+    """Make a method that cleans up behind itself when it ends by an error."""
 
     @wraps(method)
     def settled(self: Producer, /, *args: Params.args, **kwargs: Params.kwargs) -> Result:
         try:
             return method(self, *args, **kwargs)
-        except BaseException:
-            self._slab.settle()
+        except BaseException as error:
+            self._settle(error)
             raise
 
     return settled
@@ -181,8 +182,8 @@ class Producer:
             if new_batch_created or batch_is_full:
                 self._slab.rope.pull()
             return future
-        except BaseException:
-            self._slab.settle()
+        except BaseException as error:
+            self._settle(error)
             raise
 
     @_settling
@@ -234,6 +235,16 @@ class Producer:
     def _check_open(self) -> None:
         if self._closed:
             raise ProducerClosedError("Cannot perform operation after producer has been closed.")
+
+    def _settle(self, error: BaseException) -> None:
+        """Leave no lock behind, wherever a KeyboardInterrupt cut a call short; say so if it was another thread's close.
+
+        Raises:
+            ProducerClosedError: the error came of the slab's having been detached.
+        """
+        self._slab.settle()
+        if self._closed and isinstance(error, IllegalStateError | ValueError | OSError):
+            raise ProducerClosedError("The producer has been closed meanwhile.") from error
 
     def _too_large(self, topic: str, body_size: int) -> RecordTooLargeError:
         """``KafkaProducer.ensureValidRecordSize``, by the same upper bound of a record's size."""

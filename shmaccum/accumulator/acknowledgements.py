@@ -124,7 +124,12 @@ class Acknowledgements:
                 self._pending.pop(outcome.batch, None)
 
     def wait_until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait until the condition holds, polling as completions come; False if the time ran out first."""
+        """Wait until the condition holds, polling as completions come; False if the time ran out first.
+
+        Raises:
+            IllegalStateError: the slab has been detached, perhaps meanwhile.
+        """
+        self._slab.bell.check_open()
         self.poll()
         if condition():
             return True

@@ -126,6 +126,7 @@ class FutureRecordMetadata:
 
         Raises:
             KafkaTimeoutError: it is neither acknowledged nor given up by then; it is still under way.
+            IllegalStateError: it was still under way when the producer was closed.
             KafkaError: why it was given up.
         """
         result = self._result
@@ -211,7 +212,7 @@ class FutureColumnsMetadata:
             KafkaTimeoutError: some are neither acknowledged nor given up after ``timeout`` seconds.
             KafkaError: why the first rows that were given up were; other rows may have been acknowledged.
         """
-        if not self._waiter.wait_until(self._all_done, timeout):
+        if not self._all_done() and not self._waiter.wait_until(self._all_done, timeout):
             waiting = sum(len(chunk.rows) for chunk in self._chunks if not chunk.result.done)
             raise KafkaTimeoutError(f"no acknowledgement of {waiting} of {self._rows} rows after waiting {timeout} s")
         error = self.exception

@@ -20,6 +20,7 @@ from typing import Final
 
 import posix_ipc
 
+from shmaccum.errors import IllegalStateError
 from shmaccum.shm import names
 from shmaccum.shm.layout import Geometry, Process, Super
 from shmaccum.shm.signals import undisturbed
@@ -43,6 +44,7 @@ class Ear:
         rang: list[None] = []
         try:
             with bell.changed:
+                bell.check_open()
                 if bell.rings == self._heard and bell.waiting:
                     bell.changed.wait(timeout_s)
                 if bell.rings != self._heard:
@@ -63,6 +65,7 @@ class Ear:
                 bell.waiting = False
                 with bell.changed:
                     bell.changed.notify_all()
+        bell.check_open()
         return bool(rang)
 
 
@@ -73,12 +76,26 @@ class Bell:
         self.semaphore = posix_ipc.Semaphore(
             names.bell_semaphore(name, entry), posix_ipc.O_CREAT, mode=0o600, initial_value=0
         )
-        self.changed = threading.Condition()
-        self.waiting = False
         self.rings = 0
-        self._listeners = 0
         self._words = words
         self._asleep_at = geometry.process(entry) + Process.ASLEEP
+        self._closed = False
+        self.forked()
+
+    def forked(self) -> None:
+        """Forget the threads that did not come along into a forked child."""
+        self.changed = threading.Condition()
+        self.waiting = False
+        self._listeners = 0
+
+    def check_open(self) -> None:
+        """Refuse to be waited for after `close`.
+
+        Raises:
+            IllegalStateError: it has been closed, perhaps by another thread.
+        """
+        if self._closed:
+            raise IllegalStateError("the slab has been detached: nothing is heard of it here any more")
 
     @contextmanager
     def listening(self) -> Iterator[Ear]:
@@ -94,11 +111,17 @@ class Bell:
         finally:
             with self.changed:
                 self._listeners -= listening
-                if not self._listeners:
+                if not self._listeners and not self._closed:
                     self._words[self._asleep_at] = 0
 
     def close(self) -> None:
-        """Let go of the semaphore; its name stays for the entry's next process."""
+        """End the waits of all threads and let go of the semaphore; its name stays for the entry's next process."""
+        with self.changed:
+            self._closed = True
+            if self.waiting:
+                self.semaphore.release()
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: not self.waiting)
         self.semaphore.close()
 
 
@@ -109,26 +132,31 @@ class Bells:
         self._name = name
         self._words = words
         self._geometry = geometry
-        self._semaphores: dict[int, posix_ipc.Semaphore] = {}
+        self._mutex = threading.RLock()  # a signal's handler may ring, too
+        self._semaphores: dict[int, posix_ipc.Semaphore] | None = {}
 
     def ring(self, entry: int) -> None:
         """Wake the process of that entry if it listens. The change that it waits for has been made."""
         if not self._words[self._geometry.process(entry) + Process.ASLEEP]:
             return
-        semaphore = self._semaphores.get(entry)
-        if semaphore is None:
-            try:
-                semaphore = posix_ipc.Semaphore(names.bell_semaphore(self._name, entry))
-            except posix_ipc.ExistentialError:
-                return  # it is only just coming, and looks before it listens
-            self._semaphores[entry] = semaphore
-        semaphore.release()
+        with self._mutex:
+            if self._semaphores is None:
+                return  # another thread has left the slab
+            semaphore = self._semaphores.get(entry)
+            if semaphore is None:
+                try:
+                    semaphore = posix_ipc.Semaphore(names.bell_semaphore(self._name, entry))
+                except posix_ipc.ExistentialError:
+                    return  # it is only just coming, and looks before it listens
+                self._semaphores[entry] = semaphore
+            semaphore.release()
 
     def close(self) -> None:
-        """Let go of all semaphores."""
-        for semaphore in self._semaphores.values():
-            semaphore.close()
-        self._semaphores.clear()
+        """Let go of all semaphores; nobody is rung for any more."""
+        with self._mutex:
+            for semaphore in (self._semaphores or {}).values():
+                semaphore.close()
+            self._semaphores = None
 
 
 class Doorbell:
@@ -170,21 +198,28 @@ class DoorbellRope:
     def __init__(self, name: str, words: memoryview) -> None:
         self._path = names.doorbell_path(name)
         self._words = words
+        self._mutex = threading.RLock()
         self._descriptor = -1
+        self._closed = False
 
     def pull(self) -> None:
         """Wake the sender if it sleeps. The change that concerns it has been made."""
         # Only the sender takes the word back: if we die before the ring, whoever comes next rings all the same.
         if not self._words[Super.SENDER_ASLEEP]:
             return
-        with contextlib.suppress(BlockingIOError, FileNotFoundError):  # a full FIFO rings all the same
+        # A full FIFO rings all the same.
+        with self._mutex, contextlib.suppress(BlockingIOError, FileNotFoundError):
+            if self._closed:
+                return  # another thread has left the slab
             if self._descriptor < 0:
                 # For reading too: writing to a FIFO whose only reader, the sender, has died would be a SIGPIPE.
                 self._descriptor = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             os.write(self._descriptor, b"!")
 
     def close(self) -> None:
-        """Let go of the FIFO."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        """Let go of the FIFO; the sender is rung for no more."""
+        with self._mutex:
+            self._closed = True
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1

@@ -61,7 +61,7 @@ def detach(slab: Slab) -> None:
 
 
 def _leave(slab: Slab) -> None:
-    slab.settle()
+    slab.retire()
     with slab.lock_file.lifecycle():
         if slab.processes.me >= 0:
             slab.processes.leave()

@@ -76,9 +76,9 @@ class LockFile:
 
     def close(self) -> None:
         """Close the descriptor; the kernel drops all that this process held in the file."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1  # in this order: another thread may be about to use it
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def forked(self) -> None:
         """Be the file of a forked child: none of the parent's locks are its own, nor is its mutex."""

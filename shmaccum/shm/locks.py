@@ -62,10 +62,26 @@ class Turn:
 
     def __init__(self) -> None:
         self.mutex = threading.RLock()
-        self.holding: SlabLock | None = None
+        self.holding: SlabLock | _Nothing | None = None
         """The lock that this process waits for or holds; only the mutex's owner reads or writes it."""
         self.unit: list[None] = []
         """Holds an item between a semaphore's unit coming to us and the owner word saying so."""
+
+    def end(self) -> None:
+        """Wait until no thread of this process is about any of the locks; from now on none takes one any more."""
+        with self.mutex:
+            self.holding = _Nothing(self)
+
+
+class _Nothing:
+    """Stands for the lock that is held, in a slab that this process has left: nobody else has a turn."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+
+    def _mend_interrupted(self) -> None:
+        self._turn.mutex.release()
+        raise IllegalStateError("the slab has been detached by another thread")
 
 
 class _Look:
@@ -207,10 +223,15 @@ class SlabLock:
         """
         return _Within(self, patience_s)
 
+    def end_turns(self) -> None:
+        """Have no thread of this process take any of the slab's locks any more; those that are about one end first."""
+        if self.before_use is None:
+            self._turn.end()
+
     def settle(self) -> None:
         """Leave whichever lock of the slab an interrupt kept this thread from leaving."""
         if self.before_use is None and self._take_turn(False):
-            if self._turn.holding is not None:
+            if isinstance(self._turn.holding, SlabLock):
                 self._turn.holding._mend_interrupted()
             self._end_turn()
 

@@ -128,6 +128,7 @@ class Slab:
         self._rejoining = threading.Lock()
         for lock in self.locks:
             lock.before_use = self._rejoin
+        self.bell.forked()
         self.bells = Bells(self.name, self.words, self.geometry)
         self.rope = DoorbellRope(self.name, self.words)
         for reference in self._fork_callbacks:
@@ -257,9 +258,14 @@ class Slab:
         """Return how many batches and records wait to be delivered."""
         return undelivered(self.headers)
 
-    def unmap(self) -> None:
-        """Let go of the memory, the semaphores and the bells."""
+    def retire(self) -> None:
+        """Keep the other threads of this process from using the slab any more; wait for those that do at the moment."""
+        self.settle()
         self.bell.close()
+        self.pool_lock.end_turns()
+
+    def unmap(self) -> None:
+        """Let go of the memory, the semaphores and the bells; nobody but the caller uses them any more."""
         self.bells.close()
         self.rope.close()
         for lock in self.locks:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from kafka import KafkaProducer
 from kafka.partitioner.default import DefaultPartitioner
@@ -18,7 +19,7 @@ from senders import read_partition, read_topic, read_values
 
 import shmaccum
 from shmaccum import Producer, ProducerConfig, RecordMetadata, TopicPartition
-from shmaccum.errors import KafkaTimeoutError, ProducerClosedError, SlabAbiError
+from shmaccum.errors import IllegalStateError, KafkaTimeoutError, ProducerClosedError, SlabAbiError
 
 Produce = Callable[..., Producer]
 Settings = Callable[..., dict[str, object]]
@@ -180,6 +181,20 @@ def test_close_without_waiting(produce: Produce, log_dir: Path) -> None:
     producer.close(0)
     assert time.monotonic() - started < 10
     wait_until(lambda: len(read_values(log_dir, "t")) == 100, "the sender delivers what is in the slab")
+
+
+def test_futures_of_a_closed_producer(producer: Producer, log_dir: Path) -> None:
+    """They know what was heard before; of what was not, nobody here hears any more."""
+    done = producer.send("t", b"value", partition=1)
+    rows = producer.send_batch("t", pa.record_batch({"value": ["row"], "partition": [2]}))
+    producer.flush(10)
+    with in_the_way(log_dir / "t-0"):
+        under_way = producer.send("t", b"value", partition=0)
+        producer.close(0)
+        assert done.get(0).offset == 0
+        assert rows.get(0).offsets.tolist() == [0]
+        with pytest.raises(IllegalStateError, match="nothing is heard of it"):
+            under_way.get(5)
 
 
 def test_close_times_out(produce: Produce, log_dir: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 
 import pytest
 from processes import Child
-from producers import sender_starts
+from producers import in_the_way, sender_starts
 from senders import read_topic, read_values
 
 from shmaccum import Producer
@@ -102,6 +104,68 @@ def test_one_thread_closes_while_others_send(produce: Produce, log_dir: Path) ->
     values = read_values(log_dir, "t")
     assert values == [b"%d" % number for number in range(len(values))]
     assert len(values) >= sent[0]
+
+
+def close_again_and_again(link: Connection, settings: dict[str, object], rounds: int) -> dict[str, int]:
+    """Make producers, and close them while two threads send; return what those got."""
+    sys.setswitchinterval(1e-5)
+    errors: Counter[str] = Counter()
+
+    def run(producer: Producer, begun: threading.Event) -> None:
+        try:
+            while True:
+                producer.send("t", b"value", partition=0)
+                begun.set()
+        except BaseException as error:
+            errors[type(error).__name__] += 1
+            begun.set()
+
+    for _ in range(rounds):
+        producer, begun = Producer(settings), threading.Event()
+        threads = [threading.Thread(target=run, args=(producer, begun)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        begun.wait(20)
+        producer.close(0)
+        for thread in threads:
+            thread.join(20)
+    return errors
+
+
+def test_the_slab_goes_away_under_the_hands_of_threads(
+    produce: Produce, start: Start, settings: Callable[..., dict[str, object]]
+) -> None:
+    """Whatever they are about when their process leaves it: they get the error that says so, and all goes on."""
+    producer = produce()
+    producer.partitions_for("t")
+    assert start(close_again_and_again, settings(), 200).result() == {"ProducerClosedError": 400}
+    assert producer.send("t", b"value", partition=1).get(20).offset == 0
+    assert producer.metrics()["slab-metrics"]["rebuild-total"] == 0
+
+
+def test_close_ends_the_waits_of_threads(produce: Produce, log_dir: Path) -> None:
+    """Who waits for an answer that will not be heard any more learns so at once."""
+    producer = produce()
+    producer.partitions_for("t")
+    errors: list[str] = []
+
+    def wait(future: Any) -> None:
+        try:
+            future.get(60)
+        except Exception as error:
+            errors.append(type(error).__name__)
+
+    with in_the_way(log_dir / "t-0"):
+        futures = [producer.send("t", b"value", partition=0) for _ in range(2)]
+        threads = [threading.Thread(target=wait, args=(future,)) for future in futures]
+        for thread in threads:
+            thread.start()
+        while not producer._slab.bell.waiting:
+            pass
+        producer.close(0)
+        for thread in threads:
+            thread.join(20)
+    assert errors == ["IllegalStateError"] * 2
 
 
 def test_a_thread_flushes_while_another_sends(produce: Produce) -> None:
