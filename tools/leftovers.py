@@ -88,12 +88,16 @@ def leftovers(run: str, files_before: set[str], ports_before: dict[str, str]) ->
     """Return a line for everything that is there and should not be."""
     others = []
     found = []
-    for pid in pids():
-        if is_started_by(run, pid):
-            command = read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace")
-            found.append(f"process {pid}: {command[:150]}")
-        else:
-            others.append(pid)
+    looked_at: set[int] = set()
+    # A process may fork and go while we look: only when no process is new has the last of such a chain been seen.
+    while new := set(pids()) - looked_at:
+        for pid in new:
+            if is_started_by(run, pid):
+                command = read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace")
+                found.append(f"process {pid}: {command[:150]}")
+            else:
+                others.append(pid)
+        looked_at |= new
     files = shared_files() - files_before
     if files:
         of_others = slabs_in_use(others)

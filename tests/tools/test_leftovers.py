@@ -24,6 +24,17 @@ for number in (0, 1, 2):
     os.close(number)
 time.sleep({seconds})
 """
+CHAIN = """
+import os, time
+end = time.monotonic() + 1.5
+if os.fork():
+    os._exit(0)
+for number in (0, 1, 2):
+    os.close(number)
+while time.monotonic() < end:
+    if os.fork():
+        os._exit(0)
+"""
 LISTEN = "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()"
 
 
@@ -66,6 +77,12 @@ def test_a_detached_process() -> None:
     status, out = check(DETACHED.format(action="", seconds=5))
     assert status == 1
     assert out.count("LEFT BEHIND") == 1
+    assert ": process " in out
+
+
+def test_processes_that_fork_and_go() -> None:
+    status, out = check(CHAIN, patience_s=0)
+    assert status == 1
     assert ": process " in out
 
 
