@@ -46,7 +46,8 @@ class ProduceResponse:
     """What became of one `ProduceBatch`.
 
     ``error`` None means stored: ``base_offset`` is the first record's offset (-1 if unknown) and
-    ``log_append_time_ms`` is -1 unless the log stamps records itself.
+    ``log_append_time_ms`` is -1 unless the log stamps records itself. ``invalid_records`` are the numbers, within the
+    batch, of the records for whose sake a batch was refused, where the answer says so (KIP-467).
     """
 
     batch: ProduceBatch
@@ -54,6 +55,7 @@ class ProduceResponse:
     log_append_time_ms: int = -1
     error: type[KafkaError] | None = None
     message: str = ""
+    invalid_records: tuple[int, ...] = ()
 
 
 class Transport(Protocol):
@@ -62,8 +64,11 @@ class Transport(Protocol):
     def start(self) -> None:
         """Get ready to work. Raises a ShmaccumError that says why it can never work."""
 
-    def init_producer_id(self) -> tuple[int, int]:
-        """Return a new (producer id, epoch). Called once in a slab's life."""
+    def init_producer_id(self) -> tuple[int, int] | None:
+        """Return a new (producer id, epoch), or None while the answer is under way: `poll`, and call again."""
+
+    def failure(self) -> type[KafkaError] | None:
+        """Return why nothing can be sent at all, as with a wrong password; None while there is hope."""
 
     def cluster(self) -> Cluster:
         """Return what is known now, without waiting."""
