@@ -71,7 +71,8 @@ def serve(config: ProducerConfig, on_serving: Callable[[Slab], None]) -> None:
         SenderExistsError: the slab has a sender.
         ShmaccumError: why the slab or the transport cannot be used.
     """
-    slab = attach(config.slab_name(os.geteuid()), slab_geometry(config), config.slab_digest())
+    uid = os.geteuid()
+    slab = attach(config.slab_name(uid), slab_geometry(config), config.slab_digest(uid))
     accumulator = RecordAccumulator(slab, config)
     try:
         while True:
