@@ -14,13 +14,13 @@ import socket
 import ssl
 from collections.abc import Collection
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 READ_SIZE: Final = 1 << 16
 _MOST_BUFFERS: Final = min(os.sysconf("SC_IOV_MAX"), 256)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-Address: TypeAlias = tuple[socket.AddressFamily, tuple[str | int, ...]]
+Address: TypeAlias = tuple[socket.AddressFamily, tuple[Any, ...]]
 """What ``socket.getaddrinfo`` says of one address."""
 
 
@@ -43,9 +43,9 @@ class Channel:
             if size >= 0:
                 self._socket.setsockopt(socket.SOL_SOCKET, option, size)
         self._connecting = True
-        if (error := self._socket.connect_ex(peer)) not in (0, errno.EINPROGRESS):
+        if (code := self._socket.connect_ex(peer)) not in (0, errno.EINPROGRESS):
             self.close()
-            raise OSError(error, os.strerror(error))
+            raise OSError(code, os.strerror(code))
 
     def fileno(self) -> int:
         """Return the descriptor to wait on."""
@@ -58,8 +58,8 @@ class Channel:
             OSError: it cannot be opened.
         """
         if self._connecting:
-            if error := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                raise OSError(error, os.strerror(error))
+            if code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                raise OSError(code, os.strerror(code))
             try:
                 self._socket.getpeername()
             except OSError as error:

@@ -18,12 +18,8 @@ from shmaccum.errors import (
     UnsupportedVersionError,
     error_for_code,
 )
-from shmaccum.sender.kafka.library import (
-    ApiVersionsRequest,
-    SaslAuthenticateRequest,
-    SaslHandshakeRequest,
-    decode,
-)
+from shmaccum.sender.kafka.library import ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest, decode
+from shmaccum.sender.kafka.produce import API_KEY, NEWEST_VERSION, OLDEST_VERSION
 
 _NAMED_VERSION: Final = 3
 """The first version of ApiVersions that says which client this is (KIP-511)."""
@@ -74,7 +70,9 @@ class BrokerVersions:
 
     def call(self, request: Any, oldest: int = 0) -> Call:
         """Return the request with the newest version that both sides know (see `best`)."""
-        return Call(request, self.best(request.name.removesuffix("Request"), request.API_KEY, oldest, request.max_version))
+        return Call(
+            request, self.best(request.name.removesuffix("Request"), request.API_KEY, oldest, request.max_version)
+        )
 
 
 Conversation: TypeAlias = Generator[Call, bytes, None]
@@ -90,6 +88,7 @@ class Greeting:
 
     Attributes:
         versions: what the broker takes; set by `introduce`.
+        produce_version: in which version to send batches; set by `introduce`.
         session_lifetime_ms: how long the login is good for, or 0 for ever (KIP-368); set by `log_in`.
     """
 
@@ -98,6 +97,7 @@ class Greeting:
         self._mechanism_name = mechanism_name
         self._host = host
         self.versions = BrokerVersions({})
+        self.produce_version = 0
         self.session_lifetime_ms = 0
 
     def introduce(self) -> Conversation:
@@ -119,6 +119,7 @@ class Greeting:
         response = decode(request.header.get_response_class(), frame)
         _check(response.error_code, "asked for its versions")
         self.versions = BrokerVersions({api.api_key: (api.min_version, api.max_version) for api in response.api_keys})
+        self.produce_version = self.versions.best("Produce", API_KEY, OLDEST_VERSION, NEWEST_VERSION)
 
     def log_in(self) -> Conversation:
         """Log in by SASL, if there is SASL; also again, on a connection that is in use (KIP-368).

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -84,7 +84,7 @@ class ProduceEncoder:
             (_INT16.pack(len(name)), name, form.end, form.no_transaction, _ACKS_AND_TIMEOUT.pack(acks, timeout_ms))
         )
 
-    def encode(self, correlation_id: int, batches: Sequence[ProduceBatch]) -> list[Buffer]:
+    def encode(self, batches: Sequence[ProduceBatch], correlation_id: int) -> list[Buffer]:
         """Return a request's frame in pieces: those of the batches are their payloads themselves."""
         form = self._form
         by_topic: dict[str, list[ProduceBatch]] = defaultdict(list)
@@ -136,7 +136,9 @@ def decode_answers(version: int, frame: bytes, batches: Sequence[ProduceBatch], 
     """
     response = decode(LibraryResponse[version], frame)
     found = {
-        (topic.name, partition.index): partition for topic in response.responses for partition in topic.partition_responses
+        (topic.name, partition.index): partition
+        for topic in response.responses
+        for partition in topic.partition_responses
     }
     nodes = {each.node_id: Node(each.node_id, each.host, each.port) for each in response.node_endpoints}
     responses, hints = [], []
