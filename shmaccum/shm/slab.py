@@ -269,7 +269,7 @@ class Slab:
         self.bells.close()
         self.rope.close()
         for lock in self.locks:
-            lock.semaphore.close()
+            lock.close()
         self._array = None
         self._segment.close()
 
