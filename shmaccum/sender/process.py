@@ -7,6 +7,7 @@ another it says that it serves, or why it does not, so that a wrong setting is t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -147,7 +148,8 @@ def started(config_json: str) -> None:
     """Be a sender that a producer started: tell it over standard output how that went, and serve."""
 
     def tell(answer: str) -> None:
-        os.write(1, answer.encode())
+        with contextlib.suppress(BrokenPipeError):  # the starter has died: others need a sender all the same
+            os.write(1, answer.encode())
         nowhere = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(nowhere, descriptor)
