@@ -28,7 +28,8 @@ from senders import read_partition, read_topic, read_values
 from shmaccum import Producer, ProducerConfig
 from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import DeliveryTimeoutError, KafkaStorageError, SenderExistsError
+from shmaccum.errors import DeliveryTimeoutError, KafkaStorageError, SenderError, SenderExistsError
+from shmaccum.sender import process
 from shmaccum.sender.log.transport import LogTransport
 from shmaccum.sender.process import ensure_sender, serve
 from shmaccum.shm.layout import Super
@@ -136,6 +137,31 @@ def test_its_starter_dies(settings: Settings, start: Start) -> None:
             assert sender_starts(producer) == 1
     finally:
         detach(slab)
+
+
+MORTAL = """
+import os, signal
+if len(os.listdir({deaths!r})) < {count}:
+    open(f"{deaths}/{{os.getpid()}}", "x")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_killed_while_it_starts(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Whoever starts one that is killed over it starts another, but not for ever."""
+    deaths = tmp_path / "deaths"
+    deaths.mkdir()
+    monkeypatch.setattr(process, "_BOOTSTRAP", MORTAL.format(deaths=str(deaths), count=count) + process._BOOTSTRAP)
+    if count < 3:
+        with Producer(settings()) as producer:
+            assert sender_starts(producer) == 1
+    else:
+        with pytest.raises(SenderError, match="without a word"):
+            Producer(settings())
+    assert len(list(deaths.iterdir())) == count
 
 
 def test_it_is_detached(settings: Settings) -> None:
