@@ -43,7 +43,7 @@ CACHE_LINE: Final = 64
 PAGE: Final = 4096
 
 MAGIC: Final = int.from_bytes(b"SHMACCUM", "little")
-ABI_VERSION: Final = 1
+ABI_VERSION: Final = 2
 """Raised by every change of this module that moves or re-interprets a word."""
 
 
@@ -314,7 +314,13 @@ class Slot:
     """bytes in the largest record: a statistic"""
     DRAINED_MS: Final = 17
     """monotonic milliseconds of the last drain: a statistic"""
-    CONTRIBUTORS: Final = 18
+    SETTLED: Final = 18
+    """records skipped << 24 | records settled: the first ones, whose outcome has been told; those of them that no broker
+    ever stored are skipped, and so are their sequence numbers"""
+    PIECE: Final = 22
+    """end of the part that the result words are of << 24 | end of the piece being sent, in records; 0 while the batch
+    is sent as a whole; a piece begins where the settled records end, and is in here before it is sent"""
+    CONTRIBUTORS: Final = 23
     """bitmap of the process entries that appended to it, one bit each"""
 
 
@@ -327,6 +333,8 @@ class Completion:
     """base offset + 1"""
     RESULT: Final = 2
     """log append time + 1 << 16 | error code"""
+    RANGE: Final = 3
+    """first record << 32 | number of records; 0 records for all that follow, and so 0 for the whole batch"""
 
 
 STATE_MASK: Final = 0xFF
@@ -339,6 +347,11 @@ INCARNATION_SHIFT: Final = 48
 COMMIT_SIZE_SHIFT: Final = 25
 COMMIT_COUNT_MASK: Final = (1 << 24) - 1
 """After a shift right by one: the record count. A slot holds fewer records than this says."""
+PROGRESS_SHIFT: Final = 24
+PROGRESS_MASK: Final = (1 << PROGRESS_SHIFT) - 1
+"""Each half of the words SETTLED and PIECE."""
+RANGE_SHIFT: Final = 32
+RANGE_MASK: Final = (1 << RANGE_SHIFT) - 1
 ATTEMPTS_SHIFT: Final = 48
 TIME_MASK: Final = (1 << ATTEMPTS_SHIFT) - 1
 BATCH_SLOT_BITS: Final = 24
@@ -361,6 +374,8 @@ PROCESS_WORDS: Final = 32
 TOPIC_WORDS: Final = 40
 PARTITION_WORDS: Final = 16
 COMPLETION_WORDS: Final = 4
+PIECES_IN_FLIGHT: Final = 64
+"""Pieces of batches, over all partitions, that can be on their way at once: the rings have room for their completions."""
 WAITERS: Final = 1024
 """Tickets that can be out at once: threads of all processes that wait for memory."""
 
@@ -373,7 +388,8 @@ class Geometry:
         slot_size: bytes in a slot, a positive multiple of 8.
         slot_count: slots.
         max_processes, max_topics, max_partitions: entries in the tables.
-        ring_length: completions that a ring holds: between two of a producer's appends every slot can complete once.
+        ring_length: completions that a ring holds: between two of a producer's appends every slot can complete once,
+            and one piece of a batch more for each that is in flight.
         contributor_words: words of the contributors' bitmap in a slot header.
         slot_words: words in a slot header, a whole number of cache lines.
         bitmap_size: bytes in the bitmap.
@@ -415,7 +431,7 @@ class Geometry:
             )
         contributor_words = -(-self.max_processes // 64)
         sizes = {
-            "ring_length": self.slot_count + 1,
+            "ring_length": self.slot_count + PIECES_IN_FLIGHT,
             "contributor_words": contributor_words,
             "slot_words": _round_up((Slot.CONTRIBUTORS + contributor_words) * WORD, CACHE_LINE) // WORD,
             "bitmap_size": -(-self.slot_count // 8),
