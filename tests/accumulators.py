@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kafka.record import MemoryRecords
 
-from shmaccum.accumulator.batch_drainer import BatchOutcome
+from shmaccum.accumulator.completer import BatchOutcome
 from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, Node, TopicPartition

@@ -1,9 +1,9 @@
 """The sender's half of the accumulator: which batches are ready, and what becomes of them.
 
-``RecordAccumulator.ready``, ``drain``, ``reenqueue``, the expiry and the completion of batches. Only the one sender
-calls any of it, in one thread. A drained batch is IN_FLIGHT and the sender's; one whose outcome is known is
-COMPLETING until everybody who contributed has been told and its slot is free. Both survive the sender: `recover`
-goes on where the last one died.
+``RecordAccumulator.ready``, ``drain``, ``reenqueue`` and the expiry of batches; their completion is in
+`shmaccum.accumulator.completer`. Only the one sender calls any of it, in one thread. A drained batch is IN_FLIGHT and
+the sender's; one whose outcome is known is COMPLETING until everybody who contributed has been told and its slot is
+free. Both survive the sender: `recover` goes on where the last one died.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shmaccum.accumulator.completion import RingWriter, pack_result
+from shmaccum.accumulator.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import PartitionQueue
-from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.accumulator.record_batch import RecordBatch, next_sequence
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError
 from shmaccum.pool.buffer_pool import BufferPool
@@ -56,17 +56,12 @@ class ReadyCheckResult(NamedTuple):
     """Topics with something to send and no known leader."""
 
 
-class BatchOutcome(NamedTuple):
-    """What became of a batch."""
-
-    batch: RecordBatch
-    base_offset: int = -1
-    append_time_ms: int = -1
-    error: type[KafkaError] | None = None
-
-
 class BatchDrainer:
-    """Takes batches out of the deques of a slab, and completes them."""
+    """Takes batches out of the deques of a slab.
+
+    Attributes:
+        completer: completes them.
+    """
 
     def __init__(
         self,
@@ -89,7 +84,7 @@ class BatchDrainer:
         self._delivery_timeout_ms = delivery_timeout_ms
         self._max_in_flight = max_in_flight
         self._words = slab.words
-        self._rings = RingWriter(slab.words, slab.geometry)
+        self.completer = BatchCompleter(slab, pool, self._put_back)
         self._cluster: Cluster | None = None
         self._producer = (-1, -1)
         self._drain_index: dict[int, int] = defaultdict(int)
@@ -221,7 +216,7 @@ class BatchDrainer:
         at = self._slab.geometry.partition(batch.partition) + Partition.NEXT_SEQUENCE
         sequence = self._words[at]
         batch.set_sequence(producer_id, epoch, sequence)
-        self._words[at] = _next_sequence(sequence, batch.record_count)
+        self._words[at] = next_sequence(sequence, batch.record_count)
 
     def _count_in_flight(self, batch: RecordBatch, change: int) -> None:
         self._words[self._slab.geometry.partition(batch.partition) + Partition.IN_FLIGHT] += change
@@ -240,67 +235,21 @@ class BatchDrainer:
 
     # --- what becomes of batches ----------------------------------------------------------------------
 
-    def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
-        """Tell everybody who contributed what became of their batches, and free the slots."""
-        batches = []
-        for outcome in outcomes:
-            batch = outcome.batch
-            if batch.state == SlotState.IN_FLIGHT:
-                self._count_in_flight(batch, -1)
-            batch.set_result(outcome.base_offset + 1, pack_result(outcome.append_time_ms, outcome.error))
-            batch.state = SlotState.COMPLETING
-            self._count_outcome(outcome)
-            batches.append(batch)
-        self._finish(batches)
-
-    def _finish(self, batches: list[RecordBatch], *, again: bool = False) -> None:
-        """Take batches from COMPLETING to FREE; ``again`` if a sender before this one may have begun to."""
-        told: set[int] = set()
-        for batch in batches:
-            contributors = batch.contributors()
-            for entry in contributors:
-                if not (again and self._rings.has_told(entry, batch.batch_id)):
-                    self._rings.tell(entry, batch.batch_id, *batch.result)
-            told.update(contributors)
-        self.deallocate(*batches)
-        # After the pool's lock, a full barrier: whoever is not seen listening now will see the ring.
-        for entry in told:
-            self._slab.bells.ring(entry)
-
-    def deallocate(self, *batches: RecordBatch) -> None:
-        """Give the memory of batches back to the pool."""
-        if batches:
-            self._pool.deallocate(*(batch.buffer for batch in batches))
-
-    def _count_outcome(self, outcome: BatchOutcome) -> None:
-        words, batch = self._words, outcome.batch
-        at = self._slab.geometry.partition(batch.partition)
-        records = batch.record_count
-        if outcome.error is not None:
-            words[Super.BATCHES_FAILED] += 1
-            words[Super.RECORDS_FAILED] += records
-            words[at + Partition.RECORDS_FAILED] += records
-            return
-        words[Super.BATCHES_SENT] += 1
-        words[Super.RECORDS_SENT] += records
-        words[Super.FILL_BYTES] += batch.size
-        words[Super.CAPACITY_BYTES] += batch.buffer.slots * self._slab.geometry.slot_size
-        words[at + Partition.BATCHES_SENT] += 1
-        words[at + Partition.RECORDS_SENT] += records
-        if outcome.base_offset >= 0:
-            words[at + Partition.LAST_OFFSET] = outcome.base_offset + records
-
     def reenqueue(self, batch: RecordBatch, now_ms: int) -> None:
         """Put a batch that failed, and may succeed later, back in front of all that came after it."""
         batch.note_attempt(now_ms)
         self._words[Super.BATCHES_RETRIED] += 1
+        self.put_back(batch)
+
+    def put_back(self, batch: RecordBatch) -> None:
+        """Put a batch that came back, and is to be sent otherwise, to its place: that was no attempt."""
         self._put_back(batch)
+        self._count_in_flight(batch, -1)
 
     def _put_back(self, batch: RecordBatch) -> None:
         queue = self._map.by_entry[batch.partition]
         with queue.lock:
             queue.put_back(batch)
-        self._count_in_flight(batch, -1)
         # It may be older than all that was queued when the next expiry was worked out.
         self._next_expiry_ms = min(self._next_expiry_ms, batch.created_ms + self._delivery_timeout_ms)
 
@@ -350,7 +299,7 @@ class BatchDrainer:
     def _abort(self, outcomes: list[BatchOutcome]) -> None:
         for outcome in outcomes:
             self._count_in_flight(outcome.batch, 1)
-        self.complete(outcomes)
+        self.completer.complete(outcomes)
 
     def recover(self) -> None:
         """Go on where the last sender died: finish what was completing, put back what was in flight."""
@@ -362,17 +311,13 @@ class BatchDrainer:
             words[at + Partition.IN_FLIGHT] = 0
         states = self._slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
         held = [RecordBatch(self._slab, slot) for slot in np.flatnonzero(states >= SlotState.OPEN).tolist()]
-        self._finish([batch for batch in held if batch.state == SlotState.COMPLETING], again=True)
         for batch in held:
-            if batch.has_sequence:
-                at = geometry.partition(batch.partition) + Partition.NEXT_SEQUENCE
-                if words[at] == batch.base_sequence:  # died between the two stores of the assignment
-                    words[at] = _next_sequence(words[at], batch.record_count)
             if batch.state == SlotState.IN_FLIGHT:
-                self._count_in_flight(batch, 1)
+                if batch.has_sequence:
+                    at = geometry.partition(batch.partition) + Partition.NEXT_SEQUENCE
+                    if words[at] == batch.base_sequence:  # died between the two stores of the assignment
+                        words[at] = next_sequence(words[at], batch.record_count)
+                if batch.in_pieces:
+                    batch.note_attempt(batch.last_attempt_ms)  # nobody knows whether the piece has been stored
                 self._put_back(batch)
-
-
-def _next_sequence(sequence: int, records: int) -> int:
-    """Return the sequence number behind a batch: they wrap at 2^31 (``DefaultRecordBatch.incrementSequence``)."""
-    return (sequence + records) % (1 << 31)
+        self.completer.finish([batch for batch in held if batch.state == SlotState.COMPLETING], again=True)

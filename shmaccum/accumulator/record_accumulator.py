@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from shmaccum.accumulator.acknowledgements import Acknowledgements
 from shmaccum.accumulator.batch_appender import BatchAppender, RecordAppendResult
-from shmaccum.accumulator.batch_drainer import BatchDrainer, BatchOutcome, ReadyCheckResult
+from shmaccum.accumulator.batch_drainer import BatchDrainer, ReadyCheckResult
+from shmaccum.accumulator.completer import BatchOutcome
 from shmaccum.accumulator.futures import DeliveryCallback, FutureColumnsMetadata
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import rebuild_stripe
@@ -194,13 +195,21 @@ class RecordAccumulator:
         """Put a batch that failed, and may succeed later, back in front of all that came after it."""
         self._drainer.reenqueue(batch, now_ms)
 
+    def put_back(self, batch: RecordBatch) -> None:
+        """Put a batch that came back, and is to be sent otherwise, to its place: that was no attempt."""
+        self._drainer.put_back(batch)
+
+    def can_tell_of_a_piece(self, batch: RecordBatch, pieces_in_flight: int) -> bool:
+        """Say whether one more piece can be sent: all who wait for the batch can be told of it."""
+        return self._drainer.completer.can_tell_of_a_piece(batch, pieces_in_flight)
+
     def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
-        """Tell everybody who contributed what became of their batches, and free the slots."""
-        self._drainer.complete(outcomes)
+        """Tell everybody who contributed what became of their batches; free the slots of those that are done."""
+        self._drainer.completer.complete(outcomes)
 
     def deallocate(self, *batches: RecordBatch) -> None:
         """Give the memory of batches back to the pool, telling nobody."""
-        self._drainer.deallocate(*batches)
+        self._drainer.completer.deallocate(*batches)
 
     @property
     def next_expiry_ms(self) -> float:

@@ -13,13 +13,15 @@ from typing import Final
 
 import numpy as np
 
-from shmaccum.accumulator.batch_drainer import FOREVER_MS, BatchOutcome
+from shmaccum.accumulator.batch_drainer import FOREVER_MS
+from shmaccum.accumulator.completer import BatchOutcome
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.cluster import Cluster
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import DuplicateSequenceNumberError, KafkaError, SlabFullError
 from shmaccum.record.compression import CompressionType
+from shmaccum.sender.pieces import Pieces
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse, Transport
 from shmaccum.shm.bell import Doorbell
 from shmaccum.shm.layout import STATE_MASK, Role, Slot, SlotState, Super
@@ -54,6 +56,7 @@ class Sender:
         self._compression = CompressionType.for_name(config.compression_type)
         # Without sequence numbers only one request at a time keeps the order over a retry.
         self._guarantee_message_order = config.max_in_flight_requests_per_connection == 1
+        self._pieces = Pieces(accumulator)
         self._in_flight: dict[int, RecordBatch] = {}
         self._metadata_requests = -1
         self._cluster: Cluster | None = None
@@ -99,7 +102,11 @@ class Sender:
                 result.ready_nodes.discard(node)
                 not_ready_timeout = min(not_ready_timeout, self._transport.connection_delay_ms(node, now_ms))
         # 4. Their batches, by node.
-        batches = self._accumulator.drain(cluster, result.ready_nodes, self._config.max_request_size, now_ms)
+        drained = self._accumulator.drain(cluster, result.ready_nodes, self._config.max_request_size, now_ms)
+        batches = {
+            node_id: [batch for batch in of_node if self._pieces.admit(batch, now_ms)]
+            for node_id, of_node in drained.items()
+        }
         if self._guarantee_message_order:
             for batch in (batch for of_node in batches.values() for batch in of_node):
                 self._accumulator.mute(self._accumulator.map.by_entry[batch.partition].topic_partition)
@@ -181,27 +188,28 @@ class Sender:
 
     def _seal(self, batch: RecordBatch) -> ProduceBatch:
         """Make a drained batch ready for the wire, in place unless it is to be compressed."""
-        memory = batch.memory()
+        piece = self._pieces.piece_of(batch)
+        producer_id = batch.producer_id if batch.has_sequence else -1
         payload = self._accumulator.format.seal(
-            memory,
-            record_count=batch.record_count,
-            base_timestamp=batch.base_timestamp,
-            max_timestamp=batch.max_timestamp,
+            piece.memory,
+            record_count=piece.record_count,
+            base_timestamp=piece.base_timestamp,
+            max_timestamp=piece.max_timestamp,
             compression=self._compression,
-            producer_id=batch.producer_id if batch.has_sequence else -1,
+            producer_id=producer_id,
             producer_epoch=batch.producer_epoch,
-            base_sequence=batch.base_sequence,
+            base_sequence=batch.piece_sequence,
         )
         self._in_flight[batch.slot] = batch
         return ProduceBatch(
             topic_partition=self._accumulator.map.by_entry[batch.partition].topic_partition,
             payload=payload,
-            record_count=batch.record_count,
+            record_count=piece.record_count,
             magic=self._accumulator.format.magic,
-            producer_id=batch.producer_id if batch.has_sequence else -1,
+            producer_id=producer_id,
             producer_epoch=batch.producer_epoch,
-            base_sequence=batch.base_sequence,
-            max_timestamp=batch.max_timestamp,
+            base_sequence=batch.piece_sequence,
+            max_timestamp=piece.max_timestamp,
             slot=batch.slot,
         )
 
@@ -213,17 +221,22 @@ class Sender:
             batch = self._in_flight.pop(response.batch.slot)
             size = len(response.batch.payload)
             response.batch.payload.release()
+            self._pieces.answered(batch)
             if self._guarantee_message_order:
                 self._accumulator.unmute(response.batch.topic_partition)
             if response.error is None or response.error is DuplicateSequenceNumberError:
                 self._words[Super.BYTES_SENT] += size
-                outcomes.append(BatchOutcome(batch, response.base_offset, response.log_append_time_ms))
+                offset, append_time_ms = response.base_offset, response.log_append_time_ms
+                outcomes.append(BatchOutcome(batch, offset, append_time_ms, end=batch.piece_end))
+            elif self._pieces.can_divide(response):
+                given_up = self._pieces.divide(batch, response)
+                outcomes += [] if given_up is None else [given_up]
             elif self._can_retry(batch, response, now_ms):
                 logger.warning("%s; %r is sent again", response.message, batch)
                 self._accumulator.reenqueue(batch, now_ms)
             else:
                 logger.error("%s; gave up %r", response.message, batch)
-                outcomes.append(BatchOutcome(batch, error=response.error))
+                outcomes.append(BatchOutcome(batch, error=response.error, end=batch.piece_end))
         if outcomes:
             self._accumulator.complete(outcomes)
 

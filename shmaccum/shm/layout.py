@@ -315,8 +315,8 @@ class Slot:
     DRAINED_MS: Final = 17
     """monotonic milliseconds of the last drain: a statistic"""
     SETTLED: Final = 18
-    """records skipped << 24 | records settled: the first ones, whose outcome has been told; those of them that no broker
-    ever stored are skipped, and so are their sequence numbers"""
+    """records skipped << 24 | records settled: settled are the first ones, whose outcome has been told; skipped are
+    those of them that took no sequence number, because they were never stored"""
     PIECE: Final = 22
     """end of the part that the result words are of << 24 | end of the piece being sent, in records; 0 while the batch
     is sent as a whole; a piece begins where the settled records end, and is in here before it is sent"""
@@ -375,7 +375,8 @@ TOPIC_WORDS: Final = 40
 PARTITION_WORDS: Final = 16
 COMPLETION_WORDS: Final = 4
 PIECES_IN_FLIGHT: Final = 64
-"""Pieces of batches, over all partitions, that can be on their way at once: the rings have room for their completions."""
+"""Pieces of batches that can be on their way at once, over all partitions: every ring has room for what becomes of
+them."""
 WAITERS: Final = 1024
 """Tickets that can be out at once: threads of all processes that wait for memory."""
 
