@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -12,7 +13,8 @@ from kafka.record import MemoryRecords
 from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import KafkaError
+from shmaccum.errors import InvalidRecordError, KafkaError, RecordTooLargeError
+from shmaccum.record.reader import iter_batches
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
@@ -65,6 +67,8 @@ class Hand:
         asked: the times that `poll` was to sleep.
         held: whether answers are kept back for now.
         refuse: what happens to batches of a partition instead of being stored.
+        largest: most bytes of a batch; a larger one is refused as too large.
+        is_invalid: says of a record's value whether the record is invalid; its batch is refused, naming such records.
         no_leader: partitions of which nobody knows the leader.
         sent: all batches that came, as (partition, first sequence number).
     """
@@ -74,6 +78,8 @@ class Hand:
         self.asked: list[float] = []
         self.held = False
         self.refuse: dict[TopicPartition, type[KafkaError]] = {}
+        self.largest = sys.maxsize
+        self.is_invalid: Callable[[bytes | None], bool] = lambda value: False
         self.no_leader: frozenset[TopicPartition] = frozenset()
         self.sent: list[tuple[TopicPartition, int]] = []
         self.updates: list[set[str]] = []
@@ -109,12 +115,24 @@ class Hand:
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
         for batch in batches:
             self.sent.append((batch.topic_partition, batch.base_sequence))
-            error = self.refuse.get(batch.topic_partition)
-            if error is None:
+            refusal = self._refusal(batch)
+            if refusal is None:
                 self._log.send(node, [batch], now_ms)
                 self._answers += self._log.poll(0, -1)
             else:
-                self._answers.append(ProduceResponse(batch, error=error, message="refused by the test"))
+                self._answers.append(refusal)
+
+    def _refusal(self, batch: ProduceBatch) -> ProduceResponse | None:
+        error = self.refuse.get(batch.topic_partition)
+        if len(batch.payload) > self.largest:
+            error = RecordTooLargeError
+        if error is not None:
+            return ProduceResponse(batch, error=error, message="refused by the test")
+        records = [record for entry in iter_batches(batch.payload) for record in entry.records()]
+        invalid = tuple(number for number, record in enumerate(records) if self.is_invalid(record.value))
+        if invalid:
+            return ProduceResponse(batch, error=InvalidRecordError, message="no good", invalid_records=invalid)
+        return None
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
         self.asked.append(timeout_ms)

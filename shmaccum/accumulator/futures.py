@@ -56,7 +56,7 @@ class ProduceRequestResult:
     Attributes:
         topic_partition: where the batch goes.
         waiter: who can wait for it.
-        parts: what is known so far, in the records' order.
+        parts: what is known so far, in the records' order; nearly always one for the whole batch.
         told: the records before this one are done.
         callbacks: those that are to be called yet.
     """
@@ -80,28 +80,26 @@ class ProduceRequestResult:
         if part.first < self.told:
             return  # told twice
         self.parts.append(part)
-        # Last: another thread that sees it finds the part.
+        # Last: another thread that sees a record told finds its part.
         self.told = part.first + records if records else _ALL
 
-    def part_of(self, index: int) -> Part | None:
-        """Return what became of a record, None while it is under way."""
-        if index >= self.told:
-            return None
-        parts = self.parts
-        return parts[0] if len(parts) == 1 else parts[bisect_right(parts, index, key=_first) - 1]
+    def part_of(self, index: int) -> Part:
+        """Return what became of a record that is told."""
+        return self.parts[bisect_right(self.parts, index, key=_first) - 1]
 
     def parts_between(self, first: int, stop: int) -> Iterator[tuple[int, int, Part]]:
-        """Yield what became of records first..stop: (first, stop, part) of those that share a part."""
-        starts = [part.first for part in self.parts]
-        for begin, end, part in zip(starts, [*starts[1:], self.told], self.parts, strict=False):
-            if max(begin, first) < min(end, stop):
-                yield max(begin, first), min(end, stop), part
+        """Yield what became of records first..stop, as far as they are told: (first, stop, part) for each part."""
+        told, parts = self.told, list(self.parts)
+        ends = [*(part.first for part in parts[1:]), told]
+        for part, end in zip(parts, ends, strict=False):
+            if max(part.first, first) < min(end, stop):
+                yield max(part.first, first), min(end, stop), part
 
     def run_callbacks(self) -> None:
         """Run the callbacks of the records that are done, each once. One that raises is logged, and harms nobody."""
         callbacks, self.callbacks = self.callbacks, []
         for callback, future in callbacks:
-            if future.is_done:
+            if future.index < self.told:
                 _call_back(callback, future)
             else:
                 self.callbacks.append((callback, future))
@@ -109,20 +107,25 @@ class ProduceRequestResult:
 
 def _call_back(callback: DeliveryCallback, future: FutureRecordMetadata) -> None:
     """Run one callback of a record that is done."""
+    error, metadata = future.outcome()
     try:
-        callback(*future.outcome())
+        callback(error, metadata)
     except Exception:
         logger.exception("a delivery callback for %s raised", future.topic_partition)
 
 
 class FutureRecordMetadata:
-    """Future of one record, with the methods of kafka-python's."""
+    """Future of one record, with the methods of kafka-python's.
 
-    __slots__ = ("_index", "_result", "_timestamp")
+    Attributes:
+        index: the record's place in its batch.
+    """
+
+    __slots__ = ("_result", "_timestamp", "index")
 
     def __init__(self, result: ProduceRequestResult, index: int, timestamp: int) -> None:
         self._result = result
-        self._index = index
+        self.index = index
         self._timestamp = timestamp
 
     @property
@@ -133,13 +136,12 @@ class FutureRecordMetadata:
     @property
     def is_done(self) -> bool:
         """Whether the record is acknowledged or given up. Only changes when the producer polls."""
-        return self._index < self._result.told
+        return self.index < self._result.told
 
     @property
     def exception(self) -> ShmaccumError | None:
         """Why the record was given up; None while it is under way, and for good."""
-        part = self._result.part_of(self._index)
-        return None if part is None else part.error
+        return self.outcome()[0]
 
     @property
     def value(self) -> RecordMetadata | None:
@@ -148,14 +150,16 @@ class FutureRecordMetadata:
 
     def outcome(self) -> tuple[ShmaccumError | None, RecordMetadata | None]:
         """Return `exception` and `value`."""
-        part = self._result.part_of(self._index)
-        if part is None:
+        result, index = self._result, self.index
+        if index >= result.told:
             return None, None
-        first, base_offset, append_time_ms, error = part
+        first, base_offset, append_time_ms, error = result.parts[-1]
+        if index < first:
+            first, base_offset, append_time_ms, error = result.part_of(index)
         if error is not None:
             return error, None
-        topic, partition = self._result.topic_partition
-        offset = base_offset + self._index - first if base_offset >= 0 else -1
+        topic, partition = result.topic_partition
+        offset = base_offset + index - first if base_offset >= 0 else -1
         timestamp = append_time_ms if append_time_ms >= 0 else self._timestamp
         return None, RecordMetadata(topic, partition, offset, timestamp)
 
@@ -178,7 +182,8 @@ class FutureRecordMetadata:
             IllegalStateError: it was still under way when the producer was closed.
             KafkaError: why it was given up.
         """
-        if not self.is_done and not self._result.waiter.wait_until(lambda: self.is_done, timeout):
+        result = self._result
+        if self.index >= result.told and not result.waiter.wait_until(lambda: self.is_done, timeout):
             raise KafkaTimeoutError(f"no acknowledgement from {self.topic_partition} after waiting {timeout} s")
         error, value = self.outcome()
         if error is not None:
