@@ -14,7 +14,11 @@ from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geom
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import InvalidRecordError, KafkaError, RecordTooLargeError
-from shmaccum.record.reader import iter_batches
+from shmaccum.record.compression import CompressionType
+from shmaccum.record.format import record_format
+from shmaccum.record.reader import Record, iter_batches
+from shmaccum.record.split import write_piece
+from shmaccum.sender.log.transport import NODE
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
@@ -133,6 +137,24 @@ class Hand:
         if invalid:
             return ProduceResponse(batch, error=InvalidRecordError, message="no good", invalid_records=invalid)
         return None
+
+    def write_as_another(self, to: TopicPartition) -> None:
+        """Have somebody else write a record into the log."""
+        record = Record(0, 0, None, b"another's")
+        piece = write_piece(record_format(2), [record])
+        payload = record_format(2).seal(
+            piece.memory,
+            record_count=1,
+            base_timestamp=0,
+            max_timestamp=0,
+            compression=CompressionType.NONE,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+        )
+        self._log.send(NODE, [ProduceBatch(to, payload, 1, 2, -1, -1, -1, 0, -1)], 0)
+        (answer,) = self._log.poll(0, -1)
+        assert answer.error is None
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
         self.asked.append(timeout_ms)
