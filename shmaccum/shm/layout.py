@@ -51,7 +51,7 @@ class SlotState(IntEnum):
     """What a slot header's state word says in its low 8 bits.
 
     ``FREE -> ALLOCATED -> OPEN -> CLOSED -> IN_FLIGHT -> COMPLETING -> FREE``; a drained batch that is
-    to be tried again goes from IN_FLIGHT back to CLOSED.
+    to be tried again goes from IN_FLIGHT back to CLOSED, and one of which only a piece is complete from COMPLETING.
     """
 
     FREE = 0
