@@ -63,11 +63,15 @@ def log_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start_run(log_dir: Path, slab_name: str) -> Iterator[StartRun]:
-    """Return a function that starts a sender by hand, which knows topic "t", with the settings given."""
+    """Return a function that starts a sender by hand, which knows topic "t", with the settings given.
+
+    The broker of a second one is as that of the first.
+    """
     runs: list[HandRun] = []
 
     def start(**settings: object) -> HandRun:
         runs.append(HandRun(config_of(slab_name, log_dir, **settings)))
+        runs[-1].transport.is_invalid = runs[0].transport.is_invalid
         runs[-1].begin()
         runs[-1].topic("t")
         return runs[-1]
@@ -319,6 +323,21 @@ def test_a_piece_that_fails_and_is_tried_again(run: HandRun, log_dir: Path) -> N
     check_sequences(log_dir)
 
 
+def test_every_piece_has_its_own_attempts(start_run: StartRun) -> None:
+    run = start_run(retries=1)
+    run.transport.largest = 200
+    futures = send(run, numbered(20))
+    for _ in range(3):
+        told = sum(future.is_done for future in futures)
+        run.run_until(lambda told=told: run.accumulator.acks.poll() or sum(each.is_done for each in futures) > told)
+        run.transport.refuse[T0] = NetworkError
+        retried = counter(run, Super.BATCHES_RETRIED)
+        run.run_until(lambda retried=retried: counter(run, Super.BATCHES_RETRIED) > retried)
+        run.transport.refuse.clear()
+    deliver(run)
+    assert offsets_of(futures) == list(range(20))
+
+
 # --- invalid records ------------------------------------------------------------------------------------
 
 
@@ -375,6 +394,42 @@ def test_a_piece_that_fails_for_good_takes_no_other_with_it(run: HandRun, log_di
     stored = [value for value, bad in zip(numbered(20), failed, strict=True) if not bad]
     assert read_values(log_dir, "t") == stored
     check_sequences(log_dir)
+
+
+@pytest.fixture
+def invalid_comes_next(run: HandRun) -> HandRun:
+    """A batch of three records, of which the first is stored; the next to be sent is invalid."""
+    run.transport.is_invalid = lambda value: value == b"invalid"
+    futures = send(run, [b"a", b"invalid", b"c"])
+    run.run_until(lambda: run.accumulator.acks.poll() or futures[0].is_done)
+    return run
+
+
+def test_a_record_that_was_never_stored_takes_no_number(invalid_comes_next: HandRun, log_dir: Path) -> None:
+    deliver(invalid_comes_next)
+    assert [batch.base_sequence for batch in batches_of(log_dir)] == [0, 1]
+
+
+def test_one_that_may_have_been_stored_does(invalid_comes_next: HandRun, log_dir: Path) -> None:
+    """Else the number could be that of what is in the log, and a broker would take what comes next for that."""
+    run = invalid_comes_next
+    run.transport.refuse[T0] = NetworkError
+    retried = counter(run, Super.BATCHES_RETRIED)
+    run.run_until(lambda: counter(run, Super.BATCHES_RETRIED) > retried)
+    run.transport.refuse.clear()
+    deliver(run)
+    assert [batch.base_sequence for batch in batches_of(log_dir)] == [0, 2]
+
+
+def test_one_that_a_dead_sender_may_have_sent_does(
+    invalid_comes_next: HandRun, start_run: StartRun, log_dir: Path
+) -> None:
+    run = invalid_comes_next
+    run.transport.held = True
+    run.run(1)
+    run.resign()
+    deliver(start_run())
+    assert [batch.base_sequence for batch in batches_of(log_dir)] == [0, 2]
 
 
 # --- who is told ----------------------------------------------------------------------------------------
