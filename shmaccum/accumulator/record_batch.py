@@ -5,6 +5,8 @@ The header is the truth; this is only a way to name its words. Every property is
 
 from __future__ import annotations
 
+from typing import Final
+
 from shmaccum.pool.buffer_pool import Buffer
 from shmaccum.shm.layout import (
     ATTEMPTS_SHIFT,
@@ -19,6 +21,9 @@ from shmaccum.shm.layout import (
     SlotState,
 )
 from shmaccum.shm.slab import Slab
+
+SEQUENCES: Final = 1 << 31
+"""Sequence numbers: behind the largest comes 0 again."""
 
 
 class RecordBatch:
@@ -132,7 +137,8 @@ class RecordBatch:
         return int(self._words[self._at + Slot.SEQUENCE]) & 0xFFFFFFFF if self.has_sequence else -1
 
     def set_sequence(self, producer_id: int, epoch: int, base_sequence: int) -> None:
-        """Give it its identity, for good: the last store commits it."""
+        """Give it its identity: the last store commits it. An old one is taken away first."""
+        self._words[self._at + Slot.SEQUENCE] = 0
         self._words[self._at + Slot.PRODUCER_ID] = producer_id + 1
         self._words[self._at + Slot.SEQUENCE] = epoch + 1 << 32 | base_sequence
 
@@ -170,3 +176,8 @@ class RecordBatch:
         """Return its committed bytes in the slab, writable. Release the view before the slab is unmapped."""
         start = self._slab.geometry.slot(self.slot)
         return self._slab.buffer[start : start + self.size]
+
+
+def next_sequence(sequence: int, records: int) -> int:
+    """Return the sequence number behind some records (``DefaultRecordBatch.incrementSequence``)."""
+    return (sequence + records) % SEQUENCES

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from killpoints import die, die_in
 from processes import Child
 
-from shmaccum.accumulator.batch_drainer import BatchOutcome
+from shmaccum.accumulator.completer import BatchOutcome
 from shmaccum.accumulator.completion import pack_result, unpack_result
 from shmaccum.accumulator.futures import FutureRecordMetadata
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
