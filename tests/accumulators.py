@@ -47,6 +47,7 @@ def config_of(name: str, **settings: object) -> ProducerConfig:
         "linger.ms": 10,
         "request.timeout.ms": 1000,
         "delivery.timeout.ms": 3200,
+        "enable.idempotence": False,
         "shmaccum.max.processes": 16,
         "shmaccum.max.topics": 8,
         "shmaccum.max.partitions": 32,

@@ -1,9 +1,7 @@
-"""The sender's half of the accumulator: which batches are ready, and what becomes of them.
+"""The sender's half of the accumulator: which batches are ready, and the way of a batch out of its deque and back.
 
-``RecordAccumulator.ready``, ``drain``, ``reenqueue`` and the expiry of batches; their completion is in
-`shmaccum.accumulator.completer`. Only the one sender calls any of it, in one thread. A drained batch is IN_FLIGHT and
-the sender's; one whose outcome is known is COMPLETING until everybody who contributed has been told and its slot is
-free. Both survive the sender: `recover` goes on where the last one died.
+``RecordAccumulator.ready``, ``drain`` and ``reenqueue``. Only the one sender calls any of it, in one thread. A drained
+batch is IN_FLIGHT and the sender's; if the sender dies, `recover` puts it back.
 """
 
 from __future__ import annotations
@@ -11,28 +9,21 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from shmaccum.accumulator.completer import BatchCompleter, BatchOutcome
+from shmaccum.accumulator.backoff import RetryBackoff
+from shmaccum.accumulator.completer import BatchCompleter
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import PartitionQueue
-from shmaccum.accumulator.record_batch import RecordBatch, next_sequence
+from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.accumulator.sequences import Sequences
 from shmaccum.cluster import Cluster, Node, TopicPartition
-from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError
+from shmaccum.errors import LockTimeoutError
 from shmaccum.pool.buffer_pool import BufferPool
-from shmaccum.shm.layout import (
-    ATTEMPTS_SHIFT,
-    STATE_MASK,
-    TIME_MASK,
-    Partition,
-    Process,
-    Slot,
-    SlotState,
-    Super,
-)
+from shmaccum.shm.layout import STATE_MASK, TIME_MASK, Partition, Process, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)
@@ -42,7 +33,6 @@ STOPPED_PATIENCE_S: Final = 0.1
 """How long the sender waits for a partition whose lock a stopped process holds, before it goes on with the others."""
 
 _TIME = np.uint64(TIME_MASK)
-_ATTEMPTS = np.uint64(ATTEMPTS_SHIFT)
 
 
 class ReadyCheckResult(NamedTuple):
@@ -57,10 +47,17 @@ class ReadyCheckResult(NamedTuple):
 
 
 class BatchDrainer:
-    """Takes batches out of the deques of a slab.
+    """Takes batches out of the deques of a slab, and puts them back.
 
-    Attributes:
-        completer: completes them.
+    Args:
+        slab: where they are.
+        pool: whether its memory is exhausted matters.
+        partition_map: the deques.
+        completer: finishes what a dead sender had begun to complete.
+        sequences: numbers what is drained, and says what may not be yet.
+        backoff: of batches that are tried again.
+        linger_ms: ``linger.ms``.
+        max_in_flight: ``max.in.flight.requests.per.connection``, here of a partition.
     """
 
     def __init__(
@@ -68,28 +65,24 @@ class BatchDrainer:
         slab: Slab,
         pool: BufferPool,
         partition_map: PartitionMap,
+        completer: BatchCompleter,
+        sequences: Sequences,
         *,
+        backoff: RetryBackoff,
         linger_ms: int,
-        retry_backoff_ms: int,
-        retry_backoff_max_ms: int,
-        delivery_timeout_ms: int,
         max_in_flight: int,
     ) -> None:
         self._slab = slab
         self._pool = pool
         self._map = partition_map
+        self._completer = completer
+        self._sequences = sequences
+        self._backoff = backoff
         self._linger_ms = linger_ms
-        self._retry_backoff_ms = retry_backoff_ms
-        self._retry_backoff_max_ms = retry_backoff_max_ms
-        self._delivery_timeout_ms = delivery_timeout_ms
         self._max_in_flight = max_in_flight
         self._words = slab.words
-        self.completer = BatchCompleter(slab, pool, self._put_back)
         self._cluster: Cluster | None = None
-        self._producer = (-1, -1)
         self._drain_index: dict[int, int] = defaultdict(int)
-        self._next_expiry_ms = 0.0
-        self._anything_queued = False
         self.closed = False
         """Whether everything is to be sent at once, because the sender is about to leave."""
 
@@ -100,8 +93,7 @@ class BatchDrainer:
         self._sync(cluster)
         table = self._slab.partitions
         waiting = np.flatnonzero(table[:, Partition.HEAD])
-        self._anything_queued = len(waiting) > 0
-        if not self._anything_queued:
+        if not len(waiting):
             return ReadyCheckResult(set(), FOREVER_MS, set())
         leaders = table[waiting, Partition.LEADER]
         unknown = {self._map.by_entry[entry].topic_partition.topic for entry in waiting[leaders == 0].tolist()}
@@ -111,7 +103,7 @@ class BatchDrainer:
         heads = self._slab.headers[table[waiting, Partition.HEAD].astype(np.int64) - 1]
         attempts = heads[:, Slot.ATTEMPTS]
         waited = np.maximum(now_ms - (attempts & _TIME).astype(np.int64), 0)
-        backoff = self._backoff_ms(attempts >> _ATTEMPTS)
+        backoff = self._backoff.after_last_attempt_ms(heads)
         backing_off = waited < backoff
         to_wait = np.where(backing_off, backoff, self._linger_ms)
         sendable = (table[waiting, Partition.QUEUED] > 1) | self._is_closed(heads) | (waited >= to_wait)
@@ -124,18 +116,15 @@ class BatchDrainer:
         return ReadyCheckResult(nodes, delay, unknown)
 
     def _may_send(self, table: npt.NDArray[np.uint64], entries: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Say which partitions are neither muted nor have all the requests in flight that they may have."""
+        """Say which partitions neither wait for an answer nor have all the requests in flight that they may have."""
+        if self._sequences.need_producer_id:
+            return np.zeros(len(entries), np.bool_)
         in_flight = table[entries, Partition.IN_FLIGHT] < self._max_in_flight
-        return np.asarray((table[entries, Partition.MUTED] == 0) & in_flight)
+        waits = table[entries, Partition.MUTED] | table[entries, Partition.HELD]
+        return np.asarray((waits == 0) & in_flight)
 
     def _is_closed(self, heads: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         return np.asarray((heads[:, Slot.STATE] & np.uint64(STATE_MASK)) == SlotState.CLOSED)
-
-    def _backoff_ms(self, attempts: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float64]:
-        """How long batches wait after their last attempt: exponential (KIP-580), none before the first."""
-        exponent = np.minimum(attempts.astype(np.float64) - 1, 32)
-        backoff = np.minimum(self._retry_backoff_ms * 2.0**exponent, self._retry_backoff_max_ms)
-        return np.where(attempts > 0, backoff, 0.0)
 
     def _sync(self, cluster: Cluster) -> None:
         """Store the leaders of a new cluster snapshot in the partition table."""
@@ -182,7 +171,7 @@ class BatchDrainer:
                 break
             if batch is not None:
                 self._count_in_flight(batch, 1)
-                self._assign_sequence(batch)
+                self._sequences.drained(batch)
                 batch.drained_ms = now_ms
                 size += batch.size
                 drained.append(batch)
@@ -201,22 +190,8 @@ class BatchDrainer:
     def _is_backing_off(self, batch: RecordBatch, now_ms: int) -> bool:
         if not batch.attempts:
             return False
-        backoff = self._backoff_ms(np.array(batch.attempts))
-        return bool(now_ms - batch.last_attempt_ms < backoff)
-
-    def use_producer_id(self, producer_id: int, epoch: int) -> None:
-        """Number the batches that are drained from now on, as idempotence asks for."""
-        self._producer = (producer_id, epoch)
-
-    def _assign_sequence(self, batch: RecordBatch) -> None:
-        """Give a batch its sequence number, once: a batch that is sent again keeps it."""
-        producer_id, epoch = self._producer
-        if producer_id < 0 or batch.has_sequence:
-            return
-        at = self._slab.geometry.partition(batch.partition) + Partition.NEXT_SEQUENCE
-        sequence = self._words[at]
-        batch.set_sequence(producer_id, epoch, sequence)
-        self._words[at] = next_sequence(sequence, batch.record_count)
+        backoff = self._backoff.after_last_attempt_ms(self._slab.headers[batch.slot : batch.slot + 1])
+        return bool(now_ms - batch.last_attempt_ms < backoff[0])
 
     def _count_in_flight(self, batch: RecordBatch, change: int) -> None:
         self._words[self._slab.geometry.partition(batch.partition) + Partition.IN_FLIGHT] += change
@@ -233,7 +208,7 @@ class BatchDrainer:
         entry = self._map.queues[topic_partition].entry
         self._words[self._slab.geometry.partition(entry) + Partition.MUTED] = muted
 
-    # --- what becomes of batches ----------------------------------------------------------------------
+    # --- back ---------------------------------------------------------------------------------------
 
     def reenqueue(self, batch: RecordBatch, now_ms: int) -> None:
         """Put a batch that failed, and may succeed later, back in front of all that came after it."""
@@ -243,81 +218,25 @@ class BatchDrainer:
 
     def put_back(self, batch: RecordBatch) -> None:
         """Put a batch that came back, and is to be sent otherwise, to its place: that was no attempt."""
-        self._put_back(batch)
+        self._map.put_back(batch)
         self._count_in_flight(batch, -1)
-
-    def _put_back(self, batch: RecordBatch) -> None:
-        queue = self._map.by_entry[batch.partition]
-        with queue.lock:
-            queue.put_back(batch)
-        # It may be older than all that was queued when the next expiry was worked out.
-        self._next_expiry_ms = min(self._next_expiry_ms, batch.created_ms + self._delivery_timeout_ms)
-
-    # --- expiry and the end -------------------------------------------------------------------------
-
-    @property
-    def next_expiry_ms(self) -> float:
-        """Monotonic milliseconds before which no batch that is queued now expires."""
-        return self._next_expiry_ms if self._anything_queued else FOREVER_MS
-
-    def abort_expired_batches(self, now_ms: int) -> list[BatchOutcome]:
-        """Give up the queued batches that are older than ``delivery.timeout.ms``; return what was given up."""
-        if now_ms < self._next_expiry_ms:
-            return []
-        expired = []
-        oldest = now_ms
-        table = self._slab.partitions
-        for entry in np.flatnonzero(table[:, Partition.HEAD]).tolist():
-            queue = self._map.by_entry[entry]
-            try:
-                with queue.lock.within(STOPPED_PATIENCE_S):
-                    while (batch := queue.first()) is not None and self._has_expired(batch, now_ms):
-                        expired.append(BatchOutcome(queue.pop_first(SlotState.IN_FLIGHT), error=DeliveryTimeoutError))
-            except LockTimeoutError as error:
-                logger.warning("%s; going on with the other partitions", error)
-                continue
-            if batch is not None:
-                oldest = min(oldest, batch.created_ms)
-        self._next_expiry_ms = oldest + self._delivery_timeout_ms
-        self._abort(expired)
-        return expired
-
-    def _has_expired(self, batch: RecordBatch, now_ms: int) -> bool:
-        return batch.created_ms + self._delivery_timeout_ms <= now_ms
-
-    def abort_incomplete_batches(self, error: type[KafkaError]) -> list[BatchOutcome]:
-        """Give up everything that is queued; return what was given up."""
-        aborted = []
-        self._map.refresh()
-        for queue in self._map.by_entry:
-            with queue.lock:
-                while queue.first() is not None:
-                    aborted.append(BatchOutcome(queue.pop_first(SlotState.IN_FLIGHT), error=error))
-        self._abort(aborted)
-        return aborted
-
-    def _abort(self, outcomes: list[BatchOutcome]) -> None:
-        for outcome in outcomes:
-            self._count_in_flight(outcome.batch, 1)
-        self.completer.complete(outcomes)
+        self._sequences.review(batch.partition)
 
     def recover(self) -> None:
         """Go on where the last sender died: finish what was completing, put back what was in flight."""
-        words, geometry = self._words, self._slab.geometry
         self._map.refresh()
         for queue in self._map.by_entry:
-            at = geometry.partition(queue.entry)
-            words[at + Partition.MUTED] = 0
-            words[at + Partition.IN_FLIGHT] = 0
+            at = self._slab.geometry.partition(queue.entry)
+            self._words[at + Partition.MUTED] = 0
+            self._words[at + Partition.IN_FLIGHT] = 0
         states = self._slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
         held = [RecordBatch(self._slab, slot) for slot in np.flatnonzero(states >= SlotState.OPEN).tolist()]
-        for batch in held:
+        completing = [batch for batch in held if batch.state == SlotState.COMPLETING]
+        left = [batch for batch in held if batch.state != SlotState.COMPLETING]
+        left += self._completer.finish(completing, again=True)
+        for batch in left:
             if batch.state == SlotState.IN_FLIGHT:
-                if batch.has_sequence:
-                    at = geometry.partition(batch.partition) + Partition.NEXT_SEQUENCE
-                    if words[at] == batch.base_sequence:  # died between the two stores of the assignment
-                        words[at] = next_sequence(words[at], batch.record_count)
                 if batch.in_pieces:
                     batch.note_attempt(batch.last_attempt_ms)  # nobody knows whether the piece has been stored
-                self._put_back(batch)
-        self.completer.finish([batch for batch in held if batch.state == SlotState.COMPLETING], again=True)
+                self._map.put_back(batch)
+        self._sequences.recover(left, len(self._map.by_entry))

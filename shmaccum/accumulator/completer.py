@@ -2,18 +2,21 @@
 
 A result counts from the store of the state COMPLETING on. What follows is the same for the sender that stored it and,
 if that one dies, for its successor: tell those who have not been told, then free the slot; or, where the result is
-only of a part, count that part as settled and put the batch back, to go on with the rest.
+only of a part, count that part as settled and put the batch back, to go on with the rest. Only a batch that is given
+up while it is in flight keeps its slot after that, until the transport has let go of its memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from shmaccum.accumulator.completion import RingWriter, pack_result, unpack_result
-from shmaccum.accumulator.record_batch import RecordBatch, next_sequence
+from shmaccum.accumulator.partition_map import PartitionMap
+from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.accumulator.sequences import Sequences
 from shmaccum.errors import KafkaError
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
@@ -30,6 +33,11 @@ class BatchOutcome(NamedTuple):
     end: int = 0
     """The record behind the last one that it is of; 0 for all records that are left."""
 
+    @property
+    def records(self) -> int:
+        """How many records it is of."""
+        return (self.end or self.batch.record_count) - self.batch.settled
+
 
 class BatchCompleter:
     """Completes batches of a slab.
@@ -37,60 +45,81 @@ class BatchCompleter:
     Args:
         slab: where they are.
         pool: takes their memory.
-        put_back: puts a batch, of which records are left, back to its place in its deque.
+        partition_map: the deques, for those of which records are left.
+        sequences: hears which batches the broker has, and which are done with.
     """
 
-    def __init__(self, slab: Slab, pool: BufferPool, put_back: Callable[[RecordBatch], None]) -> None:
+    def __init__(self, slab: Slab, pool: BufferPool, partition_map: PartitionMap, sequences: Sequences) -> None:
         self._slab = slab
         self._words = slab.words
         self._pool = pool
-        self._put_back = put_back
+        self._map = partition_map
+        self._sequences = sequences
         self._rings = RingWriter(slab.words, slab.geometry)
 
     def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
-        """Tell everybody who contributed what became of their batches; free the slots of those that are done."""
+        """Tell everybody who contributed what became of their batches, which come from flight; free those done."""
         batches = []
         for outcome in outcomes:
             batch = outcome.batch
-            if batch.state == SlotState.IN_FLIGHT:
-                self._words[self._partition(batch) + Partition.IN_FLIGHT] -= 1
-            if batch.in_pieces:
-                batch.set_part(outcome.end or batch.record_count)
-            batch.set_result(outcome.base_offset + 1, pack_result(outcome.append_time_ms, outcome.error))
-            batch.state = SlotState.COMPLETING
-            self._count(outcome)
+            if outcome.error is None:
+                self._sequences.stored(batch, outcome.records)
+            self._conclude(outcome)
+            self._words[self._partition(batch) + Partition.IN_FLIGHT] -= 1
+            if not batch.in_pieces:
+                self._sequences.finished(batch)
             batches.append(batch)
-        self.finish(batches)
+        for batch in self.finish(batches):
+            self._sequences.review(batch.partition)
 
-    def finish(self, batches: list[RecordBatch], *, again: bool = False) -> None:
-        """Take batches on from COMPLETING; ``again`` if a sender before this one may have begun to."""
+    def give_up_in_flight(self, outcomes: Sequence[BatchOutcome]) -> None:
+        """Tell everybody who contributed to batches in flight that they are given up. `release` frees the slots."""
+        told: set[int] = set()
+        for outcome in outcomes:
+            self._conclude(outcome)
+            self._sequences.finished(outcome.batch)
+            told.update(self._tell(outcome.batch))
+        with self._slab.pool_lock:
+            pass  # a full barrier, see finish
+        self._ring(told)
+
+    def release(self, batch: RecordBatch, *, stored: bool) -> None:
+        """Free a batch that was given up in flight, now that it is answered; ``stored`` if it came through."""
+        if stored:
+            self._sequences.stored(batch, (batch.piece_end or batch.record_count) - batch.settled)
+        self._words[self._partition(batch) + Partition.IN_FLIGHT] -= 1
+        self._sequences.review(batch.partition)
+        self.deallocate(batch)
+
+    def finish(self, batches: Sequence[RecordBatch], *, again: bool = False) -> list[RecordBatch]:
+        """Take batches from COMPLETING to FREE, or put them back; ``again`` if a sender before may have begun to.
+
+        Returns:
+            Those of which records are left, back in their deques.
+        """
         told: set[int] = set()
         done: list[RecordBatch] = []
+        left: list[RecordBatch] = []
         for batch in batches:
             if not batch.in_pieces:
-                told.update(self._tell(batch, again))
+                told.update(self._tell(batch, again=again))
                 done.append(batch)
                 continue
             if batch.settled < batch.part_end:
-                told.update(self._tell(batch, again))
+                told.update(self._tell(batch, again=again))
                 batch.settle(never_stored=_was_never_stored(batch))
             if batch.settled < batch.record_count:
-                self._put_back(batch)
-            else:
-                self._give_back_sequences(batch)
-                done.append(batch)
+                self._map.put_back(batch)
+                left.append(batch)
+                continue
+            self._sequences.give_back(batch)
+            if not again:
+                self._sequences.finished(batch)
+            done.append(batch)
         self.deallocate(*done)
         # After a lock, a full barrier: whoever is not seen listening now will see the ring.
-        for entry in told:
-            self._slab.bells.ring(entry)
-
-    def _tell(self, batch: RecordBatch, again: bool) -> list[int]:
-        contributors = batch.contributors()
-        range_word = batch.part_range
-        for entry in contributors:
-            if not (again and self._rings.has_told(entry, batch.batch_id, range_word)):
-                self._rings.tell(entry, batch.batch_id, range_word, *batch.result)
-        return contributors
+        self._ring(told)
+        return left
 
     def can_tell_of_a_piece(self, batch: RecordBatch, pieces_in_flight: int) -> bool:
         """Say whether one more piece can be sent: all who wait for the batch have room in their rings for its end.
@@ -107,24 +136,32 @@ class BatchCompleter:
         if batches:
             self._pool.deallocate(*(batch.buffer for batch in batches))
 
-    def _give_back_sequences(self, batch: RecordBatch) -> None:
-        """Let the next batch have the sequence numbers that this one kept for records that were never stored.
+    def _conclude(self, outcome: BatchOutcome) -> None:
+        batch = outcome.batch
+        if batch.in_pieces:
+            batch.set_part(outcome.end or batch.record_count)
+        batch.set_result(outcome.base_offset + 1, pack_result(outcome.append_time_ms, outcome.error))
+        batch.state = SlotState.COMPLETING
+        self._count(outcome)
 
-        Where the batches behind it are numbered already there is a gap, and the broker will say so.
-        """
-        at = self._partition(batch) + Partition.NEXT_SEQUENCE
-        kept = next_sequence(batch.base_sequence, batch.record_count)
-        # A sender that died after this store left another number there: the second time changes nothing.
-        if batch.has_sequence and batch.skipped and self._words[at] == kept:
-            self._words[at] = next_sequence(batch.base_sequence, batch.record_count - batch.skipped)
+    def _tell(self, batch: RecordBatch, *, again: bool = False) -> list[int]:
+        contributors = batch.contributors()
+        range_word = batch.part_range
+        for entry in contributors:
+            if not (again and self._rings.has_told(entry, batch.batch_id, range_word)):
+                self._rings.tell(entry, batch.batch_id, range_word, *batch.result)
+        return contributors
+
+    def _ring(self, entries: Iterable[int]) -> None:
+        for entry in entries:
+            self._slab.bells.ring(entry)
 
     def _count(self, outcome: BatchOutcome) -> None:
         """Count records as they are told of, and a batch as its last part went."""
         words, batch = self._words, outcome.batch
         at = self._partition(batch)
-        end = outcome.end or batch.record_count
-        records = end - batch.settled
-        batches = int(end == batch.record_count)
+        records = outcome.records
+        batches = int(batch.settled + records == batch.record_count)
         if outcome.error is not None:
             words[Super.BATCHES_FAILED] += batches
             words[Super.RECORDS_FAILED] += records

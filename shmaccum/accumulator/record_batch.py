@@ -5,6 +5,8 @@ The header is the truth; this is only a way to name its words. Every property is
 
 from __future__ import annotations
 
+from typing import Final
+
 from shmaccum.accumulator.completion import pack_range
 from shmaccum.pool.buffer_pool import Buffer
 from shmaccum.shm.layout import (
@@ -22,6 +24,9 @@ from shmaccum.shm.layout import (
     SlotState,
 )
 from shmaccum.shm.slab import Slab
+
+SEQUENCES: Final = 1 << 31
+"""Sequence numbers: behind the largest comes 0 again."""
 
 
 class RecordBatch:
@@ -134,10 +139,22 @@ class RecordBatch:
         """Sequence number of the first record, -1 for none."""
         return int(self._words[self._at + Slot.SEQUENCE]) & 0xFFFFFFFF if self.has_sequence else -1
 
-    def set_sequence(self, producer_id: int, epoch: int, base_sequence: int) -> None:
-        """Give it its identity, for good: the last store commits it."""
-        self._words[self._at + Slot.PRODUCER_ID] = producer_id + 1
-        self._words[self._at + Slot.SEQUENCE] = epoch + 1 << 32 | base_sequence
+    def set_sequence(self, producer_id: int, epoch: int, sequence: int) -> None:
+        """Give it its identity: the last store commits it. An old one is taken away first.
+
+        Args:
+            producer_id: of the slab.
+            epoch: of the partition.
+            sequence: of the first record that is not settled.
+        """
+        words, settled = self._words, self.settled
+        words[self._at + Slot.SEQUENCE] = 0
+        words[self._at + Slot.PRODUCER_ID] = producer_id + 1
+        if self.in_pieces:
+            # Under these numbers nothing is skipped yet, nor has anything been tried.
+            words[self._at + Slot.SETTLED] = settled
+            words[self._at + Slot.ATTEMPTS] = self.last_attempt_ms
+        words[self._at + Slot.SEQUENCE] = epoch + 1 << 32 | next_sequence(sequence, -settled)
 
     @property
     def in_pieces(self) -> bool:
@@ -158,6 +175,11 @@ class RecordBatch:
     def piece_sequence(self) -> int:
         """Sequence number of the first record that is not settled, -1 for none."""
         return next_sequence(self.base_sequence, self.settled - self.skipped) if self.has_sequence else -1
+
+    @property
+    def end_sequence(self) -> int:
+        """Sequence number behind those that are kept for it, -1 for none."""
+        return next_sequence(self.base_sequence, self.record_count) if self.has_sequence else -1
 
     @property
     def piece_end(self) -> int:
@@ -226,5 +248,5 @@ class RecordBatch:
 
 
 def next_sequence(sequence: int, records: int) -> int:
-    """Return the sequence number behind some records: they wrap at 2^31 (``DefaultRecordBatch.incrementSequence``)."""
-    return (sequence + records) % (1 << 31)
+    """Return the sequence number behind some records (``DefaultRecordBatch.incrementSequence``)."""
+    return (sequence + records) % SEQUENCES

@@ -115,9 +115,9 @@ class Super:
     SENDER_STARTS: Final = 18
     """senders that have served this slab"""
     PRODUCER_ID: Final = 19
-    """Kafka producer id + 1, 0 before the first sender has one"""
+    """Kafka producer id + 1, 0 while there is none; stored after what follows from it"""
     PRODUCER_EPOCH: Final = 20
-    """its epoch"""
+    """epoch that it came with; a partition's own may be higher"""
     METADATA_REQUESTS: Final = 21
     """raised by every producer that asks for a topic's metadata"""
     TOPIC_COUNT: Final = 24
@@ -158,6 +158,10 @@ class Super:
     """uncompressed bytes in the acknowledged batches: what of their slots was filled"""
     CAPACITY_BYTES: Final = 48
     """bytes in the slots of the acknowledged batches"""
+    EPOCH_BUMPS: Final = 50
+    """times that a partition's producer epoch was raised, because numbers that had been given led nowhere"""
+    BATCHES_EXPIRED: Final = 51
+    """batches given up because of their age, queued or in flight"""
 
 
 class Lock:
@@ -261,8 +265,10 @@ class Partition:
     """index: batches in the deque"""
     NEXT_POSITION: Final = 6
     """index: queue position for the next batch"""
+    HELD: Final = 7
+    """1 while batches wait for what becomes of those numbered before them; written by the sender"""
     NEXT_SEQUENCE: Final = 8
-    """sequence number of the next batch to be drained for the first time; written by the sender"""
+    """producer epoch << 32 | sequence number of the next batch to be numbered; written by the sender"""
     MUTED: Final = 9
     """1 while ordering demands that nothing more is sent; written by the sender"""
     IN_FLIGHT: Final = 10
@@ -275,6 +281,9 @@ class Partition:
     """records given up with an error; written by the sender"""
     LAST_OFFSET: Final = 14
     """offset of the newest acknowledged record + 1; written by the sender"""
+    ACKED_SEQUENCE: Final = 15
+    """producer epoch << 32 | sequence number behind the last acknowledged record: what the broker expects next, as far
+    as is known; sequence 0 where the epoch is not that of NEXT_SEQUENCE; written by the sender"""
 
 
 class Slot:
@@ -301,7 +310,8 @@ class Slot:
     PRODUCER_ID: Final = 10
     """producer id + 1 given with the sequence"""
     SEQUENCE: Final = 11
-    """(epoch + 1) << 32 | base sequence; 0 before the first drain; stored after PRODUCER_ID"""
+    """(epoch + 1) << 32 | base sequence; 0 before the first drain; stored after PRODUCER_ID; void if either is not that
+    of the partition any more"""
     BASE_OFFSET: Final = 12
     """result: base offset + 1"""
     RESULT: Final = 13
@@ -316,7 +326,8 @@ class Slot:
     """monotonic milliseconds of the last drain: a statistic"""
     SETTLED: Final = 18
     """records skipped << 24 | records settled: settled are the first ones, whose outcome has been told; skipped are
-    those of them that took no sequence number, because they were never stored"""
+    those of them that took no sequence number, because they were never stored. The next record has the base sequence
+    + settled - skipped"""
     PIECE: Final = 22
     """end of the part that the result words are of << 24 | end of the piece being sent, in records; 0 while the batch
     is sent as a whole; a piece begins where the settled records end, and is in here before it is sent"""

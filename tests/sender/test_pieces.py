@@ -72,6 +72,7 @@ def start_run(log_dir: Path, slab_name: str) -> Iterator[StartRun]:
     def start(**settings: object) -> HandRun:
         runs.append(HandRun(config_of(slab_name, log_dir, **settings)))
         runs[-1].transport.is_invalid = runs[0].transport.is_invalid
+        runs[-1].transport.strict = True
         runs[-1].begin()
         runs[-1].topic("t")
         return runs[-1]
@@ -411,14 +412,19 @@ def test_a_record_that_was_never_stored_takes_no_number(invalid_comes_next: Hand
 
 
 def test_one_that_may_have_been_stored_does(invalid_comes_next: HandRun, log_dir: Path) -> None:
-    """Else the number could be that of what is in the log, and a broker would take what comes next for that."""
+    """Else the number could be that of what is in the log, and a broker would take what comes next for that.
+
+    If it is not in the log, the broker complains of the gap, and the partition goes on under a new epoch.
+    """
     run = invalid_comes_next
     run.transport.refuse[T0] = NetworkError
     retried = counter(run, Super.BATCHES_RETRIED)
     run.run_until(lambda: counter(run, Super.BATCHES_RETRIED) > retried)
     run.transport.refuse.clear()
+    sent = len(run.transport.sent)
     deliver(run)
-    assert [batch.base_sequence for batch in batches_of(log_dir)] == [0, 2]
+    assert [sequence for _, sequence in run.transport.sent[sent:]] == [1, 2, 0]
+    assert [(batch.producer_epoch, batch.base_sequence) for batch in batches_of(log_dir)] == [(0, 0), (1, 0)]
 
 
 def test_one_that_a_dead_sender_may_have_sent_does(
@@ -429,7 +435,26 @@ def test_one_that_a_dead_sender_may_have_sent_does(
     run.run(1)
     run.resign()
     deliver(start_run())
-    assert [batch.base_sequence for batch in batches_of(log_dir)] == [0, 2]
+    assert [(batch.producer_epoch, batch.base_sequence) for batch in batches_of(log_dir)] == [(0, 0), (1, 0)]
+
+
+def test_batches_behind_that_have_their_numbers_already(run: HandRun, log_dir: Path) -> None:
+    """They were sent before it was known that one before them is no good: they come after it all the same."""
+    run.transport.is_invalid = lambda value: value == b"invalid"
+    run.transport.held = True
+    futures: list[FutureRecordMetadata] = []
+    for number in range(4):
+        futures += send(run, [b"%d" % number, b"invalid" if number == 1 else b"-", b"%d'" % number])
+        run.run(1)
+    assert [sequence for _, sequence in run.transport.sent] == [0, 3, 6, 9]
+    run.transport.held = False
+    deliver(run)
+    (invalid,) = [future for future in futures if future.failed()]
+    assert isinstance(invalid.exception, InvalidRecordError)
+    futures.remove(invalid)
+    assert offsets_of(futures) == list(range(11))
+    assert read_values(log_dir, "t") == [b"0", b"-", b"0'", b"1", b"1'", b"2", b"-", b"2'", b"3", b"-", b"3'"]
+    assert counter(run, Super.EPOCH_BUMPS) == 1
 
 
 # --- who is told ----------------------------------------------------------------------------------------
@@ -577,3 +602,30 @@ def test_what_is_left_expires(start_run: StartRun, log_dir: Path) -> None:
     assert all(isinstance(future.exception, DeliveryTimeoutError) for future in futures[len(stored) :])
     assert counter(run, Super.BATCHES_FAILED) == 1
     assert_all_free(run)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_what_is_left_expires_while_a_piece_is_in_flight(start_run: StartRun, log_dir: Path, stored: bool) -> None:
+    """The slot, from which nothing is sent any more, is free once that is answered, and the partition goes on."""
+    run = start_run(delivery_timeout_ms=2000)
+    run.transport.largest = 200
+    futures = send(run, numbered(20))
+    run.run_until(lambda: run.accumulator.acks.poll() or futures[0].is_done, after_ms=100)
+    done = sum(future.is_done for future in futures)
+    run.transport.held = True
+    if not stored:
+        run.transport.refuse[T0] = NetworkError
+    run.run(1, after_ms=100)
+    run.run(1, after_ms=5000)
+    run.accumulator.acks.poll()
+    assert offsets_of(futures[:done]) == list(range(done))
+    assert all(isinstance(future.exception, DeliveryTimeoutError) for future in futures[done:])
+    assert run.accumulator.pool.available_memory() < run.accumulator.pool.total_memory
+    run.transport.held = False
+    run.transport.refuse.clear()
+    run.run(1, after_ms=100)
+    assert_all_free(run)
+    again = send(run, [b"again"])
+    deliver(run)
+    assert again[0].succeeded()
+    assert read_values(log_dir, "t") == [*numbered(20)[: done * 2 if stored else done], b"again"]

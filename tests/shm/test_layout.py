@@ -71,6 +71,8 @@ ABI: dict[int, dict[str, object]] = {
             "REQUESTS_SENT": 46,
             "FILL_BYTES": 47,
             "CAPACITY_BYTES": 48,
+            "EPOCH_BUMPS": 50,
+            "BATCHES_EXPIRED": 51,
         },
         "Lock": {"OWNER": 0, "TAKEOVERS": 1},
         "Process": {
@@ -104,6 +106,7 @@ ABI: dict[int, dict[str, object]] = {
             "OPEN": 4,
             "QUEUED": 5,
             "NEXT_POSITION": 6,
+            "HELD": 7,
             "NEXT_SEQUENCE": 8,
             "MUTED": 9,
             "IN_FLIGHT": 10,
@@ -111,6 +114,7 @@ ABI: dict[int, dict[str, object]] = {
             "BATCHES_SENT": 12,
             "RECORDS_FAILED": 13,
             "LAST_OFFSET": 14,
+            "ACKED_SEQUENCE": 15,
         },
         "Slot": {
             "STATE": 0,
