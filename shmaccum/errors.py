@@ -23,6 +23,8 @@ __all__ = [
     "DeliveryTimeoutError",
     "DuplicateSequenceNumberError",
     "IllegalStateError",
+    "InvalidMetadataError",
+    "InvalidProducerEpochError",
     "InvalidRecordError",
     "InvalidTimestampError",
     "InvalidTopicError",
@@ -31,7 +33,10 @@ __all__ = [
     "KafkaTimeoutError",
     "LockTimeoutError",
     "NetworkError",
+    "NotLeaderOrFollowerError",
+    "OutOfOrderSequenceError",
     "ProducerClosedError",
+    "ProducerFencedError",
     "RecordBatchTooLargeError",
     "RecordTooLargeError",
     "RetriableError",
@@ -46,6 +51,7 @@ __all__ = [
     "SlabMemoryError",
     "SlabNotFoundError",
     "SlabPermissionError",
+    "UnknownProducerIdError",
     "UnknownServerError",
     "UnknownTopicOrPartitionError",
     "UnsupportedCompressionTypeError",
@@ -89,10 +95,22 @@ class CorruptRecordError(RetriableError):
     code = 2
 
 
-class UnknownTopicOrPartitionError(RetriableError):
+class InvalidMetadataError(RetriableError):
+    """Base of the errors that say that what is known of the cluster is out of date (``InvalidMetadataException``)."""
+
+    code = -110
+
+
+class UnknownTopicOrPartitionError(InvalidMetadataError):
     """The topic, or that partition of it, is not there."""
 
     code = 3
+
+
+class NotLeaderOrFollowerError(InvalidMetadataError):
+    """The broker is not the partition's leader any more (``NotLeaderOrFollowerException``)."""
+
+    code = 6
 
 
 class RecordTooLargeError(KafkaError):
@@ -101,7 +119,7 @@ class RecordTooLargeError(KafkaError):
     code = 10
 
 
-class NetworkError(RetriableError):
+class NetworkError(InvalidMetadataError):
     """The connection broke before the answer came (``NetworkException``)."""
 
     code = 13
@@ -131,16 +149,34 @@ class UnsupportedForMessageFormatError(KafkaError):
     code = 43
 
 
+class OutOfOrderSequenceError(KafkaError):
+    """The batch does not follow the last one of its producer in the log (``OutOfOrderSequenceException``)."""
+
+    code = 45
+
+
 class DuplicateSequenceNumberError(KafkaError):
     """The log holds this batch already; the sender counts it as success."""
 
     code = 46
 
 
-class KafkaStorageError(RetriableError):
+class InvalidProducerEpochError(KafkaError):
+    """The log has seen a newer epoch of the producer id (``InvalidProducerEpochException``)."""
+
+    code = 47
+
+
+class KafkaStorageError(InvalidMetadataError):
     """The log could not be written: disk full, I/O error, directory gone."""
 
     code = 56
+
+
+class UnknownProducerIdError(OutOfOrderSequenceError):
+    """The broker knows nothing of the producer id, and the batch is not its first (``UnknownProducerIdException``)."""
+
+    code = 59
 
 
 class UnsupportedCompressionTypeError(KafkaError):
@@ -153,6 +189,12 @@ class InvalidRecordError(KafkaError):
     """The record was refused as such."""
 
     code = 87
+
+
+class ProducerFencedError(KafkaError):
+    """Somebody else has taken the producer id over (``ProducerFencedException``)."""
+
+    code = 90
 
 
 class AuthenticationError(KafkaError):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kafka.record import MemoryRecords
 
-from shmaccum.accumulator.batch_drainer import BatchOutcome
+from shmaccum.accumulator.completer import BatchOutcome
 from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, Node, TopicPartition
@@ -47,6 +47,7 @@ def config_of(name: str, **settings: object) -> ProducerConfig:
         "linger.ms": 10,
         "request.timeout.ms": 1000,
         "delivery.timeout.ms": 3200,
+        "enable.idempotence": False,
         "shmaccum.max.processes": 16,
         "shmaccum.max.topics": 8,
         "shmaccum.max.partitions": 32,

@@ -190,6 +190,8 @@ class BatchAppender:
         words[header + Slot.ATTEMPTS] = now  # none yet; back-off and linger count from the creation
         words[header + Slot.SEQUENCE] = 0
         words[header + Slot.MAX_RECORD] = batch.max_record
+        words[header + Slot.SETTLED] = 0
+        words[header + Slot.PIECE] = 0
         for index in range(geometry.contributor_words):
             words[header + Slot.CONTRIBUTORS + index] = 0
 

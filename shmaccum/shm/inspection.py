@@ -17,6 +17,7 @@ from shmaccum.shm.layout import (
     COMMIT_COUNT_MASK,
     COMMIT_SIZE_SHIFT,
     LOCK_COUNT,
+    PROGRESS_MASK,
     STATE_MASK,
     WORD,
     Geometry,
@@ -209,7 +210,8 @@ def undelivered(headers: Words) -> tuple[int, int]:
 
 
 def _record_counts(headers: Words) -> Words:
-    return (headers[:, Slot.COMMIT] >> np.uint64(1)) & np.uint64(COMMIT_COUNT_MASK)
+    committed = (headers[:, Slot.COMMIT] >> np.uint64(1)) & np.uint64(COMMIT_COUNT_MASK)
+    return committed - (headers[:, Slot.SETTLED] & np.uint64(PROGRESS_MASK))
 
 
 def _sum_by_partition(headers: Words, values: Words, partitions: int) -> list[int]:

@@ -43,7 +43,7 @@ CACHE_LINE: Final = 64
 PAGE: Final = 4096
 
 MAGIC: Final = int.from_bytes(b"SHMACCUM", "little")
-ABI_VERSION: Final = 1
+ABI_VERSION: Final = 2
 """Raised by every change of this module that moves or re-interprets a word."""
 
 
@@ -51,7 +51,7 @@ class SlotState(IntEnum):
     """What a slot header's state word says in its low 8 bits.
 
     ``FREE -> ALLOCATED -> OPEN -> CLOSED -> IN_FLIGHT -> COMPLETING -> FREE``; a drained batch that is
-    to be tried again goes from IN_FLIGHT back to CLOSED.
+    to be tried again goes from IN_FLIGHT back to CLOSED, and one of which only a piece is complete from COMPLETING.
     """
 
     FREE = 0
@@ -115,9 +115,9 @@ class Super:
     SENDER_STARTS: Final = 18
     """senders that have served this slab"""
     PRODUCER_ID: Final = 19
-    """Kafka producer id + 1, 0 before the first sender has one"""
+    """Kafka producer id + 1, 0 while there is none; stored after what follows from it"""
     PRODUCER_EPOCH: Final = 20
-    """its epoch"""
+    """epoch that it came with; a partition's own may be higher"""
     METADATA_REQUESTS: Final = 21
     """raised by every producer that asks for a topic's metadata"""
     TOPIC_COUNT: Final = 24
@@ -158,6 +158,10 @@ class Super:
     """uncompressed bytes in the acknowledged batches: what of their slots was filled"""
     CAPACITY_BYTES: Final = 48
     """bytes in the slots of the acknowledged batches"""
+    EPOCH_BUMPS: Final = 50
+    """times that a partition's producer epoch was raised, because numbers that had been given led nowhere"""
+    BATCHES_EXPIRED: Final = 51
+    """batches given up because of their age, queued or in flight"""
 
 
 class Lock:
@@ -261,8 +265,10 @@ class Partition:
     """index: batches in the deque"""
     NEXT_POSITION: Final = 6
     """index: queue position for the next batch"""
+    HELD: Final = 7
+    """1 while batches wait for what becomes of those numbered before them; written by the sender"""
     NEXT_SEQUENCE: Final = 8
-    """sequence number of the next batch to be drained for the first time; written by the sender"""
+    """producer epoch << 32 | sequence number of the next batch to be numbered; written by the sender"""
     MUTED: Final = 9
     """1 while ordering demands that nothing more is sent; written by the sender"""
     IN_FLIGHT: Final = 10
@@ -275,6 +281,9 @@ class Partition:
     """records given up with an error; written by the sender"""
     LAST_OFFSET: Final = 14
     """offset of the newest acknowledged record + 1; written by the sender"""
+    ACKED_SEQUENCE: Final = 15
+    """producer epoch << 32 | sequence number behind the last acknowledged record: what the broker expects next, as far
+    as is known; sequence 0 where the epoch is not that of NEXT_SEQUENCE; written by the sender"""
 
 
 class Slot:
@@ -301,7 +310,8 @@ class Slot:
     PRODUCER_ID: Final = 10
     """producer id + 1 given with the sequence"""
     SEQUENCE: Final = 11
-    """(epoch + 1) << 32 | base sequence; 0 before the first drain; stored after PRODUCER_ID"""
+    """(epoch + 1) << 32 | base sequence; 0 before the first drain; stored after PRODUCER_ID; void if either is not that
+    of the partition any more"""
     BASE_OFFSET: Final = 12
     """result: base offset + 1"""
     RESULT: Final = 13
@@ -314,7 +324,14 @@ class Slot:
     """bytes in the largest record: a statistic"""
     DRAINED_MS: Final = 17
     """monotonic milliseconds of the last drain: a statistic"""
-    CONTRIBUTORS: Final = 18
+    SETTLED: Final = 18
+    """records skipped << 24 | records settled: settled are the first ones, whose outcome has been told; skipped are
+    those of them that took no sequence number, because they were never stored. The next record has the base sequence
+    + settled - skipped"""
+    PIECE: Final = 22
+    """end of the part that the result words are of << 24 | end of the piece being sent, in records; 0 while the batch
+    is sent as a whole; a piece begins where the settled records end, and is in here before it is sent"""
+    CONTRIBUTORS: Final = 23
     """bitmap of the process entries that appended to it, one bit each"""
 
 
@@ -327,6 +344,8 @@ class Completion:
     """base offset + 1"""
     RESULT: Final = 2
     """log append time + 1 << 16 | error code"""
+    RANGE: Final = 3
+    """first record << 32 | number of records; 0 records for all that follow, and so 0 for the whole batch"""
 
 
 STATE_MASK: Final = 0xFF
@@ -339,6 +358,11 @@ INCARNATION_SHIFT: Final = 48
 COMMIT_SIZE_SHIFT: Final = 25
 COMMIT_COUNT_MASK: Final = (1 << 24) - 1
 """After a shift right by one: the record count. A slot holds fewer records than this says."""
+PROGRESS_SHIFT: Final = 24
+PROGRESS_MASK: Final = (1 << PROGRESS_SHIFT) - 1
+"""Each half of the words SETTLED and PIECE."""
+RANGE_SHIFT: Final = 32
+RANGE_MASK: Final = (1 << RANGE_SHIFT) - 1
 ATTEMPTS_SHIFT: Final = 48
 TIME_MASK: Final = (1 << ATTEMPTS_SHIFT) - 1
 BATCH_SLOT_BITS: Final = 24
@@ -361,6 +385,9 @@ PROCESS_WORDS: Final = 32
 TOPIC_WORDS: Final = 40
 PARTITION_WORDS: Final = 16
 COMPLETION_WORDS: Final = 4
+PIECES_IN_FLIGHT: Final = 64
+"""Pieces of batches that can be on their way at once, over all partitions: every ring has room for what becomes of
+them."""
 WAITERS: Final = 1024
 """Tickets that can be out at once: threads of all processes that wait for memory."""
 
@@ -373,7 +400,8 @@ class Geometry:
         slot_size: bytes in a slot, a positive multiple of 8.
         slot_count: slots.
         max_processes, max_topics, max_partitions: entries in the tables.
-        ring_length: completions that a ring holds: between two of a producer's appends every slot can complete once.
+        ring_length: completions that a ring holds: between two of a producer's appends every slot can complete once,
+            and one piece of a batch more for each that is in flight.
         contributor_words: words of the contributors' bitmap in a slot header.
         slot_words: words in a slot header, a whole number of cache lines.
         bitmap_size: bytes in the bitmap.
@@ -415,7 +443,7 @@ class Geometry:
             )
         contributor_words = -(-self.max_processes // 64)
         sizes = {
-            "ring_length": self.slot_count + 1,
+            "ring_length": self.slot_count + PIECES_IN_FLIGHT,
             "contributor_words": contributor_words,
             "slot_words": _round_up((Slot.CONTRIBUTORS + contributor_words) * WORD, CACHE_LINE) // WORD,
             "bitmap_size": -(-self.slot_count // 8),

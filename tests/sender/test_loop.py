@@ -263,12 +263,14 @@ def test_back_off(run: HandRun) -> None:
     assert head is not None
     sent = len(run.transport.sent)
     now = head.last_attempt_ms
+    backoff = int(run.accumulator.ready(run.transport.cluster(), now).next_ready_check_delay_ms)
+    assert 64 <= backoff <= 96
     run.transport.asked.clear()
-    run.sender.run_once(now + 79)
-    run.sender.run_once(now + 79)
+    run.sender.run_once(now + backoff - 1)
+    run.sender.run_once(now + backoff - 1)
     assert run.transport.asked[-1] == 1
     assert len(run.transport.sent) == sent
-    run.sender.run_once(now + 80)
+    run.sender.run_once(now + backoff)
     assert len(run.transport.sent) == sent + 1
 
 

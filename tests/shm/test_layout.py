@@ -32,7 +32,7 @@ from shmaccum.shm.layout import (
 GEOMETRY = Geometry(slot_size=16384, slot_count=2048, max_processes=128, max_topics=512, max_partitions=4096)
 
 ABI: dict[int, dict[str, object]] = {
-    1: {
+    2: {
         "Super": {
             "MAGIC": 0,
             "ABI": 1,
@@ -71,6 +71,8 @@ ABI: dict[int, dict[str, object]] = {
             "REQUESTS_SENT": 46,
             "FILL_BYTES": 47,
             "CAPACITY_BYTES": 48,
+            "EPOCH_BUMPS": 50,
+            "BATCHES_EXPIRED": 51,
         },
         "Lock": {"OWNER": 0, "TAKEOVERS": 1},
         "Process": {
@@ -104,6 +106,7 @@ ABI: dict[int, dict[str, object]] = {
             "OPEN": 4,
             "QUEUED": 5,
             "NEXT_POSITION": 6,
+            "HELD": 7,
             "NEXT_SEQUENCE": 8,
             "MUTED": 9,
             "IN_FLIGHT": 10,
@@ -111,6 +114,7 @@ ABI: dict[int, dict[str, object]] = {
             "BATCHES_SENT": 12,
             "RECORDS_FAILED": 13,
             "LAST_OFFSET": 14,
+            "ACKED_SEQUENCE": 15,
         },
         "Slot": {
             "STATE": 0,
@@ -130,9 +134,11 @@ ABI: dict[int, dict[str, object]] = {
             "PREVIOUS": 15,
             "MAX_RECORD": 16,
             "DRAINED_MS": 17,
-            "CONTRIBUTORS": 18,
+            "SETTLED": 18,
+            "PIECE": 22,
+            "CONTRIBUTORS": 23,
         },
-        "Completion": {"BATCH": 0, "BASE_OFFSET": 1, "RESULT": 2},
+        "Completion": {"BATCH": 0, "BASE_OFFSET": 1, "RESULT": 2, "RANGE": 3},
         "SlotState": {"FREE": 0, "ALLOCATED": 1, "OPEN": 2, "CLOSED": 3, "IN_FLIGHT": 4, "COMPLETING": 5},
         "TopicState": {"UNUSED": 0, "REQUESTED": 1, "KNOWN": 2, "FAILED": 3},
         "Role": {"PRODUCER": 1, "SENDER": 2},
@@ -145,6 +151,10 @@ ABI: dict[int, dict[str, object]] = {
             "INCARNATION_SHIFT": 48,
             "COMMIT_SIZE_SHIFT": 25,
             "COMMIT_COUNT_MASK": 0xFFFFFF,
+            "PROGRESS_SHIFT": 24,
+            "PROGRESS_MASK": 0xFFFFFF,
+            "RANGE_SHIFT": 32,
+            "RANGE_MASK": 0xFFFFFFFF,
             "ATTEMPTS_SHIFT": 48,
             "TIME_MASK": 0xFFFFFFFFFFFF,
             "BATCH_SLOT_BITS": 24,
@@ -154,6 +164,7 @@ ABI: dict[int, dict[str, object]] = {
             "LOCK_STRIPES": 2,
             "STRIPES": 16,
             "WAITERS": 1024,
+            "PIECES_IN_FLIGHT": 64,
             "MAGIC": 0x4D55434341_4D4853,
         },
         "geometry": {
@@ -163,12 +174,12 @@ ABI: dict[int, dict[str, object]] = {
             "partitions": 198272,
             "waiters": 722560,
             "rings": 730752,
-            "bitmap": 9123456,
-            "headers": 9123712,
-            "slots": 9519104,
-            "total_size": 43073536,
-            "ring_length": 2049,
-            "slot_words": 24,
+            "bitmap": 9381504,
+            "headers": 9381760,
+            "slots": 9908224,
+            "total_size": 43462656,
+            "ring_length": 2112,
+            "slot_words": 32,
             "bitmap_size": 256,
         },
         "entries": {
@@ -176,9 +187,9 @@ ABI: dict[int, dict[str, object]] = {
             "process": 208 + 32,
             "topic": 4304 + 40,
             "partition": 24784 + 16,
-            "ring": 91344 + 2049 * 4,
-            "header": 1140464 + 24,
-            "slot": 9519104 + 16384,
+            "ring": 91344 + 2112 * 4,
+            "header": 1172720 + 32,
+            "slot": 9908224 + 16384,
         },
     }
 }
@@ -305,7 +316,7 @@ def test_the_regions_follow_each_other_and_do_not_overlap(geometry: Geometry) ->
 @given(geometries)
 def test_there_is_room_for_all_that_there_can_be_at_once(geometry: Geometry) -> None:
     assert geometry.bitmap_size * 8 >= geometry.slot_count
-    assert geometry.ring_length > geometry.slot_count
+    assert geometry.ring_length == geometry.slot_count + layout.PIECES_IN_FLIGHT
     assert geometry.ring(1) - geometry.ring(0) == geometry.ring_length * layout.COMPLETION_WORDS
 
 
@@ -338,4 +349,4 @@ def test_sizes_that_make_no_slab_are_refused(sizes: dict[str, int], complaint: s
 def test_the_largest_sizes_are_allowed() -> None:
     geometry = Geometry(WORD, MAX_SLOTS, max_processes=MAX_PROCESSES)
 
-    assert geometry.ring_length == MAX_SLOTS + 1
+    assert geometry.ring_length > MAX_SLOTS
