@@ -109,13 +109,14 @@ class Sent(NamedTuple):
 
 
 def decode(accumulator: RecordAccumulator, batch: RecordBatch, base_offset: int = 0) -> list[Sent]:
-    """Seal a copy of a batch as the sender would, and have kafka-python read it."""
+    """Seal a copy of a batch as the sender would, and have kafka-python read it; compressed if its producer did so."""
     sealed = accumulator.format.seal(
         memoryview(bytearray(batch.memory())),
         record_count=batch.record_count,
         base_timestamp=batch.base_timestamp,
         max_timestamp=batch.max_timestamp,
-        compression=CompressionType.NONE,
+        compression=batch.compression or CompressionType.NONE,
+        compressed=batch.compression is not None,
         producer_id=batch.producer_id if batch.has_sequence else -1,
         producer_epoch=batch.producer_epoch,
         base_sequence=batch.base_sequence,

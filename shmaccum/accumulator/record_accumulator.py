@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmaccum.accumulator.acknowledgements import Acknowledgements
 from shmaccum.accumulator.batch_appender import BatchAppender, RecordAppendResult
+from shmaccum.accumulator.batch_compressor import BatchCompressor
 from shmaccum.accumulator.batch_drainer import BatchDrainer, BatchOutcome, ReadyCheckResult
 from shmaccum.accumulator.futures import DeliveryCallback, FutureColumnsMetadata
 from shmaccum.accumulator.partition_map import PartitionMap
@@ -24,6 +25,7 @@ from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
 from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
+from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import message_format_magic, record_format
 from shmaccum.shm.layout import LOCK_STRIPES, STRIPES, Geometry
 from shmaccum.shm.slab import Slab
@@ -56,7 +58,8 @@ class RecordAccumulator:
         self.acks: Final = slab.companion(Acknowledgements)
         for stripe in range(STRIPES):
             slab.locks[LOCK_STRIPES + stripe].rebuild = _stripe_rebuilder(slab, stripe)
-        self.appender: Final = BatchAppender(slab, self.pool, self.format, self.acks)
+        compressor = BatchCompressor(slab, self.format, CompressionType.for_name(config.compression_type))
+        self.appender: Final = BatchAppender(slab, self.pool, self.format, self.acks, compressor)
         self._drainer = BatchDrainer(
             slab,
             self.pool,
@@ -227,12 +230,15 @@ class RecordAccumulator:
 def slab_geometry(config: ProducerConfig) -> Geometry:
     """Return the layout of a slab for these settings."""
     slot_size = slot_size_for(config.batch_size)
+    ahead = record_format(message_format_magic(config.message_format_version)).compresses_ahead
+    producers_compress = ahead and config.compression_type != str(CompressionType.NONE)
     return Geometry(
         slot_size,
         max(1, config.buffer_memory // slot_size),
         config.shmaccum_max_processes,
         config.shmaccum_max_topics,
         config.shmaccum_max_partitions,
+        slot_size if producers_compress else 0,
     )
 
 

@@ -32,7 +32,7 @@ from shmaccum.shm.layout import (
 GEOMETRY = Geometry(slot_size=16384, slot_count=2048, max_processes=128, max_topics=512, max_partitions=4096)
 
 ABI: dict[int, dict[str, object]] = {
-    1: {
+    2: {
         "Super": {
             "MAGIC": 0,
             "ABI": 1,
@@ -46,6 +46,7 @@ ABI: dict[int, dict[str, object]] = {
             "MAX_TOPICS": 9,
             "MAX_PARTITIONS": 10,
             "CREATED_MS": 11,
+            "REDO_SIZE": 12,
             "SENDER_ENTRY": 16,
             "SENDER_ASLEEP": 17,
             "SENDER_STARTS": 18,
@@ -94,6 +95,7 @@ ABI: dict[int, dict[str, object]] = {
             "WAIT_NS": 27,
             "WAITS": 28,
             "EXHAUSTED": 29,
+            "COMPRESSED": 30,
         },
         "Topic": {"STATE": 0, "PARTITIONS": 1, "ERROR": 2, "NAME_LENGTH": 3, "NAME": 8},
         "Partition": {
@@ -130,7 +132,10 @@ ABI: dict[int, dict[str, object]] = {
             "PREVIOUS": 15,
             "MAX_RECORD": 16,
             "DRAINED_MS": 17,
-            "CONTRIBUTORS": 18,
+            "SEALING": 19,
+            "COMPRESSED": 20,
+            "REDO": 21,
+            "CONTRIBUTORS": 22,
         },
         "Completion": {"BATCH": 0, "BASE_OFFSET": 1, "RESULT": 2},
         "SlotState": {"FREE": 0, "ALLOCATED": 1, "OPEN": 2, "CLOSED": 3, "IN_FLIGHT": 4, "COMPLETING": 5},
@@ -147,6 +152,8 @@ ABI: dict[int, dict[str, object]] = {
             "COMMIT_COUNT_MASK": 0xFFFFFF,
             "ATTEMPTS_SHIFT": 48,
             "TIME_MASK": 0xFFFFFFFFFFFF,
+            "COMPRESSED_SIZE_SHIFT": 8,
+            "COMPRESSION_MASK": 0xFF,
             "BATCH_SLOT_BITS": 24,
             "UNFINISHED_OWNER": 0xFFFF,
             "LOCK_POOL": 0,
@@ -165,6 +172,7 @@ ABI: dict[int, dict[str, object]] = {
             "rings": 730752,
             "bitmap": 9123456,
             "headers": 9123712,
+            "redo": 9123712 + 2048 * 24 * 8,
             "slots": 9519104,
             "total_size": 43073536,
             "ring_length": 2049,
