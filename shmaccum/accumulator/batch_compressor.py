@@ -21,7 +21,7 @@ from shmaccum.accumulator.redo import compressed_word, replace_records
 from shmaccum.errors import LockTimeoutError
 from shmaccum.record.compression import CompressionType, compress
 from shmaccum.record.format import RecordFormat
-from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, STATE_MASK, Process, Slot, SlotState
+from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Process, Slot
 from shmaccum.shm.slab import Slab
 
 SEALING_PATIENCE_MS: Final = 30
@@ -123,11 +123,9 @@ class BatchCompressor:
         self._slab.rope.pull()  # the sender may be waiting for just this
 
     def _is_open_to(self, claim: _Claim) -> bool:
-        """Say whether the batch still waits in its deque for this claim; certain only under its partition's lock."""
-        header = self._slab.geometry.header(claim.slot)
-        words = self._words
-        return (
-            words[header + Slot.GENERATION] == claim.generation
-            and words[header + Slot.SEALING] == claim.since_ms
-            and words[header + Slot.STATE] & STATE_MASK == SlotState.CLOSED
-        )
+        """Say whether the batch still waits in its deque for this claim; certain only under its partition's lock.
+
+        Whoever takes a batch out of its deque clears the word, and nobody else claims the same batch.
+        """
+        words, header = self._words, self._slab.geometry.header(claim.slot)
+        return words[header + Slot.GENERATION] == claim.generation and words[header + Slot.SEALING] == claim.since_ms

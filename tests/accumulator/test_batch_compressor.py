@@ -269,6 +269,43 @@ def test_the_sender_waits_a_moment_for_a_producer_that_compresses(accumulate: Op
     assert len(log.values(TP0)) == 4
 
 
+def test_a_producer_that_comes_when_the_batch_has_been_sent_and_is_back(accumulate: OpenAccumulator) -> None:
+    """It may be in the middle of being sent again: no claim outlives the first time."""
+    accumulator = accumulate(compression_type="zstd", retry_backoff_ms=0)
+    with stopped_at("stored, compressed =", lambda: append_batch(accumulator)):
+        batch = drain_first(accumulator)
+        accumulator.reenqueue(batch, now_ms())
+    assert batch.state is SlotState.CLOSED
+    assert batch.compression is None
+
+
+def test_a_producer_that_comes_when_another_claims_the_slot(accumulate: OpenAccumulator) -> None:
+    """Even one of the same millisecond."""
+    accumulator = accumulate(compression_type="zstd", buffer_memory=BATCH_SIZE)
+    queue, compressor = accumulator.map.queues[TP0], accumulator.appender.compressor
+
+    def fill_and_claim(value: bytes) -> None:
+        for _ in range(3):
+            add(accumulator, TP0, value)
+        with queue.lock:
+            compressor.claim(queue, queue.close_open())
+
+    def fill_and_compress() -> None:
+        fill_and_claim(THIRD)
+        compressor.compress_claimed()
+
+    log = Log(accumulator)
+    with stopped_at("stored, compressed =", fill_and_compress):
+        batch = first(accumulator, TP0)
+        assert batch is not None
+        since, header = batch.sealing_since_ms, accumulator.slab.geometry.header(batch.slot)
+        log.take([drain_first(accumulator)])
+        fill_and_claim(THIRD[::-1])
+        accumulator.slab.words[header + Slot.SEALING] = since
+    log.take_all(now_ms() + SEALING_PATIENCE_MS)
+    assert log.values(TP0) == [THIRD] * 3 + [THIRD[::-1]] * 3
+
+
 @pytest.mark.parametrize("text", ["records =", "if not self._is_open_to", "with claim.queue.lock"])
 def test_a_producer_that_comes_when_the_slot_has_another_batch(accumulate: OpenAccumulator, text: str) -> None:
     accumulator = accumulate(compression_type="gzip", buffer_memory=BATCH_SIZE)

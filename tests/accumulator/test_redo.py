@@ -43,8 +43,11 @@ def late_ms() -> int:
     return time.monotonic_ns() // 1_000_000 + SEALING_PATIENCE_MS
 
 
-def add_all(accumulator: RecordAccumulator, values: list[bytes]) -> None:
-    for value in values:
+def add_before(accumulator: RecordAccumulator) -> None:
+    """Append what nearly fills a batch; what others have left in the redo areas is of no use for it."""
+    geometry = accumulator.slab.geometry
+    accumulator.slab.buffer[geometry.redo : geometry.slots] = b"\xff" * (geometry.slots - geometry.redo)
+    for value in BEFORE:
         add(accumulator, TP0, value)
 
 
@@ -72,7 +75,7 @@ def finish(accumulator: RecordAccumulator) -> tuple[list[bytes | None], list[Com
 
 def lines_through(accumulator: RecordAccumulator, append: Callable[[], object], *modules: ModuleType) -> list[Line]:
     assert_empty(accumulator)  # takes all memory once: from now on no append raises the peak of its use
-    add_all(accumulator, BEFORE)
+    add_before(accumulator)
     lines = lines_of(append, *modules)
     assert len(finish(accumulator)[0]) == len(BEFORE) + 2
     return lines
@@ -91,7 +94,7 @@ def test_killed_at_any_line(accumulator: RecordAccumulator, victim: bytes, modul
 
     seen = set()
     for line in lines_through(accumulator, append, *modules):
-        add_all(accumulator, BEFORE)
+        add_before(accumulator)
         die_before(line, append, *modules)
         values, compressions = finish(accumulator)
         assert values in ([*BEFORE, b"after"], [*BEFORE, victim, b"after"]), str(line)
@@ -109,11 +112,11 @@ def test_killed_at_any_line_of_columns(accumulator: RecordAccumulator) -> None:
         accumulator.append_columns(TP0, rows, FutureColumnsMetadata(len(values), accumulator.acks), 1000)
 
     modules = (column_appender, batch_compressor, redo)
-    add_all(accumulator, BEFORE)
+    add_before(accumulator)
     lines = lines_of(append, *modules)
     finish(accumulator)
     for line in lines:
-        add_all(accumulator, BEFORE)
+        add_before(accumulator)
         die_before(line, append, *modules)
         found, _ = finish(accumulator)
         rest = found[3:-1]
@@ -145,7 +148,7 @@ def in_the_middle(accumulator: RecordAccumulator, copied: float) -> None:
 @pytest.mark.parametrize("copied", [0, 0.3, 0.9, 1])
 def test_killed_in_the_middle_of_copying(accumulator: RecordAccumulator, copied: float) -> None:
     """The records in the slot are torn; those in the redo area are what counts."""
-    add_all(accumulator, BEFORE)
+    add_before(accumulator)
     in_the_middle(accumulator, copied)
     rebuilds = accumulator.slab.words[Super.REBUILDS]
     values, compressions = finish(accumulator)
@@ -159,13 +162,13 @@ def test_killed_at_any_line_of_finishing_for_the_dead(accumulator: RecordAccumul
         with accumulator.map.queues[TP0].lock:
             pass
 
-    add_all(accumulator, BEFORE)
+    add_before(accumulator)
     in_the_middle(accumulator, 0.5)
     lines = lines_of(take_over, redo, partition_queue)
     finish(accumulator)
     assert sum(line.file == redo.__file__ for line in lines) > 5
     for line in lines:
-        add_all(accumulator, BEFORE)
+        add_before(accumulator)
         in_the_middle(accumulator, 0.5)
         die_before(line, take_over, redo, partition_queue)
         values, compressions = finish(accumulator)
@@ -175,7 +178,7 @@ def test_killed_at_any_line_of_finishing_for_the_dead(accumulator: RecordAccumul
 
 def test_the_next_sender_finishes_for_the_dead(accumulator: RecordAccumulator) -> None:
     """Nobody else has taken the lock since, and the dead one's place in the process table has been given away."""
-    add_all(accumulator, BEFORE)
+    add_before(accumulator)
     in_the_middle(accumulator, 0.5)
     accumulator.slab.reap_dead()
     accumulator.pool.reclaim()
@@ -195,7 +198,7 @@ def test_each_stripe_has_an_area_of_its_own(accumulator: RecordAccumulator) -> N
     assert {later - earlier for earlier, later in pairwise(areas[:STRIPES])} == {geometry.slot_size}
     assert geometry.redo <= areas[0]
     assert areas[STRIPES - 1] + geometry.slot_size <= geometry.slots
-    add_all(accumulator, BEFORE)
+    add_before(accumulator)
     in_the_middle(accumulator, 0.5)
     for number in range(4):  # in another partition, by the living
         add(accumulator, TP1, b"%d" % number + THIRD)
@@ -209,7 +212,7 @@ def test_interrupted_at_any_moment(accumulator: RecordAccumulator) -> None:
     """The process goes on, and so do its locks; whoever takes them next finishes."""
     seen = set()
     for moment in range(3000):
-        add_all(accumulator, BEFORE)
+        add_before(accumulator)
         with InterruptAt(moment) as interrupt:
             accumulator.append(TP0, 0, None, VICTIM)
         values, compressions = finish(accumulator)
