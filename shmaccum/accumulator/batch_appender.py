@@ -231,7 +231,6 @@ class BatchAppender:
         words[header + Slot.ATTEMPTS] = now  # none yet; back-off and linger count from the creation
         words[header + Slot.SEQUENCE] = 0
         words[header + Slot.MAX_RECORD] = batch.max_record
-        words[header + Slot.SEALING] = 0
         words[header + Slot.COMPRESSED] = batch.compressed
         for index in range(geometry.contributor_words):
             words[header + Slot.CONTRIBUTORS + index] = 0

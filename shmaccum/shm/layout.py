@@ -321,7 +321,8 @@ class Slot:
     DRAINED_MS: Final = 17
     """monotonic milliseconds of the last drain: a statistic"""
     SEALING: Final = 19
-    """monotonic milliseconds when the producer that closed it began to compress it, 0 if none does: a preference"""
+    """monotonic milliseconds when the producer that closed it began to compress it; 0 if none does, and outside of
+    a deque"""
     COMPRESSED: Final = 20
     """bytes as they are in the slot << 8 | compression; 0: as COMMIT says, and the sender may compress them"""
     REDO: Final = 21

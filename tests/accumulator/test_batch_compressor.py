@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import signal
 import threading
 import time
@@ -369,6 +370,22 @@ def test_a_stopped_holder_of_the_lock_is_not_waited_for(accumulate: OpenAccumula
     log = Log(accumulator)
     log.take([drain_first(accumulator)])
     assert log.values(TP0) == [THIRD]
+
+
+def test_the_sender_is_woken_for_what_it_waited_for(accumulate: OpenAccumulator) -> None:
+    accumulator = accumulate(compression_type="zstd")
+    queue, compressor = accumulator.map.queues[TP0], accumulator.appender.compressor
+    add(accumulator, TP0, THIRD)
+    with queue.lock:
+        compressor.claim(queue, queue.close_open())
+    doorbell = accumulator.slab.become_sender()
+    doorbell.listen()
+    compressor.compress_claimed()
+    rung = select.select([doorbell.descriptor], [], [], 0)[0]
+    doorbell.answer()
+    accumulator.slab.resign_as_sender(doorbell)
+    assert rung
+    Log(accumulator).take(drain(accumulator, now_ms()))
 
 
 # --- threads and forks ------------------------------------------------------------------------------
