@@ -285,6 +285,7 @@ geometries = st.builds(
     max_processes=st.integers(1, MAX_PROCESSES),
     max_topics=st.integers(1, 2000),
     max_partitions=st.integers(1, 5000),
+    redo_size=st.integers(0, 10_000).map(lambda words: words * WORD),
 )
 
 
@@ -300,14 +301,24 @@ def test_the_regions_follow_each_other_and_do_not_overlap(geometry: Geometry) ->
         (geometry.rings, geometry.ring(geometry.max_processes) * WORD),
         (geometry.bitmap, geometry.bitmap + geometry.bitmap_size),
         (geometry.headers, geometry.header(geometry.slot_count) * WORD),
+        (geometry.redo, geometry.redo_area(layout.STRIPES - 1) + geometry.redo_size),
         (geometry.slots, geometry.slot(geometry.slot_count)),
     ]
 
-    assert all(start < end for start, end in regions)
+    assert all(start < end or start == geometry.redo for start, end in regions)
     assert all(end <= start for (_, end), (start, _) in pairwise(regions))
     assert all(start % CACHE_LINE == 0 for start, _ in regions)
     assert geometry.slots % PAGE == 0
     assert geometry.slot(geometry.slot_count) == geometry.total_size
+
+
+def test_partitions_of_a_stripe_share_its_redo_area() -> None:
+    """It is guarded by the same lock, and no two stripes' areas overlap."""
+    geometry = Geometry(64, 8, redo_size=64)
+    areas = [geometry.redo_area(partition) for partition in range(2 * layout.STRIPES)]
+
+    assert areas[: layout.STRIPES] == areas[layout.STRIPES :]
+    assert {later - earlier for earlier, later in pairwise(areas[: layout.STRIPES])} == {geometry.redo_size}
 
 
 @given(geometries)
@@ -336,6 +347,8 @@ def test_geometries_of_equal_sizes_are_equal() -> None:
         ({"max_topics": 0}, "max_topics"),
         ({"max_topics": -1}, "max_topics"),
         ({"max_partitions": 0}, "max_partitions"),
+        ({"redo_size": -8}, "redo_size"),
+        ({"redo_size": 12}, "redo_size"),
     ],
 )
 def test_sizes_that_make_no_slab_are_refused(sizes: dict[str, int], complaint: str) -> None:
