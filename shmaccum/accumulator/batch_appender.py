@@ -143,7 +143,7 @@ class BatchAppender:
         self._buffer[start + size : start + end] = record
         future = self._register(queue, slot, header, count, timestamp, callback)
         self.commit(header, commit, end, count + 1, timestamp, len(record))
-        return RecordAppendResult(future, words[queue.queued_at] > 1 or end == self.slot_size, False)
+        return RecordAppendResult(future, queue.has_full() or end == self.slot_size, False)
 
     def commit(self, header: int, commit: int, end: int, count: int, timestamp: int, max_record: int) -> None:
         """Make records that have been written part of an open batch; under the partition's lock.
@@ -189,7 +189,7 @@ class BatchAppender:
                     header = self.slab.geometry.header(buffer.slot)
                     future = self._register(queue, buffer.slot, header, 0, timestamp, callback)
                     self.place(queue, buffer, batch)
-                    result = RecordAppendResult(future, len(queue) > 1 or batch.closed, True)
+                    result = RecordAppendResult(future, queue.has_full() or batch.closed, True)
         finally:
             self.give_back_unused(buffer)
         return result
@@ -244,6 +244,7 @@ class BatchAppender:
         words[process + Process.RECORDS] += batch.record_count
         words[process + Process.BYTES] += batch.size - self.format.header_size
         words[process + Process.BATCHES] += 1
+        words[process + Process.COMPRESSED] += batch.compressed != 0
 
     def give_back_unused(self, *buffers: Buffer) -> None:
         """Give memory back that did not become a batch, whatever came in between."""

@@ -73,7 +73,6 @@ class BatchCompressor:
             return records, 0
         start = self._format.header_size
         compressed = compress(self._compression, records, self._format.magic)
-        self._words[self._slab.geometry.process(self._slab.me) + Process.COMPRESSED] += 1
         if len(compressed) >= len(records):
             return records, compressed_word(start + len(records), CompressionType.NONE)
         return compressed, compressed_word(start + len(compressed), self._compression)
@@ -118,9 +117,9 @@ class BatchCompressor:
                     else:
                         replace_records(self._slab, claim.slot, stored, start, compressed)
                     self._words[header + Slot.SEALING] = 0
+                    self._words[geometry.process(self._slab.me) + Process.COMPRESSED] += 1
         except LockTimeoutError:
-            return
-        self._slab.rope.pull()  # the sender may be waiting for just this
+            pass
 
     def _is_open_to(self, claim: _Claim) -> bool:
         """Say whether the batch still waits in its deque for this claim; certain only under its partition's lock.

@@ -43,6 +43,12 @@ class PartitionQueue:
         """Number of batches in the deque."""
         return int(self._words[self.queued_at])
 
+    def has_full(self) -> bool:
+        """Say whether the first batch is full, and as it is to be sent: nobody is compressing it."""
+        words = self._words
+        head = words[self._at + Partition.HEAD]
+        return words[self.queued_at] > 1 and not (head and words[self._geometry.header(head - 1) + Slot.SEALING])
+
     def first(self) -> RecordBatch | None:
         """Return the batch at the front."""
         head = self._words[self._at + Partition.HEAD]

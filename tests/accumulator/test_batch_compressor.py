@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import select
 import signal
 import threading
 import time
@@ -372,20 +371,17 @@ def test_a_stopped_holder_of_the_lock_is_not_waited_for(accumulate: OpenAccumula
     assert log.values(TP0) == [THIRD]
 
 
-def test_the_sender_is_woken_for_what_it_waited_for(accumulate: OpenAccumulator) -> None:
-    accumulator = accumulate(compression_type="zstd")
+def test_nobody_wakes_the_sender_for_what_it_leaves_alone(accumulate: OpenAccumulator) -> None:
+    """An append says that there is a full batch, but not while that is being compressed."""
+    accumulator, other = accumulate(compression_type="zstd"), accumulate(compression_type="zstd")
     queue, compressor = accumulator.map.queues[TP0], accumulator.appender.compressor
     add(accumulator, TP0, THIRD)
     with queue.lock:
         compressor.claim(queue, queue.close_open())
-    doorbell = accumulator.slab.become_sender()
-    doorbell.listen()
+    assert other.append(TP0, 0, None, b"")[1:] == (False, True)
+    assert other.append(TP0, 0, None, b"")[1:] == (False, False)
     compressor.compress_claimed()
-    rung = select.select([doorbell.descriptor], [], [], 0)[0]
-    doorbell.answer()
-    accumulator.slab.resign_as_sender(doorbell)
-    assert rung
-    Log(accumulator).take(drain(accumulator, now_ms()))
+    assert other.append(TP0, 0, None, b"")[1:] == (True, False)
 
 
 # --- threads and forks ------------------------------------------------------------------------------
