@@ -21,6 +21,7 @@ from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import RecordTooLargeError
+from shmaccum.record.compression import CompressionType
 from shmaccum.record.reader import Record
 from shmaccum.record.split import Piece, read_records, write_piece
 from shmaccum.sender.transport import ProduceResponse
@@ -60,7 +61,9 @@ class Pieces:
     def piece_of(self, batch: RecordBatch) -> Piece:
         """Return what is to be sent of a batch now, not sealed yet: all of it, or its next piece."""
         if not batch.in_pieces:
-            return Piece(batch.memory(), batch.record_count, batch.base_timestamp, batch.max_timestamp)
+            return Piece(
+                batch.memory(), batch.record_count, batch.base_timestamp, batch.max_timestamp, batch.compression
+            )
         if batch.piece_end > batch.settled:
             return write_piece(self._format, self._records(batch, batch.piece_end))
         piece = write_piece(self._format, self._records(batch, batch.record_count), self._limits.get(batch.partition))
@@ -122,6 +125,7 @@ class Pieces:
             record_count=batch.record_count,
             base_timestamp=batch.base_timestamp,
             max_timestamp=batch.max_timestamp,
+            compression=batch.compression or CompressionType.NONE,
         )
         return records[batch.settled : end]
 
