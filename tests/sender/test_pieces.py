@@ -169,6 +169,22 @@ def test_a_batch_that_is_too_large(start_run: StartRun, log_dir: Path, largest: 
     assert_all_free(run)
 
 
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_a_batch_that_its_producer_has_compressed(start_run: StartRun, log_dir: Path, compression: str) -> None:
+    run = start_run(compression_type=compression)
+    values = numbered(120)
+    futures = [run.accumulator.append(T0, 0, None, value).future for value in values]
+    assert run.accumulator.pool.available_memory() <= (SLOTS - 2) * SLOT
+    assert counter(run, run.slab.geometry.process(run.slab.me) + Process.COMPRESSED) >= 1
+    run.transport.largest = 150
+    deliver(run)
+    assert sorted(offsets_of(futures)) == list(range(120))
+    assert read_values(log_dir, "t") == values
+    assert max(batch.size for batch in batches_of(log_dir)) <= 150
+    check_sequences(log_dir)
+    assert_all_free(run)
+
+
 def test_records_keep_what_they_have(run: HandRun, log_dir: Path) -> None:
     run.transport.largest = 200
     sent = [
