@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kafka.record import MemoryRecords
 
@@ -206,14 +206,19 @@ class Hand:
 
 
 class HandRun:
-    """A slab, its one sender, and a producer's half, all of them in this process and by hand."""
+    """A slab, its one sender, and a producer's half, all of them in this process and by hand.
 
-    def __init__(self, config: ProducerConfig) -> None:
+    Args:
+        config: the settings of the slab.
+        transport: the sender's; without one it writes a log, by hand.
+    """
+
+    def __init__(self, config: ProducerConfig, transport: Any = None) -> None:
         self.config = config
         self.slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest())
         self.accumulator = RecordAccumulator(self.slab, config)
         self.doorbell = self.slab.become_sender()
-        self.transport = Hand(config)
+        self.transport = transport or Hand(config)
         self.transport.start()
         self.sender = Sender(self.accumulator, self.transport, self.doorbell, config)
         self._resigned = False

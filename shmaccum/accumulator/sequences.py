@@ -13,6 +13,8 @@ over the death of senders. The invariants:
 * Batches that have a number and are tried again go one at a time, in order; and nothing is numbered while the first
   batch without an answer is not the one that the broker expects next, as far as is known. Hence all batches that a
   broker may see again are among its last five: `OUT_OF_ORDER_SEQUENCE_NUMBER` never means one that it has stored.
+* A broker that does not know a producer id takes any sequence number (since Kafka 2.5). So nothing follows a
+  partition's first batch before that is acknowledged: else the second would be stored in front of it if it failed.
 
 Where this differs from Kafka: Kafka numbers batches anew as soon as one before them has failed, although they may be
 in flight and stored. Here they are sent again under their old number first.
@@ -221,6 +223,8 @@ class Sequences:
         states = [batch.state for batch in partition.batches.values()]
         if SlotState.CLOSED in states:
             return states[0] != SlotState.CLOSED  # the first in the deque is tried again, after those before it
+        if partition.batches and not self._is_known(entry):
+            return True
         return self._id_is_spent or not self._is_settled(entry, partition)
 
     def _is_settled(self, entry: int, partition: _Outstanding) -> bool:
@@ -228,6 +232,10 @@ class Sequences:
         first = partition.first
         expected = self._next(entry) & _SEQUENCE_MASK if first is None else first.piece_sequence
         return expected == self._acked(entry)
+
+    def _is_known(self, entry: int) -> bool:
+        """Say whether the broker has acknowledged anything of the producer id in a partition."""
+        return self._words[self._geometry.partition(entry) + Partition.ACKED_SEQUENCE] & _SEQUENCE_MASK != 0
 
     def _nothing_is_unknown(self) -> bool:
         return all(

@@ -551,25 +551,28 @@ def test_idempotence(accumulate: OpenAccumulator) -> None:
     """A sequence number is given at the first drain, and kept over retries; each partition counts by itself."""
     accumulator = accumulate(enable_idempotence=True, linger_ms=0, retry_backoff_ms=0, retry_backoff_max_ms=0)
     accumulator.sequences.use_producer_id(4711, 3)
+    add(accumulator, TP0)
+    add(accumulator, TP1)
+    both = drain(accumulator)
+    assert [(each.producer_id, each.producer_epoch, each.base_sequence) for each in both] == [(4711, 3, 0)] * 2
+    Log(accumulator).take(both)
     for _ in range(5):
         add(accumulator, TP0)
-    add(accumulator, TP1)
-    one, other = drain(accumulator)
-    assert [(each.producer_id, each.producer_epoch, each.base_sequence) for each in (one, other)] == [(4711, 3, 0)] * 2
+    (one,) = drain(accumulator)
     add(accumulator, TP0)
     (behind,) = drain(accumulator)
-    assert behind.base_sequence == 5
+    assert (one.base_sequence, behind.base_sequence) == (1, 6)
     for batch in (behind, one):
         accumulator.reenqueue(batch, 0)
     add(accumulator, TP0)
     (again,) = drain(accumulator)
-    assert (again.slot, again.base_sequence) == (one.slot, 0)
+    assert (again.slot, again.base_sequence) == (one.slot, 1)
     assert not drain(accumulator)  # those that are tried again go one by one
     Log(accumulator).take([again])
     (again,) = drain(accumulator)
-    assert (again.slot, again.base_sequence) == (behind.slot, 5)
+    assert (again.slot, again.base_sequence) == (behind.slot, 6)
     (new,) = drain(accumulator)
-    assert new.base_sequence == 6
+    assert new.base_sequence == 7
 
 
 def test_sequence_numbers_wrap(accumulate: OpenAccumulator) -> None:

@@ -457,19 +457,21 @@ def test_one_that_a_dead_sender_may_have_sent_does(
 def test_batches_behind_that_have_their_numbers_already(run: HandRun, log_dir: Path) -> None:
     """They were sent before it was known that one before them is no good: they come after it all the same."""
     run.transport.is_invalid = lambda value: value == b"invalid"
+    futures = send(run, [b"first"])
+    deliver(run)
     run.transport.held = True
-    futures: list[FutureRecordMetadata] = []
     for number in range(4):
         futures += send(run, [b"%d" % number, b"invalid" if number == 1 else b"-", b"%d'" % number])
         run.run(1)
-    assert [sequence for _, sequence in run.transport.sent] == [0, 3, 6, 9]
+    assert [sequence for _, sequence in run.transport.sent] == [0, 1, 4, 7, 10]
     run.transport.held = False
     deliver(run)
     (invalid,) = [future for future in futures if future.failed()]
     assert isinstance(invalid.exception, InvalidRecordError)
     futures.remove(invalid)
-    assert offsets_of(futures) == list(range(11))
-    assert read_values(log_dir, "t") == [b"0", b"-", b"0'", b"1", b"1'", b"2", b"-", b"2'", b"3", b"-", b"3'"]
+    assert offsets_of(futures) == list(range(12))
+    stored = read_values(log_dir, "t")
+    assert stored == [b"first", b"0", b"-", b"0'", b"1", b"1'", b"2", b"-", b"2'", b"3", b"-", b"3'"]
     assert counter(run, Super.EPOCH_BUMPS) == 1
 
 
