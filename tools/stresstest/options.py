@@ -16,7 +16,7 @@ SLOT_SIZE: Final = 4096
 """``batch.size``: small, so that there are many batches to open, seal, send and free."""
 SLOTS: Final = 64
 """``buffer.memory`` in slots: so few that producers wait for memory."""
-SENDER_IDLE_MS: Final = 20_000
+SENDER_IDLE_MS: Final = 10_000
 """Longer than the tool looks at the slab at rest, after which it has the sender leave."""
 
 _SOAK_SECONDS: Final = 600.0

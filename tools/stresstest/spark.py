@@ -99,7 +99,7 @@ class SparkRun:
             "Spark's driver",
             lambda: drive(self._settings, options.producers, options.seconds, options.record_size, self._directory),
         )
-        if not self._wait_for_slab(driver):
+        if not self._wait_for_workers(driver):
             return 0.0
         started = time.monotonic()
         while driver not in children.reap():
@@ -113,10 +113,10 @@ class SparkRun:
             time.sleep(_TICK_S)
         return time.monotonic() - started
 
-    def _wait_for_slab(self, driver: int) -> bool:
-        """Wait until Spark has started and begins to write; False if it did not."""
+    def _wait_for_workers(self, driver: int) -> bool:
+        """Wait until Spark has started and the first of its workers has appended something; False if none has."""
         deadline = time.monotonic() + _START_PATIENCE_S
-        while not sender_pid(self._name):
+        while not self._workers():
             if driver in self._children.reap() or time.monotonic() > deadline:
                 return False
             time.sleep(_TICK_S)
