@@ -91,12 +91,12 @@ def test_a_short_run(runs: list[Stress], tmp_path: Path) -> None:
     report = short.report()
     assert report["held"]
     assert report["problems"] == []
-    assert report["counts"]["producers killed"] == 12
-    assert report["counts"]["producers started"] == 15
-    assert report["counts"]["senders killed"] >= 1
+    counts = report["counts"]
+    assert 6 < counts["producers killed"] <= 12 == counts["producers killed"] + counts.get("producers not there", 0)
+    assert counts["producers started"] == 3 + counts["producers killed"]
+    assert 0 < counts["senders killed"] < report["slab"]["senders"]
     assert report["records"]["appended"] > 1000
     assert report["records"]["records"] == report["records"]["appended"] + report["records"]["in_doubt_found"]
-    assert report["slab"]["senders"] > report["counts"]["senders killed"]
     assert report["slab"]["memory_waits"] > 0
     assert "3 s: " in errors
     nothing_is_left(short)

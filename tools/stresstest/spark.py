@@ -11,7 +11,8 @@ delivered all the same. So on Spark's level every row is there *at least* once, 
 * no batch or record is *torn*, and the slab is at rest at the end, as in `tools.stresstest`.
 
 Killed are those of Spark's workers that have appended to the slab, with ``--kill-producers``, and senders, with
-``--kill-sender``; a kill that finds no victim is left out. ``--producers`` is the number of tasks at a time.
+``--kill-sender``; a kill that finds no victim is left out and counted. ``--producers`` is the number of tasks at a
+time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from shmaccum.errors import SlabError
 from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import look, unlink
 from tools.stresstest.options import Options
-from tools.stresstest.outcome import Outcome, Places, sender_failures, slab_settings
+from tools.stresstest.outcome import Outcome, Places, producer_settings, sender_failures
 from tools.stresstest.plan import SENDER, Event, make_plan
 from tools.stresstest.processes import Children, is_child, parent_of
 from tools.stresstest.reading import Stored, read_log
@@ -35,6 +36,7 @@ from tools.stresstest.records import Route, read_value
 from tools.stresstest.rest import come_to_rest
 from tools.stresstest.slabcheck import sender_pid
 from tools.stresstest.sparkjob import KEYS_A_TASK, ROWS_A_TASK, TASKS_A_JOB, drive, read_key
+from tools.stresstest.target import Target
 from tools.stresstest.verdict import Verdict, partition_of
 
 _TICK_S: Final = 0.02
@@ -44,15 +46,16 @@ _END_PATIENCE_S: Final = 180.0
 
 
 class SparkRun:
-    """A run by the options, in a directory that is there and empty."""
+    """A run by the options, with its files in a directory that is there."""
 
-    def __init__(self, options: Options, directory: Path) -> None:
+    def __init__(self, options: Options, directory: Path, target: Target) -> None:
         self._options = options
+        self._target = target
         self._name = f"stress-{os.getpid()}"
         self._directory = directory
         self._places = Places.of(directory)
         self._children = Children(self._places.messages, judge_inherited=False)  # Spark's end as they please
-        self._settings = slab_settings(options, self._name, self._places)
+        self._settings = producer_settings(options, self._name, target, self._places)
         self._at_first: dict[int, int] = {}
 
     def run(self) -> Outcome:
@@ -71,7 +74,7 @@ class SparkRun:
             outcome.problems.append(f"no job has ended; see {self._places.messages}")
         torn: list[str] = []
         verdict, attempts = judge_jobs(
-            read_log(self._places.log, torn), jobs, children.counts["workers killed"], self._options.partitions
+            read_log(self._target.log_dir, torn), jobs, children.counts["workers killed"], self._options.partitions
         )
         for what in torn:
             verdict.add("torn", what)
@@ -130,6 +133,8 @@ class SparkRun:
             what, victims = "worker", [pid for pid in workers if not self._children.is_dying(pid)]
         if victims:
             self._children.kill(victims[event.victim % len(victims)], what)
+        else:
+            self._children.counts[f"{what}s not there"] += 1
 
     def _workers(self) -> list[int]:
         """Return the pids of Spark's Python workers that have appended to the slab.
