@@ -5,7 +5,8 @@ through a slab so small that they wait for memory all the time. A plan made from
 (SIGKILL) or stopped for a while (SIGSTOP, SIGCONT), and when. A killed producer is replaced; a killed sender is
 replaced by the producers, as in real life. In the end the producers that are left flush and close, the sender
 delivers what the dead ones left, and everything is compared. The seed reproduces the plan, not the interleaving: what
-a process is just doing when its signal comes is up to the scheduler.
+a process is just doing when its signal comes is up to the scheduler. A kill whose victim is just not there, because it
+died and the next one has not come yet, is left out and counted.
 
 What a producer knows. Each of its threads (a *writer*) keeps an account in a mapped file, which outlives its
 SIGKILL: "begun" is stored before each call and "appended" after it, and for each record that a callback or a future

@@ -14,6 +14,7 @@ from tools.stresstest.options import Options, parse
 from tools.stresstest.outcome import Outcome
 from tools.stresstest.report import as_json, as_text
 from tools.stresstest.run import Run
+from tools.stresstest.target import target
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -44,11 +45,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(options: Options, directory: Path) -> Outcome:
-    if options.pyspark:
-        from tools.stresstest.spark import SparkRun
+    with target(options, directory) as to:
+        if options.pyspark:
+            from tools.stresstest.spark import SparkRun
 
-        return SparkRun(options, directory).run()
-    return Run(options, directory).run()
+            return SparkRun(options, directory, to).run()
+        return Run(options, directory, to).run()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

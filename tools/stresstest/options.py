@@ -16,7 +16,7 @@ SLOT_SIZE: Final = 4096
 """``batch.size``: small, so that there are many batches to open, seal, send and free."""
 SLOTS: Final = 64
 """``buffer.memory`` in slots: so few that producers wait for memory."""
-SENDER_IDLE_MS: Final = 20_000
+SENDER_IDLE_MS: Final = 10_000
 """Longer than the tool looks at the slab at rest, after which it has the sender leave."""
 
 _SOAK_SECONDS: Final = 600.0
@@ -72,7 +72,12 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--record-size", metavar="BYTES", type=_count, default=200, help="mean size of a record [%(default)s]")
     add("--columns", metavar="SHARE", type=_share, default=0.3, help="share of calls to send_batch [%(default)s]")
     add("--rate", metavar="RATE", type=_rate, help="records a thread appends at most [no limit; soak: 300]")
-    add("--transport", choices=("log",), default="log", help="where the sender takes the batches [%(default)s]")
+    add(
+        "--transport",
+        choices=("log", "kafka"),
+        default="log",
+        help="a log in Kafka's format, or a broker of its own [%(default)s]",
+    )
     add("--seed", metavar="X", type=int, help="of the plan and the load [a new one, which the report tells]")
     add("--max-stall", metavar="S", type=_positive, default=15.0, help="longest time without progress [%(default)s]")
     add(

@@ -10,9 +10,9 @@ from typing import Final
 from tools.stresstest.options import SENDER_IDLE_MS, SLOT_SIZE, SLOTS, Options
 from tools.stresstest.slabcheck import SlabFigures
 from tools.stresstest.soak import Soak
+from tools.stresstest.target import Target
 from tools.stresstest.verdict import Verdict
 
-_SEGMENT_BYTES: Final = 16 << 20
 _FAILURE: Final = re.compile(r"the sender failed|; gave up ")
 _EXAMPLES: Final = 3
 
@@ -52,12 +52,10 @@ class Places:
     """Where the files of a run are.
 
     Attributes:
-        log: the log transport's.
         accounts: the writers'.
         sender_log, messages: what the senders, and what all others say.
     """
 
-    log: Path
     accounts: Path
     sender_log: Path
     messages: Path
@@ -65,19 +63,16 @@ class Places:
     @classmethod
     def of(cls, directory: Path) -> Places:
         """Make the places in a directory that is empty."""
-        places = cls(directory / "log", directory / "accounts", directory / "sender.log", directory / "messages.log")
+        places = cls(directory / "accounts", directory / "sender.log", directory / "messages.log")
         places.accounts.mkdir()
         return places
 
 
-def slab_settings(options: Options, name: str, places: Places) -> dict[str, object]:
+def producer_settings(options: Options, name: str, target: Target, places: Places) -> dict[str, object]:
     """Return the settings of all producers of a run."""
     return {
+        **target.settings,
         "shmaccum.name": name,
-        "transport": options.transport,
-        "log.dir": str(places.log),
-        "num.partitions": options.partitions,
-        "segment.bytes": _SEGMENT_BYTES,
         "batch.size": SLOT_SIZE,
         "buffer.memory": SLOTS * SLOT_SIZE,
         "sender.idle.ms": SENDER_IDLE_MS,

@@ -21,6 +21,8 @@ from typing import Final
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
+_LOOK_EVERY_S: Final = 0.01
+
 _prctl: Final = ctypes.CDLL(None, use_errno=True).prctl
 
 
@@ -39,8 +41,13 @@ def parent_of(pid: int) -> int:
     return 0 if state in (b"Z", b"X") else int(parent)
 
 
+def _children() -> set[int]:
+    """Return the pids of this process's living children."""
+    return {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if is_child(pid)}
+
+
 class Children:
-    """The processes that this one has started and inherited.
+    """The processes that this one has started and inherited since; what it had before, such as a broker, stays.
 
     Args:
         messages: file that those which are forked write their messages to.
@@ -59,6 +66,7 @@ class Children:
         self._forked: dict[int, str] = {}
         self._stopped: dict[int, float] = {}
         self._dying: set[int] = set()
+        self._before = set(_children())
         if _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
@@ -156,13 +164,10 @@ class Children:
 
     def kill_all(self) -> None:
         """Kill whatever descends from this process, until there is nothing."""
-        while True:
-            for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-                if is_child(pid):
-                    os.kill(pid, signal.SIGKILL)
-            try:
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
-            except ChildProcessError:
-                return
-            time.sleep(0.01)
+        while left := _children() - self._before:
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            self._dying |= left
+            self.reap()
+            time.sleep(_LOOK_EVERY_S)
+        self.reap()

@@ -31,12 +31,14 @@ def as_text(options: Options, outcome: Outcome) -> str:
     verdict, slab = outcome.verdict, outcome.slab
     lines = [f"seed {options.seed}", ""]
     rate = verdict.appended / outcome.seconds if outcome.seconds else 0.0
-    lines += _rows(
-        ("appended", f"{verdict.appended:,} records, {rate:,.0f} a second for {outcome.seconds:.0f} s"),
-        ("acknowledged", f"{verdict.acknowledged:,}, as far as producers lived to hear of it"),
-        ("in doubt", f"{verdict.in_doubt:,} in calls that a kill cut short, {verdict.in_doubt_found:,} of them found"),
-        ("found", f"{verdict.records:,} records with {verdict.bytes:,} bytes of values"),
-    )
+    lines += _rows(("appended", f"{verdict.appended:,} records, {rate:,.0f} a second for {outcome.seconds:.0f} s"))
+    if not options.pyspark:
+        cut_short = f"{verdict.in_doubt:,} in calls that a kill cut short, {verdict.in_doubt_found:,} of them found"
+        lines += _rows(
+            ("acknowledged", f"{verdict.acknowledged:,}, as far as producers lived to hear of it"),
+            ("in doubt", cut_short),
+        )
+    lines += _rows(("found", f"{verdict.records:,} records with {verdict.bytes:,} bytes of values"))
     lines += _rows(*((what, f"{count:,}") for what, count in outcome.counts.items()))
     if slab:
         lines += _rows(

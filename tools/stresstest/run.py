@@ -12,13 +12,14 @@ from tools.stresstest.account import all_accounts
 from tools.stresstest.fleet import Fleet
 from tools.stresstest.load import Load
 from tools.stresstest.options import Options
-from tools.stresstest.outcome import Outcome, Places, sender_failures, slab_settings
+from tools.stresstest.outcome import Outcome, Places, producer_settings, sender_failures
 from tools.stresstest.plan import SENDER, Deed, Event, make_plan
 from tools.stresstest.processes import Children, is_child
 from tools.stresstest.reading import read_log
 from tools.stresstest.rest import DELIVERY_PATIENCE_S, acknowledged, come_to_rest
 from tools.stresstest.slabcheck import sender_pid, shared_files
 from tools.stresstest.soak import EVERY_S, Soak
+from tools.stresstest.target import Target
 from tools.stresstest.verdict import judge
 from tools.stresstest.watch import Watch
 
@@ -28,13 +29,14 @@ _LIVE_LONG: Final = 2
 
 
 class Run:
-    """A run by the options, in a directory that is there and empty."""
+    """A run by the options, with its files in a directory that is there."""
 
-    def __init__(self, options: Options, directory: Path) -> None:
+    def __init__(self, options: Options, directory: Path, target: Target) -> None:
         self._options = options
+        self._target = target
         self._name = f"stress-{os.getpid()}"
         self._places = Places.of(directory)
-        self._settings = slab_settings(options, self._name, self._places)
+        self._settings = producer_settings(options, self._name, target, self._places)
         load = Load(
             settings=self._settings,
             accounts=self._places.accounts,
@@ -87,12 +89,9 @@ class Run:
         for place in range(options.producers):
             fleet.start(place)
         started = time.monotonic()
-        due: list[Event] = []
         while (now := time.monotonic()) < started + options.seconds:
             while plan and plan[0].at_s <= now - started:
-                due.append(plan.pop(0))
-            # A victim that is not there, or is just dying, has its turn when another is in its place.
-            due = [event for event in due if not self._carry_out(event, now)]
+                self._carry_out(plan.pop(0), now)
             self._children.continue_due(now)
             for place in fleet.reap():
                 fleet.start(place)
@@ -102,20 +101,19 @@ class Run:
         self._outcome.seconds = time.monotonic() - started
         self._watch.end()
 
-    def _carry_out(self, event: Event, now_s: float) -> bool:
-        """Do a deed; False if its victim is not there."""
+    def _carry_out(self, event: Event, now_s: float) -> None:
+        """Do a deed. One whose victim is not there is left out: if it waited, no sender would ever get to work."""
         children = self._children
         if event.victim == SENDER:
             what, pid = "sender", sender_pid(self._name)
         else:
             what, pid = "producer", self._fleet.members[event.victim].pid
         if not pid or not is_child(pid) or children.is_dying(pid):
-            return False
-        if event.deed is Deed.KILL:
+            children.counts[f"{what}s not there"] += 1
+        elif event.deed is Deed.KILL:
             children.kill(pid, what)
         else:
             children.stop(pid, what, now_s + event.duration_s)
-        return True
 
     def _take_samples(self, now_s: float) -> None:
         if self._soak is None or now_s < self._next_sample_s:
@@ -133,7 +131,7 @@ class Run:
     def _compare(self) -> None:
         accounts = all_accounts(self._places.accounts)
         torn: list[str] = []
-        verdict = judge(accounts, read_log(self._places.log, torn), self._options.partitions)
+        verdict = judge(accounts, read_log(self._target.log_dir, torn), self._options.partitions)
         for what in torn:
             verdict.add("torn", what)
         for account in accounts:

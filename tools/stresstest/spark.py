@@ -11,7 +11,8 @@ delivered all the same. So on Spark's level every row is there *at least* once, 
 * no batch or record is *torn*, and the slab is at rest at the end, as in `tools.stresstest`.
 
 Killed are those of Spark's workers that have appended to the slab, with ``--kill-producers``, and senders, with
-``--kill-sender``; a kill that finds no victim is left out. ``--producers`` is the number of tasks at a time.
+``--kill-sender``; a kill that finds no victim is left out and counted. ``--producers`` is the number of tasks at a
+time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from shmaccum.errors import SlabError
 from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import look, unlink
 from tools.stresstest.options import Options
-from tools.stresstest.outcome import Outcome, Places, sender_failures, slab_settings
+from tools.stresstest.outcome import Outcome, Places, producer_settings, sender_failures
 from tools.stresstest.plan import SENDER, Event, make_plan
 from tools.stresstest.processes import Children, is_child, parent_of
 from tools.stresstest.reading import Stored, read_log
@@ -35,6 +36,7 @@ from tools.stresstest.records import Route, read_value
 from tools.stresstest.rest import come_to_rest
 from tools.stresstest.slabcheck import sender_pid
 from tools.stresstest.sparkjob import KEYS_A_TASK, ROWS_A_TASK, TASKS_A_JOB, drive, read_key
+from tools.stresstest.target import Target
 from tools.stresstest.verdict import Verdict, partition_of
 
 _TICK_S: Final = 0.02
@@ -44,15 +46,16 @@ _END_PATIENCE_S: Final = 180.0
 
 
 class SparkRun:
-    """A run by the options, in a directory that is there and empty."""
+    """A run by the options, with its files in a directory that is there."""
 
-    def __init__(self, options: Options, directory: Path) -> None:
+    def __init__(self, options: Options, directory: Path, target: Target) -> None:
         self._options = options
+        self._target = target
         self._name = f"stress-{os.getpid()}"
         self._directory = directory
         self._places = Places.of(directory)
         self._children = Children(self._places.messages, judge_inherited=False)  # Spark's end as they please
-        self._settings = slab_settings(options, self._name, self._places)
+        self._settings = producer_settings(options, self._name, target, self._places)
         self._at_first: dict[int, int] = {}
 
     def run(self) -> Outcome:
@@ -71,7 +74,7 @@ class SparkRun:
             outcome.problems.append(f"no job has ended; see {self._places.messages}")
         torn: list[str] = []
         verdict, attempts = judge_jobs(
-            read_log(self._places.log, torn), jobs, children.counts["workers killed"], self._options.partitions
+            read_log(self._target.log_dir, torn), jobs, children.counts["workers killed"], self._options.partitions
         )
         for what in torn:
             verdict.add("torn", what)
@@ -99,7 +102,7 @@ class SparkRun:
             "Spark's driver",
             lambda: drive(self._settings, options.producers, options.seconds, options.record_size, self._directory),
         )
-        if not self._wait_for_slab(driver):
+        if not self._wait_for_workers(driver):
             return 0.0
         started = time.monotonic()
         while driver not in children.reap():
@@ -113,10 +116,10 @@ class SparkRun:
             time.sleep(_TICK_S)
         return time.monotonic() - started
 
-    def _wait_for_slab(self, driver: int) -> bool:
-        """Wait until Spark has started and begins to write; False if it did not."""
+    def _wait_for_workers(self, driver: int) -> bool:
+        """Wait until Spark has started and the first of its workers has appended something; False if none has."""
         deadline = time.monotonic() + _START_PATIENCE_S
-        while not sender_pid(self._name):
+        while not self._workers():
             if driver in self._children.reap() or time.monotonic() > deadline:
                 return False
             time.sleep(_TICK_S)
@@ -130,6 +133,8 @@ class SparkRun:
             what, victims = "worker", [pid for pid in workers if not self._children.is_dying(pid)]
         if victims:
             self._children.kill(victims[event.victim % len(victims)], what)
+        else:
+            self._children.counts[f"{what}s not there"] += 1
 
     def _workers(self) -> list[int]:
         """Return the pids of Spark's Python workers that have appended to the slab.
