@@ -85,7 +85,8 @@ class Producer:
         self._value_serializer = self.config.value_serializer
         self._interceptors = Interceptors(self.config.interceptor_classes)
         self._sticky: dict[str, StickyPartitioner] = {}
-        self._slab = attach(self.config.slab_name(os.geteuid()), slab_geometry(self.config), self.config.slab_digest())
+        uid = os.geteuid()
+        self._slab = attach(self.config.slab_name(uid), slab_geometry(self.config), self.config.slab_digest(uid))
         try:
             self._accumulator = RecordAccumulator(self._slab, self.config)
             self._map = self._accumulator.map

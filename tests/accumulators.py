@@ -41,6 +41,7 @@ def config_of(name: str, **settings: object) -> ProducerConfig:
     """Return a configuration; settings are named with ``_`` for Kafka's ``.``."""
     defaults: dict[str, object] = {
         "shmaccum.name": name,
+        "transport": "log",
         "log.dir": "/nowhere",
         "batch.size": BATCH_SIZE,
         "buffer.memory": 10 * BATCH_SIZE,

@@ -20,6 +20,7 @@ def settings_of(name: str, log_dir: Path | str, **settings: object) -> dict[str,
     """Return settings of a small slab whose sender leaves soon; ``_`` stands for Kafka's ``.``."""
     defaults: dict[str, object] = {
         "shmaccum.name": name,
+        "transport": "log",
         "log.dir": str(log_dir),
         "num.partitions": 3,
         "buffer.memory": 1 << 20,

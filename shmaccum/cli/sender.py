@@ -29,7 +29,7 @@ Exit status: 0 after SIGTERM or SIGINT once all is delivered, 1 if it cannot ser
 
 examples:
   shmaccum sender --config /etc/shmaccum.properties
-  shmaccum sender -X log.dir=/var/lib/shmaccum -X num.partitions=8
+  shmaccum sender -X transport=log -X log.dir=/var/lib/shmaccum -X num.partitions=8
 """
 
 

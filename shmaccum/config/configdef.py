@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast, overload
@@ -140,13 +141,16 @@ class Config:
 
     settings: ClassVar[Mapping[str, Setting[Any]]] = {}
     """Every setting of the class, by name, in the order of definition."""
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+    """Settings that users know from other programs and will not find here -> what to do about it."""
     rules: ClassVar[tuple[Callable[[Any], Mapping[str, object]], ...]] = ()
     """Run in order once all values are parsed (``AbstractConfig.postProcessParsedConfig``): each returns the
     settings that it changes, or raises a ConfigError where they contradict each other."""
 
     def __init_subclass__(cls) -> None:
         own = {setting.name: setting for setting in vars(cls).values() if isinstance(setting, Setting)}
-        cls.settings = {**cls.settings, **own}
+        inherited = ChainMap(*(dict(base.settings) for base in reversed(cls.__bases__) if issubclass(base, Config)))
+        cls.settings = {**inherited, **own}
 
     def __init__(self, values: dict[str, object], explicit: frozenset[str]) -> None:
         self._values = values
@@ -183,6 +187,8 @@ class Config:
     def _setting(cls, name: str) -> Setting[Any]:
         if name in cls.settings:
             return cls.settings[name]
+        if name in cls.elsewhere:
+            raise ConfigError(f"{name}: there is no such setting; {cls.elsewhere[name]}")
         nearest = difflib.get_close_matches(str(name).lower(), cls.settings, n=1)
         advice = f"did you mean {nearest[0]}?" if nearest else "docs/configuration.md lists those that there are"
         raise ConfigError(f"{name}: there is no such setting; {advice}")

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Self
+from typing import Final, Self
 
 from shmaccum.config.configdef import Importance, Scope, SettingDescription
+from shmaccum.config.elsewhere import ELSEWHERE
 from shmaccum.config.rules import RULES
+from shmaccum.config.security_rules import SECURITY_RULES
 from shmaccum.config.settings import Group, ProducerSettings
 from shmaccum.config.valuetypes import Password
 from shmaccum.errors import ConfigError
+
+_SCRYPT_COST: Final = 1 << 14
+"""With blocks of 1 KiB: 16 MiB and some 40 ms for every guess."""
 
 
 class ProducerConfig(ProducerSettings):
     """All settings of a producer, valid by themselves and together. Made by `parse` or `from_json`."""
 
     __slots__ = ()
-    rules = RULES
+    rules = RULES + SECURITY_RULES
+    elsewhere = ELSEWHERE
 
     def slab_name(self, uid: int) -> str:
         """Return the name of the slab for a user: ``shmaccum.name``, or one that no other settings have.
@@ -31,12 +37,23 @@ class ProducerConfig(ProducerSettings):
         """
         return self.shmaccum_name or f"auto-{self._slab_hash(uid).hex()[:16]}"
 
-    def slab_digest(self) -> int:
+    def slab_digest(self, uid: int) -> int:
         """Return 64 bits, unsigned, that tell whether two configurations can share a slab.
 
-        They cover the settings of scope slab but for its name.
+        The upper half covers the settings of scope slab but for its name and passwords. The lower one covers the
+        passwords, salted with the name, by a function that takes long enough to make guessing dear, since the
+        digest stays in the slab; it is 0 where there is none.
+
+        Args:
+            uid: user id of the slab's owner.
         """
-        return int.from_bytes(self._slab_hash()[:8], "big")
+        settings = int.from_bytes(self._slab_hash()[:4], "big")
+        secrets = {name: value.value for name, value in self._values.items() if isinstance(value, Password)}
+        if not secrets:
+            return settings << 32
+        text = json.dumps(secrets, sort_keys=True).encode()
+        key = hashlib.scrypt(text, salt=self.slab_name(uid).encode(), n=_SCRYPT_COST, r=8, p=1, dklen=4)
+        return settings << 32 | int.from_bytes(key, "big")
 
     def to_json(self) -> str:
         """Return what the sender needs to know: the settings of scope slab and sender, passwords readable."""
@@ -67,6 +84,9 @@ class ProducerConfig(ProducerSettings):
     def _slab_hash(self, uid: int | None = None) -> bytes:
         slab = self._settings_of(Scope.SLAB)
         del slab["shmaccum.name"]
+        for name in slab:
+            if isinstance(self[name], Password):
+                slab[name] = None
         return hashlib.sha256(json.dumps([slab, uid], sort_keys=True).encode()).digest()
 
 

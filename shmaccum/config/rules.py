@@ -106,6 +106,33 @@ def format_has_compression(config: ProducerSettings) -> Changes:
     return KEEP
 
 
+def reconnect_backoff_is_constant(config: ProducerSettings) -> Changes:
+    """``CommonClientConfigs.postProcessReconnectBackoffConfigs``: who gives one wait alone means every wait."""
+    if "reconnect.backoff.ms" not in config.explicit or "reconnect.backoff.max.ms" in config.explicit:
+        return KEEP
+    return {"reconnect.backoff.max.ms": config.reconnect_backoff_ms}
+
+
+def kafka_has_brokers(config: ProducerSettings) -> Changes:
+    """A cluster is found by one of its brokers."""
+    if config.transport != "kafka" or config.bootstrap_servers:
+        return KEEP
+    advice = "; to write to log.dir, set transport to log" if config.log_dir else ""
+    raise ConfigError(
+        f"bootstrap.servers is missing: transport kafka needs brokers to begin with, as host:port,...{advice}"
+    )
+
+
+def kafka_has_record_batches(config: ProducerSettings) -> Changes:
+    """KIP-896: what brokers of Kafka 4 take begins with record batches."""
+    if config.transport == "kafka" and not _has_record_batches(config.message_format_version):
+        raise ConfigError(
+            f"message.format.version = {config.message_format_version}: transport kafka sends record batches, which "
+            "came with 0.11; leave it out, or set transport to log"
+        )
+    return KEEP
+
+
 def log_has_directory(config: ProducerSettings) -> Changes:
     """There is no directory that would do for everybody."""
     if config.transport == "log" and not config.log_dir:
@@ -148,6 +175,9 @@ RULES: Final[tuple[Callable[[ProducerSettings], Changes], ...]] = (
     batch_fits_memory,
     request_fits_memory,
     format_has_compression,
+    reconnect_backoff_is_constant,
+    kafka_has_brokers,
+    kafka_has_record_batches,
     log_has_directory,
     batch_fits_segment,
     topic_fits_table,

@@ -35,10 +35,11 @@ def between(low: int, high: int) -> Validator[int]:
     return Validator(lambda value: low <= value <= high, f"between {low} and {high}")
 
 
-def one_of(*choices: str) -> Validator[str]:
+def one_of(*choices: str, reason: str = "") -> Validator[str]:
     """Allow these texts and no other (``ConfigDef.ValidString``)."""
-    allowed = f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
-    return Validator(lambda value: value in choices, allowed)
+    shown = [choice or "empty" for choice in choices]
+    allowed = f"one of {', '.join(shown)}" if len(shown) > 1 else shown[0]
+    return Validator(lambda value: value in choices, allowed, reason)
 
 
 def matching(pattern: str, allowed: str) -> Validator[str]:

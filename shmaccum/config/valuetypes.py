@@ -23,6 +23,10 @@ LONG_MAX: Final = 2**63 - 1
 
 # Java's parsers take neither the underscores nor the non-ASCII digits that Python's int() and float() take.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+# Kafka's own pattern (Utils.HOST_PORT_PATTERN) also takes a protocol before it, which has no meaning to a client.
+_ADDRESS = re.compile(
+    r"(?:[a-zA-Z0-9_]*://)?(?:\[(?P<ipv6>[0-9a-fA-F:.%]+)\]|(?P<name>[0-9a-zA-Z._-]+)):(?P<port>[0-9]{1,5})"
+)
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -118,6 +122,11 @@ PATH: Final = ValueType("string", _parse_path)
 """A file's name: also a ``PathLike``; not trimmed; made absolute, so that it means the same in every process."""
 CLASS: Final = ValueType("class", _parse_callable)
 """A callable, a class for one, or its dotted name, which is imported."""
+
+
+def word(spelling: Callable[[str], str]) -> ValueType[str]:
+    """Return the type of text that may be in any case and is taken as ``spelling`` (``str.upper``) writes it."""
+    return ValueType("string", lambda value: spelling(_parse_string(value)))
 
 
 def list_of(element: ValueType[T]) -> ValueType[tuple[T, ...]]:

@@ -53,7 +53,16 @@ started(request["config"])
 
 
 def make_transport(config: ProducerConfig) -> Transport:
-    """Return the transport that ``transport`` names, not started yet."""
+    """Return the transport that ``transport`` names, not started yet.
+
+    Raises:
+        ApiVersionError: a library that it needs is missing.
+    """
+    if config.transport == "kafka":
+        # Only here: producers import this module too, and the client library takes longer than all of theirs.
+        from shmaccum.sender.kafka.transport import KafkaTransport
+
+        return KafkaTransport(config)
     return LogTransport(
         Path(config.log_dir),
         config.num_partitions,
@@ -75,7 +84,8 @@ def serve(config: ProducerConfig, on_serving: Callable[[Slab], None]) -> None:
         SenderExistsError: the slab has a sender.
         ShmaccumError: why the slab or the transport cannot be used.
     """
-    slab = attach(config.slab_name(os.geteuid()), slab_geometry(config), config.slab_digest())
+    uid = os.geteuid()
+    slab = attach(config.slab_name(uid), slab_geometry(config), config.slab_digest(uid))
     accumulator = RecordAccumulator(slab, config)
     try:
         while True:

@@ -97,7 +97,7 @@ class Super:
     OWNER_UID: Final = 4
     """user id of the creator"""
     DIGEST: Final = 5
-    """digest of the settings that all users of the slab must agree on"""
+    """digest of the settings that all users of the slab must agree on; the secret ones in the lower 32 bits"""
     SLOT_SIZE: Final = 6
     """bytes in a slot: batch.size"""
     SLOT_COUNT: Final = 7

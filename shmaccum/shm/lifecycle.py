@@ -32,7 +32,7 @@ def attach(name: str, geometry: Geometry | None = None, digest: int = 0) -> Slab
     Args:
         name: the slab's name.
         geometry: its layout; None only opens an existing slab, whatever its layout and digest.
-        digest: of the settings that all of its users must agree on.
+        digest: of the settings that all of its users must agree on; the lower 32 bits are those of the secret ones.
 
     Raises:
         SlabNotFoundError: there is none, and no geometry to make it by.
@@ -237,10 +237,16 @@ def _free_all(segment: Segment) -> None:
 
 
 def _check_settings(words: memoryview, name: str, wanted: Geometry, there: Geometry, digest: int) -> None:
-    if wanted != there or words[Super.DIGEST] != digest:
+    difference = words[Super.DIGEST] ^ digest
+    if wanted != there or difference >> 32:
         raise SlabAbiError(
             f"slab {name!r} is in use with other settings (it has {there.slot_count} slots of {there.slot_size} "
             "bytes); producers that share a slab must have the same settings: choose another shmaccum.name"
+        )
+    if difference:
+        raise SlabAbiError(
+            f"slab {name!r} is in use with other passwords or keys; if they were changed, end the programs that use "
+            "the old ones, or choose a shmaccum.name for those that use the new ones; else they are wrong here"
         )
 
 

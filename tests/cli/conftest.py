@@ -34,6 +34,7 @@ def until() -> Callable[[Callable[[], bool]], None]:
 def settings(tmp_path: Path, slab_name: str) -> Iterator[Settings]:
     """Return settings of producers; when the test ends, so must their sender."""
     yield {
+        "transport": "log",
         "log.dir": tmp_path / "log",
         "shmaccum.name": slab_name,
         "sender.idle.ms": 50,

@@ -63,7 +63,7 @@ def test_a_signal_has_it_deliver_what_is_there_and_leave(
 
 
 def test_producers_of_the_same_settings_share_it(shmaccum: Command, tmp_path: Path) -> None:
-    settings = {"log.dir": str(tmp_path / "log")}
+    settings = {"transport": "log", "log.dir": str(tmp_path / "log")}
     name = ProducerConfig.parse(settings).slab_name(os.geteuid())
     with shmaccum("sender", "--config", "-") as process:
         assert process.stdin is not None
@@ -112,9 +112,15 @@ def test_its_messages_go_to_its_file_as_well(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "log.dir is missing"),
-        (["-X", "lingr.ms=5", "-X", "log.dir=x"], "lingr.ms: there is no such setting; did you mean linger.ms?"),
-        (["-X", "log.dir=x", "-X", "linger.ms=soon"], "linger.ms = 'soon': expected a whole number"),
+        ([], "bootstrap.servers is missing"),
+        (
+            ["-X", "lingr.ms=5", "-X", "transport=log", "-X", "log.dir=x"],
+            "lingr.ms: there is no such setting; did you mean linger.ms?",
+        ),
+        (
+            ["-X", "transport=log", "-X", "log.dir=x", "-X", "linger.ms=soon"],
+            "linger.ms = 'soon': expected a whole number",
+        ),
         (["--config", "/nowhere/x.properties"], "cannot be read from /nowhere/x.properties: No such file"),
     ],
 )
@@ -125,7 +131,9 @@ def test_wrong_settings_are_misuse(arguments: list[str], said: str, capfd: pytes
 
 def test_it_says_why_it_cannot_serve(shmaccum: Command, slab_name: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with shmaccum("sender", "-X", f"log.dir={tmp_path / 'file'}", "-X", f"shmaccum.name={slab_name}") as process:
+    with shmaccum(
+        "sender", "-X", "transport=log", "-X", f"log.dir={tmp_path / 'file'}", "-X", f"shmaccum.name={slab_name}"
+    ) as process:
         err = process.communicate(timeout=30)[1]
     assert process.returncode == 1
     assert err.startswith(f"shmaccum sender: log.dir {tmp_path / 'file'} cannot be used")
@@ -134,7 +142,9 @@ def test_it_says_why_it_cannot_serve(shmaccum: Command, slab_name: str, tmp_path
 
 def test_a_log_file_that_cannot_be_written(tmp_path: Path, shmaccum: Command) -> None:
     file = tmp_path / "nowhere" / "sender.log"
-    with shmaccum("sender", "-X", f"log.dir={tmp_path / 'log'}", "-X", f"sender.log.file={file}") as process:
+    with shmaccum(
+        "sender", "-X", "transport=log", "-X", f"log.dir={tmp_path / 'log'}", "-X", f"sender.log.file={file}"
+    ) as process:
         err = process.communicate(timeout=30)[1]
     assert process.returncode == 1
     assert err == f"shmaccum sender: [Errno 2] No such file or directory: '{file}'\n"

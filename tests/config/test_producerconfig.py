@@ -29,6 +29,7 @@ PYTHON_SETTINGS = {
     "enable.idempotence": True,
     "batch.size": 32768,
     "linger.ms": 20,
+    "transport": "log",
     "log.dir": Path("/data/x/../out"),
     "max.block.ms": 7,
     "value.serializer": json.dumps,
@@ -36,8 +37,11 @@ PYTHON_SETTINGS = {
 OTHER_VALUES = {
     "acks": "1",
     "batch.size": 8192,
+    "bootstrap.servers": "a:1",
     "buffer.memory": 2**20,
+    "client.id": "me",
     "compression.type": "lz4",
+    "connections.max.idle.ms": 1,
     "delivery.timeout.ms": 100_000,
     "enable.idempotence": False,
     "flush.messages": 1,
@@ -50,23 +54,45 @@ OTHER_VALUES = {
     "metadata.max.age.ms": 1,
     "metadata.max.idle.ms": 5000,
     "num.partitions": 2,
+    "receive.buffer.bytes": -1,
+    "reconnect.backoff.max.ms": 2000,
+    "reconnect.backoff.ms": 1,
     "request.timeout.ms": 1,
     "retries": 3,
     "retry.backoff.max.ms": 2000,
     "retry.backoff.ms": 1,
+    "sasl.kerberos.service.name": "kafka",
+    "sasl.mechanism": "PLAIN",
+    "sasl.oauthbearer.token.provider": "tokens.fetch",
+    "sasl.username": "me",
+    "security.protocol": "SSL",
     "segment.bytes": 2**20,
+    "send.buffer.bytes": -1,
     "shmaccum.max.partitions": 8,
     "shmaccum.max.processes": 8,
     "shmaccum.max.topics": 8,
+    "socket.connection.setup.timeout.max.ms": 1,
+    "socket.connection.setup.timeout.ms": 1,
+    "ssl.endpoint.identification.algorithm": "",
+    "ssl.keystore.location": "/data/client.pem",
+    "ssl.truststore.location": "/data/ca.pem",
+}
+
+SECRETS = {
+    "sasl.password": "guess me",
+    "ssl.key.password": "guess me",
+    "ssl.keystore.certificate.chain": "guess me",
+    "ssl.keystore.key": "guess me",
+    "ssl.truststore.certificates": "guess me",
 }
 
 
 def parse(**given: object) -> ProducerConfig:
-    return ProducerConfig.parse({"log.dir": "/data/out"} | given)
+    return ProducerConfig.parse({"transport": "log", "log.dir": "/data/out"} | given)
 
 
 def identity(config: ProducerConfig) -> tuple[str, int]:
-    return config.slab_name(UID), config.slab_digest()
+    return config.slab_name(UID), config.slab_digest(UID)
 
 
 def test_an_example_of_all_ways_to_read_it() -> None:
@@ -74,7 +100,8 @@ def test_an_example_of_all_ways_to_read_it() -> None:
 
     assert config.linger_ms == config["linger.ms"] == config.as_dict()["linger.ms"] == 20
     assert config.explicit == {"transport", "log.dir", "linger.ms"}
-    assert repr(config) == f"ProducerConfig({{'linger.ms': 20, 'log.dir': '{os.path.abspath('out')}'}})"
+    out = os.path.abspath("out")
+    assert repr(config) == f"ProducerConfig({{'linger.ms': 20, 'log.dir': '{out}', 'transport': 'log'}})"
 
 
 def test_equal_settings_name_the_same_slab_however_they_were_given() -> None:
@@ -85,7 +112,7 @@ def test_equal_settings_name_the_same_slab_in_every_process() -> None:
     program = (
         "from shmaccum.config import ProducerConfig\n"
         f"config = ProducerConfig.parse({SPARK_OPTIONS!r})\n"
-        f"print(config.slab_name({UID}), config.slab_digest())"
+        f"print(config.slab_name({UID}), config.slab_digest({UID}))"
     )
     environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
     other = subprocess.run(
@@ -105,18 +132,25 @@ def test_a_setting_of_the_slab_changes_its_identity(name: str) -> None:
     config, other = parse(), parse(**{name: OTHER_VALUES[name]})
 
     assert config.slab_name(UID) != other.slab_name(UID)
-    assert config.slab_digest() != other.slab_digest()
+    assert config.slab_digest(UID) != other.slab_digest(UID)
 
 
 def test_all_settings_of_the_slab_are_tried() -> None:
     of_the_slab = {name for name, setting in ProducerConfig.settings.items() if setting.scope is Scope.SLAB}
 
-    assert of_the_slab - set(OTHER_VALUES) == {"transport", "shmaccum.name"}
+    assert of_the_slab - set(OTHER_VALUES) == {
+        "transport",
+        "shmaccum.name",
+        "client.dns.lookup",
+        "ssl.keystore.type",
+        "ssl.truststore.type",
+        "sasl.jaas.config",
+        *SECRETS,
+    }
 
 
 def test_settings_of_one_producer_do_not_change_it() -> None:
     own = {
-        "client.id": "me",
         "interceptor.classes": [dict],
         "key.serializer": "json.dumps",
         "max.block.ms": 1,
@@ -131,6 +165,42 @@ def test_settings_of_one_sender_do_not_change_it() -> None:
     foreground = parse(**{"sender.idle.ms": -1, "sender.log.file": "/data/sender.log"})
 
     assert identity(foreground) == identity(parse())
+
+
+class TestSecrets:
+    """They keep producers apart, but not by the slab's name, which everybody on the host can see."""
+
+    @pytest.mark.parametrize("name", SECRETS)
+    def test_are_no_part_of_the_name(self, name: str) -> None:
+        needed = {"ssl.keystore.certificate.chain": "chain", "ssl.keystore.key": "key"} if "keystore" in name else {}
+        one, other = parse(**needed | {name: "guess me"}), parse(**needed | {name: "other"})
+
+        assert one.slab_name(UID) == other.slab_name(UID)
+        assert one.slab_digest(UID) >> 32 == other.slab_digest(UID) >> 32
+        assert one.slab_digest(UID) != other.slab_digest(UID)
+
+    def test_are_salted_with_the_name(self) -> None:
+        one = parse(**{"sasl.password": "guess me", "shmaccum.name": "one"})
+        other = parse(**{"sasl.password": "guess me", "shmaccum.name": "other"})
+
+        assert one.slab_digest(UID) >> 32 == other.slab_digest(UID) >> 32
+        assert one.slab_digest(UID) != other.slab_digest(UID)
+
+    def test_have_no_digest_where_there_are_none(self) -> None:
+        assert parse().slab_digest(UID) % (1 << 32) == 0
+
+    def test_are_the_same_for_the_sender(self) -> None:
+        config = parse(**{"sasl.password": "guess me"})
+
+        assert identity(ProducerConfig.from_json(config.to_json())) == identity(config)
+
+    @pytest.mark.parametrize("name", SECRETS)
+    def test_are_not_shown(self, name: str) -> None:
+        needed = {"ssl.keystore.certificate.chain": "chain", "ssl.keystore.key": "key"} if "keystore" in name else {}
+        assert "guess me" not in repr(parse(**needed | {name: "guess me"}))
+        with pytest.raises(ConfigError) as refused:
+            parse(**needed | {name: ["guess me"]})
+        assert "guess me" not in str(refused.value)
 
 
 def test_users_do_not_share_a_slab() -> None:
@@ -149,11 +219,11 @@ def test_an_explicit_name_is_taken_as_it_is_and_is_not_part_of_the_digest() -> N
     named = parse(**{"shmaccum.name": "orders_v2-b"})
 
     assert named.slab_name(UID) == named.slab_name(UID + 1) == "orders_v2-b"
-    assert named.slab_digest() == parse().slab_digest()
+    assert named.slab_digest(UID) == parse().slab_digest(UID)
 
 
 def test_the_digest_fits_a_word() -> None:
-    digests = [parse(**{"linger.ms": linger}).slab_digest() for linger in range(50)]
+    digests = [parse(**{"linger.ms": linger}).slab_digest(UID) for linger in range(50)]
 
     assert all(0 <= digest < 2**64 for digest in digests)
     assert max(digests) >= 2**56, "all 64 bits are in use"
@@ -162,7 +232,7 @@ def test_the_digest_fits_a_word() -> None:
 
 @given(
     st.fixed_dictionaries(
-        {"log.dir": st.text(st.characters(exclude_characters="\0"), min_size=1)},
+        {"transport": st.just("log"), "log.dir": st.text(st.characters(exclude_characters="\0"), min_size=1)},
         optional={
             "acks": st.sampled_from(["all", "-1", "0", "1"]),
             "batch.size": st.integers(1024, 2**20),

@@ -12,7 +12,9 @@ from shmaccum.errors import ConfigError
 
 def parse(**given: object) -> ProducerConfig:
     """Parse settings written with underscores, and a log.dir."""
-    return ProducerConfig.parse({"log.dir": "out"} | {name.replace("_", "."): value for name, value in given.items()})
+    return ProducerConfig.parse(
+        {"transport": "log", "log.dir": "out"} | {name.replace("_", "."): value for name, value in given.items()}
+    )
 
 
 def assert_refused(message: str, **given: object) -> None:
@@ -125,7 +127,7 @@ def test_the_log_needs_a_directory() -> None:
     with pytest.raises(ConfigError, match=r"^log\.dir is missing"):
         ProducerConfig.parse({"transport": "log"})
     with pytest.raises(ConfigError, match=r"^log\.dir is missing"):
-        ProducerConfig.parse({"log.dir": ""})
+        ProducerConfig.parse({"transport": "log", "log.dir": ""})
 
 
 def test_a_segment_takes_a_full_batch() -> None:
@@ -138,3 +140,31 @@ def test_the_slab_has_room_for_a_topic() -> None:
         "num.partitions = 4097: must be at most shmaccum.max.partitions, which is 4096; .*", num_partitions=4097
     )
     assert parse(num_partitions=4097, shmaccum_max_partitions=4097).num_partitions == 4097
+
+
+class TestTransportKafka:
+    def test_needs_brokers(self) -> None:
+        with pytest.raises(ConfigError, match=r"^bootstrap\.servers is missing: .*host:port,\.\.\.$"):
+            ProducerConfig.parse({})
+
+    def test_is_not_exchanged_for_the_log_in_silence(self) -> None:
+        with pytest.raises(
+            ConfigError, match=r"^bootstrap\.servers is missing: .*; .* log\.dir, set transport to log$"
+        ):
+            ProducerConfig.parse({"log.dir": "out"})
+
+    def test_is_the_default(self) -> None:
+        assert ProducerConfig.parse({"bootstrap.servers": "a:1"}).transport == "kafka"
+
+    def test_sends_record_batches(self) -> None:
+        given = {"bootstrap.servers": "a:1", "message.format.version": "v1"}
+        with pytest.raises(ConfigError, match=r"^message\.format\.version = v1: transport kafka sends record batches"):
+            ProducerConfig.parse(given)
+        assert ProducerConfig.parse(given | {"message.format.version": "0.11.0"})
+
+
+class TestReconnectBackoff:
+    def test_is_constant_where_only_the_first_was_given(self) -> None:
+        assert parse(reconnect_backoff_ms=7).reconnect_backoff_max_ms == 7
+        assert parse(reconnect_backoff_ms=7, reconnect_backoff_max_ms=9).reconnect_backoff_max_ms == 9
+        assert parse(reconnect_backoff_max_ms=9).reconnect_backoff_ms == 50

@@ -6,14 +6,18 @@ import pytest
 
 from shmaccum.config import ProducerConfig
 from shmaccum.config.configdef import Scope, Setting
+from shmaccum.config.elsewhere import ELSEWHERE
 from shmaccum.errors import ConfigError
 
 KAFKA_DEFAULTS = {
     "acks": "all",
     "batch.size": 16384,
     "buffer.memory": 33554432,
+    "bootstrap.servers": (),
+    "client.dns.lookup": "use_all_dns_ips",
     "client.id": "",
     "compression.type": "none",
+    "connections.max.idle.ms": 540000,
     "delivery.timeout.ms": 120000,
     "enable.idempotence": True,
     "flush.messages": 9223372036854775807,
@@ -27,23 +31,47 @@ KAFKA_DEFAULTS = {
     "metadata.max.age.ms": 300000,
     "metadata.max.idle.ms": 300000,
     "num.partitions": 1,
+    "partitioner.adaptive.partitioning.enable": True,
+    "partitioner.availability.timeout.ms": 0,
     "partitioner.ignore.keys": False,
+    "receive.buffer.bytes": 32768,
+    "reconnect.backoff.max.ms": 1000,
+    "reconnect.backoff.ms": 50,
     "request.timeout.ms": 30000,
     "retries": 2147483647,
     "retry.backoff.max.ms": 1000,
     "retry.backoff.ms": 100,
+    "sasl.jaas.config": None,
+    "sasl.mechanism": "GSSAPI",
+    "security.protocol": "PLAINTEXT",
     "segment.bytes": 1073741824,
+    "send.buffer.bytes": 131072,
+    "socket.connection.setup.timeout.max.ms": 30000,
+    "socket.connection.setup.timeout.ms": 10000,
+    "ssl.endpoint.identification.algorithm": "https",
+    "ssl.key.password": None,
+    "ssl.keystore.certificate.chain": None,
+    "ssl.keystore.key": None,
+    "ssl.truststore.certificates": None,
 }
 OWN_DEFAULTS = {
     "key.serializer": None,
     "log.dir": "",
+    "sasl.kerberos.service.name": "",
+    "sasl.oauthbearer.token.provider": "",
+    "sasl.password": None,
+    "sasl.username": "",
     "sender.idle.ms": 10000,
     "sender.log.file": "",
     "shmaccum.max.partitions": 4096,
     "shmaccum.max.processes": 128,
     "shmaccum.max.topics": 512,
     "shmaccum.name": "",
-    "transport": "log",
+    "ssl.keystore.location": "",
+    "ssl.keystore.type": "PEM",
+    "ssl.truststore.location": "",
+    "ssl.truststore.type": "PEM",
+    "transport": "kafka",
     "value.serializer": None,
 }
 EVERY_SETTING = [pytest.param(setting, id=name) for name, setting in ProducerConfig.settings.items()]
@@ -69,10 +97,11 @@ def test_documentation_names_only_settings_that_exist(setting: Setting[object]) 
 
 def test_what_may_differ_between_the_producers_of_a_slab() -> None:
     assert {name for name, setting in ProducerConfig.settings.items() if setting.scope is Scope.PRODUCER} == {
-        "client.id",
         "interceptor.classes",
         "key.serializer",
         "max.block.ms",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
         "partitioner.ignore.keys",
         "value.serializer",
     }
@@ -93,10 +122,15 @@ def test_what_may_differ_between_the_producers_of_a_slab() -> None:
         ("metadata.max.age.ms", 0, -1),
         ("metadata.max.idle.ms", 5000, 4999),
         ("num.partitions", 1, 0),
+        ("partitioner.availability.timeout.ms", 0, -1),
+        ("receive.buffer.bytes", -1, -2),
+        ("reconnect.backoff.max.ms", 0, -1),
+        ("reconnect.backoff.ms", 0, -1),
         ("request.timeout.ms", 0, -1),
         ("retry.backoff.max.ms", 0, -1),
         ("retry.backoff.ms", 0, -1),
         ("segment.bytes", 16384, 1023),
+        ("send.buffer.bytes", -1, -2),
         ("sender.idle.ms", -1, -2),
         ("shmaccum.max.partitions", 1, 0),
         ("shmaccum.max.processes", 1, 0),
@@ -104,21 +138,26 @@ def test_what_may_differ_between_the_producers_of_a_slab() -> None:
     ],
 )
 def test_lower_bounds(name: str, lowest: int, too_low: int) -> None:
-    assert ProducerConfig.parse({"log.dir": "out", name: str(lowest)})[name] == lowest
+    assert ProducerConfig.parse({"transport": "log", "log.dir": "out", name: str(lowest)})[name] == lowest
     with pytest.raises(ConfigError, match=f"^{re.escape(name)} = {too_low}: must be "):
-        ProducerConfig.parse({"log.dir": "out", name: too_low})
+        ProducerConfig.parse({"transport": "log", "log.dir": "out", name: too_low})
 
 
 def test_batch_size_says_why_kafkas_zero_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"at least 1024 \(.*slot.*Kafka's 0, no batching"):
-        ProducerConfig.parse({"log.dir": "out", "batch.size": 0})
+        ProducerConfig.parse({"transport": "log", "log.dir": "out", "batch.size": 0})
 
 
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
-        ("transport", "kafka"),
+        ("transport", "pulsar"),
+        ("client.dns.lookup", "resolve_canonical_bootstrap_servers_only"),
         ("compression.type", "lzma"),
+        ("sasl.mechanism", "DIGEST-MD5"),
+        ("sasl.oauthbearer.token.provider", "not a name"),
+        ("security.protocol", "TLS"),
+        ("ssl.endpoint.identification.algorithm", "ldaps"),
         ("acks", "2"),
         ("retries", -1),
         ("shmaccum.max.processes", 1025),
@@ -137,9 +176,46 @@ def test_batch_size_says_why_kafkas_zero_is_refused() -> None:
 )
 def test_values_that_are_refused(name: str, wrong: object) -> None:
     with pytest.raises(ConfigError, match=f"^{re.escape(name)} = .*: must be "):
-        ProducerConfig.parse({"log.dir": "out", name: wrong})
+        ProducerConfig.parse({"transport": "log", "log.dir": "out", name: wrong})
 
 
 @pytest.mark.parametrize("version", ["0.8.2", "0.10.2.1", "0.11.0-IV2", "2.8", "3.0-IV1", "v0", "v1", "v2"])
 def test_message_format_versions(version: str) -> None:
-    assert ProducerConfig.parse({"log.dir": "out", "message.format.version": version})
+    assert ProducerConfig.parse({"transport": "log", "log.dir": "out", "message.format.version": version})
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "taken"),
+    [
+        ("sasl.mechanism", " scram-sha-512", "SCRAM-SHA-512"),
+        ("security.protocol", "ssl", "SSL"),
+        ("ssl.endpoint.identification.algorithm", "HTTPS", "https"),
+        ("ssl.truststore.type", "pem", "PEM"),
+    ],
+)
+def test_words_in_any_case(name: str, given: str, taken: str) -> None:
+    assert ProducerConfig.parse({"transport": "log", "log.dir": "out", name: given})[name] == taken
+
+
+@pytest.mark.parametrize("name", ["ssl.truststore.type", "ssl.keystore.type"])
+def test_java_keystores_are_refused_with_a_way_to_convert_them(name: str) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"^{re.escape(name)} = .*: must be PEM \(.*keytool -importkeystore.*openssl"
+    ):
+        ProducerConfig.parse({"bootstrap.servers": "a:1", name: "JKS"})
+
+
+def test_settings_of_other_clients_are_refused_with_advice() -> None:
+    given = {"bootstrap.servers": "a:1", "ssl.ca.location": "ca.pem"}
+    with pytest.raises(
+        ConfigError, match=r"^ssl\.ca\.location: there is no such setting; .*ssl\.truststore\.location$"
+    ):
+        ProducerConfig.parse(given)
+
+
+def test_advice_is_about_what_is_no_setting_and_names_what_is_one() -> None:
+    assert not set(ELSEWHERE) & set(ProducerConfig.settings)
+    known = re.compile(r"\b(?:sasl|ssl|enable|buffer|batch|compression|bootstrap|max|delivery|linger)(?:\.[a-z]+)+\b")
+    named = {name for advice in ELSEWHERE.values() for name in known.findall(advice)}
+    assert named
+    assert named <= set(ProducerConfig.settings)

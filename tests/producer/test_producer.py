@@ -250,7 +250,7 @@ def test_the_same_name_for_other_settings(produce: Produce) -> None:
     produce()
     with pytest.raises(SlabAbiError, match=r"other settings.*choose another shmaccum\.name"):
         produce(linger_ms=7)
-    produce(client_id="other", max_block_ms=1)  # these concern nobody else
+    produce(max_block_ms=1)  # these concern nobody else
 
 
 def test_the_same_settings_without_a_name(settings: Settings, slab_name: str) -> None:

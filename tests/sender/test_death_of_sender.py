@@ -35,6 +35,7 @@ def config(tmp_path: Path, slab_name: str) -> ProducerConfig:
         {
             "shmaccum.name": slab_name,
             "sender.idle.ms": 50,
+            "transport": "log",
             "log.dir": str(tmp_path / "log"),
             "num.partitions": 2,
             "batch.size": SLOT,

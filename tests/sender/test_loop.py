@@ -38,6 +38,7 @@ def start_run(tmp_path: Path, slab_name: str) -> Iterator[StartRun]:
     def start(**settings: object) -> HandRun:
         defaults: dict[str, object] = {
             "shmaccum.name": slab_name,
+            "transport": "log",
             "log.dir": str(tmp_path / "log"),
             "num.partitions": 2,
             "batch.size": SLOT,

@@ -66,7 +66,7 @@ def serve_here(link: Connection, settings: dict[str, object]) -> str:
 
 
 def test_one_sender_a_slab(settings: Settings, start: Start) -> None:
-    with Producer(settings()) as one, Producer(settings(client_id="two")) as two:
+    with Producer(settings()) as one, Producer(settings(max_block_ms=1)) as two:
         pid = sender_pid(one)
         assert pid not in (0, os.getpid())
         assert sender_pid(two) == pid

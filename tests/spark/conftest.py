@@ -92,7 +92,7 @@ def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def options(log_dir: Path) -> dict[str, str]:
     """Return the data source's options for `log_dir`."""
-    settings = SETTINGS | {"log.dir": str(log_dir), "shmaccum.name": SLAB}
+    settings = SETTINGS | {"transport": "log", "log.dir": str(log_dir), "shmaccum.name": SLAB}
     return {f"kafka.{name}": value for name, value in settings.items()}
 
 
@@ -134,7 +134,7 @@ def configure(tmp_path: Path) -> Iterator[Callable[..., ProducerConfig]]:
 
     def make(**settings: object) -> ProducerConfig:
         dotted = {name.replace("_", "."): value for name, value in settings.items()}
-        configs.append(ProducerConfig.parse(SETTINGS | {"log.dir": tmp_path / "log"} | dotted))
+        configs.append(ProducerConfig.parse(SETTINGS | {"transport": "log", "log.dir": tmp_path / "log"} | dotted))
         return configs[-1]
 
     yield make

@@ -51,7 +51,7 @@ def write(rows: DataFrame, options: Options, **more: str) -> None:
 def aside(options: Options, log_dir: Path, **more: str) -> Options:
     """Return options for a log and a slab of a test's own."""
     name = f"{options['kafka.shmaccum.name']}-{next(asides)}"
-    return options | {"kafka.log.dir": str(log_dir), "kafka.shmaccum.name": name} | more
+    return options | {"kafka.transport": "log", "kafka.log.dir": str(log_dir), "kafka.shmaccum.name": name} | more
 
 
 def numbers(spark: SparkSession, count: int, key: str = "string", value: str = "binary") -> DataFrame:
@@ -147,7 +147,9 @@ def test_the_option_topic_beats_the_column(
     ],
 )
 def test_a_wrong_option_is_refused(options: Options, error: type[Exception], message: str) -> None:
-    source = ShmAccumDataSource(CaseInsensitiveDict({"topic": "t", "kafka.log.dir": "/nowhere"} | options))
+    source = ShmAccumDataSource(
+        CaseInsensitiveDict({"topic": "t", "kafka.transport": "log", "kafka.log.dir": "/nowhere"} | options)
+    )
     with pytest.raises(error, match=message):
         source.writer(VALUE, overwrite=False)
     with pytest.raises(error, match=message):
@@ -156,7 +158,14 @@ def test_a_wrong_option_is_refused(options: Options, error: type[Exception], mes
 
 def test_options_are_those_of_the_producer_whatever_their_case() -> None:
     config = write_task(
-        {"TOPIC": "t", "Kafka.Log.Dir": "logs", "kafka.LINGER.ms": "77", "checkpointLocation": "x"}, VALUE
+        {
+            "TOPIC": "t",
+            "Kafka.Transport": "log",
+            "Kafka.Log.Dir": "logs",
+            "kafka.LINGER.ms": "77",
+            "checkpointLocation": "x",
+        },
+        VALUE,
     ).config
     assert config.linger_ms == 77
     # The executors have directories of their own: what is relative is the driver's.
@@ -164,7 +173,9 @@ def test_options_are_those_of_the_producer_whatever_their_case() -> None:
 
 
 def test_a_stream_is_written_from_arrow_batches_where_pyspark_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = ShmAccumDataSource(CaseInsensitiveDict({"topic": "t", "kafka.log.dir": "/nowhere"}))
+    source = ShmAccumDataSource(
+        CaseInsensitiveDict({"topic": "t", "kafka.transport": "log", "kafka.log.dir": "/nowhere"})
+    )
     assert isinstance(source.streamWriter(VALUE, overwrite=False), DataSourceStreamArrowWriter)
     monkeypatch.delattr("pyspark.sql.datasource.DataSourceStreamArrowWriter")
     assert isinstance(source.streamWriter(VALUE, overwrite=False), StreamRowWriter)

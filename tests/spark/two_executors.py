@@ -44,7 +44,13 @@ def start_session() -> SparkSession:
 
 
 def main() -> None:
-    settings = {"log.dir": "log", "num.partitions": "2", "sender.idle.ms": "200", "buffer.memory": str(2 << 20)}
+    settings = {
+        "transport": "log",
+        "log.dir": "log",
+        "num.partitions": "2",
+        "sender.idle.ms": "200",
+        "buffer.memory": str(2 << 20),
+    }
     config = ProducerConfig.parse(settings)
     session = start_session()
 

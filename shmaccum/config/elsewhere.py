@@ -1,0 +1,81 @@
+"""Settings that users bring along from other clients and that are not settings here: what to do about each.
+
+Kafka's own are those of its producer (``ProducerConfig``, ``SslConfigs``, ``SaslConfigs``) that have no meaning
+without a JVM or belong to what is not supported; the others are librdkafka's names for what has Kafka's name here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_TRANSACTIONS: Final = "transactions are not supported; idempotence (enable.idempotence) is, and survives a restart"
+_METRICS: Final = "leave it out: metrics are read with Producer.metrics() and shmaccum status"
+_NO_STORE_PASSWORD: Final = "a PEM file has no password of its own; ssl.key.password is that of the key in it"
+_JAVA_ONLY: Final = "leave it out: it is about Java's TLS and SASL libraries, which are not used here"
+_TLS_VERSIONS: Final = "leave it out: TLS 1.2 and 1.3 are used, with the ciphers that OpenSSL is configured for"
+_TICKET: Final = "leave it out: keeping the Kerberos ticket fresh is the business of kinit, k5start or sssd"
+_TOKEN: Final = "leave it out: tokens come from the callable that sasl.oauthbearer.token.provider names"
+_REBOOTSTRAP: Final = "leave it out: bootstrap.servers are asked again whenever no known broker can be reached"
+
+ELSEWHERE: Final = {
+    "transactional.id": _TRANSACTIONS,
+    "transaction.timeout.ms": _TRANSACTIONS,
+    "transaction.two.phase.commit.enable": _TRANSACTIONS,
+    "partitioner.class": "pass the partition to send, or have a column partition; partitioner.ignore.keys may do",
+    "enable.metrics.push": _METRICS,
+    "metric.reporters": _METRICS,
+    "metrics.num.samples": _METRICS,
+    "metrics.recording.level": _METRICS,
+    "metrics.sample.window.ms": _METRICS,
+    "metadata.recovery.strategy": _REBOOTSTRAP,
+    "metadata.recovery.rebootstrap.trigger.ms": _REBOOTSTRAP,
+    "security.providers": _JAVA_ONLY,
+    "ssl.provider": _JAVA_ONLY,
+    "ssl.engine.factory.class": _JAVA_ONLY,
+    "ssl.keymanager.algorithm": _JAVA_ONLY,
+    "ssl.trustmanager.algorithm": _JAVA_ONLY,
+    "ssl.secure.random.implementation": _JAVA_ONLY,
+    "ssl.protocol": _TLS_VERSIONS,
+    "ssl.enabled.protocols": _TLS_VERSIONS,
+    "ssl.cipher.suites": _TLS_VERSIONS,
+    "ssl.keystore.password": _NO_STORE_PASSWORD,
+    "ssl.truststore.password": _NO_STORE_PASSWORD,
+    "sasl.client.callback.handler.class": _JAVA_ONLY,
+    "sasl.login.class": _JAVA_ONLY,
+    "sasl.login.callback.handler.class": _TOKEN,
+    "sasl.oauthbearer.token.endpoint.url": _TOKEN,
+    "sasl.oauthbearer.scope.claim.name": _TOKEN,
+    "sasl.oauthbearer.sub.claim.name": _TOKEN,
+    "sasl.login.connect.timeout.ms": _TOKEN,
+    "sasl.login.read.timeout.ms": _TOKEN,
+    "sasl.login.retry.backoff.ms": _TOKEN,
+    "sasl.login.retry.backoff.max.ms": _TOKEN,
+    "sasl.login.refresh.buffer.seconds": _TOKEN,
+    "sasl.login.refresh.min.period.seconds": _TOKEN,
+    "sasl.login.refresh.window.factor": _TOKEN,
+    "sasl.login.refresh.window.jitter": _TOKEN,
+    "sasl.kerberos.kinit.cmd": _TICKET,
+    "sasl.kerberos.min.time.before.relogin": _TICKET,
+    "sasl.kerberos.ticket.renew.jitter": _TICKET,
+    "sasl.kerberos.ticket.renew.window.factor": _TICKET,
+    "metadata.broker.list": "it is librdkafka's name for bootstrap.servers",
+    "request.required.acks": "it is librdkafka's name for acks",
+    "compression.codec": "it is librdkafka's name for compression.type",
+    "message.send.max.retries": "it is librdkafka's name for retries",
+    "message.timeout.ms": "it is librdkafka's name for delivery.timeout.ms",
+    "message.max.bytes": "it is librdkafka's name for max.request.size",
+    "queue.buffering.max.ms": "it is librdkafka's name for linger.ms",
+    "queue.buffering.max.kbytes": "it is librdkafka's buffer.memory, which is in bytes",
+    "queue.buffering.max.messages": "leave it out: buffer.memory bounds what is buffered",
+    "batch.num.messages": "leave it out: batch.size bounds a batch",
+    "max.in.flight": "it is librdkafka's name for max.in.flight.requests.per.connection",
+    "sasl.mechanisms": "it is librdkafka's name for sasl.mechanism",
+    "ssl.ca.location": "it is librdkafka's name for ssl.truststore.location",
+    "ssl.ca.pem": "it is librdkafka's name for ssl.truststore.certificates",
+    "ssl.certificate.location": "put the certificate and its key into one PEM file: ssl.keystore.location",
+    "ssl.key.location": "put the certificate and its key into one PEM file: ssl.keystore.location",
+    "ssl.certificate.pem": "it is librdkafka's name for ssl.keystore.certificate.chain",
+    "ssl.key.pem": "it is librdkafka's name for ssl.keystore.key",
+    "enable.ssl.certificate.verification": "leave it out: a certificate that is not trusted is never accepted",
+}
+"""Setting -> completes "there is no such setting; ..."."""

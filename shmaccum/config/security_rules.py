@@ -1,0 +1,133 @@
+"""What TLS and SASL need, and which of their settings exclude each other.
+
+The credentials of a ``sasl.jaas.config`` become those of the settings that have a name of their own, so that the
+same credentials are the same in whichever form they were given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from shmaccum.config.jaas import parse_jaas
+from shmaccum.config.rules import KEEP, Changes
+from shmaccum.config.settings.security import PEM_ONLY
+from shmaccum.config.valuetypes import Password
+from shmaccum.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shmaccum.config.settings import ProducerSettings
+
+_LOGIN_MODULES: Final = {
+    "PLAIN": "PlainLoginModule",
+    "SCRAM-SHA-256": "ScramLoginModule",
+    "SCRAM-SHA-512": "ScramLoginModule",
+    "OAUTHBEARER": "OAuthBearerLoginModule",
+    "GSSAPI": "Krb5LoginModule",
+}
+_JAVA_STORES: Final = (".jks", ".p12", ".pfx")
+
+
+def jaas_is_spelled_out(config: ProducerSettings) -> Changes:
+    """``sasl.jaas.config`` is replaced by the settings that say the same."""
+    if config.sasl_jaas_config is None:
+        return KEEP
+    try:
+        module, options = parse_jaas(config.sasl_jaas_config.value)
+    except ValueError as error:
+        raise ConfigError(f"sasl.jaas.config = [hidden]: {error}") from None
+    expected = _LOGIN_MODULES[config.sasl_mechanism]
+    if module != expected:
+        known = module if module in _LOGIN_MODULES.values() else "a login module that is none of Kafka's"
+        raise ConfigError(
+            f"sasl.jaas.config = [hidden]: it is for {known}, but sasl.mechanism {config.sasl_mechanism} needs "
+            f"{expected}"
+        )
+    spelled_out = {"sasl.jaas.config": None}
+    if module in ("PlainLoginModule", "ScramLoginModule"):
+        return spelled_out | _username_and_password(config, options)
+    if module == "Krb5LoginModule":
+        return spelled_out | _kerberos(config, options)
+    if options:
+        raise ConfigError(
+            "sasl.jaas.config = [hidden]: OAuthBearerLoginModule takes no options here; set "
+            "sasl.oauthbearer.token.provider to a callable that returns tokens"
+        )
+    return spelled_out
+
+
+def _username_and_password(config: ProducerSettings, options: Mapping[str, str]) -> dict[str, object]:
+    if config.sasl_username or config.sasl_password is not None:
+        raise ConfigError("sasl.jaas.config = [hidden]: leave out sasl.username and sasl.password, or leave out this")
+    if set(options) != {"username", "password"}:
+        raise ConfigError(
+            "sasl.jaas.config = [hidden]: the login module takes username and password, and nothing else; delegation "
+            "tokens (tokenauth) are not supported"
+        )
+    if any(value != value.strip() for value in options.values()):
+        raise ConfigError("sasl.jaas.config = [hidden]: username and password must not begin or end with blanks")
+    return {"sasl.username": options["username"], "sasl.password": Password(options["password"])}
+
+
+def _kerberos(config: ProducerSettings, options: Mapping[str, str]) -> dict[str, object]:
+    if "keyTab" in options or options.get("useKeyTab", "false").lower() == "true":
+        raise ConfigError(
+            "sasl.jaas.config = [hidden]: a keytab is not named here; have the sender's user log in by it (kinit -k "
+            "-t KEYTAB PRINCIPAL, k5start) or set KRB5_CLIENT_KTNAME, and leave out useKeyTab and keyTab"
+        )
+    return {"sasl.kerberos.service.name": options.get("serviceName", config.sasl_kerberos_service_name)}
+
+
+def sasl_has_credentials(config: ProducerSettings) -> Changes:
+    """A mechanism has what it needs, once there is SASL at all."""
+    if not config.security_protocol.startswith("SASL_") or config.sasl_jaas_config is not None:
+        return KEEP  # a sasl.jaas.config that is still there has been refused
+    mechanism = config.sasl_mechanism
+    if mechanism == "GSSAPI":
+        needed = {"sasl.kerberos.service.name": config.sasl_kerberos_service_name}
+    elif mechanism == "OAUTHBEARER":
+        needed = {"sasl.oauthbearer.token.provider": config.sasl_oauthbearer_token_provider}
+    else:
+        password = config.sasl_password.value if config.sasl_password is not None else ""
+        needed = {"sasl.username": config.sasl_username, "sasl.password": password}
+    missing = [name for name, value in needed.items() if not value]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise ConfigError(
+            f"{' and '.join(missing)} {verb} missing: security.protocol {config.security_protocol} with "
+            f"sasl.mechanism {mechanism} cannot do without"
+        )
+    return KEEP
+
+
+def stores_are_pem(config: ProducerSettings) -> Changes:
+    """A Java keystore is told by its name before the sender trips over its bytes."""
+    for setting in (type(config).ssl_keystore_location, type(config).ssl_truststore_location):
+        path = str(config[setting.name])
+        if path.lower().endswith(_JAVA_STORES):
+            raise ConfigError(f"{setting.name} = {path!r}: must be a PEM file ({PEM_ONLY})")
+    return KEEP
+
+
+def certificates_are_given_once(config: ProducerSettings) -> Changes:
+    """KIP-651: a store is a file or text, and a certificate has its key beside it."""
+    chain, key = config.ssl_keystore_certificate_chain, config.ssl_keystore_key
+    if config.ssl_keystore_location and (chain is not None or key is not None):
+        raise ConfigError(
+            "ssl.keystore.location excludes ssl.keystore.certificate.chain and ssl.keystore.key: leave out the file "
+            "or the others"
+        )
+    if (chain is None) != (key is None):
+        raise ConfigError("ssl.keystore.certificate.chain and ssl.keystore.key need each other: give both or neither")
+    if config.ssl_truststore_location and config.ssl_truststore_certificates is not None:
+        raise ConfigError("ssl.truststore.location excludes ssl.truststore.certificates: leave out one of them")
+    return KEEP
+
+
+SECURITY_RULES: Final[tuple[Callable[[ProducerSettings], Changes], ...]] = (
+    jaas_is_spelled_out,
+    sasl_has_credentials,
+    stores_are_pem,
+    certificates_are_given_once,
+)
+"""In this order: a rule sees what those before it have changed."""

@@ -1,0 +1,72 @@
+"""How records are gathered into batches, and in how much memory."""
+
+from __future__ import annotations
+
+from shmaccum.config.configdef import Config, Importance, Scope, Setting
+from shmaccum.config.settings.group import Group
+from shmaccum.config.validators import at_least, one_of
+from shmaccum.config.valuetypes import INT, LONG, STRING
+
+
+class AccumulatorSettings(Config):
+    """Kafka's settings of the RecordAccumulator and BufferPool (``ProducerConfig``)."""
+
+    __slots__ = ()
+
+    buffer_memory = Setting(
+        LONG,
+        32 * 1024 * 1024,
+        at_least(1024),
+        importance=Importance.HIGH,
+        scope=Scope.SLAB,
+        group=Group.ACCUMULATOR,
+        doc="""Bytes of shared memory for batches that are being filled or are waiting to be acknowledged,
+            for all the producers of the host together. When none is free, `send` waits up to `max.block.ms`
+            for it, first come, first served. The slab's tables take memory beside this. At least
+            `batch.size`.""",
+    )
+    compression_type = Setting(
+        STRING,
+        "none",
+        one_of("none", "gzip", "snappy", "lz4", "zstd"),
+        importance=Importance.HIGH,
+        scope=Scope.SLAB,
+        group=Group.ACCUMULATOR,
+        doc="""How batches are compressed. A batch is compressed as a whole, so fuller batches compress better. The
+            producer that fills a batch compresses it; the sender compresses those that are sent before they are full,
+            and all of them where `message.format.version` is older than 0.11. A full batch that compression does not
+            make smaller is sent as it is. `zstd` needs `message.format.version` 0.11 or later. The slab takes sixteen
+            times `batch.size` more memory than without compression.""",
+    )
+    batch_size = Setting(
+        INT,
+        16384,
+        at_least(1024, "a slot of the slab holds one batch, so Kafka's 0, no batching, has no meaning here"),
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        group=Group.ACCUMULATOR,
+        doc="""Bytes in a slot, which holds one batch: records for the same partition, from any producer of the
+            host. A batch is sent once it is full or `linger.ms` have passed. Every batch takes its slot as a whole,
+            however few its records. A record larger than a slot gets a run of adjacent slots and a batch of its
+            own.""",
+    )
+    linger_ms = Setting(
+        LONG,
+        5,
+        at_least(0),
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        group=Group.ACCUMULATOR,
+        doc="""Milliseconds that a batch that is not full waits for more records, counted from its first. A batch is
+            sent sooner when it is full, while producers wait for memory, and on `flush` and `close`.""",
+    )
+    max_block_ms = Setting(
+        LONG,
+        60_000,
+        at_least(0),
+        importance=Importance.MEDIUM,
+        scope=Scope.PRODUCER,
+        group=Group.ACCUMULATOR,
+        doc="""Milliseconds that one call of `send` may wait, for the topic's metadata and for memory together, before
+            it fails with KafkaTimeoutError or BufferExhaustedError. Time spent in serializers is not counted.""",
+    )

@@ -1,0 +1,79 @@
+"""The log transport: segment files in Kafka's format."""
+
+from __future__ import annotations
+
+from shmaccum.config.configdef import Config, Importance, Scope, Setting
+from shmaccum.config.settings.group import Group
+from shmaccum.config.validators import at_least, matching
+from shmaccum.config.valuetypes import INT, LONG, LONG_MAX, PATH, STRING
+
+
+class LogSettings(Config):
+    """Kafka's settings of a broker's log and of topics (``LogConfig``), for the log transport."""
+
+    __slots__ = ()
+
+    log_dir = Setting(
+        PATH,
+        "",
+        importance=Importance.HIGH,
+        scope=Scope.SLAB,
+        group=Group.LOG_TRANSPORT,
+        doc="""Directory of the log: each partition is a directory in it, named `<topic>-<partition>`, that holds
+            segment files in Kafka's format. Required by `transport` log. A relative path is taken from the working
+            directory of the process that creates the producer.""",
+    )
+    flush_messages = Setting(
+        LONG,
+        LONG_MAX,
+        at_least(1),
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        group=Group.LOG_TRANSPORT,
+        doc="""Records written to a partition after which its log is synced to disk; 1 syncs after every batch. By
+            default the operating system decides when to write: what is acknowledged survives the death of every
+            process, but not of the host.""",
+    )
+    flush_ms = Setting(
+        LONG,
+        LONG_MAX,
+        at_least(0),
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        group=Group.LOG_TRANSPORT,
+        doc="""Milliseconds after which what was written to a partition is synced to disk. By default the operating
+            system decides.""",
+    )
+    message_format_version = Setting(
+        STRING,
+        "3.0-IV1",
+        matching(
+            r"v[012]|[0-9]+\.[0-9]+(\.[0-9]+){0,2}(-IV[0-9]+)?",
+            "a version of Kafka, such as 0.10.2 or 3.0-IV1, or one of v0, v1, v2",
+        ),
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        group=Group.LOG_TRANSPORT,
+        doc="""The format that batches are written in, by the version of Kafka that has it or by its own number: v0
+            before 0.10, v1 before 0.11, v2 from then on. Only v2 has headers, idempotence and zstd.""",
+    )
+    num_partitions = Setting(
+        INT,
+        1,
+        at_least(1),
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        group=Group.LOG_TRANSPORT,
+        doc="""Partitions that a topic gets when it is first used. A topic that is in the log already keeps those that
+            it has. At most `shmaccum.max.partitions`.""",
+    )
+    segment_bytes = Setting(
+        INT,
+        1024 * 1024 * 1024,
+        at_least(1024),
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        group=Group.LOG_TRANSPORT,
+        doc="""Most bytes in a segment file: a batch that would exceed them begins the next one. At least `batch.size`;
+            a batch of one large record that does not fit either fails with RecordBatchTooLargeError.""",
+    )

@@ -1,0 +1,72 @@
+"""What concerns one producer, and may differ between those that share a slab."""
+
+from __future__ import annotations
+
+from shmaccum.config.configdef import Config, Importance, Scope, Setting
+from shmaccum.config.settings.group import Group
+from shmaccum.config.validators import DISTINCT, at_least
+from shmaccum.config.valuetypes import BOOLEAN, CLASS, LONG, list_of, optional
+
+
+class OwnSettings(Config):
+    """Kafka's settings of what a producer does before a record is in a batch (``ProducerConfig``)."""
+
+    __slots__ = ()
+
+    key_serializer = Setting(
+        optional(CLASS),
+        None,
+        importance=Importance.HIGH,
+        scope=Scope.PRODUCER,
+        group=Group.PRODUCER,
+        doc="""A callable that takes a record's key and returns its bytes, or its dotted name. Without one, a key is
+            bytes or text.""",
+    )
+    value_serializer = Setting(
+        optional(CLASS),
+        None,
+        importance=Importance.HIGH,
+        scope=Scope.PRODUCER,
+        group=Group.PRODUCER,
+        doc="""A callable that takes a record's value and returns its bytes, or its dotted name. Without one, a value is
+            bytes or text.""",
+    )
+    partitioner_ignore_keys = Setting(
+        BOOLEAN,
+        False,
+        importance=Importance.MEDIUM,
+        scope=Scope.PRODUCER,
+        group=Group.PRODUCER,
+        doc="""Whether a record with a key is treated like one without when its partition is chosen: sent to the
+            partition of the moment, rather than to the one that the hash of its key says.""",
+    )
+    interceptor_classes = Setting(
+        list_of(CLASS),
+        (),
+        DISTINCT,
+        importance=Importance.LOW,
+        scope=Scope.PRODUCER,
+        group=Group.PRODUCER,
+        doc="""Classes of interceptors, or their dotted names, in the order in which they see a record before it is
+            serialized. Each is called without arguments when the producer is created.""",
+    )
+    partitioner_adaptive_partitioning_enable = Setting(
+        BOOLEAN,
+        True,
+        importance=Importance.LOW,
+        scope=Scope.PRODUCER,
+        group=Group.PRODUCER,
+        doc="""Whether records without a key go more often to partitions whose brokers are faster: those with fewer
+            batches waiting. Otherwise all partitions get the same.""",
+    )
+    partitioner_availability_timeout_ms = Setting(
+        LONG,
+        0,
+        at_least(0),
+        importance=Importance.LOW,
+        scope=Scope.PRODUCER,
+        group=Group.PRODUCER,
+        doc="""Milliseconds after which a broker that takes no batches, though some are ready for it, gets no more
+            records without a key. 0: never. Without `partitioner.adaptive.partitioning.enable` it has no
+            meaning.""",
+    )

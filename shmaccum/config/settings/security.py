@@ -1,0 +1,170 @@
+"""How the sender and the brokers know each other: TLS and SASL.
+
+What is secret is of the type password: it is never shown, and is no part of the slab's name, which everybody on
+the host can read.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shmaccum.config.configdef import Config, Importance, Scope, Setting
+from shmaccum.config.settings.group import Group
+from shmaccum.config.validators import matching, one_of
+from shmaccum.config.valuetypes import PASSWORD, PATH, STRING, optional, word
+
+PEM_ONLY: Final = (
+    "Python reads no Java keystores. To convert one: keytool -importkeystore -srckeystore STORE -destkeystore "
+    "store.p12 -deststoretype PKCS12; then openssl pkcs12 -in store.p12 -out store.pem, with -nokeys for a truststore"
+)
+
+
+class SecuritySettings(Config):
+    """Kafka's settings of TLS and SASL (``SslConfigs``, ``SaslConfigs``), with PEM for Java's keystores (KIP-651)."""
+
+    __slots__ = ()
+
+    sasl_jaas_config = Setting(
+        optional(PASSWORD),
+        None,
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""The credentials in the form that Kafka's Java clients take them,
+            `<login module> required username="..." password="...";`, with PlainLoginModule or ScramLoginModule. Of
+            Krb5LoginModule only `serviceName` has a meaning here, of OAuthBearerLoginModule nothing. Instead of
+            `sasl.username` and `sasl.password`.""",
+    )
+    sasl_kerberos_service_name = Setting(
+        STRING,
+        "",
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""The Kerberos principal that the brokers run as. Required by `sasl.mechanism` GSSAPI. The sender takes
+            its own ticket from the credential cache of the user.""",
+    )
+    sasl_mechanism = Setting(
+        word(str.upper),
+        "GSSAPI",
+        one_of("GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""How the sender proves who it is, where `security.protocol` is one with SASL.""",
+    )
+    sasl_oauthbearer_token_provider = Setting(
+        STRING,
+        "",
+        matching(r"([A-Za-z_]\w*(\.[A-Za-z_]\w*)*[.:][A-Za-z_]\w*)?", "empty, or the dotted name of a callable"),
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""Dotted name of a callable that returns a token (text), which the sender imports and calls without
+            arguments for every connection. Required by `sasl.mechanism` OAUTHBEARER.""",
+    )
+    sasl_password = Setting(
+        optional(PASSWORD),
+        None,
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""The password of `sasl.username`. Required by `sasl.mechanism` PLAIN and SCRAM.""",
+    )
+    sasl_username = Setting(
+        STRING,
+        "",
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""The user that the sender is to the brokers. Required by `sasl.mechanism` PLAIN and SCRAM.""",
+    )
+    security_protocol = Setting(
+        word(str.upper),
+        "PLAINTEXT",
+        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""Whether connections are encrypted (SSL) and whether the sender logs in (SASL).""",
+    )
+    ssl_key_password = Setting(
+        optional(PASSWORD),
+        None,
+        importance=Importance.HIGH,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""The password of the private key in `ssl.keystore.location` or `ssl.keystore.key`, if it is encrypted.""",
+    )
+    ssl_keystore_certificate_chain = Setting(
+        optional(PASSWORD),
+        None,
+        importance=Importance.HIGH,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""The sender's certificate and those that it was signed by, as text in PEM. Together with
+            `ssl.keystore.key`, instead of `ssl.keystore.location`.""",
+    )
+    ssl_keystore_key = Setting(
+        optional(PASSWORD),
+        None,
+        importance=Importance.HIGH,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""The private key of `ssl.keystore.certificate.chain`, as text in PEM.""",
+    )
+    ssl_keystore_location = Setting(
+        PATH,
+        "",
+        importance=Importance.HIGH,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""PEM file with the sender's private key and certificates, for brokers that ask for one. A relative path
+            is taken from the working directory of the process that creates the producer.""",
+    )
+    ssl_truststore_certificates = Setting(
+        optional(PASSWORD),
+        None,
+        importance=Importance.HIGH,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""The certificates that the brokers' have to be signed by, as text in PEM. Instead of
+            `ssl.truststore.location`.""",
+    )
+    ssl_truststore_location = Setting(
+        PATH,
+        "",
+        importance=Importance.HIGH,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""PEM file of the certificates that the brokers' have to be signed by. Where neither it nor
+            `ssl.truststore.certificates` is given, it is those that the operating system trusts.""",
+    )
+    ssl_keystore_type = Setting(
+        word(str.upper),
+        "PEM",
+        one_of("PEM", reason=PEM_ONLY),
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""The form of `ssl.keystore.location`.""",
+    )
+    ssl_truststore_type = Setting(
+        word(str.upper),
+        "PEM",
+        one_of("PEM", reason=PEM_ONLY),
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""The form of `ssl.truststore.location`.""",
+    )
+    ssl_endpoint_identification_algorithm = Setting(
+        word(str.lower),
+        "https",
+        one_of("https", ""),
+        importance=Importance.LOW,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""Whether a broker's certificate must be one for the name that it was connected to by (https), or may be
+            any that is trusted (empty).""",
+    )
