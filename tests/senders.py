@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -132,7 +133,7 @@ class HandRun:
 
     def __init__(self, config: ProducerConfig) -> None:
         self.config = config
-        self.slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest())
+        self.slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
         self.accumulator = RecordAccumulator(self.slab, config)
         self.doorbell = self.slab.become_sender()
         self.transport = Hand(config)
