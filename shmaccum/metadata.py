@@ -85,4 +85,6 @@ class ProducerMetadata:
 
     def _timed_out(self, entry: TopicEntry) -> KafkaTimeoutError:
         reason = f": {entry.error.__name__}" if entry.error is not None else ""
-        return KafkaTimeoutError(f"Topic {entry.name} not present in metadata after {self._max_block_ms} ms{reason}")
+        timeout = KafkaTimeoutError(f"Topic {entry.name} not present in metadata after {self._max_block_ms} ms{reason}")
+        timeout.__cause__ = entry.error() if entry.error is not None else None
+        return timeout
