@@ -16,25 +16,49 @@ __all__ = [
     "ApiVersionError",
     "AuthenticationError",
     "AuthorizationError",
+    "BrokerNotAvailableError",
     "BufferExhaustedError",
+    "ClusterAuthorizationError",
     "ConfigError",
+    "CoordinatorLoadInProgressError",
+    "CoordinatorNotAvailableError",
     "CorruptRecordError",
     "DeadOwnerError",
     "DeliveryTimeoutError",
     "DuplicateSequenceNumberError",
+    "FencedLeaderEpochError",
+    "IllegalSaslStateError",
     "IllegalStateError",
+    "InconsistentTopicIdError",
+    "InvalidMetadataError",
+    "InvalidProducerEpochError",
     "InvalidRecordError",
+    "InvalidRequestError",
+    "InvalidRequiredAcksError",
     "InvalidTimestampError",
     "InvalidTopicError",
     "KafkaError",
     "KafkaStorageError",
     "KafkaTimeoutError",
+    "LeaderNotAvailableError",
+    "ListenerNotFoundError",
     "LockTimeoutError",
     "NetworkError",
+    "NotCoordinatorError",
+    "NotEnoughReplicasAfterAppendError",
+    "NotEnoughReplicasError",
+    "NotLeaderOrFollowerError",
+    "OutOfOrderSequenceError",
+    "PolicyViolationError",
     "ProducerClosedError",
+    "ProducerFencedError",
     "RecordBatchTooLargeError",
     "RecordTooLargeError",
+    "ReplicaNotAvailableError",
+    "RequestTimedOutError",
     "RetriableError",
+    "SaslAuthenticationError",
+    "SecurityDisabledError",
     "SenderError",
     "SenderExistsError",
     "SerializationError",
@@ -46,10 +70,18 @@ __all__ = [
     "SlabMemoryError",
     "SlabNotFoundError",
     "SlabPermissionError",
+    "SslAuthenticationError",
+    "ThrottlingQuotaExceededError",
+    "TopicAuthorizationError",
+    "UnknownLeaderEpochError",
+    "UnknownProducerIdError",
     "UnknownServerError",
+    "UnknownTopicIdError",
     "UnknownTopicOrPartitionError",
     "UnsupportedCompressionTypeError",
     "UnsupportedForMessageFormatError",
+    "UnsupportedSaslMechanismError",
+    "UnsupportedVersionError",
     "error_for_code",
 ]
 
@@ -89,10 +121,46 @@ class CorruptRecordError(RetriableError):
     code = 2
 
 
-class UnknownTopicOrPartitionError(RetriableError):
+class InvalidMetadataError(RetriableError):
+    """Base of the errors that say that what is known of the cluster is out of date (``InvalidMetadataException``)."""
+
+    code = -110
+
+
+class UnknownTopicOrPartitionError(InvalidMetadataError):
     """The topic, or that partition of it, is not there."""
 
     code = 3
+
+
+class LeaderNotAvailableError(InvalidMetadataError):
+    """The partition has no leader at the moment (``LeaderNotAvailableException``)."""
+
+    code = 5
+
+
+class NotLeaderOrFollowerError(InvalidMetadataError):
+    """The broker is not the partition's leader any more (``NotLeaderOrFollowerException``)."""
+
+    code = 6
+
+
+class RequestTimedOutError(RetriableError):
+    """A request was not answered within ``request.timeout.ms``, or the broker's followers were not in time."""
+
+    code = 7
+
+
+class BrokerNotAvailableError(KafkaError):
+    """The broker is not available (``BrokerNotAvailableException``)."""
+
+    code = 8
+
+
+class ReplicaNotAvailableError(InvalidMetadataError):
+    """A copy of the partition is not where it was looked for (``ReplicaNotAvailableException``)."""
+
+    code = 9
 
 
 class RecordTooLargeError(KafkaError):
@@ -101,10 +169,28 @@ class RecordTooLargeError(KafkaError):
     code = 10
 
 
-class NetworkError(RetriableError):
+class NetworkError(InvalidMetadataError):
     """The connection broke before the answer came (``NetworkException``)."""
 
     code = 13
+
+
+class CoordinatorLoadInProgressError(RetriableError):
+    """What gives out producer ids is still starting (``CoordinatorLoadInProgressException``)."""
+
+    code = 14
+
+
+class CoordinatorNotAvailableError(RetriableError):
+    """What gives out producer ids is not there yet (``CoordinatorNotAvailableException``)."""
+
+    code = 15
+
+
+class NotCoordinatorError(RetriableError):
+    """Another broker has to be asked (``NotCoordinatorException``)."""
+
+    code = 16
 
 
 class InvalidTopicError(KafkaError):
@@ -119,10 +205,40 @@ class RecordBatchTooLargeError(KafkaError):
     code = 18
 
 
+class NotEnoughReplicasError(RetriableError):
+    """The partition has fewer in-sync copies than ``min.insync.replicas``; nothing was stored."""
+
+    code = 19
+
+
+class NotEnoughReplicasAfterAppendError(RetriableError):
+    """The batch was stored, but in fewer in-sync copies than ``min.insync.replicas``."""
+
+    code = 20
+
+
+class InvalidRequiredAcksError(KafkaError):
+    """The broker does not know such ``acks`` (``InvalidRequiredAcksException``)."""
+
+    code = 21
+
+
 class InvalidTimestampError(KafkaError):
     """The record's timestamp is out of range."""
 
     code = 32
+
+
+class UnsupportedVersionError(KafkaError):
+    """The broker is too old or too new to be spoken with (``UnsupportedVersionException``)."""
+
+    code = 35
+
+
+class InvalidRequestError(KafkaError):
+    """The broker could not make sense of a request (``InvalidRequestException``)."""
+
+    code = 42
 
 
 class UnsupportedForMessageFormatError(KafkaError):
@@ -131,16 +247,58 @@ class UnsupportedForMessageFormatError(KafkaError):
     code = 43
 
 
+class PolicyViolationError(KafkaError):
+    """A policy of the cluster's operators forbids it (``PolicyViolationException``)."""
+
+    code = 44
+
+
+class OutOfOrderSequenceError(KafkaError):
+    """The batch does not follow the last one of its producer in the log (``OutOfOrderSequenceException``)."""
+
+    code = 45
+
+
 class DuplicateSequenceNumberError(KafkaError):
     """The log holds this batch already; the sender counts it as success."""
 
     code = 46
 
 
-class KafkaStorageError(RetriableError):
+class InvalidProducerEpochError(KafkaError):
+    """The log has seen a newer epoch of the producer id (``InvalidProducerEpochException``)."""
+
+    code = 47
+
+
+class KafkaStorageError(InvalidMetadataError):
     """The log could not be written: disk full, I/O error, directory gone."""
 
     code = 56
+
+
+class UnknownProducerIdError(OutOfOrderSequenceError):
+    """The broker knows nothing of the producer id, and the batch is not its first (``UnknownProducerIdException``)."""
+
+    code = 59
+
+
+class ListenerNotFoundError(InvalidMetadataError):
+    """The partition's leader does not listen where the broker that was asked does (``ListenerNotFoundException``)."""
+
+    code = 72
+
+
+class FencedLeaderEpochError(InvalidMetadataError):
+    """The partition's leader has changed since (``FencedLeaderEpochException``)."""
+
+    code = 74
+
+
+class UnknownLeaderEpochError(RetriableError):
+    """The broker does not know yet that the leader has changed (``UnknownLeaderEpochException``)."""
+
+    code = 75
 
 
 class UnsupportedCompressionTypeError(KafkaError):
@@ -155,16 +313,82 @@ class InvalidRecordError(KafkaError):
     code = 87
 
 
+class ThrottlingQuotaExceededError(RetriableError):
+    """A quota is used up for now (``ThrottlingQuotaExceededException``)."""
+
+    code = 89
+
+
+class ProducerFencedError(KafkaError):
+    """Somebody else has taken the producer id over (``ProducerFencedException``)."""
+
+    code = 90
+
+
+class UnknownTopicIdError(InvalidMetadataError):
+    """There is no topic of that id (``UnknownTopicIdException``)."""
+
+    code = 100
+
+
+class InconsistentTopicIdError(InvalidMetadataError):
+    """The topic was deleted and made again (``InconsistentTopicIdException``)."""
+
+    code = 103
+
+
 class AuthenticationError(KafkaError):
-    """The cluster refused who we are."""
+    """Base of: who we are could not be settled with the cluster (``AuthenticationException``)."""
+
+    code = -111
+
+
+class UnsupportedSaslMechanismError(AuthenticationError):
+    """The broker does not offer ``sasl.mechanism`` (``UnsupportedSaslMechanismException``)."""
+
+    code = 33
+
+
+class IllegalSaslStateError(AuthenticationError):
+    """The broker expected something else while logging in (``IllegalSaslStateException``)."""
+
+    code = 34
+
+
+class SaslAuthenticationError(AuthenticationError):
+    """The broker refused the credentials (``SaslAuthenticationException``)."""
 
     code = 58
 
 
+class SslAuthenticationError(AuthenticationError):
+    """One side did not trust the other's certificate (``SslAuthenticationException``)."""
+
+    code = -112
+
+
 class AuthorizationError(KafkaError):
-    """The cluster knows who we are and does not let us do this."""
+    """Base of: the cluster knows who we are and does not let us do this (``AuthorizationException``)."""
+
+    code = -113
+
+
+class TopicAuthorizationError(AuthorizationError):
+    """We may not write to the topic (``TopicAuthorizationException``)."""
 
     code = 29
+
+
+class ClusterAuthorizationError(AuthorizationError):
+    """We may not do this with the cluster (``ClusterAuthorizationException``)."""
+
+    code = 31
+
+
+class SecurityDisabledError(KafkaError):
+    """The broker has no such security feature switched on (``SecurityDisabledException``)."""
+
+    code = 54
 
 
 class KafkaTimeoutError(KafkaError):

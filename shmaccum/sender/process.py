@@ -49,7 +49,16 @@ started(request["config"])
 
 
 def make_transport(config: ProducerConfig) -> Transport:
-    """Return the transport that ``transport`` names, not started yet."""
+    """Return the transport that ``transport`` names, not started yet.
+
+    Raises:
+        ApiVersionError: a library that it needs is missing.
+    """
+    if config.transport == "kafka":
+        # Only here: producers import this module too, and the client library takes longer than all of theirs.
+        from shmaccum.sender.kafka.transport import KafkaTransport
+
+        return KafkaTransport(config)
     return LogTransport(
         Path(config.log_dir),
         config.num_partitions,

@@ -1,0 +1,255 @@
+"""The brokers: a connection to each that is in use, and when to try again where there is none.
+
+``ClusterConnectionStates`` and ``leastLoadedNode`` of Kafka's ``NetworkClient``.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from shmaccum.cluster import Node
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError
+from shmaccum.sender.kafka.backoff import ExponentialBackoff
+from shmaccum.sender.kafka.channel import Address, Channel, TlsChannel
+from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
+from shmaccum.sender.kafka.connection import Connection, describe
+from shmaccum.sender.kafka.greeting import Greeting
+from shmaccum.sender.kafka.poller import Poller
+
+logger = logging.getLogger(__name__)
+
+
+class Broker:
+    """One broker as we connect to it.
+
+    Attributes:
+        node: its address.
+        connection: the one there is, opening or open.
+        failures: attempts to connect that failed since the last one that did not.
+        retry_ms: when to try again, in milliseconds of the monotonic clock.
+        addresses: of its name, those that were not tried since it was looked up.
+    """
+
+    __slots__ = ("addresses", "connection", "failures", "node", "retry_ms")
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.connection: Connection | None = None
+        self.failures = 0
+        self.retry_ms = 0.0
+        self.addresses: list[Address] = []
+
+    @property
+    def ready_connection(self) -> Connection | None:
+        """The connection, if requests can be sent over it."""
+        return self.connection if self.connection is not None and self.connection.is_ready else None
+
+
+class Brokers:
+    """Connects to brokers, when asked to.
+
+    Args:
+        config: the settings.
+        client_id: our name.
+        tls: what TLS needs; None for plain connections.
+        mechanism: makes a SASL conversation with a host; None where there is no SASL.
+        poller: that waits for the connections.
+        on_change: called when a connection has become ready, and when one has ended with an error.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        client_id: str,
+        tls: ssl.SSLContext | None,
+        mechanism: Callable[[str], Any] | None,
+        poller: Poller,
+        on_change: Callable[[type[KafkaError] | None], None],
+    ) -> None:
+        self._config = config
+        self._client_id = client_id
+        self._tls = tls
+        self._mechanism = mechanism
+        self._poller = poller
+        self._on_change = on_change
+        self._backoff = ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
+        self._setup_timeout = ExponentialBackoff(
+            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
+        )
+        self._brokers: dict[int, Broker] = {}
+        self._failure: tuple[float, type[KafkaError]] | None = None
+        self.next_check_ms = FOREVER_MS
+        """When `check` is to be called again."""
+
+    def failure(self, now_ms: float) -> type[KafkaError] | None:
+        """Return why no broker lets us in: since the last attempt to log in, and until the next may be made."""
+        if (
+            self._failure is None
+            or now_ms >= self._failure[0]
+            or any(broker.ready_connection for broker in self._brokers.values())
+        ):
+            return None
+        return self._failure[1]
+
+    def connection(self, node: Node) -> Connection | None:
+        """Return the connection to a node, if requests can be sent over it."""
+        broker = self._brokers.get(node.id)
+        return None if broker is None else broker.ready_connection
+
+    def can_send(self, node: Node, now_ms: float) -> bool:
+        """Say whether a request can be sent to a node now."""
+        connection = self.connection(node)
+        return connection is not None and connection.can_send(now_ms)
+
+    def ready(self, node: Node, now_ms: float) -> bool:
+        """Say whether a request can be sent to a node now; begin to connect to it where it has no connection."""
+        broker = self._broker(node)
+        if broker.connection is None:
+            if now_ms >= broker.retry_ms:
+                self._connect(broker)
+            return False
+        return broker.connection.can_send(now_ms)
+
+    def delay_ms(self, node: Node, now_ms: float) -> float:
+        """Return how long it makes no sense to ask `ready` again, unless `on_change` was called."""
+        broker = self._broker(node)
+        if broker.connection is None:
+            return max(0.0, broker.retry_ms - now_ms)
+        return broker.connection.throttle_delay_ms(now_ms) or FOREVER_MS
+
+    def least_loaded(self, nodes: Iterable[Node], now_ms: float) -> Connection | None:
+        """Return the connection with the fewest requests under way, of those that can take one more now.
+
+        Without any, begin to connect to one of the nodes, unless that is under way.
+        """
+        brokers = [self._broker(node) for node in nodes]
+        connections = [broker.connection for broker in brokers if broker.connection is not None]
+        free = [connection for connection in connections if connection.can_send(now_ms)]
+        if free:
+            return min(free, key=lambda connection: connection.in_flight)
+        if all(connection.throttle_delay_ms(now_ms) for connection in connections):
+            idle = [broker for broker in brokers if broker.connection is None and now_ms >= broker.retry_ms]
+            if idle:
+                self._connect(random.choice(idle))
+        return None
+
+    def all_failed(self, nodes: Iterable[Node]) -> bool:
+        """Say whether the last attempt to connect failed for each of the nodes."""
+        return all(self._broker(node).failures for node in nodes)
+
+    def next_chance_ms(self, nodes: Iterable[Node], now_ms: float) -> float:
+        """Return when `least_loaded` may have another answer, unless something happens before."""
+        chances = []
+        for broker in map(self._broker, nodes):
+            if broker.connection is None:
+                chances.append(broker.retry_ms)
+            elif throttle_ms := broker.connection.throttle_delay_ms(now_ms):
+                chances.append(now_ms + throttle_ms)
+            else:
+                return FOREVER_MS
+        return min(chances, default=FOREVER_MS)
+
+    def keep_only(self, nodes: Iterable[Node]) -> None:
+        """Close connections to all other nodes, once nothing is under way on them; they are not asked again."""
+        kept = {node.id for node in nodes}
+        for node_id, broker in list(self._brokers.items()):
+            if node_id in kept or (broker.connection is not None and broker.connection.in_flight):
+                continue
+            if broker.connection is not None:
+                broker.connection.close(None, "the broker is not in use any more")
+            del self._brokers[node_id]
+
+    def check(self, now_ms: float) -> None:
+        """Do what it is time for on each connection."""
+        connections = [broker.connection for broker in self._brokers.values() if broker.connection is not None]
+        self.next_check_ms = FOREVER_MS
+        for connection in connections:
+            self.check_by(connection.check(now_ms))
+
+    def check_by(self, time_ms: float) -> None:
+        """See to it that `check` is called at a time, at the latest."""
+        self.next_check_ms = min(self.next_check_ms, time_ms)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for broker in list(self._brokers.values()):
+            if broker.connection is not None:
+                broker.connection.close(None, "the transport was closed")
+
+    # --- connecting ---------------------------------------------------------------------------------
+
+    def _broker(self, node: Node) -> Broker:
+        """Return what is known of a node; one that has moved is a new one."""
+        broker = self._brokers.get(node.id)
+        if broker is None or broker.node != node:
+            if broker is not None and broker.connection is not None:
+                broker.connection.close(NetworkError, f"it is at {node.host}:{node.port} now")
+            broker = self._brokers[node.id] = Broker(node)
+        return broker
+
+    def _connect(self, broker: Broker) -> None:
+        setup_timeout_ms = self._setup_timeout.wait_ms(broker.failures + 1)
+        try:
+            channel = self._open(broker)
+        except OSError as error:
+            self._failed(broker, NetworkError, f"connection to {describe(broker.node)}: {error.strerror or error}")
+            return
+        greeting = Greeting(self._mechanism, self._config.sasl_mechanism, broker.node.host)
+        broker.connection = Connection(
+            broker.node, channel, greeting, self._poller, self._config, self._client_id, setup_timeout_ms, self
+        )
+        self.check_by(monotonic_ms() + setup_timeout_ms)
+
+    def _open(self, broker: Broker) -> Channel:
+        """Begin to connect to the next address of a broker; all of them are tried before its name is looked up again.
+
+        Raises:
+            OSError: the name cannot be looked up, or there is no way to the address.
+        """
+        if not broker.addresses:
+            found = socket.getaddrinfo(broker.node.host, broker.node.port, type=socket.SOCK_STREAM)
+            broker.addresses = [(family, address) for family, _, _, _, address in found]
+        address = broker.addresses.pop(0)
+        send_buffer, receive_buffer = self._config.send_buffer_bytes, self._config.receive_buffer_bytes
+        if self._tls is None:
+            return Channel(address, send_buffer, receive_buffer)
+        return TlsChannel(address, send_buffer, receive_buffer, self._tls, broker.node.host)
+
+    def connection_ready(self, connection: Connection) -> None:
+        """See `Owner`."""
+        broker = self._brokers[connection.node.id]
+        if broker.failures:
+            logger.info("connected to %s after %d failed attempts", describe(broker.node), broker.failures)
+        broker.failures = 0
+        broker.addresses.clear()
+        self._failure = None
+        self._on_change(None)
+
+    def connection_closed(self, connection: Connection, error: type[KafkaError] | None, message: str) -> None:
+        """See `Owner`."""
+        broker = self._brokers.get(connection.node.id)
+        if broker is None or broker.connection is not connection:
+            return
+        broker.connection = None
+        if error is None:
+            logger.info("%s", message)
+        else:
+            self._failed(broker, error, message)
+
+    def _failed(self, broker: Broker, error: type[KafkaError], message: str) -> None:
+        broker.failures += 1
+        wait_ms = self._backoff.wait_ms(broker.failures)
+        broker.retry_ms = monotonic_ms() + wait_ms
+        if issubclass(error, AuthenticationError | UnsupportedVersionError):
+            self._failure = (broker.retry_ms, error)
+            logger.error("%s; nothing can be sent there", message)
+        else:
+            level = logging.WARNING if broker.failures == 1 else logging.INFO
+            logger.log(level, "%s; next attempt in %.0f ms", message, wait_ms)
+        self._on_change(error)

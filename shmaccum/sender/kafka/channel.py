@@ -1,0 +1,169 @@
+"""A stream to a broker that never blocks: TCP, or TLS over it.
+
+Bytes go from where they are straight into the system call (TCP) or the cipher (TLS); what could not be taken stays
+with the caller. Neither keeps a reference to memory that it was given, so closing a channel is all that is needed
+before that memory may be used for something else.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import ssl
+from collections.abc import Collection
+from itertools import islice
+from typing import Any, Final, TypeAlias
+
+READ_SIZE: Final = 1 << 16
+_MOST_BUFFERS: Final = min(os.sysconf("SC_IOV_MAX"), 256)
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Address: TypeAlias = tuple[socket.AddressFamily, tuple[Any, ...]]
+"""What ``socket.getaddrinfo`` says of one address."""
+
+
+class Channel:
+    """A TCP connection that is being opened, or open. Errors are OSError.
+
+    Args:
+        address: to connect to.
+        send_buffer: size of the system's buffer in bytes, or -1 for its own choice.
+        receive_buffer: the same for what comes.
+    """
+
+    def __init__(self, address: Address, send_buffer: int, receive_buffer: int) -> None:
+        family, peer = address
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, size in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
+            if size >= 0:
+                self._socket.setsockopt(socket.SOL_SOCKET, option, size)
+        self._connecting = True
+        if (code := self._socket.connect_ex(peer)) not in (0, errno.EINPROGRESS):
+            self.close()
+            raise OSError(code, os.strerror(code))
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait on."""
+        return self._socket.fileno()
+
+    def open(self) -> int:
+        """Go on with opening; return the ``epoll`` event to wait for before the next call, or 0 once it is open.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        if self._connecting:
+            if code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                raise OSError(code, os.strerror(code))
+            try:
+                self._socket.getpeername()
+            except OSError as error:
+                if error.errno != errno.ENOTCONN:
+                    raise
+                return select.EPOLLOUT
+            self._connecting = False
+        return 0
+
+    def write(self, buffers: Collection[Buffer]) -> int:
+        """Send as much as goes without waiting; return how many bytes that were."""
+        try:
+            return self._socket.sendmsg(list(islice(buffers, _MOST_BUFFERS)))
+        except BlockingIOError:
+            return 0
+
+    def read(self) -> list[bytes]:
+        """Return the bytes that are there, in the pieces in which they came.
+
+        Raises:
+            ConnectionError: the other side has closed the connection.
+        """
+        try:
+            return [_not_empty(self._socket.recv(READ_SIZE))]
+        except BlockingIOError:
+            return []
+
+    def close(self) -> None:
+        """Close the connection; what was not sent yet never will be."""
+        self._socket.close()
+
+
+class TlsChannel(Channel):
+    """A TLS connection that is being opened, or open.
+
+    Args:
+        address: to connect to.
+        send_buffer: see `Channel`.
+        receive_buffer: see `Channel`.
+        context: whom to trust, and who we are.
+        host: the name that the broker's certificate must be for.
+    """
+
+    def __init__(
+        self, address: Address, send_buffer: int, receive_buffer: int, context: ssl.SSLContext, host: str
+    ) -> None:
+        super().__init__(address, send_buffer, receive_buffer)
+        self._context = context
+        self._host = host
+        self._tls: ssl.SSLSocket | None = None
+
+    def open(self) -> int:
+        """Go on with connecting and the handshake (see `Channel.open`).
+
+        Raises:
+            ssl.SSLError: one side does not accept the other.
+            OSError: the connection cannot be opened.
+        """
+        if self._tls is None:
+            if event := super().open():
+                return event
+            self._tls = self._context.wrap_socket(
+                self._socket, server_hostname=self._host, do_handshake_on_connect=False
+            )
+            self._socket = self._tls
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return select.EPOLLIN
+        except ssl.SSLWantWriteError:
+            return select.EPOLLOUT
+        return 0
+
+    def write(self, buffers: Collection[Buffer]) -> int:
+        """Encrypt and send as much as goes without waiting; return how many bytes of the buffers that were.
+
+        A buffer of which nothing was taken must be the first of the next call, as OpenSSL may have begun with it.
+        """
+        written = 0
+        for buffer in buffers:
+            try:
+                sent = self._socket.send(buffer)
+            except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                break
+            written += sent
+            if sent < len(buffer):
+                break
+        return written
+
+    def read(self) -> list[bytes]:
+        """Return the bytes that are there, all of them: what OpenSSL holds already wakes no ``epoll``."""
+        found: list[bytes] = []
+        while True:
+            try:
+                found.append(_not_empty(self._socket.recv(READ_SIZE)))
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return found
+            except OSError:
+                if not found:
+                    raise
+                return found  # the next call meets the same error
+
+
+def _not_empty(data: bytes) -> bytes:
+    if not data:
+        raise ConnectionResetError(errno.ECONNRESET, "the broker closed the connection")
+    return data

@@ -1,0 +1,14 @@
+"""Milliseconds of the monotonic clock, as all of the transport counts time."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Final
+
+FOREVER_MS: Final = math.inf
+
+
+def monotonic_ms() -> float:
+    """Return the time."""
+    return time.monotonic_ns() / 1_000_000

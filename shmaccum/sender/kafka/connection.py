@@ -1,0 +1,387 @@
+"""One connection to a broker, from its opening to its end. It is never opened again; another one takes its place.
+
+What is sent and not answered waits in order, since a broker answers in order. When a connection ends, for whatever
+reason, its socket is closed *before* anybody is told what became of their request: from then on nothing refers to
+the memory of a batch, and no byte of it can be sent any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import ssl
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import Final, NamedTuple, Protocol
+
+from shmaccum.cluster import Node
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import KafkaError, NetworkError, RequestTimedOutError, SslAuthenticationError
+from shmaccum.sender.kafka.channel import Buffer, Channel
+from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
+from shmaccum.sender.kafka.frames import FrameReader
+from shmaccum.sender.kafka.greeting import Call, Conversation, Greeting
+from shmaccum.sender.kafka.library import encode
+from shmaccum.sender.kafka.poller import READ, WRITE, Poller
+
+logger = logging.getLogger(__name__)
+
+_CORRELATION_IDS: Final = 1 << 31
+
+OnAnswer = Callable[[bytes], int]
+"""Takes the frame of an answer, empty where none was asked for; returns for how many milliseconds we are throttled."""
+OnFailure = Callable[[type[KafkaError], str], None]
+"""Takes why there will be no answer."""
+
+
+class _State(Enum):
+    OPENING = auto()
+    GREETING = auto()
+    """Asking for versions, or logging in."""
+    READY = auto()
+    CLOSED = auto()
+
+
+class _InFlight(NamedTuple):
+    correlation_id: int
+    deadline_ms: float
+    on_answer: OnAnswer
+    on_failure: OnFailure
+
+
+class _Unsent(NamedTuple):
+    """A request without an answer (``acks=0``), until it is sent."""
+
+    end: int
+    """How many bytes the connection has sent once it is."""
+    request: _InFlight
+
+
+class Owner(Protocol):
+    """Who has a connection, and wants to know how it fares."""
+
+    def connection_ready(self, connection: Connection) -> None:
+        """Requests can be sent."""
+
+    def connection_closed(self, connection: Connection, error: type[KafkaError] | None, message: str) -> None:
+        """It has ended: with an error, or None where it was closed on purpose."""
+
+
+class Connection:
+    """A connection, which begins to open when it is made.
+
+    Args:
+        node: the broker.
+        channel: to it, being opened.
+        greeting: what to say first.
+        poller: that waits for the channel.
+        config: the settings.
+        client_id: our name.
+        setup_timeout_ms: how long it may take until it is ready.
+        owner: is told when it is ready, and when it has ended.
+
+    Attributes:
+        node: the broker.
+        greeting: what is known of the broker.
+        last_used_ms: when something was last sent or received.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        channel: Channel,
+        greeting: Greeting,
+        poller: Poller,
+        config: ProducerConfig,
+        client_id: str,
+        setup_timeout_ms: float,
+        owner: Owner,
+    ) -> None:
+        self.node = node
+        self.greeting = greeting
+        self._channel = channel
+        self._poller = poller
+        self._client_id = client_id
+        self._request_timeout_ms = config.request_timeout_ms
+        self._max_in_flight = config.max_in_flight_requests_per_connection
+        self._max_idle_ms = config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else FOREVER_MS
+        self._setup_timeout_ms = setup_timeout_ms
+        self._owner = owner
+        self._state = _State.OPENING
+        self._has_been_ready = False
+        self._frames = FrameReader()
+        self._conversation: Conversation | None = None
+        self._output: deque[Buffer] = deque()
+        self._queued_bytes = 0
+        self._sent_bytes = 0
+        self._in_flight: deque[_InFlight] = deque()
+        self._unsent: deque[_Unsent] = deque()
+        self._correlation_id = 0
+        self._throttled_until_ms = 0.0
+        self._log_in_again_ms = FOREVER_MS
+        now = monotonic_ms()
+        self.last_used_ms = now
+        self._setup_deadline_ms = now + setup_timeout_ms
+        self._events = WRITE
+        poller.add(channel.fileno(), WRITE, self._handle)
+
+    # --- what others want to know -------------------------------------------------------------------
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests can be sent, if not at this very moment."""
+        return self._state is _State.READY
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended."""
+        return self._state is _State.CLOSED
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests are sent, or being sent, and not answered."""
+        return len(self._in_flight) + len(self._unsent)
+
+    def can_send(self, now_ms: float) -> bool:
+        """Say whether a request may be sent now: the last one is out, not too many are unanswered, nothing forbids."""
+        return (
+            self._state is _State.READY
+            and not self._output
+            and len(self._in_flight) < self._max_in_flight
+            and now_ms >= self._throttled_until_ms
+            and now_ms < self._log_in_again_ms
+        )
+
+    def throttle_delay_ms(self, now_ms: float) -> float:
+        """Return for how long the broker wants to be left alone."""
+        return max(0.0, self._throttled_until_ms - now_ms)
+
+    # --- sending ------------------------------------------------------------------------------------
+
+    def call(self, call: Call, on_answer: OnAnswer, on_failure: OnFailure) -> None:
+        """Send a request of the library's."""
+        correlation_id = self._next_correlation_id()
+        frame = encode(call.request, call.version, correlation_id, self._client_id)
+        self._send(correlation_id, [frame], on_answer, on_failure)
+
+    def send(
+        self,
+        encode_request: Callable[[int], Sequence[Buffer]],
+        on_answer: OnAnswer,
+        on_failure: OnFailure,
+        *,
+        is_answered: bool,
+    ) -> None:
+        """Send a request in pieces, which are not copied and have to stay as they are until one of the two is called.
+
+        Args:
+            encode_request: takes the correlation id and returns the frame.
+            on_answer: called with the answer.
+            on_failure: called if there will be none.
+            is_answered: whether the broker answers; otherwise ``on_answer`` is called once all of it is sent.
+        """
+        correlation_id = self._next_correlation_id()
+        self._send(correlation_id, encode_request(correlation_id), on_answer, on_failure, is_answered)
+
+    def _next_correlation_id(self) -> int:
+        self._correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
+        return self._correlation_id
+
+    def _send(
+        self,
+        correlation_id: int,
+        frame: Sequence[Buffer],
+        on_answer: OnAnswer,
+        on_failure: OnFailure,
+        is_answered: bool = True,
+    ) -> None:
+        self.last_used_ms = now = monotonic_ms()
+        request = _InFlight(correlation_id, now + self._request_timeout_ms, on_answer, on_failure)
+        self._output.extend(frame)
+        self._queued_bytes += sum(map(len, frame))
+        if is_answered:
+            self._in_flight.append(request)
+        else:
+            self._unsent.append(_Unsent(self._queued_bytes, request))
+        self._guard(self._flush)
+
+    # --- input and output ---------------------------------------------------------------------------
+
+    def _handle(self, events: int) -> None:
+        """Do what the poller found to be possible."""
+        if self._state is _State.OPENING:
+            self._guard(self._open)
+            return
+        if events & ~WRITE:
+            self._guard(self._receive)
+        if self._output:
+            self._guard(self._flush)
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        """Take a step; what goes wrong in it is the end of the connection."""
+        try:
+            step()
+        except KafkaError as error:
+            self.close(type(error), str(error))
+        except ssl.SSLEOFError:
+            self.close(NetworkError, "the broker closed the connection")
+        except ssl.SSLError as error:
+            # A broker may say only after the handshake that it does not take our certificate (TLS 1.3).
+            kind = NetworkError if self._has_been_ready else SslAuthenticationError
+            self.close(kind, f"TLS: {getattr(error, 'verify_message', '') or error.reason or error.strerror}")
+        except OSError as error:
+            self.close(NetworkError, error.strerror or type(error).__name__)
+
+    def _open(self) -> None:
+        if event := self._channel.open():
+            self._watch(event)
+            return
+        self._watch(READ)
+        self._state = _State.GREETING
+        self._converse(self.greeting.introduce())
+
+    def _watch(self, events: int) -> None:
+        if events != self._events:
+            self._poller.watch(self._channel.fileno(), events)
+            self._events = events
+
+    def _flush(self) -> None:
+        """Send as much as the socket takes; have the poller tell when it takes the rest."""
+        output = self._output
+        while output:
+            written = self._channel.write(output)
+            if not written:
+                break
+            self._sent_bytes += written
+            while written:
+                first = output[0]
+                if written < len(first):
+                    output[0] = memoryview(first)[written:]
+                    break
+                written -= len(first)
+                output.popleft()
+        self._watch(READ | WRITE if output else READ)
+        while self._unsent and self._unsent[0].end <= self._sent_bytes:
+            self._unsent.popleft().request.on_answer(b"")
+
+    def _receive(self) -> None:
+        for data in self._channel.read():
+            self.last_used_ms = now = monotonic_ms()
+            for frame in self._frames.feed(data):
+                self._answer(frame, now)
+                if self._state is _State.CLOSED:
+                    return
+
+    def _answer(self, frame: bytes, now_ms: float) -> None:
+        if len(frame) < 4 or not self._in_flight:
+            raise NetworkError("the broker sent an answer to nothing")
+        correlation_id = int.from_bytes(frame[:4])
+        if correlation_id != self._in_flight[0].correlation_id:
+            raise NetworkError(
+                f"the broker answered request {correlation_id} before request {self._in_flight[0].correlation_id}"
+            )
+        request = self._in_flight[0]
+        # Answered only when it is understood: until then its failure is still to be told.
+        throttle_ms = request.on_answer(frame)
+        if self._state is not _State.CLOSED:
+            self._in_flight.popleft()
+            self._throttled_until_ms = max(self._throttled_until_ms, now_ms + throttle_ms)
+
+    # --- greeting -----------------------------------------------------------------------------------
+
+    def _converse(self, conversation: Conversation) -> None:
+        self._state = _State.GREETING
+        self._conversation = conversation
+        self._next_call(None)
+
+    def _next_call(self, frame: bytes | None) -> None:
+        """Give the conversation an answer, and send what it says next."""
+        assert self._conversation is not None
+        try:
+            call = self._conversation.send(frame) if frame is not None else next(self._conversation)
+        except StopIteration:
+            self._become_ready()
+            return
+        self.call(call, self._continue, lambda error, message: None)
+
+    def _continue(self, frame: bytes) -> int:
+        self._next_call(frame)
+        return 0
+
+    def _become_ready(self) -> None:
+        self._state = _State.READY
+        self._conversation = None
+        self._has_been_ready = True
+        lifetime_ms = self.greeting.session_lifetime_ms
+        # Before the broker ends the session, and not all connections at once (KIP-368).
+        self._log_in_again_ms = monotonic_ms() + lifetime_ms * random.uniform(0.85, 0.95) if lifetime_ms else FOREVER_MS
+        self._owner.connection_ready(self)
+
+    # --- time and end -------------------------------------------------------------------------------
+
+    def check(self, now_ms: float) -> float:
+        """Do what it is time for; return when to call again at the latest.
+
+        A connection that is not ready in time ends, and one with a request that was not answered in time, and one
+        that was not used for long. A login that is about to end is renewed.
+        """
+        oldest = self._oldest()
+        if self._state in (_State.OPENING, _State.GREETING):
+            if now_ms >= self._setup_deadline_ms:
+                self.close(NetworkError, f"it was not ready within {self._setup_timeout_ms:.0f} ms")
+        elif oldest is not None:
+            if now_ms >= oldest.deadline_ms:
+                # Nothing behind an answer that is lost can be told apart.
+                message = f"no answer within request.timeout.ms ({self._request_timeout_ms} ms)"
+                self._end(NetworkError, message, now_ms)
+        elif self._state is _State.READY and now_ms >= self.last_used_ms + self._max_idle_ms:
+            self.close(None, "it was idle")
+        elif self._state is _State.READY and now_ms >= self._log_in_again_ms:
+            self._setup_deadline_ms = now_ms + self._setup_timeout_ms
+            self._guard(lambda: self._converse(self.greeting.log_in()))
+        return self._next_check_ms()
+
+    def _oldest(self) -> _InFlight | None:
+        """Return the request that has waited longest."""
+        if self._in_flight:
+            return self._in_flight[0]
+        return self._unsent[0].request if self._unsent else None
+
+    def _next_check_ms(self) -> float:
+        if self._state is _State.CLOSED:
+            return FOREVER_MS
+        if self._state is not _State.READY:
+            return self._setup_deadline_ms
+        oldest = self._oldest()
+        if oldest is not None:
+            return oldest.deadline_ms
+        return min(self.last_used_ms + self._max_idle_ms, self._log_in_again_ms)
+
+    def close(self, error: type[KafkaError] | None, message: str) -> None:
+        """End it. Whoever waits for an answer gets the error, NetworkError where it is None."""
+        self._end(error, message)
+
+    def _end(self, error: type[KafkaError] | None, message: str, late_ms: float = 0.0) -> None:
+        """End it; requests that were to be answered by ``late_ms`` have timed out."""
+        if self._state is _State.CLOSED:
+            return
+        self._state = _State.CLOSED
+        self._poller.remove(self._channel.fileno())
+        self._channel.close()
+        self._output.clear()
+        self._conversation = None
+        failed = [*self._in_flight, *(each.request for each in self._unsent)]
+        self._in_flight.clear()
+        self._unsent.clear()
+        message = f"connection to {describe(self.node)}: {message}"
+        for request in failed:
+            request.on_failure(
+                RequestTimedOutError if request.deadline_ms <= late_ms else error or NetworkError, message
+            )
+        self._owner.connection_closed(self, error, message)
+
+
+def describe(node: Node) -> str:
+    """Return how messages name a broker; those of ``bootstrap.servers`` have no number yet."""
+    return f"broker {node.id} at {node.host}:{node.port}" if node.id >= 0 else f"broker {node.host}:{node.port}"

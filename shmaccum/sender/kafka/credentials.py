@@ -1,0 +1,140 @@
+"""What the settings say about whom to trust and who we are, as OpenSSL and the SASL mechanisms take it.
+
+No error here shows any of what is secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pkgutil
+import ssl
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import Any
+
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import ApiVersionError, ConfigError, SaslAuthenticationError
+from shmaccum.sender.kafka.library import AbstractTokenProvider, get_sasl_mechanism
+
+
+def tls_context(config: ProducerConfig) -> ssl.SSLContext | None:
+    """Return what TLS needs, or None where ``security.protocol`` has none.
+
+    Raises:
+        ConfigError: a certificate or key cannot be read; says which setting, and not what is in it.
+    """
+    if not config.security_protocol.endswith("SSL"):
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = config.ssl_endpoint_identification_algorithm == "https"
+    _trust(context, config)
+    _be_known(context, config)
+    return context
+
+
+def _trust(context: ssl.SSLContext, config: ProducerConfig) -> None:
+    if config.ssl_truststore_certificates is not None:
+        with _naming("ssl.truststore.certificates"):
+            context.load_verify_locations(cadata=config.ssl_truststore_certificates.value)
+    elif config.ssl_truststore_location:
+        with _naming("ssl.truststore.location", config.ssl_truststore_location):
+            context.load_verify_locations(cafile=config.ssl_truststore_location)
+    else:
+        context.load_default_certs()
+
+
+def _be_known(context: ssl.SSLContext, config: ProducerConfig) -> None:
+    # Without a password of its own OpenSSL would ask the terminal for one.
+    password = config.ssl_key_password.value if config.ssl_key_password is not None else ""
+    if config.ssl_keystore_location:
+        with _naming("ssl.keystore.location", config.ssl_keystore_location):
+            context.load_cert_chain(config.ssl_keystore_location, password=lambda: password)
+    elif config.ssl_keystore_certificate_chain is not None and config.ssl_keystore_key is not None:
+        pem = f"{config.ssl_keystore_key.value}\n{config.ssl_keystore_certificate_chain.value}\n"
+        with _naming("ssl.keystore.certificate.chain and ssl.keystore.key"), _unnamed_file(pem) as path:
+            context.load_cert_chain(path, password=lambda: password)
+
+
+@contextlib.contextmanager
+def _naming(setting: str, path: str = "") -> Iterator[None]:
+    """Turn the errors of OpenSSL, which name nothing, into one that names the setting."""
+    given = f"{setting} = {path!r}" if path else f"{setting} = [hidden]"
+    try:
+        yield
+    except ssl.SSLError as error:
+        reason = error.reason or "no certificate in PEM, or no key that is its own, or not the key's password"
+        raise ConfigError(f"{given}: OpenSSL cannot use it: {reason}") from None
+    except OSError as error:
+        raise ConfigError(f"{given}: cannot be read: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _unnamed_file(text: str) -> Iterator[str]:
+    """Give text a path, for OpenSSL takes nothing else, without letting it touch a disk."""
+    descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
+    """Gives the library's OAUTHBEARER the tokens of ``sasl.oauthbearer.token.provider``."""
+
+    def __init__(self, function: Callable[[], str]) -> None:
+        super().__init__()
+        self._function = function
+
+    def token(self) -> str:
+        try:
+            return self._function()
+        except Exception as error:
+            # Its text may be anything, the token's request with the client's secret included.
+            raise SaslAuthenticationError(f"sasl.oauthbearer.token.provider raised {type(error).__name__}") from None
+
+
+def sasl_mechanism(config: ProducerConfig) -> Callable[[str], Any] | None:
+    """Return what makes a conversation of ``sasl.mechanism`` with a host, or None where there is no SASL.
+
+    What is made has the library's methods ``auth_bytes``, ``receive``, ``is_done`` and ``is_authenticated``.
+
+    Raises:
+        ApiVersionError: GSSAPI needs a library that is not installed.
+        ConfigError: ``sasl.oauthbearer.token.provider`` cannot be imported, or is not callable.
+    """
+    if not config.security_protocol.startswith("SASL_"):
+        return None
+    name = config.sasl_mechanism
+    settings: dict[str, object] = {"sasl_mechanism": name, "security_protocol": config.security_protocol}
+    if name == "GSSAPI":
+        if find_spec("gssapi") is None:
+            raise ApiVersionError("sasl.mechanism GSSAPI needs the package gssapi: pip install gssapi")
+        settings["sasl_kerberos_service_name"] = config.sasl_kerberos_service_name
+    elif name == "OAUTHBEARER":
+        settings["sasl_oauth_token_provider"] = _TokenProvider(_token_function(config))
+    else:
+        assert config.sasl_password is not None  # a rule of the configuration
+        scram = name.startswith("SCRAM-")
+        settings["sasl_plain_username"] = _saslname(config.sasl_username) if scram else config.sasl_username
+        settings["sasl_plain_password"] = config.sasl_password.value
+    mechanism = get_sasl_mechanism(name)
+    return lambda host: mechanism(host=host, **settings)
+
+
+def _saslname(username: str) -> str:
+    """Return a user's name as SCRAM's messages have it (RFC 5802, 5.1), which the library leaves to its caller."""
+    return username.replace("=", "=3D").replace(",", "=2C")
+
+
+def _token_function(config: ProducerConfig) -> Callable[[], str]:
+    name = config.sasl_oauthbearer_token_provider
+    try:
+        function = pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"sasl.oauthbearer.token.provider = {name!r}: {error}") from error
+    if not callable(function):
+        raise ConfigError(f"sasl.oauthbearer.token.provider = {name!r}: it is no callable")
+    return function  # type: ignore[no-any-return]

@@ -1,0 +1,177 @@
+"""What is said on a new connection before it is of use: which versions the broker knows, and who we are.
+
+Conversations are generators: they yield what to send and are sent the frames that answer it, so they neither wait
+nor know of sockets.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from shmaccum import __version__
+from shmaccum.errors import (
+    KafkaError,
+    SaslAuthenticationError,
+    UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
+    error_for_code,
+)
+from shmaccum.sender.kafka.library import ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest, decode
+from shmaccum.sender.kafka.produce import API_KEY, NEWEST_VERSION, OLDEST_VERSION
+
+_NAMED_VERSION: Final = 3
+"""The first version of ApiVersions that says which client this is (KIP-511)."""
+_UNSUPPORTED_VERSION: Final = UnsupportedVersionError.code
+_ERROR_CODE: Final = struct.Struct(">4xh")
+"""Where a frame with an ApiVersions response has its error, in every version: behind the correlation id."""
+
+
+class Call(NamedTuple):
+    """A request of the library's, and in which version to send it."""
+
+    request: Any
+    version: int
+
+
+class BrokerVersions:
+    """What versions of each request a broker takes.
+
+    Args:
+        ranges: API key -> oldest and newest version.
+    """
+
+    def __init__(self, ranges: Mapping[int, tuple[int, int]]) -> None:
+        self._ranges = ranges
+
+    def best(self, name: str, key: int, oldest: int, newest: int) -> int:
+        """Return the newest version that both sides know.
+
+        Args:
+            name: of the request, for the error.
+            key: its API key.
+            oldest: the oldest version that we know.
+            newest: the newest.
+
+        Raises:
+            UnsupportedVersionError: there is none.
+        """
+        of_broker = self._ranges.get(key)
+        if of_broker is None:
+            raise UnsupportedVersionError(f"the broker knows no {name} request; is it a controller?")
+        best = min(newest, of_broker[1])
+        if best < max(oldest, of_broker[0]):
+            raise UnsupportedVersionError(
+                f"the broker takes {name} requests of version {of_broker[0]} to {of_broker[1]}, but here are only "
+                f"{oldest} to {newest}: Kafka 2.1 and later can be spoken with"
+            )
+        return best
+
+    def call(self, request: Any, oldest: int = 0) -> Call:
+        """Return the request with the newest version that both sides know (see `best`)."""
+        return Call(
+            request, self.best(request.name.removesuffix("Request"), request.API_KEY, oldest, request.max_version)
+        )
+
+
+Conversation: TypeAlias = Generator[Call, bytes, None]
+
+
+class Greeting:
+    """The conversations of one connection, and what they found out.
+
+    Args:
+        mechanism: makes a SASL conversation with a host (see `sasl_mechanism`); None where there is no SASL.
+        mechanism_name: ``sasl.mechanism``.
+        host: the broker's name.
+
+    Attributes:
+        versions: what the broker takes; set by `introduce`.
+        produce_version: in which version to send batches; set by `introduce`.
+        session_lifetime_ms: how long the login is good for, or 0 for ever (KIP-368); set by `log_in`.
+    """
+
+    def __init__(self, mechanism: Callable[[str], Any] | None, mechanism_name: str, host: str) -> None:
+        self._mechanism = mechanism
+        self._mechanism_name = mechanism_name
+        self._host = host
+        self.versions = BrokerVersions({})
+        self.produce_version = 0
+        self.session_lifetime_ms = 0
+
+    def introduce(self) -> Conversation:
+        """Ask for the broker's versions, and log in.
+
+        Raises:
+            KafkaError: the broker refuses us, or we cannot speak with it.
+        """
+        yield from self._ask_versions()
+        yield from self.log_in()
+
+    def _ask_versions(self) -> Conversation:
+        request = ApiVersionsRequest(client_software_name="shmaccum", client_software_version=__version__)
+        frame = yield Call(request, _NAMED_VERSION)
+        # A broker that is older says so in its own oldest version, and some in none at all: ask again in the oldest.
+        if len(frame) >= _ERROR_CODE.size and _ERROR_CODE.unpack_from(frame)[0] == _UNSUPPORTED_VERSION:
+            request = ApiVersionsRequest()
+            frame = yield Call(request, 0)
+        response = decode(request.header.get_response_class(), frame)
+        _check(response.error_code, "asked for its versions")
+        self.versions = BrokerVersions({api.api_key: (api.min_version, api.max_version) for api in response.api_keys})
+        self.produce_version = self.versions.best("Produce", API_KEY, OLDEST_VERSION, NEWEST_VERSION)
+
+    def log_in(self) -> Conversation:
+        """Log in by SASL, if there is SASL; also again, on a connection that is in use (KIP-368).
+
+        Raises:
+            AuthenticationError: the broker refuses us.
+        """
+        if self._mechanism is None:
+            return
+        call = self.versions.call(SaslHandshakeRequest(mechanism=self._mechanism_name), oldest=1)
+        response = decode_answer(call, (yield call))
+        if response.error_code == UnsupportedSaslMechanismError.code:
+            raise UnsupportedSaslMechanismError(
+                f"the broker does not offer sasl.mechanism {self._mechanism_name}, but {', '.join(response.mechanisms)}"
+            )
+        _check(response.error_code, f"asked for sasl.mechanism {self._mechanism_name}")
+        mechanism = self._new_mechanism()
+        while not mechanism.is_done():
+            call = self.versions.call(SaslAuthenticateRequest(auth_bytes=self._step(mechanism.auth_bytes)))
+            response = decode_answer(call, (yield call))
+            if response.error_code == SaslAuthenticationError.code:
+                raise SaslAuthenticationError(f"the broker refused us: {response.error_message}")
+            _check(response.error_code, f"logged in by {self._mechanism_name}")
+            self._step(mechanism.receive, response.auth_bytes)
+        if not mechanism.is_authenticated():
+            raise SaslAuthenticationError(f"the broker did not accept us by {self._mechanism_name}")
+        self.session_lifetime_ms = response.session_lifetime_ms
+
+    def _new_mechanism(self) -> Any:
+        assert self._mechanism is not None
+        return self._step(self._mechanism, self._host)
+
+    def _step(self, function: Callable[..., Any], *args: object) -> Any:
+        """Call into the library, whose mechanisms raise what they like; those with a password might show it."""
+        try:
+            return function(*args)
+        except KafkaError:
+            raise
+        except Exception as error:
+            what = str(error) if self._mechanism_name == "GSSAPI" else type(error).__name__
+            raise SaslAuthenticationError(f"sasl.mechanism {self._mechanism_name} failed: {what}") from None
+
+
+def decode_answer(call: Call, frame: bytes) -> Any:
+    """Return the response to a call in a frame.
+
+    Raises:
+        NetworkError: the frame holds no such response.
+    """
+    return decode(call.request.header.get_response_class(), frame)
+
+
+def _check(error_code: int, what: str) -> None:
+    if error_code:
+        raise error_for_code(error_code)(f"the broker, {what}, answered with error code {error_code}")

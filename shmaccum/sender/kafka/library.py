@@ -1,0 +1,71 @@
+"""The one door to kafka-python: what is used of it, and that it is there.
+
+Used are its parts that do no input or output: the requests and responses, generated from Kafka's own definitions, and
+the SASL mechanisms. Its connections are not used, so nothing of it runs in the background and nothing of it logs
+what is sent, which its parser would do at level DEBUG, passwords and all.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Any
+
+from shmaccum.errors import ApiVersionError, NetworkError
+
+try:
+    from kafka.net.sasl import get_sasl_mechanism
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+    from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
+    from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest, ProduceResponse
+    from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+except ImportError as error:
+    raise ApiVersionError(
+        f"transport kafka needs kafka-python 3.0 or later: pip install -U 'kafka-python>=3.0' ({error})"
+    ) from error
+
+__all__ = [
+    "AbstractTokenProvider",
+    "ApiVersionsRequest",
+    "InitProducerIdRequest",
+    "MetadataRequest",
+    "ProduceRequest",
+    "ProduceResponse",
+    "SaslAuthenticateRequest",
+    "SaslHandshakeRequest",
+    "decode",
+    "encode",
+    "get_sasl_mechanism",
+]
+
+
+def encode(request: Any, api_version: int, correlation_id: int, client_id: str) -> bytes:
+    """Return a request's frame, its size in front.
+
+    Args:
+        request: an object of one of the library's request classes.
+        api_version: in which version to encode it.
+        correlation_id: what the response will have, too.
+        client_id: our name.
+    """
+    request.API_VERSION = api_version
+    request.with_header(correlation_id=correlation_id, client_id=client_id)
+    return bytes(request.encode(framed=True, header=True))
+
+
+def decode(response: Any, frame: bytes) -> Any:
+    """Return the response in a frame, without its size.
+
+    Args:
+        response: the library's class for it, of the right version: ``request.header.get_response_class()``.
+        frame: what came.
+
+    Raises:
+        NetworkError: it is no such response.
+    """
+    buffer = io.BytesIO(frame)
+    try:
+        response.parse_header(buffer)
+        return response.decode(buffer)
+    except (ValueError, IndexError, struct.error):
+        raise NetworkError(f"{len(frame)} bytes came that are no {response.__name__}") from None

@@ -1,0 +1,175 @@
+"""The Produce request: the one that is written here rather than by the library, since it carries the batches.
+
+A request is a list of buffers. Between heads of a few bytes are the batches themselves: views of the slab that the
+system call reads from. The layout is Kafka's ``ProduceRequest.json``, in the two forms that its versions have: up to
+8 with lengths of fixed size, from 9 on with varints and tags (KIP-482).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from shmaccum.cluster import Node, TopicPartition
+from shmaccum.errors import KafkaError, NetworkError, UnknownServerError, error_for_code
+from shmaccum.sender.kafka.channel import Buffer
+from shmaccum.sender.kafka.library import ProduceResponse as LibraryResponse
+from shmaccum.sender.kafka.library import decode
+from shmaccum.sender.transport import ProduceBatch, ProduceResponse
+
+API_KEY: Final = 0
+OLDEST_VERSION: Final = 7
+"""Of Kafka 2.1, the oldest brokers that Kafka 4's own clients speak with (KIP-896): the first with zstd."""
+NEWEST_VERSION: Final = 12
+"""Version 13 names topics by id."""
+_FIRST_FLEXIBLE: Final = 9
+
+_FRAME_AND_HEADER: Final = struct.Struct(">ihhi")
+_ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_NULL_STRING: Final = b"\xff\xff"
+
+
+@lru_cache(maxsize=4096)
+def _unsigned_varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def _length_and_one(number: int) -> bytes:
+    """Return a length as flexible versions have it: 0 stands for null."""
+    return _unsigned_varint(number + 1)
+
+
+class _Form(NamedTuple):
+    """How a version writes what differs between versions."""
+
+    string_length: Callable[[int], bytes]
+    length: Callable[[int], bytes]
+    """Of an array, or of a batch."""
+    no_transaction: bytes
+    end: bytes
+    """Behind every structure: its tags, of which there are none."""
+
+
+_FIXED: Final = _Form(_INT16.pack, _INT32.pack, _NULL_STRING, b"")
+_FLEXIBLE: Final = _Form(_length_and_one, _length_and_one, b"\x00", b"\x00")
+
+
+class ProduceEncoder:
+    """Writes the Produce requests of one connection.
+
+    Args:
+        version: from `OLDEST_VERSION` to `NEWEST_VERSION`.
+        client_id: our name.
+        acks: -1 for all, 0 or 1.
+        timeout_ms: how long the broker may wait for its followers.
+    """
+
+    def __init__(self, version: int, client_id: str, acks: int, timeout_ms: int) -> None:
+        self._version = version
+        self._form = form = _FLEXIBLE if version >= _FIRST_FLEXIBLE else _FIXED
+        name = client_id.encode()
+        # The client id has a length of fixed size in every version.
+        self._rest_of_head = b"".join(
+            (_INT16.pack(len(name)), name, form.end, form.no_transaction, _ACKS_AND_TIMEOUT.pack(acks, timeout_ms))
+        )
+
+    def encode(self, batches: Sequence[ProduceBatch], correlation_id: int) -> list[Buffer]:
+        """Return a request's frame in pieces: those of the batches are their payloads themselves."""
+        form = self._form
+        by_topic: dict[str, list[ProduceBatch]] = defaultdict(list)
+        for batch in batches:
+            by_topic[batch.topic_partition.topic].append(batch)
+        buffers: list[Buffer] = []
+        head = bytearray(_FRAME_AND_HEADER.size)
+        head += self._rest_of_head
+        head += form.length(len(by_topic))
+        for topic, of_topic in by_topic.items():
+            name = topic.encode()
+            head += form.string_length(len(name)) + name + form.length(len(of_topic))
+            for batch in of_topic:
+                head += _INT32.pack(batch.topic_partition.partition) + form.length(len(batch.payload))
+                buffers += (head, batch.payload)
+                head = bytearray(form.end)
+            head += form.end
+        head += form.end
+        if head:
+            buffers.append(head)
+        size = sum(map(len, buffers)) - _INT32.size
+        _FRAME_AND_HEADER.pack_into(buffers[0], 0, size, API_KEY, self._version, correlation_id)
+        return buffers
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderHint:
+    """Who leads a partition instead of the broker that was asked (KIP-951); the node where its address is said."""
+
+    topic_partition: TopicPartition
+    leader_id: int
+    leader_epoch: int
+    node: Node | None
+
+
+class ProduceAnswers(NamedTuple):
+    """What a Produce response says."""
+
+    responses: list[ProduceResponse]
+    hints: list[LeaderHint]
+    throttle_time_ms: int
+
+
+def decode_answers(version: int, frame: bytes, batches: Sequence[ProduceBatch], node: Node) -> ProduceAnswers:
+    """Return what a response says of the batches of its request.
+
+    Raises:
+        NetworkError: the frame holds no such response, or none to some of the batches.
+    """
+    response = decode(LibraryResponse[version], frame)
+    found = {
+        (topic.name, partition.index): partition
+        for topic in response.responses
+        for partition in topic.partition_responses
+    }
+    nodes = {each.node_id: Node(each.node_id, each.host, each.port) for each in response.node_endpoints}
+    responses, hints = [], []
+    for batch in batches:
+        result = found.get(batch.topic_partition)
+        if result is None:
+            raise NetworkError(f"broker {node.id} did not say what became of a batch for {batch.topic_partition}")
+        responses.append(_response(batch, result, node))
+        leader = result.current_leader
+        if leader is not None and leader.leader_id >= 0:
+            hints.append(
+                LeaderHint(batch.topic_partition, leader.leader_id, leader.leader_epoch, nodes.get(leader.leader_id))
+            )
+    return ProduceAnswers(responses, hints, response.throttle_time_ms)
+
+
+def _response(batch: ProduceBatch, result: Any, node: Node) -> ProduceResponse:
+    code: int = result.error_code
+    if not code:
+        return ProduceResponse(batch, result.base_offset, result.log_append_time_ms)
+    error = error_for_code(code)
+    name = f"error code {code}" if error is UnknownServerError else error.__name__
+    said = f": {result.error_message}" if result.error_message else ""
+    return ProduceResponse(
+        batch,
+        error=error,
+        message=f"broker {node.id} answered {name} for {batch.topic_partition}{said}",
+        invalid_records=tuple(each.batch_index for each in result.record_errors),
+    )
+
+
+def refuse(batches: Sequence[ProduceBatch], error: type[KafkaError], message: str) -> list[ProduceResponse]:
+    """Return the same answer for every batch."""
+    return [ProduceResponse(batch, error=error, message=message) for batch in batches]

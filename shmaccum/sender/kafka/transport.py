@@ -1,0 +1,234 @@
+"""The transport for brokers; see `shmaccum.sender.transport.Transport` for its methods.
+
+Everything happens in the one thread that calls it, and most of it inside `poll`: input, output, what it is time for.
+Between two calls nothing goes on but what the kernel does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from shmaccum.cluster import Cluster, Node
+from shmaccum.config import ProducerConfig
+from shmaccum.config.addresses import split_address
+from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError
+from shmaccum.sender.kafka.brokers import Brokers
+from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
+from shmaccum.sender.kafka.connection import Connection
+from shmaccum.sender.kafka.credentials import sasl_mechanism, tls_context
+from shmaccum.sender.kafka.greeting import Call, decode_answer
+from shmaccum.sender.kafka.metadata import Metadata
+from shmaccum.sender.kafka.poller import Poller
+from shmaccum.sender.kafka.produce import ProduceEncoder, decode_answers, refuse
+from shmaccum.sender.kafka.producer_id import ProducerIds
+from shmaccum.sender.transport import ProduceBatch, ProduceResponse
+
+_ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
+
+
+class _Inquiry(Protocol):
+    """Something to find out from any broker."""
+
+    def due_ms(self) -> float:
+        """Return when to ask."""
+
+    def request(self, now_ms: float) -> Any:
+        """Return the request to send now."""
+
+    def update(self, response: Any, now_ms: float) -> None:
+        """Take over an answer."""
+
+    def failed(self, now_ms: float) -> None:
+        """Note that there was none."""
+
+
+class KafkaTransport:
+    """Sends batches to the leaders of their partitions.
+
+    Args:
+        config: the settings, with ``bootstrap.servers``.
+    """
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._config = config
+        self._client_id = config.client_id or f"shmaccum-{config.slab_name(os.geteuid())}"
+        self._acks = _ACKS[config.acks]
+        addresses = map(split_address, config.bootstrap_servers)
+        self._bootstrap = [Node(-1 - number, host, port) for number, (host, port) in enumerate(addresses)]
+        self._metadata = Metadata(config)
+        self._producer_ids = ProducerIds(config)
+        self._inquiries: tuple[_Inquiry, ...] = (self._metadata, self._producer_ids)
+        self._encoders: dict[int, ProduceEncoder] = {}
+        self._answers: list[ProduceResponse] = []
+        self._awaited: set[Node] = set()
+        """Nodes that were not ready when the sender asked."""
+        self._has_news = False
+        """Whether the sender should look again: at the cluster, a node, a producer id, a failure."""
+        self._has_new_nodes = False
+        self._next_ms = FOREVER_MS
+        """When there is something to do, if nothing happens before."""
+
+    def start(self) -> None:
+        """Read certificates and keys. Brokers are not needed yet.
+
+        Raises:
+            ConfigError: what a setting names cannot be used.
+            ApiVersionError: a needed library is missing.
+        """
+        tls, mechanism = tls_context(self._config), sasl_mechanism(self._config)
+        self._poller = Poller()
+        self._brokers = Brokers(self._config, self._client_id, tls, mechanism, self._poller, self._on_change)
+
+    def init_producer_id(self) -> tuple[int, int] | None:
+        """Return a new (producer id, epoch), or None while a broker is asked for one."""
+        return self._producer_ids.take()
+
+    def failure(self) -> type[KafkaError] | None:
+        """Return why nothing can be sent, from an attempt that was refused until the next one may be made."""
+        now_ms = monotonic_ms()
+        return self._brokers.failure(now_ms) or self._producer_ids.failure(now_ms)
+
+    def cluster(self) -> Cluster:
+        """Return what is known now."""
+        return self._metadata.cluster
+
+    def request_update(self, topics: Collection[str]) -> None:
+        """Have a broker asked about these topics by the next `poll`."""
+        self._metadata.request_update(topics, monotonic_ms())
+
+    def ready(self, node: Node, now_ms: int) -> bool:
+        """Say whether a request may be sent to the node now; begin to connect where there is no connection."""
+        if self._brokers.ready(node, now_ms):
+            return True
+        self._awaited.add(node)
+        return False
+
+    def connection_delay_ms(self, node: Node, now_ms: int) -> float:
+        """Return how long not to ask again, unless `poll` returns; endless where that is all there is to wait for."""
+        return self._brokers.delay_ms(node, now_ms)
+
+    def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
+        """Send a request: as much of it as the socket takes now, the rest from `poll`."""
+        connection = self._brokers.connection(node)
+        if connection is None:
+            self._answers += refuse(batches, NetworkError, f"there is no connection to broker {node.id} any more")
+            return
+        for topic in {batch.topic_partition.topic for batch in batches}:
+            self._metadata.use(topic, now_ms)
+        encoder = self._encoder(connection.greeting.produce_version)
+        connection.send(
+            partial(encoder.encode, batches),
+            partial(self._stored, connection, batches),
+            partial(self._lost, batches),
+            is_answered=self._acks != 0,
+        )
+        self._brokers.check_by(now_ms + self._config.request_timeout_ms)
+
+    def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
+        """Return the answers that came. Waits for one, for the doorbell, or for what else the sender has to know."""
+        self._poller.listen_to(doorbell)
+        now_ms = monotonic_ms()
+        end_ms = now_ms + timeout_ms
+        self._attend(now_ms)
+        while True:
+            at_once = self._answers or self._has_news
+            rings = self._poller.wait(0 if at_once else max(0.0, min(end_ms, self._next_ms) - now_ms))
+            now_ms = monotonic_ms()
+            self._attend(now_ms)
+            if rings or self._answers or self._has_news or now_ms >= end_ms or self._is_awaited_ready(now_ms):
+                break
+        answers, self._answers = self._answers, []
+        self._has_news = False
+        self._awaited.clear()
+        return answers
+
+    def close(self) -> None:
+        """Close all connections. What was not answered is forgotten."""
+        self._brokers.close()
+        self._answers.clear()
+        self._poller.close()
+
+    # --- answers ------------------------------------------------------------------------------------
+
+    def _encoder(self, version: int) -> ProduceEncoder:
+        encoder = self._encoders.get(version)
+        if encoder is None:
+            encoder = ProduceEncoder(version, self._client_id, self._acks, self._config.request_timeout_ms)
+            self._encoders[version] = encoder
+        return encoder
+
+    def _stored(self, connection: Connection, batches: Sequence[ProduceBatch], frame: bytes) -> int:
+        """Answer a request by what the broker said, or by its being sent where ``acks`` is 0."""
+        if not self._acks:
+            self._answers += [ProduceResponse(batch) for batch in batches]
+            return 0
+        answers = decode_answers(connection.greeting.produce_version, frame, batches, connection.node)
+        self._answers += answers.responses
+        if answers.hints:
+            self._metadata.follow(answers.hints)
+        return answers.throttle_time_ms
+
+    def _lost(self, batches: Sequence[ProduceBatch], error: type[KafkaError], message: str) -> None:
+        self._answers += refuse(batches, error, message)
+
+    # --- what it is time for ------------------------------------------------------------------------
+
+    def _attend(self, now_ms: float) -> None:
+        """Do what it is time for, and work out when it is next time for something."""
+        if self._has_new_nodes:
+            self._has_new_nodes = False
+            self._brokers.keep_only(self.cluster().nodes.values())
+        if now_ms >= self._brokers.next_check_ms:
+            self._brokers.check(now_ms)
+        next_ms = FOREVER_MS
+        for inquiry in self._inquiries:
+            due_ms = inquiry.due_ms()
+            if now_ms >= due_ms:
+                due_ms = self._ask(inquiry, now_ms)
+            next_ms = min(next_ms, due_ms)
+        self._next_ms = min(next_ms, self._brokers.next_check_ms)
+
+    def _ask(self, inquiry: _Inquiry, now_ms: float) -> float:
+        """Send a request to any broker; return when to try again where that is not possible now."""
+        nodes = self._nodes()
+        connection = self._brokers.least_loaded(nodes, now_ms)
+        if connection is None:
+            return self._brokers.next_chance_ms(nodes, now_ms)
+        call = connection.greeting.versions.call(inquiry.request(now_ms))
+        connection.call(call, partial(self._told, inquiry, call), partial(self._not_told, inquiry))
+        self._brokers.check_by(now_ms + self._config.request_timeout_ms)
+        return FOREVER_MS
+
+    def _nodes(self) -> list[Node]:
+        """Return the brokers to ask: those that we know, and as long as there is none to be had, the first ones."""
+        known = list(self.cluster().nodes.values())
+        return known + self._bootstrap if self._brokers.all_failed(known) else known
+
+    def _told(self, inquiry: _Inquiry, call: Call, frame: bytes) -> int:
+        response = decode_answer(call, frame)
+        nodes = self.cluster().nodes
+        inquiry.update(response, monotonic_ms())
+        self._has_new_nodes |= self.cluster().nodes != nodes
+        self._has_news = True
+        return int(response.throttle_time_ms)
+
+    def _not_told(self, inquiry: _Inquiry, error: type[KafkaError], message: str) -> None:
+        inquiry.failed(monotonic_ms())
+
+    # --- what the sender has to know ----------------------------------------------------------------
+
+    def _on_change(self, error: type[KafkaError] | None) -> None:
+        """Note that a broker can be reached, or why it cannot."""
+        self._has_news = True
+        if error is None:
+            return
+        if issubclass(error, AuthenticationError | UnsupportedVersionError):
+            self._metadata.refuse(error)
+        else:
+            self._metadata.doubt()
+
+    def _is_awaited_ready(self, now_ms: float) -> bool:
+        return any(self._brokers.can_send(node, now_ms) for node in self._awaited)
