@@ -41,6 +41,7 @@ class ProducerMetadata:
             KafkaError: why they never will.
         """
         deadline_s = started + self._max_block_ms / 1000
+        self._map.refresh()
         entry = self._map.topic(name)
         while entry is None or not entry.queues:
             entry = self._ask(name, deadline_s)

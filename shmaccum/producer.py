@@ -218,7 +218,6 @@ class Producer:
                 "value.serializer or interceptor.classes sends record by record"
             )
         started = time.monotonic()
-        self._map.refresh()
         entry = self._metadata.topic(topic, started)
         parts = partition_columns(
             batch,

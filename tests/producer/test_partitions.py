@@ -52,6 +52,7 @@ def test_keys_go_by_the_new_number_of_partitions(run: HandRun, producer: Produce
     before = {key: producer.send("t", key=key) for key in KEYS}
     run.run(3)
     grow(run, config.log_dir)
+    assert producer.partitions_for("t") == {0, 1, 2, 3}
     after = {key: producer.send("t", key=key) for key in KEYS}
     run.run(3)
     assert {key: future.get(0).partition for key, future in before.items()} == {
