@@ -6,6 +6,7 @@ node 1. Time is never slept away: what takes a time is given one, counted from a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -58,7 +59,7 @@ def config_of(name: str, **settings: object) -> ProducerConfig:
 
 def open_accumulator(config: ProducerConfig) -> RecordAccumulator:
     """Attach to the slab and make the topic known; the caller detaches ``accumulator.slab``."""
-    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest())
+    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
     accumulator = RecordAccumulator(slab, config)
     if accumulator.map.topic(TOPIC) is None:
         accumulator.map.request(TOPIC)

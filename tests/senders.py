@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -215,7 +216,7 @@ class HandRun:
 
     def __init__(self, config: ProducerConfig, transport: Any = None) -> None:
         self.config = config
-        self.slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest())
+        self.slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
         self.accumulator = RecordAccumulator(self.slab, config)
         self.doorbell = self.slab.become_sender()
         self.transport = transport or Hand(config)

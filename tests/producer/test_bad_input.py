@@ -17,6 +17,7 @@ from shmaccum.errors import (
     ConfigError,
     InvalidTimestampError,
     InvalidTopicError,
+    KafkaStorageError,
     KafkaTimeoutError,
     RecordTooLargeError,
     SenderError,
@@ -133,8 +134,11 @@ def test_no_memory_in_time(produce: Produce, log_dir: Path) -> None:
 def test_no_metadata_in_time(produce: Produce, log_dir: Path) -> None:
     producer = produce(max_block_ms=300)
     (log_dir / "t-0").write_bytes(b"")
-    with pytest.raises(KafkaTimeoutError, match=r"Topic t not present in metadata after 300 ms: KafkaStorageError"):
+    with pytest.raises(
+        KafkaTimeoutError, match=r"Topic t not present in metadata after 300 ms: KafkaStorageError"
+    ) as late:
         producer.send("t", b"value")
+    assert isinstance(late.value.__cause__, KafkaStorageError)
     (log_dir / "t-0").unlink()
     assert producer.send("t", b"value").get(10).offset == 0
 

@@ -247,7 +247,7 @@ def serve_and_be_late(link: Connection, settings: dict[str, object]) -> str:
 
     def append_and_close(transport: LogTransport) -> None:
         if not late:
-            slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest())
+            slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
             accumulator = RecordAccumulator(slab, config)
             accumulator.map.request("t")
             accumulator.map.update("t", 3, None)
@@ -430,7 +430,7 @@ def test_the_log_is_full(settings: Settings, log_dir: Path) -> None:
 def test_nobody_starts_two_at_once(settings: Settings) -> None:
     """Who finds another one starting a sender does not wait for it, and does not start a second."""
     config = ProducerConfig.parse(settings())
-    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest())
+    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
     try:
         with slab.lock_file.try_start() as mine:
             assert mine
