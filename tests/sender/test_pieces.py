@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -481,7 +482,7 @@ def test_batches_behind_that_have_their_numbers_already(run: HandRun, log_dir: P
 def append_some(link: Connection, name: str, log_dir: str, numbers: list[int]) -> list[object]:
     """Append records with these numbers, one each time that the test says so; return what became of them."""
     config = config_of(name, Path(log_dir))
-    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest())
+    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
     accumulator = RecordAccumulator(slab, config)
     futures = []
     for number in numbers:

@@ -128,7 +128,7 @@ def test_its_starter_dies(settings: Settings, start: Start) -> None:
     """A sender that has nobody left to tell that it serves, serves all the same."""
     given = settings(sender_idle_ms=2000)
     config = ProducerConfig.parse(given)
-    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest())
+    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
     try:
         assert start(start_sender_and_die, given).join() == -signal.SIGKILL
         wait_until(slab.has_sender, "the dead one's sender is there")
