@@ -13,6 +13,8 @@ from processes import Child, How
 
 from shmaccum.shm.names import PREFIX, SHM_DIRECTORY
 
+pytest_plugins = ("brokers",)
+
 _OURS = f"test{os.getpid()}"
 """Begins the name of every slab of this test run, and of no other's."""
 _numbers = itertools.count()

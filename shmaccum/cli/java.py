@@ -1,4 +1,4 @@
-"""The Java runtime that PySpark needs.
+"""The Java runtime that PySpark needs, and a Kafka broker.
 
 Imports nothing but the standard library, so that the project's set-up can use it before anything is installed.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 REQUIRED_JAVA: Final = 17
-"""What Spark 4 needs."""
+"""What Spark 4 needs, and a broker of Kafka 4."""
 INSTALL_JAVA: Final = ("apt-get", "install", "--yes", "--no-install-recommends", "default-jre-headless")
 """Installs one on Debian: version 17 on Debian 12, 21 on Debian 13."""
 
@@ -33,13 +33,13 @@ def java_version() -> int | None:
     return int(version[1]) if version else None
 
 
-def missing_java() -> str:
-    """Return what is wrong with Java and the command that mends it; empty if nothing is."""
+def missing_java(who: str = "PySpark") -> str:
+    """Return what is wrong with Java for whoever needs it, and the command that mends it; empty if nothing is."""
     version = java_version()
     if version is not None and version >= REQUIRED_JAVA:
         return ""
     found = "there is none" if version is None else f"this is {version}"
     return (
-        f"PySpark needs a Java runtime of version {REQUIRED_JAVA} or later, but {found}; install one with "
+        f"{who} needs a Java runtime of version {REQUIRED_JAVA} or later, but {found}; install one with "
         f"`{'' if os.geteuid() == 0 else 'sudo '}{' '.join(INSTALL_JAVA)}`, or point JAVA_HOME to one"
     )

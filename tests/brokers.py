@@ -1,0 +1,141 @@
+"""A real Apache Kafka for the tests: fixtures, and what other people's clients write to it and find in it.
+
+The fixtures are for everyone (``tests/conftest.py`` takes them in). ``kafka`` is one plain broker for the whole run:
+its tests take a topic of their own each, and leave the broker as it was. Whoever hurts brokers takes a cluster of
+their own from ``kafka_cluster``.
+
+Where Apache Kafka cannot be had, its tests are skipped, with the reason; but where ``CI`` is in the environment
+they fail.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from tools.kafka import Certificates, KafkaCluster, KafkaMissingError, ensure_kafka, make_certificates
+
+PATIENCE_S = 30.0
+"""How long a test waits for a broker before it gives up: far longer than anything takes."""
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def apache_kafka() -> None:
+    """Have Apache Kafka here, or skip the test and say why."""
+    try:
+        ensure_kafka()
+    except KafkaMissingError as missing:
+        if os.environ.get("CI"):
+            pytest.fail(f"CI is to have Apache Kafka: {missing}")
+        pytest.skip(f"no Apache Kafka: {missing}")
+
+
+@pytest.fixture(scope="session")
+def kafka(apache_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Return a cluster of one plain broker, which runs for all tests."""
+    with KafkaCluster(tmp_path_factory.mktemp("kafka")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def kafka_cluster(
+    apache_kafka: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., KafkaCluster]]:
+    """Return ``kafka_cluster(nodes=3, sasl=True, ...)``: a cluster, not started, which goes with the module.
+
+    The arguments are those of `KafkaCluster`.
+    """
+    with ExitStack() as clusters:
+
+        def make(nodes: int = 1, **options: Any) -> KafkaCluster:
+            cluster = KafkaCluster(tmp_path_factory.mktemp("kafka"), nodes, **options)
+            clusters.callback(cluster.stop)
+            return cluster
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Return certificates for brokers and clients, by an authority of their own."""
+    return make_certificates(tmp_path_factory.mktemp("certificates") / "tls")
+
+
+@pytest.fixture
+def topic() -> str:
+    """Return a topic's name that nobody else uses; it does not exist yet."""
+    return f"topic-{os.getpid()}-{next(_numbers)}"
+
+
+def produce(settings: dict[str, Any], topic: str, values: Iterable[bytes], partition: int = 0) -> list[Message]:
+    """Write records by confluent-kafka, and return them as they were acknowledged.
+
+    Args:
+        settings: of the producer; ``bootstrap.servers`` at least.
+        topic: where to.
+        values: of the records.
+        partition: of the topic.
+
+    Raises:
+        KafkaException: what a record came back with.
+    """
+    delivered: list[Message] = []
+    failed: list[KafkaError] = []
+
+    def note(error: KafkaError | None, message: Message) -> None:
+        delivered.append(message) if error is None else failed.append(error)
+
+    producer = Producer({"message.timeout.ms": int(PATIENCE_S * 1000), "log_level": 0} | settings)
+    for value in values:
+        producer.produce(topic, value, partition=partition, on_delivery=note)
+    assert producer.flush(PATIENCE_S) == 0, "records are neither delivered nor failed"
+    if failed:
+        raise KafkaException(failed[0])
+    return delivered
+
+
+def consume(settings: dict[str, Any], topic: str) -> dict[int, list[Message]]:
+    """Read a topic from its beginning to its end by confluent-kafka: the records of each partition, in order.
+
+    Args:
+        settings: of the consumer; ``bootstrap.servers`` at least.
+        topic: what to read.
+
+    Raises:
+        KafkaException: what the cluster answers instead.
+    """
+    reading = {"group.id": "tests", "enable.partition.eof": True, "fetch.wait.max.ms": 10, "log_level": 0}
+    consumer = Consumer(reading | settings)
+    try:
+        metadata = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic]
+        if metadata.error is not None:
+            raise KafkaException(metadata.error)
+        found: dict[int, list[Message]] = {partition: [] for partition in sorted(metadata.partitions)}
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in found])
+        unfinished = set(found)
+        while unfinished:
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None, f"nothing comes from partitions {unfinished} of {topic}"
+            error = message.error()
+            if error is None:
+                found[message.partition()].append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                unfinished.discard(message.partition())
+            else:
+                raise KafkaException(error)
+    finally:
+        consumer.close()
+    return found
+
+
+def consume_values(settings: dict[str, Any], topic: str) -> dict[int, list[bytes | None]]:
+    """Read a topic from its beginning to its end by confluent-kafka: the values of each partition, in order."""
+    return {partition: [each.value() for each in records] for partition, records in consume(settings, topic).items()}

@@ -1,0 +1,145 @@
+"""The proxy does to the conversation of a client that is not ours what it is told to, and nothing else."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import pytest
+from brokers import consume_values, produce
+from confluent_kafka import KafkaError, KafkaException
+from proxy import PRODUCE, Proxy
+
+from tools.kafka import KafkaCluster
+
+VALUES = [f"value {number}".encode() for number in range(100)]
+ONE_BATCH = {"linger.ms": 100}
+PLAIN = ONE_BATCH | {"enable.idempotence": False}
+
+
+class Behind(NamedTuple):
+    """A broker that its clients reach through a proxy, and only so."""
+
+    proxy: Proxy
+    cluster: KafkaCluster
+
+    def settings(self, **more: Any) -> dict[str, Any]:
+        return {"bootstrap.servers": self.cluster.bootstrap_servers} | {
+            name.replace("_", "."): value for name, value in more.items()
+        }
+
+
+@pytest.fixture(scope="module")
+def behind(kafka_cluster: Callable[..., KafkaCluster]) -> Iterator[Behind]:
+    cluster = kafka_cluster()
+    with Proxy(cluster.nodes[1].port) as proxy:
+        cluster.nodes[1].advertised_port = proxy.port
+        cluster.start()
+        yield Behind(proxy, cluster)
+
+
+@pytest.fixture
+def stored(behind: Behind, topic: str) -> Callable[[], list[bytes | None]]:
+    """Create the topic, and return a function that says what is stored in it, read past the proxy."""
+    behind.cluster.admin.create_topic(topic)
+    settings = {"bootstrap.servers": behind.cluster.internal_servers}
+    return lambda: consume_values(settings, topic)[0]
+
+
+def has_ended(connection: socket.socket) -> bool:
+    """Wait for what comes next of a connection, and say whether that is its end."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_forwards(behind: Behind, topic: str, stored: Callable[[], list[bytes | None]]) -> None:
+    before = behind.proxy.requests[PRODUCE]
+    seen = behind.proxy.watch(PRODUCE)
+    assert len(produce(behind.settings(), topic, VALUES)) == 100
+    seen.wait()
+    assert behind.proxy.requests[PRODUCE] > before
+    assert consume_values(behind.settings(), topic) == {0: VALUES}
+    assert stored() == VALUES
+
+
+@pytest.mark.parametrize("after", [0, 3, 14, 500])
+def test_a_cut_request_is_none_to_the_broker(
+    behind: Behind, topic: str, stored: Callable[[], list[bytes | None]], after: int
+) -> None:
+    cut = behind.proxy.cut_request(PRODUCE, after)
+    with pytest.raises(KafkaException):
+        produce(behind.settings() | PLAIN | {"retries": 0}, topic, VALUES)
+    assert len(cut.happened) == 1
+    assert stored() == []
+    produce(behind.settings() | PLAIN, topic, VALUES)
+    assert stored() == VALUES
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_lost_response_is_of_records_that_are_stored(
+    behind: Behind, topic: str, stored: Callable[[], list[bytes | None]], cut: bool
+) -> None:
+    lost = behind.proxy.lose_response(PRODUCE, times=2, cut=cut)
+    produce(behind.settings(socket_timeout_ms=1000) | PLAIN, topic, VALUES)
+    assert lost.has_happened()
+    assert stored() == VALUES * 3, "without sequence numbers, what is sent again is stored again"
+
+
+def test_a_lost_response_is_no_matter_to_an_idempotent_producer(
+    behind: Behind, topic: str, stored: Callable[[], list[bytes | None]]
+) -> None:
+    lost = behind.proxy.lose_response(PRODUCE)
+    produce(behind.settings() | ONE_BATCH | {"enable.idempotence": True}, topic, VALUES)
+    assert lost.has_happened()
+    assert stored() == VALUES
+
+
+def test_nothing_passes_while_it_stalls(behind: Behind, topic: str, stored: Callable[[], list[bytes | None]]) -> None:
+    behind.proxy.stall()
+    try:
+        with pytest.raises(KafkaException) as error:
+            produce(behind.settings(message_timeout_ms=1000), topic, VALUES)
+    finally:
+        behind.proxy.resume()
+    assert error.value.args[0].code() == KafkaError._MSG_TIMED_OUT
+    produce(behind.settings(), topic, VALUES)
+    assert stored() == VALUES
+
+
+def test_refuses_and_accepts_on_the_same_port(
+    behind: Behind, topic: str, stored: Callable[[], list[bytes | None]]
+) -> None:
+    with socket.create_connection(("127.0.0.1", behind.proxy.port)) as open_before:
+        behind.proxy.refuse()
+        assert has_ended(open_before)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", behind.proxy.port))
+    behind.proxy.accept()
+    produce(behind.settings(), topic, VALUES)
+    assert stored() == VALUES
+
+
+def test_bytes_that_are_not_frames() -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        proxy = stack.enter_context(Proxy(server.getsockname()[1], frames=False))
+        client = stack.enter_context(socket.create_connection(("127.0.0.1", proxy.port)))
+        broker = stack.enter_context(server.accept()[0])
+        client.sendall(b"\xff" * 3)
+        assert broker.recv(10) == b"\xff" * 3
+        broker.sendall(b"yes")
+        assert client.recv(10) == b"yes"
+        proxy.cut()
+        assert has_ended(client)
+        assert has_ended(broker)
+
+
+def test_a_broker_that_is_down_ends_the_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with Proxy(port) as proxy, socket.create_connection(("127.0.0.1", proxy.port)) as client:
+        assert has_ended(client)

@@ -1,0 +1,53 @@
+"""A real Apache Kafka on this machine: fetched, started, hurt and looked into.
+
+By hand: ``python3 -m tools.kafka start [--nodes 1|3] [--sasl] [--tls] | stop | status | fetch``.
+
+From a test (the fixtures of ``tests/brokers.py`` give most of them a running cluster)::
+
+    ensure_kafka()                                     # KafkaMissingError says why there can be none here
+    with KafkaCluster(tmp_path, nodes=3) as cluster:   # about 1.5 s for one node, 4 s for three
+        cluster.bootstrap_servers                      # "127.0.0.1:21293,..." as clients see it
+        cluster.admin.create_topic("flights", partitions=3, settings={"max.message.bytes": 2000})
+        cluster.admin.leaders("flights")               # {0: 2, 1: 3, 2: 1}
+        cluster.admin.move_leader("flights", 0, to=1)
+        cluster.admin.grow_topic / delete_topic / in_sync / configure_topic / configure_brokers
+        cluster.admin.deny("alice", "flights")         # allow, drop_rules; with sasl=True
+        cluster.admin.throttle(10_000)                 # a quota, in bytes a second
+        node = cluster.nodes[2]
+        node.kill(); node.start()                      # SIGKILL; the same port and data
+        node.stop()                                    # in order, its leaders handed over
+        node.pause(); node.resume()                    # SIGSTOP, SIGCONT
+        dump_batches(node.data, "flights", 0)          # list[DumpedBatch], by Kafka's own tool; dump_text for records
+
+``KafkaCluster(path, sasl=True)`` has the users ``settings.USERS`` by PLAIN, SCRAM-SHA-256 and -512, takes any unsecured
+OAUTHBEARER token, and minds access rules. ``KafkaCluster(path, certificates=make_certificates(path / "tls"))`` speaks
+TLS and takes clients with and without a certificate. ``overrides`` are broker settings that win over ours, such as
+``{"listener.name.client.ssl.client.auth": "required"}``, or for brokers with an expired certificate
+``{"listener.name.client.ssl.keystore.location": certificates.expired.pem}``. For a proxy in front of a broker, set
+``cluster.nodes[1].advertised_port`` before `KafkaCluster.start`. ``cluster.internal_servers`` go past all of that.
+
+Brokers die with the process that started them, however that dies; only the command line's outlive it.
+"""
+
+from __future__ import annotations
+
+from tools.kafka.cluster import KafkaCluster, ensure_kafka
+from tools.kafka.dump import DumpedBatch, dump_batches, dump_text, segments
+from tools.kafka.errors import KafkaMissingError, KafkaToolError
+from tools.kafka.node import Node
+from tools.kafka.tls import Certificates, Identity, make_certificates
+
+__all__ = [
+    "Certificates",
+    "DumpedBatch",
+    "Identity",
+    "KafkaCluster",
+    "KafkaMissingError",
+    "KafkaToolError",
+    "Node",
+    "dump_batches",
+    "dump_text",
+    "ensure_kafka",
+    "make_certificates",
+    "segments",
+]

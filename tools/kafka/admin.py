@@ -1,0 +1,186 @@
+"""What tests do to a running cluster from outside: topics, leaders, settings, access, quotas.
+
+All goes over the brokers' internal listeners, so that neither security nor a proxy is in the way. A call returns when
+a broker that is asked shows the change; others may learn of it a moment later. Done by other people's clients:
+confluent-kafka, kafka-python for what that has not (reassigning), and Kafka's own tool for what neither has (quotas).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as KafkaPythonTopicPartition
+
+from tools.kafka.errors import KafkaToolError
+from tools.kafka.jvm import java_command
+
+TIMEOUT_S: Final = 30.0
+"""How long anything may take."""
+NO_LEADER: Final = -1
+
+
+class Admin:
+    """The administration of a cluster.
+
+    Every method raises `confluent_kafka.KafkaException` with what the cluster answers, and KafkaToolError if a change
+    was accepted and does not come about.
+    """
+
+    def __init__(self, internal_servers: str) -> None:
+        self._servers = internal_servers
+        # Connections that brokers which are killed leave behind are no news here.
+        self._client = AdminClient({"bootstrap.servers": internal_servers, "log_level": 0})
+
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int = 1,
+        *,
+        replicas: list[list[int]] | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        """Create a topic, on as many brokers as there are up to three.
+
+        Args:
+            topic: its name.
+            partitions: how many.
+            replicas: instead, the brokers of each partition, its preferred leader first.
+            settings: of the topic, such as ``max.message.bytes``.
+        """
+        config = {name: str(value) for name, value in (settings or {}).items()}
+        if replicas is None:
+            new = NewTopic(topic, partitions, config=config)
+        else:
+            partitions = len(replicas)
+            new = NewTopic(topic, partitions, replica_assignment=replicas, config=config)
+        self._client.create_topics([new])[topic].result(TIMEOUT_S)
+        self._until(lambda: self._all_led(topic, partitions), f"topic {topic} with {partitions} partitions")
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic."""
+        self._client.delete_topics([topic], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
+        self._until(lambda: not self.leaders(topic), f"topic {topic} gone")
+
+    def grow_topic(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions, so that it has this many."""
+        self._client.create_partitions([NewPartitions(topic, partitions)])[topic].result(TIMEOUT_S)
+        self._until(lambda: self._all_led(topic, partitions), f"topic {topic} with {partitions} partitions")
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        """Return the node that leads each partition, `NO_LEADER` for none; nothing if there is no such topic."""
+        partitions = self._client.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
+        return {partition: metadata.leader for partition, metadata in partitions.items()}
+
+    def in_sync(self, topic: str, partition: int = 0) -> set[int]:
+        """Return the nodes whose replicas of a partition are in sync, the leader's among them."""
+        return set(self._client.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions[partition].isrs)
+
+    def move_leader(self, topic: str, partition: int, to: int) -> None:
+        """Make a node that has a replica of a partition its leader: it becomes the preferred one, and is elected."""
+        replicas = self._client.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions[partition].replicas
+        if to not in replicas:
+            raise KafkaToolError(f"node {to} has no replica of {topic}-{partition}: those are on {replicas}")
+        self._reassign(topic, partition, [to, *(node for node in replicas if node != to)])
+        self._until(lambda: to in self.in_sync(topic, partition), f"node {to} in sync for {topic}-{partition}")
+        # What a partition's own leader already is, it answers as an error of that partition, which is no news.
+        self._client.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, partition)]).result(TIMEOUT_S)
+        self._until(lambda: self.leaders(topic)[partition] == to, f"node {to} leading {topic}-{partition}")
+
+    def configure_topic(self, topic: str, settings: Mapping[str, object]) -> None:
+        """Change settings of a topic."""
+        self._configure(ConfigResource.Type.TOPIC, topic, settings)
+
+    def configure_brokers(self, settings: Mapping[str, object]) -> None:
+        """Change settings that brokers read while they run, on each of those that run."""
+        for broker in self._client.list_topics(timeout=TIMEOUT_S).brokers:
+            self._configure(ConfigResource.Type.BROKER, str(broker), settings)
+
+    def deny(self, user: str, topic: str, operation: AclOperation = AclOperation.WRITE) -> None:
+        """Forbid a user something with a topic."""
+        self._add_rule(user, topic, operation, AclPermissionType.DENY)
+
+    def allow(self, user: str, topic: str, operation: AclOperation = AclOperation.ALL) -> None:
+        """Permit a user something with a topic; nobody else (but super users) may then do it without a rule."""
+        self._add_rule(user, topic, operation, AclPermissionType.ALLOW)
+
+    def drop_rules(self, topic: str) -> None:
+        """Remove all access rules of a topic."""
+        rules = _rules_of(topic)
+        self._client.delete_acls([rules])[rules].result(TIMEOUT_S)
+        self._until(lambda: not self._client.describe_acls(rules).result(TIMEOUT_S), f"topic {topic} without rules")
+
+    def throttle(self, bytes_per_second: int | None) -> None:
+        """Have every broker slow down whoever produces more than this to it, from some moment soon; None ends that."""
+        change = "--delete-config=producer_byte_rate"
+        if bytes_per_second is not None:
+            change = f"--add-config=producer_byte_rate={bytes_per_second}"
+        whom = ("--entity-type", "clients", "--entity-default")
+        tool = ("kafka.admin.ConfigCommand", "--bootstrap-server", self._servers, "--alter", change, *whom)
+        done = subprocess.run(java_command(*tool), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise KafkaToolError(f"the quota was not set, status {done.returncode}: {done.stdout}{done.stderr}")
+
+    def _all_led(self, topic: str, partitions: int) -> bool:
+        leaders = self.leaders(topic)
+        return len(leaders) == partitions and NO_LEADER not in leaders.values()
+
+    def _reassign(self, topic: str, partition: int, replicas: list[int]) -> None:
+        client = KafkaAdminClient(bootstrap_servers=self._servers.split(","))
+        try:
+            of = KafkaPythonTopicPartition(topic, partition)
+            error = client.alter_partition_reassignments({of: replicas})[of]
+        finally:
+            client.close()
+        if error is not None:
+            raise KafkaToolError(f"{topic}-{partition} could not be given the replicas {replicas}: {error}")
+
+    def _configure(self, kind: ConfigResource.Type, name: str, settings: Mapping[str, object]) -> None:
+        entries = [
+            ConfigEntry(key, str(value), incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()
+        ]
+        resource = ConfigResource(kind, name, incremental_configs=entries)
+        self._client.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+        self._until(lambda: self._has_settings(resource, settings), f"{kind.name.lower()} {name} with {settings}")
+
+    def _has_settings(self, resource: ConfigResource, settings: Mapping[str, object]) -> bool:
+        found = self._client.describe_configs([resource])[resource].result(TIMEOUT_S)
+        return all(found[name].value == str(value) for name, value in settings.items())
+
+    def _add_rule(self, user: str, topic: str, operation: AclOperation, permission: AclPermissionType) -> None:
+        pattern = ResourcePatternType.LITERAL
+        rule = AclBinding(ResourceType.TOPIC, topic, pattern, f"User:{user}", "*", operation, permission)
+        self._client.create_acls([rule])[rule].result(TIMEOUT_S)
+        rules = _rules_of(topic)
+        self._until(lambda: rule in self._client.describe_acls(rules).result(TIMEOUT_S), f"rule {rule}")
+
+    def _until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not condition():
+            if time.monotonic() > deadline:
+                raise KafkaToolError(f"for {TIMEOUT_S} s there has not been {what}")
+            time.sleep(0.01)
+
+
+def _rules_of(topic: str) -> AclBindingFilter:
+    """Return what matches all access rules of a topic, and of no other."""
+    anyhow = (AclOperation.ANY, AclPermissionType.ANY)
+    return AclBindingFilter(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, None, None, *anyhow)

@@ -1,0 +1,133 @@
+"""A cluster of brokers on loopback, in one directory."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from tools.kafka.errors import KafkaToolError
+from tools.kafka.jars import ensure_jars
+from tools.kafka.node import Node
+from tools.kafka.ports import free_port
+from tools.kafka.settings import Ports, broker_settings, format_arguments, security_protocol
+from tools.kafka.tls import Certificates
+
+if TYPE_CHECKING:
+    from tools.kafka.admin import Admin
+
+
+def ensure_kafka() -> None:
+    """Fetch Apache Kafka if it is not there yet.
+
+    Raises:
+        KafkaMissingError: it cannot be had on this machine; says why, and what to do.
+    """
+    ensure_jars(_train)
+
+
+class KafkaCluster:
+    """Brokers 1 to ``nodes`` in KRaft mode, each its own controller; ``with KafkaCluster(...) as cluster`` starts it.
+
+    Attributes:
+        nodes: the brokers, by id; each can be killed, paused and started again by itself.
+        security_protocol: what clients must speak, by Kafka's name for it.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        nodes: int = 1,
+        *,
+        sasl: bool = False,
+        certificates: Certificates | None = None,
+        overrides: Mapping[str, object] | None = None,
+        detached: bool = False,
+    ) -> None:
+        """Choose ports; nothing runs before `start`.
+
+        Args:
+            directory: where the brokers keep everything; made if it is not there.
+            nodes: how many.
+            sasl: clients must authenticate as one of `settings.USERS`, and access-control lists count.
+            certificates: clients must speak TLS; the brokers are ``certificates.broker``.
+            overrides: broker settings that win over ours, for every node.
+            detached: the brokers outlive this process; else they die with it, however it dies.
+        """
+        self.nodes = {id: Node(id, free_port, directory / f"node-{id}", detached) for id in range(1, nodes + 1)}
+        self.security_protocol = security_protocol(sasl, certificates is not None)
+        self._sasl = sasl
+        self._certificates = certificates
+        self._overrides = overrides or {}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients are to connect to: ``bootstrap.servers``."""
+        return ",".join(f"127.0.0.1:{node.advertised_port}" for node in self.nodes.values())
+
+    @property
+    def internal_servers(self) -> str:
+        """``bootstrap.servers`` of the listeners that are always open and past every proxy, in PLAINTEXT."""
+        return ",".join(f"127.0.0.1:{node.internal_port}" for node in self.nodes.values())
+
+    @cached_property
+    def admin(self) -> Admin:
+        """The cluster's administration, past all security and proxies."""
+        from tools.kafka.admin import Admin  # needs clients, which the command line does without
+
+        return Admin(self.internal_servers)
+
+    def start(self, jvm_options: Sequence[str] | None = None) -> None:
+        """Format the brokers' directories, start them all, and wait until all serve.
+
+        Raises:
+            KafkaToolError: why one does not; nothing is left running then.
+        """
+        ports = {
+            id: Ports(node.port, node.internal_port, node.controller_port, node.advertised_port)
+            for id, node in self.nodes.items()
+        }
+        for id, node in self.nodes.items():
+            settings = broker_settings(id, ports, node.data, self._sasl, self._certificates, self._overrides)
+            node.configure(settings)
+        try:
+            self._format()
+            for node in self.nodes.values():
+                node.begin_start(jvm_options)
+            for node in self.nodes.values():
+                node.wait_started()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Kill all brokers, and wait until they are gone: nobody will read what they keep."""
+        for node in self.nodes.values():
+            node.kill()
+
+    def __enter__(self) -> KafkaCluster:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _format(self) -> None:
+        formats = {id: node.begin_format(format_arguments(self._sasl)) for id, node in self.nodes.items()}
+        said = {id: process.communicate()[0] for id, process in formats.items()}
+        for id, process in formats.items():
+            if process.returncode:
+                raise KafkaToolError(f"node {id} could not be formatted, status {process.returncode}: {said[id]}")
+
+
+def _train(archive: Path) -> None:
+    """Run a broker such that the JVM leaves an archive of its classes."""
+    with tempfile.TemporaryDirectory(prefix="shmaccum-kafka-") as scratch:
+        cluster = KafkaCluster(Path(scratch), sasl=True)
+        cluster.start(jvm_options=(f"-XX:ArchiveClassesAtExit={archive}",))
+        cluster.nodes[1].stop()  # in order: the archive is written at the end

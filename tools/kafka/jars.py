@@ -1,0 +1,137 @@
+"""Where Apache Kafka comes from: jars from Maven Central, fetched once into the project's ``.kafka`` directory.
+
+A directory named by the version is the stamp: it gets its name only when everything is in it. Beside the jars lies an
+archive of the JVM's loaded classes (AppCDS), made by one trial run: with it a broker starts in less than half the time.
+An archive that does not fit the JVM or the jars' place is passed over by the JVM, so it can be stale but not wrong.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from shmaccum.cli.java import missing_java
+from tools.kafka.errors import KafkaMissingError, KafkaToolError
+
+VERSION: Final = "4.3.1"
+"""Of Apache Kafka; its broker runs on Java 17."""
+HOME: Final = Path(__file__).resolve().parents[2] / ".kafka"
+"""Of everything fetched, and of the cluster that the command line starts; not under version control."""
+INSTALL_MAVEN: Final = ("apt-get", "install", "--yes", "--no-install-recommends", "maven")
+
+_COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+# The tools ask for all of Kafka Connect, which the one tool that is used here (the dump of segments) does not need.
+_POM: Final = f"""\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>shmaccum</groupId>
+  <artifactId>kafka-broker</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId>
+      <artifactId>kafka_2.13</artifactId>
+      <version>{VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.kafka</groupId>
+      <artifactId>kafka-tools</artifactId>
+      <version>{VERSION}</version>
+      <exclusions>
+        <exclusion>
+          <groupId>*</groupId>
+          <artifactId>*</artifactId>
+        </exclusion>
+      </exclusions>
+    </dependency>
+    <dependency>
+      <groupId>org.slf4j</groupId>
+      <artifactId>slf4j-simple</artifactId>
+      <version>1.7.36</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
+def jar_directory() -> Path:
+    """Return where the jars of this version are, once they are fetched."""
+    return HOME / f"kafka_2.13-{VERSION}"
+
+
+def class_archive() -> Path:
+    """Return where the archive of loaded classes is, once it is made."""
+    return jar_directory() / "classes.jsa"
+
+
+def missing_maven() -> str:
+    """Return that Maven is missing, and the command that mends it; empty if it is there."""
+    if shutil.which("mvn") is not None:
+        return ""
+    sudo = "" if os.geteuid() == 0 else "sudo "
+    return f"Maven (mvn) fetches Apache Kafka, but there is none; install it with `{sudo}{' '.join(INSTALL_MAVEN)}`"
+
+
+def ensure_jars(train: Callable[[Path], None]) -> None:
+    """Fetch what is not there yet; several processes may ask for it at once.
+
+    Args:
+        train: runs a broker such that the JVM leaves an archive of its classes at the path given.
+
+    Raises:
+        KafkaMissingError: Java or Maven is missing, or Maven cannot get the jars; says what to do.
+    """
+    wrong = missing_java("Apache Kafka")
+    if wrong:
+        raise KafkaMissingError(wrong)
+    if class_archive().exists():
+        return
+    with _fetching():
+        if not jar_directory().exists():
+            _fetch()
+        if not class_archive().exists():
+            made = class_archive().with_suffix(f".{os.getpid()}")
+            train(made)
+            if not made.exists():
+                raise KafkaToolError(f"the JVM left no archive of its classes in {made} after a trial run")
+            made.rename(class_archive())
+
+
+def _fetch() -> None:
+    wrong = missing_maven()
+    if wrong:
+        raise KafkaMissingError(wrong)
+    with tempfile.TemporaryDirectory(dir=HOME, prefix="fetch-") as scratch:
+        pom, jars = Path(scratch, "pom.xml"), Path(scratch, "jars")
+        pom.write_text(_POM)
+        command = ["mvn", "--batch-mode", "--quiet", "--file", str(pom), _COPY, "-DincludeScope=runtime"]
+        done = subprocess.run(
+            [*command, f"-DoutputDirectory={jars}"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise KafkaMissingError(
+                f"Maven could not get Apache Kafka {VERSION} (status {done.returncode}); is there a way to its "
+                f"repository? It says: {(done.stdout + done.stderr).strip()[:1000]}"
+            )
+        jars.rename(jar_directory())
+
+
+@contextmanager
+def _fetching() -> Iterator[None]:
+    """Let one process at a time fetch; the kernel frees the lock of one that dies."""
+    HOME.mkdir(exist_ok=True)
+    with open(HOME / "fetch.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,55 @@
+"""A running process, known by pid and start time: no signal ever goes to a stranger that has the number by now."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Final, NamedTuple
+
+from shmaccum.shm.processes import start_time
+
+STOP_TIMEOUT_S: Final = 20.0
+
+
+class Running(NamedTuple):
+    """A process that cannot be mistaken for a later one of the same pid."""
+
+    pid: int
+    start_time: int
+    """Clock ticks since boot."""
+
+    @classmethod
+    def process(cls, pid: int) -> Running:
+        """Return what is running now under a pid."""
+        return cls(pid, start_time(pid))
+
+    def is_alive(self) -> bool:
+        """Say whether it still is there."""
+        return self.start_time != 0 and start_time(self.pid) == self.start_time
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it still is there."""
+        if self.is_alive():
+            os.kill(self.pid, number)
+
+    def wait_for_end(self, timeout_s: float) -> bool:
+        """Wait until it has ended; return whether it has."""
+        deadline = time.monotonic() + timeout_s
+        while self.is_alive():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def stop(self) -> None:
+        """Have it shut down in order; kill it if that takes more than `STOP_TIMEOUT_S`."""
+        self.signal(signal.SIGCONT)  # a stopped process would not hear the next one
+        self.signal(signal.SIGTERM)
+        if not self.wait_for_end(STOP_TIMEOUT_S):
+            self.kill()
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL, and wait until it is gone."""
+        self.signal(signal.SIGKILL)
+        self.wait_for_end(STOP_TIMEOUT_S)

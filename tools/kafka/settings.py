@@ -1,0 +1,152 @@
+"""The settings of a small broker: KRaft, combined with its controller, three listeners on loopback.
+
+============ ====================================================================================================
+listener     for
+============ ====================================================================================================
+``CLIENT``   clients: as secure as the cluster is told to be, and advertised under a port that may be a proxy's
+``INTERNAL`` the brokers among themselves, and the tests' administration: always open, never through a proxy
+``CONTROLLER`` the quorum
+============ ====================================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tools.kafka.tls import Certificates
+
+USERS: Final = {"admin": "admin-secret", "alice": "alice-secret", "bob": "bob-secret"}
+"""Names and passwords of a cluster with SASL, in PLAIN and SCRAM alike; ``admin`` is a super user."""
+SCRAM_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS: Final = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER")
+"""OAUTHBEARER takes any unsecured token (a JWT without signature)."""
+
+CLUSTER_ID: Final = "c2htYWNjdW0tdGVzdHMtMQ"
+
+_MODULES: Final = "org.apache.kafka.common.security"
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The ports of one node on loopback, and the one that clients are told."""
+
+    client: int
+    internal: int
+    controller: int
+    advertised: int
+
+
+def security_protocol(sasl: bool, tls: bool) -> str:
+    """Return Kafka's name of what clients must speak."""
+    return {
+        (False, False): "PLAINTEXT",
+        (False, True): "SSL",
+        (True, False): "SASL_PLAINTEXT",
+        (True, True): "SASL_SSL",
+    }[sasl, tls]
+
+
+def broker_settings(
+    node: int,
+    cluster: Mapping[int, Ports],
+    data: Path,
+    sasl: bool,
+    certificates: Certificates | None,
+    overrides: Mapping[str, object],
+) -> dict[str, object]:
+    """Return the settings of one node.
+
+    Args:
+        node: its id.
+        cluster: the ports of all nodes, by id.
+        data: where it keeps its data.
+        sasl: whether clients must authenticate, and access-control lists count.
+        certificates: makes clients speak TLS; they may show a certificate, or not.
+        overrides: settings that win over all others.
+    """
+    settings: dict[str, object] = {"process.roles": "broker,controller", "node.id": node, "log.dirs": data}
+    settings |= _listeners(cluster[node], cluster, security_protocol(sasl, certificates is not None))
+    settings |= _small_and_quick(len(cluster))
+    if sasl:
+        settings |= _sasl()
+    if certificates is not None:
+        settings |= _tls(certificates)
+    return settings | dict(overrides)
+
+
+def format_arguments(sasl: bool) -> Sequence[str]:
+    """Return what Kafka's storage tool is to write besides the cluster's id: the SCRAM users."""
+    if not sasl:
+        return ()
+    return [
+        argument
+        for mechanism in SCRAM_MECHANISMS
+        for name, password in USERS.items()
+        for argument in ("--add-scram", f"{mechanism}=[name={name},password={password}]")
+    ]
+
+
+def _listeners(ports: Ports, cluster: Mapping[int, Ports], protocol: str) -> dict[str, object]:
+    internal = f"INTERNAL://127.0.0.1:{ports.internal}"
+    return {
+        "listeners": f"CLIENT://127.0.0.1:{ports.client},{internal},CONTROLLER://127.0.0.1:{ports.controller}",
+        "advertised.listeners": f"CLIENT://127.0.0.1:{ports.advertised},{internal}",
+        "listener.security.protocol.map": f"CLIENT:{protocol},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "INTERNAL",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": ",".join(f"{id}@127.0.0.1:{each.controller}" for id, each in cluster.items()),
+    }
+
+
+def _small_and_quick(nodes: int) -> dict[str, object]:
+    return {
+        # A test says which topics there are; one that was deleted stays deleted.
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": min(3, nodes),
+        "min.insync.replicas": min(2, nodes),
+        "offsets.topic.num.partitions": 1,
+        "offsets.topic.replication.factor": min(3, nodes),
+        "transaction.state.log.num.partitions": 1,
+        "transaction.state.log.replication.factor": min(3, nodes),
+        "transaction.state.log.min.isr": min(2, nodes),
+        "group.initial.rebalance.delay.ms": 0,
+        # A broker that was killed is noticed in seconds.
+        "broker.heartbeat.interval.ms": 500,
+        "broker.session.timeout.ms": 2000,
+        "controller.quorum.election.timeout.ms": 200,
+        "num.network.threads": 2,
+        "num.io.threads": 2,
+        "background.threads": 2,
+        "num.recovery.threads.per.data.dir": 1,
+        "log.cleaner.dedupe.buffer.size": 4 << 20,  # its default is half of our heap
+    }
+
+
+def _sasl() -> dict[str, object]:
+    plain = " ".join(f'user_{name}="{password}"' for name, password in USERS.items())
+    jaas = {
+        "plain": f"{_MODULES}.plain.PlainLoginModule required {plain};",
+        "oauthbearer": f'{_MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="admin";',
+    } | {name.lower(): f"{_MODULES}.scram.ScramLoginModule required;" for name in SCRAM_MECHANISMS}
+    return {
+        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        **{f"listener.name.client.{mechanism}.sasl.jaas.config": config for mechanism, config in jaas.items()},
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS;User:admin",  # the internal listeners' users have no name
+        "allow.everyone.if.no.acl.found": "true",
+    }
+
+
+def _tls(certificates: Certificates) -> dict[str, object]:
+    settings = {
+        "keystore.type": "PEM",
+        "keystore.location": certificates.broker.pem,
+        "truststore.type": "PEM",
+        "truststore.location": certificates.ca,
+        "client.auth": "requested",
+    }
+    # With the listener's name in front: else ssl.client.auth does not count where there is SASL as well.
+    return {f"listener.name.client.ssl.{name}": value for name, value in settings.items()}
