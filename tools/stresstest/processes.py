@@ -28,22 +28,27 @@ _prctl: Final = ctypes.CDLL(None, use_errno=True).prctl
 
 def is_child(pid: int) -> bool:
     """Say whether a process is a living child of this one, perhaps inherited."""
-    return parent_of(pid) == os.getpid()
+    state, parent = _state_and_parent(pid)
+    return parent == os.getpid() and state not in "ZX"
 
 
 def parent_of(pid: int) -> int:
-    """Return the pid of a living process's parent, 0 if there is no such process or it is dead."""
+    """Return the pid of a process's parent, 0 if there is no such process."""
+    return _state_and_parent(pid)[1]
+
+
+def _state_and_parent(pid: int) -> tuple[str, int]:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return 0
-    state, parent = stat.rpartition(b")")[2].split()[:2]
-    return 0 if state in (b"Z", b"X") else int(parent)
+        return "X", 0
+    state, parent = stat.rpartition(")")[2].split()[:2]
+    return state, int(parent)
 
 
 def _children() -> set[int]:
-    """Return the pids of this process's living children."""
-    return {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if is_child(pid)}
+    """Return the pids of this process's children, also of those that are dying: they may still have children."""
+    return {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent_of(pid) == os.getpid()}
 
 
 class Children:
@@ -170,4 +175,3 @@ class Children:
             self._dying |= left
             self.reap()
             time.sleep(_LOOK_EVERY_S)
-        self.reap()
