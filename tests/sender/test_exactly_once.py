@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from functools import partial
+from types import ModuleType
 from typing import Final
 
 import pytest
@@ -205,12 +206,21 @@ def test_epochs_that_run_out(config: ProducerConfig, clock: Clock, seed: int, mo
     play(QUIET | TROUBLE | DEATH, seed, config, clock)
 
 
-def test_a_death_before_any_line_about_sequences(config: ProducerConfig, clock: Clock) -> None:
-    """With batches stored and not, answered and not, one refused for good, and others behind the gap."""
+@pytest.mark.parametrize(
+    ("modules", "times"),
+    [
+        pytest.param((sequences,), [20] * 5, id="a batch is refused for good"),
+        pytest.param((completer, expirer), [20, 20, TIMEOUT_MS, 20], id="batches expire in flight and in the queue"),
+    ],
+)
+def test_a_death_before_any_line(
+    config: ProducerConfig, clock: Clock, modules: tuple[ModuleType, ...], times: list[int]
+) -> None:
+    """With batches stored and not, answered and not, and others behind a gap."""
 
     def go_on(run: BrokerRun) -> None:
-        for number in range(6):
-            run.step(after_ms=20)
+        for number, after_ms in enumerate(times):
+            run.step(after_ms=after_ms)
             run.transport.answer(number % 2)
 
     def dies_before(line: int) -> bool:
@@ -219,7 +229,7 @@ def test_a_death_before_any_line_about_sequences(config: ProducerConfig, clock: 
             for partition, model in scene.cluster.partitions.items():
                 scene.append(partition, 7)
                 model.refuse = [KafkaStorageError, InvalidRecordError]
-            died = interrupt_after(line, partial(go_on, scene.run), sequences)
+            died = interrupt_after(line, partial(go_on, scene.run), *modules)
             scene.die(0, 0)
             scene.finish()
             return died
