@@ -16,15 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from killpoints import interrupt_after
 
-from shmaccum.accumulator import (
-    batch_drainer,
-    completer,
-    completion,
-    expirer,
-    partition_queue,
-    record_batch,
-    sequences,
-)
+from shmaccum.accumulator import batch_drainer, completer, completion, expirer, partition_queue, sequences
 from shmaccum.accumulator.futures import FutureRecordMetadata
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
@@ -34,39 +26,20 @@ from shmaccum.errors import (
     InvalidRecordError,
     KafkaError,
     KafkaStorageError,
-    RecordTooLargeError,
 )
-from shmaccum.sender import pieces, sender
+from shmaccum.sender import sender
 
 SLOT: Final = 1024
 TIMEOUT_MS: Final = 2000
-LARGEST: Final = 260
-"""Bytes of a batch that picky brokers take: several small records, and no large one."""
 PARTITIONS: Final = [TopicPartition("t", 0), TopicPartition("t", 1)]
-LINES: Final = (
-    batch_drainer,
-    completer,
-    completion,
-    expirer,
-    partition_queue,
-    pieces,
-    record_batch,
-    sequences,
-    sender,
-)
+LINES: Final = (batch_drainer, completer, completion, expirer, partition_queue, sequences, sender)
 """A sender dies before any line of these."""
 
 _names = count()
 
 
 class Scene:
-    """Producers, the senders that follow each other, and the brokers.
-
-    Attributes:
-        errors: what may become of a record that is not stored.
-    """
-
-    errors: tuple[type[KafkaError], ...] = (DeliveryTimeoutError, InvalidRecordError, KafkaStorageError)
+    """Producers, the senders that follow each other, and the brokers."""
 
     def __init__(self, config: ProducerConfig, clock: Clock) -> None:
         self.config = config
@@ -80,12 +53,12 @@ class Scene:
 
     # --- what can happen ----------------------------------------------------------------------------
 
-    def append(self, partition: TopicPartition, records: int, size: int = SLOT // 3) -> None:
-        """Have a producer append records, two of which fill a batch unless they are smaller."""
+    def append(self, partition: TopicPartition, records: int) -> None:
+        """Have a producer append records, two of which fill a batch."""
         for _ in range(records):
             number = next(self.cluster.numbers)
             try:
-                self.futures[partition][number] = self.run.send(partition, b"%d" % number + bytes(size))
+                self.futures[partition][number] = self.run.send(partition, b"%d" % number + bytes(SLOT // 3))
             except BufferExhaustedError:
                 return
 
@@ -155,7 +128,7 @@ class Scene:
                 if isinstance(outcome, int):
                     assert stored[outcome] == number
                 else:
-                    assert outcome in self.errors
+                    assert outcome in (DeliveryTimeoutError, InvalidRecordError, KafkaStorageError)
 
     def close(self) -> None:
         for run in self.runs:
@@ -197,32 +170,12 @@ deaths = st.one_of(
 )
 
 
-crumbs = happening("append", partitions, st.integers(1, 20), st.integers(0, 60))
-"""Records that are so small that many of them are in a batch."""
-
-
 def runs_of(*happenings: st.SearchStrategy[tuple[object, ...]]) -> st.SearchStrategy[list[tuple[object, ...]]]:
     return st.lists(st.one_of(quiet, quiet, *happenings), min_size=10, max_size=60)
 
 
-class PickyScene(Scene):
-    """A scene whose brokers take neither large batches nor every record."""
-
-    errors = (*Scene.errors, RecordTooLargeError)
-
-    def __init__(self, config: ProducerConfig, clock: Clock) -> None:
-        super().__init__(config, clock)
-        for model in self.cluster.partitions.values():
-            model.largest = LARGEST
-            model.is_invalid = _is_invalid
-
-
-def _is_invalid(value: bytes) -> bool:
-    return int(value.rstrip(b"\0")) % 7 == 3
-
-
-def play(happenings: list[tuple[object, ...]], slab_name: str, clock: Clock, kind: type[Scene] = Scene) -> None:
-    scene = kind(
+def play(happenings: list[tuple[object, ...]], slab_name: str, clock: Clock) -> None:
+    scene = Scene(
         ProducerConfig.parse(
             {
                 "shmaccum.name": f"{slab_name}-{next(_names)}",
@@ -273,10 +226,3 @@ def test_epochs_that_run_out(happenings: list[tuple[object, ...]], slab_name: st
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(sequences, "MAX_EPOCH", 1)
         play(happenings, slab_name, stop_the_clock(monkeypatch))
-
-
-@SETTINGS
-@given(happenings=runs_of(crumbs, troubles, deaths))
-def test_brokers_that_do_not_take_everything(happenings: list[tuple[object, ...]], slab_name: str) -> None:
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        play(happenings, slab_name, stop_the_clock(monkeypatch), PickyScene)
