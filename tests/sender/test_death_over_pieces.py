@@ -31,6 +31,7 @@ def config(tmp_path: Path, slab_name: str) -> ProducerConfig:
         {
             "shmaccum.name": slab_name,
             "sender.idle.ms": 50,
+            "transport": "log",
             "log.dir": str(tmp_path / "log"),
             "num.partitions": 1,
             "batch.size": SLOT,

@@ -175,6 +175,7 @@ def config(slab_name: str) -> ProducerConfig:
     return ProducerConfig.parse(
         {
             "shmaccum.name": slab_name,
+            "transport": "log",
             "log.dir": "/nowhere",
             "batch.size": SLOT,
             "buffer.memory": 24 * SLOT,
