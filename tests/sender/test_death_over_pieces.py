@@ -141,6 +141,8 @@ def test_killed_at_any_line(
 ) -> None:
     scene = Scene(producer, tmp_path / "log")
     scene.append()
+    scene.finish("what is sent to a partition for the first time goes other ways", look_before=True)
+    scene.append()
     lines = lines_of(lambda: be_sender(config), *modules, hits=hits)
     scene.finish("nothing happened", look_before=True)
     for number, line in enumerate(lines):
