@@ -143,8 +143,8 @@ def test_secrets_are_nowhere_to_be_seen(settings: Settings, slab_name: str, tmp_
     with Producer(given) as producer:
         producer.send("t", b"value").get(10)
         (Path(str(given["log.dir"])) / "u-0").touch()  # something to complain of
+        producer._metadata._max_block_ms = 100
         with pytest.raises(KafkaTimeoutError):
-            producer._metadata._max_block_ms = 100
             producer.send("u", b"value")
         pid = sender_pid(producer)
         places = [Path(f"/proc/{pid}/{place}").read_bytes() for place in ("cmdline", "environ")]
