@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
@@ -27,7 +28,14 @@ from senders import read_partition, read_topic, read_values
 from shmaccum import Producer, ProducerConfig
 from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import DeliveryTimeoutError, KafkaStorageError, KafkaTimeoutError, SenderExistsError
+from shmaccum.errors import (
+    DeliveryTimeoutError,
+    KafkaStorageError,
+    KafkaTimeoutError,
+    SenderError,
+    SenderExistsError,
+)
+from shmaccum.sender import process
 from shmaccum.sender.log.transport import LogTransport
 from shmaccum.sender.process import ensure_sender, serve
 from shmaccum.shm.layout import Super
@@ -108,6 +116,59 @@ def test_many_first_producers(settings: Settings, start: Start) -> None:
     assert len(found) == 1
     ((_, starts),) = found
     assert starts == 1
+
+
+def start_sender_and_die(link: Connection, settings: dict[str, object]) -> None:
+    """Be killed as soon as the sender has all that it needs to start."""
+
+    def communicate(starting: subprocess.Popen[str], request: str) -> None:
+        assert starting.stdin is not None
+        starting.stdin.write(request)
+        starting.stdin.close()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    subprocess.Popen.communicate = communicate  # type: ignore[assignment, method-assign]
+    Producer(settings)
+
+
+def test_its_starter_dies(settings: Settings, start: Start) -> None:
+    """A sender that has nobody left to tell that it serves, serves all the same."""
+    given = settings(sender_idle_ms=2000)
+    config = ProducerConfig.parse(given)
+    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
+    try:
+        assert start(start_sender_and_die, given).join() == -signal.SIGKILL
+        wait_until(slab.has_sender, "the dead one's sender is there")
+        with Producer(given) as producer:
+            producer.send("t", b"value").get(20)
+            assert sender_starts(producer) == 1
+    finally:
+        detach(slab)
+
+
+MORTAL = """
+import os, signal
+if len(os.listdir({deaths!r})) < {count}:
+    open(f"{deaths}/{{os.getpid()}}", "x")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_killed_while_it_starts(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Whoever starts one that is killed over it starts another, but not for ever."""
+    deaths = tmp_path / "deaths"
+    deaths.mkdir()
+    monkeypatch.setattr(process, "_BOOTSTRAP", MORTAL.format(deaths=str(deaths), count=count) + process._BOOTSTRAP)
+    if count < 3:
+        with Producer(settings()) as producer:
+            assert sender_starts(producer) == 1
+    else:
+        with pytest.raises(SenderError, match="without a word"):
+            Producer(settings())
+    assert len(list(deaths.iterdir())) == count
 
 
 def test_it_is_detached(settings: Settings) -> None:
