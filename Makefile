@@ -1,4 +1,4 @@
-# make demo | test | lint | docs | venv | clean
+# make demo | test | lint | docs | venv | kafka | clean
 #
 # Everything is installed into $(VENV). PYTHON=python3.13 make test chooses another interpreter, which gets a
 # virtual environment of its own.
@@ -7,9 +7,10 @@ PYTHON ?= python3
 VENV ?= $(if $(filter python3,$(PYTHON)),.venv,.venv-$(notdir $(PYTHON)))
 BIN := $(VENV)/bin
 DEMO ?=
+KAFKA ?=
 PYTEST ?=
 
-.PHONY: demo test lint docs venv clean
+.PHONY: demo test lint docs venv kafka clean
 
 demo: $(VENV)/.demo  ## DEMO="--workers 4" passes options on
 	$(BIN)/shmaccum demo $(DEMO)
@@ -28,14 +29,18 @@ docs: $(VENV)/.test
 
 venv: $(VENV)/.test
 
+kafka:  ## KAFKA="--nodes 3 --sasl --tls" passes options on; python3 -m tools.kafka stop ends it
+	$(PYTHON) -m tools.kafka start $(KAFKA)
+
 # The stamps: an environment is made anew only where it is older than what it is made from.
 $(VENV)/.demo: pyproject.toml
 	$(PYTHON) -m tools.setup_env $(VENV) demo
 	@touch $@
 
-$(VENV)/.test: pyproject.toml
+$(VENV)/.test: pyproject.toml tools/kafka/jars.py
 	$(PYTHON) -m tools.setup_env $(VENV) test
 	@touch $@ $(VENV)/.demo
 
 clean:
-	rm -rf .venv .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-out
+	-$(PYTHON) -m tools.kafka stop
+	rm -rf .kafka .venv .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-out

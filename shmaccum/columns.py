@@ -146,13 +146,11 @@ def _partitions(
         open_rows &= ~keyed
     left = np.flatnonzero(open_rows)
     if len(left):
-        chosen[left] = _sticky_partitions(bodies.body_sizes[left], partition_count, sticky)
+        chosen[left] = _sticky_partitions(bodies.body_sizes[left], sticky)
     return chosen
 
 
-def _sticky_partitions(
-    sizes: npt.NDArray[np.int64], partition_count: int, sticky: StickyPartitioner
-) -> npt.NDArray[np.int64]:
+def _sticky_partitions(sizes: npt.NDArray[np.int64], sticky: StickyPartitioner) -> npt.NDArray[np.int64]:
     """Go through the partitions of the moment, one for each stretch of rows that makes a batch."""
     chosen = np.empty(len(sizes), np.int64)
     ends = np.cumsum(sizes)
@@ -160,7 +158,7 @@ def _sticky_partitions(
     while row < len(sizes):
         before = int(ends[row - 1]) if row else 0
         stop = max(row + 1, int(np.searchsorted(ends, before + sticky.remaining, "right")))
-        chosen[row:stop] = sticky.partition(partition_count)
-        sticky.note_appended(int(ends[stop - 1]) - before, partition_count, new_batch=True)
+        chosen[row:stop] = sticky.partition
+        sticky.note_appended(int(ends[stop - 1]) - before, new_batch=True)
         row = stop
     return chosen

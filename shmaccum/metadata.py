@@ -41,6 +41,7 @@ class ProducerMetadata:
             KafkaError: why they never will.
         """
         deadline_s = started + self._max_block_ms / 1000
+        self._map.refresh()
         entry = self._map.topic(name)
         while entry is None or not entry.queues:
             entry = self._ask(name, deadline_s)
@@ -85,4 +86,6 @@ class ProducerMetadata:
 
     def _timed_out(self, entry: TopicEntry) -> KafkaTimeoutError:
         reason = f": {entry.error.__name__}" if entry.error is not None else ""
-        return KafkaTimeoutError(f"Topic {entry.name} not present in metadata after {self._max_block_ms} ms{reason}")
+        timeout = KafkaTimeoutError(f"Topic {entry.name} not present in metadata after {self._max_block_ms} ms{reason}")
+        timeout.__cause__ = entry.error() if entry.error is not None else None
+        return timeout

@@ -2,12 +2,12 @@
 
 A record with a key goes where the murmur2 hash of its key says. One without goes to the partition of the moment:
 uniform sticky partitioning (KIP-794) stays with a partition until about a batch of bytes has gone there, so that
-batches fill up, and then picks another at random, so that all get the same in the long run.
+batches fill up, and then has another one chosen (see `partition_load`).
 """
 
 from __future__ import annotations
 
-import random
+from collections.abc import Callable
 
 from shmaccum.record.murmur2 import partition_for_key
 
@@ -20,36 +20,32 @@ class StickyPartitioner:
 
     Args:
         sticky_bytes: bytes after which to switch (``batch.size``).
+        choose: returns the partition to go on with.
+
+    Attributes:
+        partition: that of the moment.
     """
 
-    def __init__(self, sticky_bytes: int) -> None:
+    def __init__(self, sticky_bytes: int, choose: Callable[[], int]) -> None:
         self._sticky_bytes = sticky_bytes
-        self._partition = -1
+        self._choose = choose
         self._produced = 0
-
-    def partition(self, partition_count: int) -> int:
-        """Return the partition of the moment."""
-        if not 0 <= self._partition < partition_count:
-            self._switch(partition_count)
-        return self._partition
+        self.partition = choose()
 
     @property
     def remaining(self) -> int:
         """Bytes that may still go to the partition of the moment before it is time for another."""
         return max(0, self._sticky_bytes - self._produced)
 
-    def note_appended(self, size: int, partition_count: int, *, new_batch: bool) -> None:
+    def note_appended(self, size: int, *, new_batch: bool) -> None:
         """Count the bytes of a record that went to the partition of the moment; perhaps switch for the next.
 
         A switch waits for the end of a batch, lest it leaves one half-filled, but not for more than another batch.
         """
         self._produced += size
         if self._produced >= self._sticky_bytes and (new_batch or self._produced >= 2 * self._sticky_bytes):
-            self._switch(partition_count)
-
-    def _switch(self, partition_count: int) -> None:
-        self._produced = 0
-        self._partition = random.randrange(partition_count)
+            self._produced = 0
+            self.partition = self._choose()
 
 
 __all__ = ["StickyPartitioner", "partition_for_key"]

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from shmaccum.accumulator.futures import DeliveryCallback, FutureColumnsMetadata, FutureRecordMetadata
+from shmaccum.accumulator.partition_map import TopicEntry
 from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
@@ -28,8 +29,10 @@ from shmaccum.errors import (
 from shmaccum.interceptors import Interceptors, ProducerRecord
 from shmaccum.metadata import ProducerMetadata
 from shmaccum.metrics import slab_metrics
+from shmaccum.partition_load import PartitionLoads
 from shmaccum.partitioner import StickyPartitioner, partition_for_key
 from shmaccum.sender.process import ensure_sender
+from shmaccum.serialization import serialize
 from shmaccum.shm.layout import Process, Role
 from shmaccum.shm.lifecycle import attach, detach
 
@@ -151,9 +154,10 @@ class Producer:
                 partition, timestamp_ms = record.partition, record.timestamp_ms
                 on_delivery = self._interceptors.acknowledging(on_delivery)
             # First, because max.block.ms does not count what a serializer takes.
-            key_bytes = _serialize("key", self._key_serializer, key)
-            value_bytes = _serialize("value", self._value_serializer, value)
+            key_bytes = serialize("key", self._key_serializer, key)
+            value_bytes = serialize("value", self._value_serializer, value)
             started = time.monotonic()
+            self._map.refresh()
             entry = self._map.topics.get(topic)
             if entry is None or not entry.queues:
                 entry = self._metadata.topic(topic, started)
@@ -163,8 +167,8 @@ class Producer:
             sticky = None
             if partition is None:
                 if key_bytes is None or self._ignore_keys:
-                    sticky = self._sticky_partitioner(topic)
-                    partition = sticky.partition(len(entry.queues))
+                    sticky = self._sticky.get(topic) or self._sticky_partitioner(entry)
+                    partition = sticky.partition
                 else:
                     partition = partition_for_key(key_bytes, len(entry.queues))
             else:
@@ -177,7 +181,7 @@ class Producer:
                 self._max_block_ms - (time.monotonic() - started) * 1000,
             )
             if sticky is not None:
-                sticky.note_appended(len(body), len(entry.queues), new_batch=new_batch_created)
+                sticky.note_appended(len(body), new_batch=new_batch_created)
             if new_batch_created:
                 self._ensure_sender()
             if new_batch_created or batch_is_full:
@@ -219,7 +223,7 @@ class Producer:
             batch,
             self._accumulator.format,
             len(entry.queues),
-            self._sticky_partitioner(topic),
+            self._sticky.get(topic) or self._sticky_partitioner(entry),
             ignore_keys=self._ignore_keys,
             max_body_size=self._max_body_size,
         )
@@ -268,11 +272,16 @@ class Producer:
         self._check_open()
         return set(range(len(self._metadata.topic(topic, time.monotonic()).queues)))
 
-    def _sticky_partitioner(self, topic: str) -> StickyPartitioner:
-        sticky = self._sticky.get(topic)
-        if sticky is None:
-            sticky = self._sticky[topic] = StickyPartitioner(self.config.batch_size)
-        return sticky
+    def _sticky_partitioner(self, entry: TopicEntry) -> StickyPartitioner:
+        """Return a topic's first partitioner."""
+        loads = PartitionLoads(
+            self._slab,
+            entry,
+            adaptive=self.config.partitioner_adaptive_partitioning_enable,
+            availability_timeout_ms=self.config.partitioner_availability_timeout_ms,
+            linger_ms=self.config.linger_ms,
+        )
+        return self._sticky.setdefault(entry.name, StickyPartitioner(self.config.batch_size, loads.choose))
 
     # --- waiting ------------------------------------------------------------------------------------
 
@@ -360,28 +369,6 @@ class Producer:
             },
             "slab-metrics": slab_metrics(words, geometry),
         }
-
-
-def _serialize(what: str, serializer: Callable[..., Any] | None, value: Any) -> bytes | None:
-    """Turn a key or value into bytes."""
-    if serializer is not None:
-        try:
-            value = serializer(value)
-        except Exception as error:
-            raise SerializationError(f"{what}.serializer cannot serialize {value!r}: {error}") from error
-    if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        try:
-            return value.encode()
-        except UnicodeEncodeError as error:
-            raise SerializationError(f"{what} {value!r:.60} is not valid Unicode: {error.reason}") from None
-    if isinstance(value, (bytearray, memoryview)):
-        return bytes(value)
-    raise SerializationError(
-        f"{what} must be bytes, str or None{' after its serializer' if serializer else ''}, not "
-        f"{type(value).__name__}; set {what}.serializer to turn it into bytes"
-    )
 
 
 def _checked_timestamp(timestamp_ms: object) -> int:

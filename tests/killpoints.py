@@ -105,6 +105,27 @@ def interrupt_before(line: Line, action: Action, *modules: ModuleType) -> None:
     raise AssertionError(f"the action got past {line}")
 
 
+def interrupt_after(lines: int, action: Action, *modules: ModuleType) -> bool:
+    """Run an action in this very process; a KeyboardInterrupt comes before line number ``lines`` of some modules.
+
+    Returns:
+        Whether the action ran so many lines.
+    """
+
+    def interrupt(at: Line) -> None:
+        nonlocal lines
+        lines -= 1
+        if lines < 0:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    try:
+        _trace(action, modules, interrupt)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
 def _collect(found: list[Line], hits: int) -> Callable[[Line], object]:
     return lambda line: found.append(line) if line.hit <= hits else None
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kafka.record import MemoryRecords
 
 from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import KafkaError
+from shmaccum.errors import InvalidRecordError, KafkaError, OutOfOrderSequenceError, RecordTooLargeError
+from shmaccum.record.compression import CompressionType
+from shmaccum.record.format import record_format
+from shmaccum.record.reader import Record, iter_batches
+from shmaccum.record.split import write_piece
+from shmaccum.sender.log.transport import NODE
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
@@ -65,17 +72,32 @@ class Hand:
         asked: the times that `poll` was to sleep.
         held: whether answers are kept back for now.
         refuse: what happens to batches of a partition instead of being stored.
+        largest: most bytes of a batch; a larger one is refused as too large.
+        is_invalid: says of a record's value whether the record is invalid; its batch is refused, naming such records.
+        strict: whether sequence numbers without those before them are refused, as a broker does and the log does not.
         no_leader: partitions of which nobody knows the leader.
         sent: all batches that came, as (partition, first sequence number).
+        epochs: their producer epochs.
+        lose: what the answer is for batches of a partition although they are stored.
+        producer_ids: whether there are any to be had yet.
+        out_of_reach: why nothing can be sent at all.
     """
 
     def __init__(self, config: ProducerConfig) -> None:
         self._log = make_transport(config)
+        self._log_dir = Path(config.log_dir)
         self.asked: list[float] = []
         self.held = False
         self.refuse: dict[TopicPartition, type[KafkaError]] = {}
+        self.largest = sys.maxsize
+        self.is_invalid: Callable[[bytes | None], bool] = lambda value: False
+        self.strict = False
         self.no_leader: frozenset[TopicPartition] = frozenset()
+        self.lose: dict[TopicPartition, type[KafkaError]] = {}
+        self.producer_ids = True
+        self.out_of_reach: type[KafkaError] | None = None
         self.sent: list[tuple[TopicPartition, int]] = []
+        self.epochs: list[int] = []
         self.updates: list[set[str]] = []
         self._answers: list[ProduceResponse] = []
         self._cluster: tuple[Cluster, frozenset[TopicPartition], Cluster] | None = None
@@ -83,8 +105,11 @@ class Hand:
     def start(self) -> None:
         self._log.start()
 
-    def init_producer_id(self) -> tuple[int, int]:
-        return self._log.init_producer_id()
+    def init_producer_id(self) -> tuple[int, int] | None:
+        return self._log.init_producer_id() if self.producer_ids else None
+
+    def failure(self) -> type[KafkaError] | None:
+        return self.out_of_reach
 
     def cluster(self) -> Cluster:
         real = self._log.cluster()
@@ -109,12 +134,66 @@ class Hand:
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
         for batch in batches:
             self.sent.append((batch.topic_partition, batch.base_sequence))
-            error = self.refuse.get(batch.topic_partition)
-            if error is None:
-                self._log.send(node, [batch], now_ms)
-                self._answers += self._log.poll(0, -1)
-            else:
-                self._answers.append(ProduceResponse(batch, error=error, message="refused by the test"))
+            self.epochs.append(batch.producer_epoch)
+            refusal, loss = self._refusal(batch), self.lose.get(batch.topic_partition)
+            if refusal is not None:
+                self._answers.append(refusal)
+                continue
+            self._log.send(node, [batch], now_ms)
+            answers = self._log.poll(0, -1)
+            if loss is not None:
+                answers = [ProduceResponse(batch, error=loss, message="stored, and the answer lost by the test")]
+            self._answers += answers
+
+    def _refusal(self, batch: ProduceBatch) -> ProduceResponse | None:
+        error = self.refuse.get(batch.topic_partition)
+        if len(batch.payload) > self.largest:
+            error = RecordTooLargeError
+        if error is not None:
+            return ProduceResponse(batch, error=error, message="refused by the test")
+        records = [record for entry in iter_batches(batch.payload) for record in entry.records()]
+        invalid = tuple(number for number, record in enumerate(records) if self.is_invalid(record.value))
+        if invalid:
+            return ProduceResponse(batch, error=InvalidRecordError, message="no good", invalid_records=invalid)
+        if self.strict and batch.producer_id >= 0 and not self._follows(batch):
+            return ProduceResponse(batch, error=OutOfOrderSequenceError, message="out of order")
+        return None
+
+    def _follows(self, batch: ProduceBatch) -> bool:
+        """Say whether a batch follows its producer's last one in the log, or is in it (``ProducerAppendInfo``)."""
+        topic, partition = batch.topic_partition
+        stored = [
+            each
+            for segment in sorted((self._log_dir / f"{topic}-{partition}").glob("*.log"))
+            for each in iter_batches(segment.read_bytes(), check_crc=False)
+            if each.producer_id == batch.producer_id
+        ]
+        if not stored:
+            return True
+        last = stored[-1]
+        if batch.producer_epoch != last.producer_epoch:
+            return batch.base_sequence == 0
+        begins = [(each.producer_epoch, each.base_sequence, each.record_count) for each in stored[-5:]]
+        is_again = (batch.producer_epoch, batch.base_sequence, batch.record_count) in begins
+        return is_again or batch.base_sequence == last.base_sequence + last.record_count
+
+    def write_as_another(self, to: TopicPartition) -> None:
+        """Have somebody else write a record into the log."""
+        record = Record(0, 0, None, b"another's")
+        piece = write_piece(record_format(2), [record])
+        payload = record_format(2).seal(
+            piece.memory,
+            record_count=1,
+            base_timestamp=0,
+            max_timestamp=0,
+            compression=CompressionType.NONE,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+        )
+        self._log.send(NODE, [ProduceBatch(to, payload, 1, 2, -1, -1, -1, 0, -1)], 0)
+        (answer,) = self._log.poll(0, -1)
+        assert answer.error is None
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
         self.asked.append(timeout_ms)
@@ -128,14 +207,19 @@ class Hand:
 
 
 class HandRun:
-    """A slab, its one sender, and a producer's half, all of them in this process and by hand."""
+    """A slab, its one sender, and a producer's half, all of them in this process and by hand.
 
-    def __init__(self, config: ProducerConfig) -> None:
+    Args:
+        config: the settings of the slab.
+        transport: the sender's; without one it writes a log, by hand.
+    """
+
+    def __init__(self, config: ProducerConfig, transport: Any = None) -> None:
         self.config = config
-        self.slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest())
+        self.slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
         self.accumulator = RecordAccumulator(self.slab, config)
         self.doorbell = self.slab.become_sender()
-        self.transport = Hand(config)
+        self.transport = transport or Hand(config)
         self.transport.start()
         self.sender = Sender(self.accumulator, self.transport, self.doorbell, config)
         self._resigned = False
@@ -143,8 +227,6 @@ class HandRun:
     def begin(self) -> None:
         """Do what `Sender.run` does before its loop."""
         self.accumulator.recover()
-        if self.config.enable_idempotence:
-            self.accumulator.use_producer_id(*self.sender._producer_id())
 
     def topic(self, name: str) -> None:
         """Make a topic known, by the sender."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,7 +21,7 @@ FORMAT = record_format(2)
 
 
 def partition(batch: pa.RecordBatch, count: int = 5, *, ignore_keys: bool = False) -> dict[int, PartitionRows]:
-    sticky = StickyPartitioner(1 << 14)
+    sticky = StickyPartitioner(1 << 14, lambda: random.randrange(count))
     return partition_columns(batch, FORMAT, count, sticky, ignore_keys=ignore_keys, max_body_size=1 << 20)
 
 

@@ -19,7 +19,7 @@ FLOORS = (
     {"pool"},
     {"accumulator"},
     {"sender"},
-    {"producer", "metadata", "partitioner", "interceptors", "columns"},
+    {"producer", "metadata", "partitioner", "partition_load", "serialization", "interceptors", "columns"},
     {"spark"},
     {"cli", "__main__"},
 )

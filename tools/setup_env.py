@@ -1,7 +1,8 @@
-"""Sets up what make needs: a virtual environment with this project in it, and a Java runtime for PySpark.
+"""Sets up what make needs: a virtual environment with this project, Java for PySpark, and Apache Kafka for the tests.
 
 ``python3 -m tools.setup_env VENV EXTRA`` works on a bare Debian, with nothing but the standard library. What the
-system lacks is installed by apt-get for root; for others the one command that installs it is printed.
+system lacks is installed by apt-get for root; for others the one command that installs it is printed. Apache Kafka
+alone may be missing in the end: the tests that need it are skipped then, and say so.
 """
 
 from __future__ import annotations
@@ -18,11 +19,18 @@ if sys.version_info < (3, 11):  # noqa: UP036 (whoever has an older one is to be
     sys.exit(f"Python 3.11 or later is needed, this is {sys.version.split()[0]}: make PYTHON=python3.12 ...")
 
 from shmaccum.cli.java import INSTALL_JAVA, missing_java
+from tools.kafka import KafkaMissingError, ensure_kafka
+from tools.kafka.jars import INSTALL_MAVEN, class_archive, jar_directory, missing_maven
+
+
+def may_install() -> bool:
+    """Say whether this user may install packages of the system, and it is one with apt-get."""
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 
 def install_system_package(command: Sequence[str], why: str) -> None:
     """Run an apt-get command if we may, or end with a message that tells it."""
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+    if not may_install():
         sys.exit(f"{why}: sudo {' '.join(command)}")
     print(f"{why}: {' '.join(command)}", flush=True)
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
@@ -57,12 +65,26 @@ def ensure_java() -> None:
         sys.exit(still)
 
 
+def fetch_kafka() -> None:
+    """Fetch Apache Kafka, and what fetches it first; say so where that cannot be."""
+    try:
+        if missing_maven() and may_install() and not jar_directory().exists():
+            install_system_package(INSTALL_MAVEN, "Maven fetches Apache Kafka")
+        if not class_archive().exists():
+            print("fetching Apache Kafka, and starting it once; this takes half a minute", flush=True)
+        ensure_kafka()
+    except (KafkaMissingError, subprocess.CalledProcessError) as error:
+        print(f"the tests against Apache Kafka will be skipped: {error}", flush=True)
+
+
 def main() -> int:
     venv, extra = sys.argv[1:]
     try:
         make_venv(Path(venv))
         install_project(Path(venv), extra)
         ensure_java()
+        if extra == "test":
+            fetch_kafka()
     except subprocess.CalledProcessError as error:
         return error.returncode or 1
     return 0

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from shmaccum.accumulator.completion import RingReader
-from shmaccum.accumulator.futures import ProduceRequestResult, error_of
+from shmaccum.accumulator.futures import Part, ProduceRequestResult, error_of
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import DeadOwnerError
 from shmaccum.shm.layout import BATCH_SLOT_BITS, Process, Slot
@@ -58,7 +58,7 @@ class Acknowledgements:
         for result in self._pending.values():
             result.callbacks.clear()
             error = DeadOwnerError(f"this future belongs to process {self._pid}, which forked this one")
-            result.settle(-1, -1, error)
+            result.settle(Part(result.told, -1, -1, error), 0)
         self._pending = {}
         self._joining = threading.Lock()
         self._pid = -1
@@ -118,10 +118,12 @@ class Acknowledgements:
                 if result is None:
                     continue  # told twice, or meant for this table entry's last process
                 error = None if outcome.error is None else error_of(outcome.error, result.topic_partition)
-                result.settle(outcome.base_offset, outcome.append_time_ms, error)
+                part = Part(outcome.first, outcome.base_offset, outcome.append_time_ms, error)
+                result.settle(part, outcome.records)
                 if result.callbacks:
                     self._to_call.append(result)
-                self._pending.pop(outcome.batch, None)
+                if result.done:
+                    self._pending.pop(outcome.batch, None)
 
     def wait_until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait until the condition holds, polling as completions come; False if the time ran out first.

@@ -1,9 +1,15 @@
 """Completion rings: how the sender tells each producer what became of the batches it contributed to.
 
-One ring a process, written by the sender and read by the process. It is as long as the slab has slots and one
-more, and so cannot overflow: a process reads its ring before it contributes to one more batch, and until it does so
-again nothing can be told but the batches that are in the slots at that time, each of them once. (A sender that takes
-over tells what the one before may not have told; see `RingWriter.has_told`.)
+One ring a process, written by the sender and read by the process. A batch is told as a whole or, where it had to be
+sent in pieces, in parts: from its front to its end, each part a completion of its own.
+
+A ring cannot overflow. It is as long as the slab has slots, and `PIECES_IN_FLIGHT` more. Let *unread* be the
+completions that the process has not read, *owed* the batches in the slots that it contributed to, and *pieces* those
+in flight. Then unread + owed + pieces never exceeds the length: the end of a batch turns one that is owed into an
+unread one, and any other part of it does so with a piece; a piece is sent only if there is room for it
+(`RingWriter.has_room`); and a process owes itself one batch more only after it has read its ring, when the other
+two are within the length by themselves. What is read between two steps of another process only makes it shorter. (A
+sender that takes over tells what the one before may not have told; see `RingWriter.has_told`.)
 """
 
 from __future__ import annotations
@@ -12,7 +18,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shmaccum.errors import KafkaError, error_for_code
-from shmaccum.shm.layout import COMPLETION_WORDS, WORD, Completion, Geometry, Process
+from shmaccum.shm.layout import COMPLETION_WORDS, RANGE_MASK, RANGE_SHIFT, WORD, Completion, Geometry, Process
 
 _CODE_MASK = 0xFFFF
 
@@ -22,7 +28,12 @@ class Outcome(NamedTuple):
 
     batch: int
     """(generation, slot) in one word: names the batch for ever."""
+    first: int
+    """The first record that it is of."""
+    records: int
+    """How many records it is of; 0 for all that follow: then it is the last one of its batch."""
     base_offset: int
+    """Offset of the first of them."""
     append_time_ms: int
     error: type[KafkaError] | None
 
@@ -39,6 +50,11 @@ def unpack_result(word: int) -> tuple[int, type[KafkaError] | None]:
     return (word >> 16) - 1, error_for_code(signed) if code else None
 
 
+def pack_range(first: int, records: int) -> int:
+    """Return the range word of so many records from number ``first`` on; 0 for all that follow."""
+    return first << RANGE_SHIFT | records
+
+
 class RingWriter:
     """The sender's side of all the rings."""
 
@@ -46,8 +62,8 @@ class RingWriter:
         self._words = words
         self._geometry = geometry
 
-    def tell(self, entry: int, batch: int, base_offset_word: int, result_word: int) -> None:
-        """Tell a process the outcome of a batch."""
+    def tell(self, entry: int, batch: int, range_word: int, base_offset_word: int, result_word: int) -> None:
+        """Tell a process the outcome of a batch, or of a part of it."""
         words = self._words
         tail_at = self._geometry.process(entry) + Process.RING_TAIL
         tail = words[tail_at]
@@ -55,16 +71,27 @@ class RingWriter:
         words[cell + Completion.BATCH] = batch
         words[cell + Completion.BASE_OFFSET] = base_offset_word
         words[cell + Completion.RESULT] = result_word
+        words[cell + Completion.RANGE] = range_word
         words[tail_at] = tail + 1
 
-    def has_told(self, entry: int, batch: int) -> bool:
-        """Say whether a process has been told of a batch and has not read it yet."""
+    def has_told(self, entry: int, batch: int, range_word: int) -> bool:
+        """Say whether a process has been told of these records of a batch, and has not read it yet."""
         words = self._words
+        tail = words[self._geometry.process(entry) + Process.RING_TAIL]
+        cells = (self._cell(entry, index) for index in range(tail - self._unread(entry), tail))
+        return any(
+            words[cell + Completion.BATCH] == batch and words[cell + Completion.RANGE] == range_word for cell in cells
+        )
+
+    def has_room(self, entry: int, owed: int) -> bool:
+        """Say whether there is room in a process's ring for one more than ``owed`` completions."""
+        return self._unread(entry) + owed < self._geometry.ring_length
+
+    def _unread(self, entry: int) -> int:
+        """Return how many completions a process has not read; nobody reads a dead process's ring."""
         base = self._geometry.process(entry)
-        tail = words[base + Process.RING_TAIL]
-        # Nobody reads a dead process's ring.
-        first = max(words[base + Process.RING_HEAD], tail - self._geometry.ring_length)
-        return any(words[self._cell(entry, index) + Completion.BATCH] == batch for index in range(first, tail))
+        unread: int = self._words[base + Process.RING_TAIL] - self._words[base + Process.RING_HEAD]
+        return min(unread, self._geometry.ring_length)
 
     def _cell(self, entry: int, index: int) -> int:
         return self._geometry.ring(entry) + index % self._geometry.ring_length * COMPLETION_WORDS
@@ -88,7 +115,15 @@ class RingReader:
         while (index := self.head) < words[self.tail_at]:
             cell = self._ring + index % self._length * COMPLETION_WORDS
             append_time, error = unpack_result(words[cell + Completion.RESULT])
-            yield Outcome(words[cell + Completion.BATCH], words[cell + Completion.BASE_OFFSET] - 1, append_time, error)
+            span = words[cell + Completion.RANGE]
+            yield Outcome(
+                words[cell + Completion.BATCH],
+                span >> RANGE_SHIFT,
+                span & RANGE_MASK,
+                words[cell + Completion.BASE_OFFSET] - 1,
+                append_time,
+                error,
+            )
             # A signal's handler may have read on meanwhile.
             self.head = words[self._head_at] = max(self.head, index + 1)
 

@@ -3,13 +3,18 @@
 As in Kafka (``ProduceRequestResult``, ``FutureRecordMetadata``), one result object stands for a whole batch and
 every record's future is that object and the record's place in it: completing a batch of a thousand records
 resolves a thousand futures in one step. They live in the process that appended; the slab knows nothing of them.
+
+A batch that had to be sent in pieces is done part by part, from its front to its end; every other one in one part.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,58 +35,97 @@ class Waiter(Protocol):
         """Wait until the condition holds; False if the time ran out first."""
 
 
-class ProduceRequestResult:
-    """What became, or will become, of one batch to which this process contributed."""
+class Part(NamedTuple):
+    """What became of some records of a batch, one behind the other."""
 
-    __slots__ = ("append_time_ms", "base_offset", "callbacks", "done", "error", "topic_partition", "waiter")
+    first: int
+    """The first of them."""
+    base_offset: int
+    """Its offset, or -1 where it is not known."""
+    append_time_ms: int
+    error: ShmaccumError | None
+
+
+_ALL: Final = sys.maxsize
+_first = itemgetter(0)
+
+
+class ProduceRequestResult:
+    """What became, or will become, of one batch to which this process contributed.
+
+    Attributes:
+        topic_partition: where the batch goes.
+        waiter: who can wait for it.
+        parts: what is known so far, in the records' order; nearly always one for the whole batch.
+        told: the records before this one are done.
+        callbacks: those that are to be called yet.
+    """
+
+    __slots__ = ("callbacks", "parts", "told", "topic_partition", "waiter")
 
     def __init__(self, topic_partition: TopicPartition, waiter: Waiter) -> None:
         self.topic_partition = topic_partition
         self.waiter = waiter
-        self.done = False
-        self.base_offset = -1
-        self.append_time_ms = -1
-        self.error: ShmaccumError | None = None
+        self.parts: list[Part] = []
+        self.told = 0
         self.callbacks: list[tuple[DeliveryCallback, FutureRecordMetadata]] = []
 
-    def is_done(self) -> bool:
-        """Say whether the batch is done."""
-        return self.done
+    @property
+    def done(self) -> bool:
+        """Whether all of the batch is done."""
+        return self.told == _ALL
 
-    def settle(self, base_offset: int, append_time_ms: int, error: ShmaccumError | None) -> None:
-        """Say what became of the batch; its callbacks are still to be run."""
-        self.base_offset = base_offset
-        self.append_time_ms = append_time_ms
-        self.error = error
-        self.done = True
+    def settle(self, part: Part, records: int) -> None:
+        """Say what became of so many records, or of all that follow if 0; their callbacks are still to be run."""
+        if part.first < self.told:
+            return  # told twice
+        self.parts.append(part)
+        # Last: another thread that sees a record told finds its part.
+        self.told = part.first + records if records else _ALL
+
+    def part_of(self, index: int) -> Part:
+        """Return what became of a record that is told."""
+        return self.parts[bisect_right(self.parts, index, key=_first) - 1]
+
+    def parts_between(self, first: int, stop: int) -> Iterator[tuple[int, int, Part]]:
+        """Yield what became of records first..stop, as far as they are told: (first, stop, part) for each part."""
+        told, parts = self.told, list(self.parts)
+        ends = [*(part.first for part in parts[1:]), told]
+        for part, end in zip(parts, ends, strict=False):
+            if max(part.first, first) < min(end, stop):
+                yield max(part.first, first), min(end, stop), part
 
     def run_callbacks(self) -> None:
-        """Run the callbacks, each once. One that raises is logged, and harms nobody."""
-        while self.callbacks:
-            callbacks, self.callbacks = self.callbacks, []
-            for callback, future in callbacks:
+        """Run the callbacks of the records that are done, each once. One that raises is logged, and harms nobody."""
+        callbacks, self.callbacks = self.callbacks, []
+        for callback, future in callbacks:
+            if future.index < self.told:
                 _call_back(callback, future)
+            else:
+                self.callbacks.append((callback, future))
 
 
 def _call_back(callback: DeliveryCallback, future: FutureRecordMetadata) -> None:
     """Run one callback of a record that is done."""
+    error, metadata = future.outcome()
     try:
-        if future.exception is None:
-            callback(None, future.value)
-        else:
-            callback(future.exception, None)
+        callback(error, metadata)
     except Exception:
         logger.exception("a delivery callback for %s raised", future.topic_partition)
 
 
 class FutureRecordMetadata:
-    """Future of one record, with the methods of kafka-python's."""
+    """Future of one record, with the methods of kafka-python's.
 
-    __slots__ = ("_index", "_result", "_timestamp")
+    Attributes:
+        index: the record's place in its batch.
+    """
+
+    __slots__ = ("_result", "_timestamp", "index")
 
     def __init__(self, result: ProduceRequestResult, index: int, timestamp: int) -> None:
         self._result = result
-        self._index = index
+        self.index = index
         self._timestamp = timestamp
 
     @property
@@ -92,31 +136,40 @@ class FutureRecordMetadata:
     @property
     def is_done(self) -> bool:
         """Whether the record is acknowledged or given up. Only changes when the producer polls."""
-        return self._result.done
+        return self.index < self._result.told
 
     @property
     def exception(self) -> ShmaccumError | None:
         """Why the record was given up; None while it is under way, and for good."""
-        return self._result.error
+        return self.outcome()[0]
 
     @property
     def value(self) -> RecordMetadata | None:
         """Where the record went; None while it is under way, or if it was given up."""
-        result = self._result
-        if not result.done or result.error is not None:
-            return None
+        return self.outcome()[1]
+
+    def outcome(self) -> tuple[ShmaccumError | None, RecordMetadata | None]:
+        """Return `exception` and `value`."""
+        result, index = self._result, self.index
+        if index >= result.told:
+            return None, None
+        first, base_offset, append_time_ms, error = result.parts[-1]
+        if index < first:
+            first, base_offset, append_time_ms, error = result.part_of(index)
+        if error is not None:
+            return error, None
         topic, partition = result.topic_partition
-        offset = result.base_offset + self._index if result.base_offset >= 0 else -1
-        timestamp = result.append_time_ms if result.append_time_ms >= 0 else self._timestamp
-        return RecordMetadata(topic, partition, offset, timestamp)
+        offset = base_offset + index - first if base_offset >= 0 else -1
+        timestamp = append_time_ms if append_time_ms >= 0 else self._timestamp
+        return None, RecordMetadata(topic, partition, offset, timestamp)
 
     def succeeded(self) -> bool:
         """Say whether the record is acknowledged."""
-        return self._result.done and self._result.error is None
+        return self.is_done and self.exception is None
 
     def failed(self) -> bool:
         """Say whether the record was given up."""
-        return self._result.error is not None
+        return self.exception is not None
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
         """Wait until the record is acknowledged.
@@ -130,11 +183,11 @@ class FutureRecordMetadata:
             KafkaError: why it was given up.
         """
         result = self._result
-        if not result.done and not result.waiter.wait_until(result.is_done, timeout):
-            raise KafkaTimeoutError(f"no acknowledgement from {result.topic_partition} after waiting {timeout} s")
-        if result.error is not None:
-            raise result.error
-        value = self.value
+        if self.index >= result.told and not result.waiter.wait_until(lambda: self.is_done, timeout):
+            raise KafkaTimeoutError(f"no acknowledgement from {self.topic_partition} after waiting {timeout} s")
+        error, value = self.outcome()
+        if error is not None:
+            raise error
         assert value is not None
         return value
 
@@ -158,7 +211,7 @@ class FutureRecordMetadata:
 
     def _add(self, on_delivery: DeliveryCallback) -> FutureRecordMetadata:
         self._result.callbacks.append((on_delivery, self))
-        if self._result.done:
+        if self.is_done:
             self._result.run_callbacks()
         return self
 
@@ -169,6 +222,22 @@ class Chunk(NamedTuple):
     result: ProduceRequestResult
     rows: npt.NDArray[np.int64]
     first: int
+
+    @property
+    def stop(self) -> int:
+        """The record behind its last one."""
+        return self.first + len(self.rows)
+
+    @property
+    def waiting(self) -> int:
+        """Rows that are not done."""
+        return max(0, self.stop - max(self.first, self.result.told))
+
+    @property
+    def error(self) -> ShmaccumError | None:
+        """Why the first of its rows that were given up were."""
+        parts = self.result.parts_between(self.first, self.stop)
+        return next((part.error for _, _, part in parts if part.error is not None), None)
 
 
 class ColumnsMetadata(NamedTuple):
@@ -198,12 +267,13 @@ class FutureColumnsMetadata:
         return self._all_done()
 
     def _all_done(self) -> bool:
-        return all(chunk.result.done for chunk in self._chunks)
+        return all(chunk.result.told >= chunk.stop for chunk in self._chunks)
 
     @property
     def exception(self) -> ShmaccumError | None:
         """Why the first rows that were given up were; None while there are none such."""
-        return next((chunk.result.error for chunk in self._chunks if chunk.result.error is not None), None)
+        errors = (chunk.error for chunk in self._chunks)
+        return next((error for error in errors if error is not None), None)
 
     def get(self, timeout: float | None = None) -> ColumnsMetadata:
         """Wait until all rows are acknowledged.
@@ -213,17 +283,19 @@ class FutureColumnsMetadata:
             KafkaError: why the first rows that were given up were; other rows may have been acknowledged.
         """
         if not self._all_done() and not self._waiter.wait_until(self._all_done, timeout):
-            waiting = sum(len(chunk.rows) for chunk in self._chunks if not chunk.result.done)
+            waiting = sum(chunk.waiting for chunk in self._chunks)
             raise KafkaTimeoutError(f"no acknowledgement of {waiting} of {self._rows} rows after waiting {timeout} s")
         error = self.exception
         if error is not None:
             raise error
         partitions = np.empty(self._rows, np.int32)
         offsets = np.full(self._rows, -1, np.int64)
-        for result, rows, first in self._chunks:
-            partitions[rows] = result.topic_partition.partition
-            if result.base_offset >= 0:
-                offsets[rows] = result.base_offset + first + np.arange(len(rows))
+        for chunk in self._chunks:
+            partitions[chunk.rows] = chunk.result.topic_partition.partition
+            for first, stop, part in chunk.result.parts_between(chunk.first, chunk.stop):
+                if part.base_offset >= 0:
+                    rows = chunk.rows[first - chunk.first : stop - chunk.first]
+                    offsets[rows] = part.base_offset + np.arange(first, stop) - part.first
         return ColumnsMetadata(partitions, offsets)
 
 

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from shmaccum.accumulator.partition_queue import PartitionQueue
+from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.cluster import TopicPartition, check_topic
 from shmaccum.errors import KafkaError, SlabFullError, error_for_code
 from shmaccum.shm.layout import WORD, Partition, Super, Topic, TopicState
@@ -119,6 +120,12 @@ class PartitionMap:
             self.refresh()
             queue = self.queues.get(topic_partition)
         return queue
+
+    def put_back(self, batch: RecordBatch) -> None:
+        """Put a batch that was taken out of its deque back to its place."""
+        queue = self.by_entry[batch.partition]
+        with queue.lock:
+            queue.put_back(batch)
 
     def request(self, name: str) -> TopicEntry:
         """Ask the sender, again or for the first time, for a topic's metadata; its answer ends state REQUESTED.

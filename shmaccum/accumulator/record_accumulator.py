@@ -14,16 +14,22 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from shmaccum.accumulator.acknowledgements import Acknowledgements
+from shmaccum.accumulator.backoff import RetryBackoff
 from shmaccum.accumulator.batch_appender import BatchAppender, RecordAppendResult
-from shmaccum.accumulator.batch_drainer import BatchDrainer, BatchOutcome, ReadyCheckResult
+from shmaccum.accumulator.batch_compressor import BatchCompressor
+from shmaccum.accumulator.batch_drainer import BatchDrainer, ReadyCheckResult
+from shmaccum.accumulator.completer import BatchCompleter, BatchOutcome
+from shmaccum.accumulator.expirer import BatchExpirer
 from shmaccum.accumulator.futures import DeliveryCallback, FutureColumnsMetadata
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import rebuild_stripe
 from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.accumulator.sequences import Sequences
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
 from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
+from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import message_format_magic, record_format
 from shmaccum.shm.layout import LOCK_STRIPES, STRIPES, Geometry
 from shmaccum.shm.slab import Slab
@@ -46,6 +52,7 @@ class RecordAccumulator:
         format: of the records.
         acks: what this process waits to hear of; all accumulators of a process share them.
         appender: for those who have the deque and the encoded body at hand.
+        sequences: the sender's: the producer id, and what brokers say of sequence numbers.
     """
 
     def __init__(self, slab: Slab, config: ProducerConfig) -> None:
@@ -56,17 +63,21 @@ class RecordAccumulator:
         self.acks: Final = slab.companion(Acknowledgements)
         for stripe in range(STRIPES):
             slab.locks[LOCK_STRIPES + stripe].rebuild = _stripe_rebuilder(slab, stripe)
-        self.appender: Final = BatchAppender(slab, self.pool, self.format, self.acks)
+        compressor = BatchCompressor(slab, self.format, CompressionType.for_name(config.compression_type))
+        self.appender: Final = BatchAppender(slab, self.pool, self.format, self.acks, compressor)
+        self.sequences: Final = Sequences(slab, enabled=config.enable_idempotence)
+        self._completer = BatchCompleter(slab, self.pool, self.map, self.sequences)
         self._drainer = BatchDrainer(
             slab,
             self.pool,
             self.map,
+            self._completer,
+            self.sequences,
+            backoff=RetryBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
             linger_ms=config.linger_ms,
-            retry_backoff_ms=config.retry_backoff_ms,
-            retry_backoff_max_ms=config.retry_backoff_max_ms,
-            delivery_timeout_ms=config.delivery_timeout_ms,
             max_in_flight=config.max_in_flight_requests_per_connection,
         )
+        self._expirer = BatchExpirer(slab, self.map, self._completer, delivery_timeout_ms=config.delivery_timeout_ms)
 
     # --- the producers' half ------------------------------------------------------------------------
 
@@ -160,7 +171,8 @@ class RecordAccumulator:
 
         A partition's first batch is sendable if it is full or has lingered for ``linger.ms``, if memory is
         exhausted, or if a flush or the sender's shutdown is in progress; and ready if it does not back off after a
-        failed attempt, its partition is not muted, and its leader is known.
+        failed attempt, its partition is not muted, does not wait for what becomes of sequence numbers given before,
+        and has a known leader. Without a producer id, where there must be one, nothing is ready.
 
         Args:
             cluster: what is known of the cluster.
@@ -178,10 +190,6 @@ class RecordAccumulator:
         """
         return self._drainer.drain(cluster, nodes, max_size, now_ms)
 
-    def use_producer_id(self, producer_id: int, epoch: int) -> None:
-        """Number the batches that are drained from now on, as idempotence asks for."""
-        self._drainer.use_producer_id(producer_id, epoch)
-
     def mute(self, topic_partition: TopicPartition) -> None:
         """Send nothing of a partition until `unmute`: a batch of it is in flight, and order matters."""
         self._drainer.mute(topic_partition)
@@ -194,26 +202,37 @@ class RecordAccumulator:
         """Put a batch that failed, and may succeed later, back in front of all that came after it."""
         self._drainer.reenqueue(batch, now_ms)
 
-    def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
-        """Tell everybody who contributed what became of their batches, and free the slots."""
-        self._drainer.complete(outcomes)
+    def put_back(self, batch: RecordBatch) -> None:
+        """Put a batch that came back, and is to be sent otherwise, to its place: that was no attempt."""
+        self._drainer.put_back(batch)
 
-    def deallocate(self, *batches: RecordBatch) -> None:
-        """Give the memory of batches back to the pool, telling nobody."""
-        self._drainer.deallocate(*batches)
+    def can_tell_of_a_piece(self, batch: RecordBatch, pieces_in_flight: int) -> bool:
+        """Say whether one more piece can be sent: all who wait for the batch can be told of it."""
+        return self._completer.can_tell_of_a_piece(batch, pieces_in_flight)
+
+    def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
+        """Tell everybody who contributed what became of their batches in flight; free the slots of those done."""
+        self._completer.complete(outcomes)
+
+    def release(self, batch: RecordBatch, *, stored: bool) -> None:
+        """Free a batch that expired in flight, now that it is answered; ``stored`` if it came through after all."""
+        self._completer.release(batch, stored=stored)
 
     @property
     def next_expiry_ms(self) -> float:
-        """Monotonic milliseconds before which no batch that is queued now expires; infinite if none is."""
-        return self._drainer.next_expiry_ms
+        """Monotonic milliseconds before which no batch, queued or in flight, expires; infinite if there is none."""
+        return self._expirer.next_expiry_ms
 
     def abort_expired_batches(self, now_ms: int) -> list[BatchOutcome]:
-        """Give up the queued batches that are older than ``delivery.timeout.ms``; return what was given up."""
-        return self._drainer.abort_expired_batches(now_ms)
+        """Give up the batches that are older than ``delivery.timeout.ms``; return what was given up.
+
+        One that is in flight keeps its slot until `release`: the transport may still be sending from it.
+        """
+        return self._expirer.abort_expired_batches(now_ms)
 
     def abort_incomplete_batches(self, error: type[KafkaError]) -> list[BatchOutcome]:
         """Give up everything that is queued; return what was given up."""
-        return self._drainer.abort_incomplete_batches(error)
+        return self._expirer.abort_incomplete_batches(error)
 
     def recover(self) -> None:
         """Go on where the last sender died: finish what was completing, put back what was in flight."""
@@ -227,12 +246,15 @@ class RecordAccumulator:
 def slab_geometry(config: ProducerConfig) -> Geometry:
     """Return the layout of a slab for these settings."""
     slot_size = slot_size_for(config.batch_size)
+    ahead = record_format(message_format_magic(config.message_format_version)).compresses_ahead
+    producers_compress = ahead and config.compression_type != str(CompressionType.NONE)
     return Geometry(
         slot_size,
         max(1, config.buffer_memory // slot_size),
         config.shmaccum_max_processes,
         config.shmaccum_max_topics,
         config.shmaccum_max_partitions,
+        slot_size if producers_compress else 0,
     )
 
 

@@ -5,12 +5,20 @@ The header is the truth; this is only a way to name its words. Every property is
 
 from __future__ import annotations
 
+from typing import Final
+
+from shmaccum.accumulator.completion import pack_range
 from shmaccum.pool.buffer_pool import Buffer
+from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import (
     ATTEMPTS_SHIFT,
     BATCH_SLOT_BITS,
     COMMIT_COUNT_MASK,
     COMMIT_SIZE_SHIFT,
+    COMPRESSED_SIZE_SHIFT,
+    COMPRESSION_MASK,
+    PROGRESS_MASK,
+    PROGRESS_SHIFT,
     RUN_MASK,
     RUN_SHIFT,
     STATE_MASK,
@@ -19,6 +27,9 @@ from shmaccum.shm.layout import (
     SlotState,
 )
 from shmaccum.shm.slab import Slab
+
+SEQUENCES: Final = 1 << 31
+"""Sequence numbers: behind the largest comes 0 again."""
 
 
 class RecordBatch:
@@ -68,8 +79,25 @@ class RecordBatch:
 
     @property
     def size(self) -> int:
-        """Committed bytes, with the header that is yet to be written."""
+        """Committed bytes, with the header that is yet to be written and before any compression."""
         return int(self._words[self._at + Slot.COMMIT]) >> COMMIT_SIZE_SHIFT
+
+    @property
+    def compression(self) -> CompressionType | None:
+        """How its producer has compressed it, NONE where that gained nothing; None while nobody has tried."""
+        compressed = int(self._words[self._at + Slot.COMPRESSED])
+        return CompressionType(compressed & COMPRESSION_MASK) if compressed else None
+
+    @property
+    def stored_size(self) -> int:
+        """Bytes that it has in the slab now: `size`, or less if its producer has compressed it."""
+        compressed = int(self._words[self._at + Slot.COMPRESSED])
+        return compressed >> COMPRESSED_SIZE_SHIFT if compressed else self.size
+
+    @property
+    def sealing_since_ms(self) -> int:
+        """Monotonic milliseconds when a producer began to compress it; 0 if none does."""
+        return int(self._words[self._at + Slot.SEALING])
 
     @property
     def record_count(self) -> int:
@@ -131,10 +159,77 @@ class RecordBatch:
         """Sequence number of the first record, -1 for none."""
         return int(self._words[self._at + Slot.SEQUENCE]) & 0xFFFFFFFF if self.has_sequence else -1
 
-    def set_sequence(self, producer_id: int, epoch: int, base_sequence: int) -> None:
-        """Give it its identity, for good: the last store commits it."""
-        self._words[self._at + Slot.PRODUCER_ID] = producer_id + 1
-        self._words[self._at + Slot.SEQUENCE] = epoch + 1 << 32 | base_sequence
+    def set_sequence(self, producer_id: int, epoch: int, sequence: int) -> None:
+        """Give it its identity: the last store commits it. An old one is taken away first.
+
+        Args:
+            producer_id: of the slab.
+            epoch: of the partition.
+            sequence: of the first record that is not settled.
+        """
+        words, settled = self._words, self.settled
+        words[self._at + Slot.SEQUENCE] = 0
+        words[self._at + Slot.PRODUCER_ID] = producer_id + 1
+        if self.in_pieces:
+            # Under these numbers nothing is skipped yet, nor has anything been tried.
+            words[self._at + Slot.SETTLED] = settled
+            words[self._at + Slot.ATTEMPTS] = self.last_attempt_ms
+        words[self._at + Slot.SEQUENCE] = epoch + 1 << 32 | next_sequence(sequence, -settled)
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether it is not sent as a whole, because the whole was refused."""
+        return bool(self._words[self._at + Slot.PIECE])
+
+    @property
+    def settled(self) -> int:
+        """How many records, from the first one on, are told of and done with."""
+        return int(self._words[self._at + Slot.SETTLED]) & PROGRESS_MASK
+
+    @property
+    def skipped(self) -> int:
+        """How many of the settled records took no sequence number, because they were never stored."""
+        return int(self._words[self._at + Slot.SETTLED]) >> PROGRESS_SHIFT
+
+    @property
+    def piece_sequence(self) -> int:
+        """Sequence number of the first record that is not settled, -1 for none."""
+        return next_sequence(self.base_sequence, self.settled - self.skipped) if self.has_sequence else -1
+
+    @property
+    def end_sequence(self) -> int:
+        """Sequence number behind those that are kept for it, -1 for none."""
+        return next_sequence(self.base_sequence, self.record_count) if self.has_sequence else -1
+
+    @property
+    def piece_end(self) -> int:
+        """The record behind the piece that is being sent; there is none if that is a settled one."""
+        return int(self._words[self._at + Slot.PIECE]) & PROGRESS_MASK
+
+    def cut(self, end: int) -> None:
+        """Have it sent in pieces, the next of which ends before record ``end``: from now on, whoever sends it."""
+        self._words[self._at + Slot.PIECE] = end
+
+    @property
+    def part_end(self) -> int:
+        """The record behind the part that the result is of."""
+        return int(self._words[self._at + Slot.PIECE]) >> PROGRESS_SHIFT
+
+    def set_part(self, end: int) -> None:
+        """Note that the result will be of the records, from the first that is not settled, before ``end``."""
+        self._words[self._at + Slot.PIECE] = end << PROGRESS_SHIFT | self.piece_end
+
+    @property
+    def part_range(self) -> int:
+        """The part that the result is of, as the range word of a completion."""
+        is_last = not self.in_pieces or self.part_end == self.record_count
+        return pack_range(self.settled, 0 if is_last else self.part_end - self.settled)
+
+    def settle(self, *, never_stored: bool) -> None:
+        """Be done with the part that the result is of; what follows has not been tried yet."""
+        skipped = self.skipped + (self.part_end - self.settled if never_stored else 0)
+        self._words[self._at + Slot.SETTLED] = skipped << PROGRESS_SHIFT | self.part_end
+        self._words[self._at + Slot.ATTEMPTS] = self.last_attempt_ms
 
     @property
     def result(self) -> tuple[int, int]:
@@ -167,6 +262,11 @@ class RecordBatch:
         return entries
 
     def memory(self) -> memoryview:
-        """Return its committed bytes in the slab, writable. Release the view before the slab is unmapped."""
+        """Return its `stored_size` bytes in the slab, writable. Release the view before the slab is unmapped."""
         start = self._slab.geometry.slot(self.slot)
-        return self._slab.buffer[start : start + self.size]
+        return self._slab.buffer[start : start + self.stored_size]
+
+
+def next_sequence(sequence: int, records: int) -> int:
+    """Return the sequence number behind some records (``DefaultRecordBatch.incrementSequence``)."""
+    return (sequence + records) % SEQUENCES

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-TOPIC: Final = "flights"
-
 _ROW: Final = "row"
 _TASKS_PER_WORKER: Final = 4
 
@@ -101,8 +99,8 @@ class FlightsJob:
         records.count()
         return records
 
-    def send(self, settings: Mapping[str, object]) -> float:
-        """Write the records to the topic, by producers with these settings.
+    def send(self, topic: str, settings: Mapping[str, object]) -> float:
+        """Write the records to a topic, by producers with these settings.
 
         Returns:
             How many seconds that took, until all of them were acknowledged.
@@ -110,7 +108,7 @@ class FlightsJob:
         from shmaccum.spark import ShmAccumDataSource
 
         self._spark.dataSource.register(ShmAccumDataSource)
-        writer = self._records.write.format("shmaccum").mode("append").option("topic", TOPIC)
+        writer = self._records.write.format("shmaccum").mode("append").option("topic", topic)
         for name, value in settings.items():
             writer = writer.option(f"kafka.{name}", str(value))
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""The demo's check: a topic's log, read back by kafka-python, which shares no code with us.
+"""The demo's check: what a topic holds is what was sent; and a log, read back by kafka-python, not by us.
 
 Whatever is wrong becomes a line of text; a check that found nothing has held.
 """
@@ -15,25 +15,30 @@ _EXAMPLES: Final = 3
 
 
 @dataclass(slots=True)
-class LogContents:
-    """What the decoder found.
+class TopicContents:
+    """What a reader found in a topic.
 
     Attributes:
         values: by key, the values in the order of their offsets.
-        records, batches, bytes: in all.
-        problems: what was wrong with the log as such.
+        records: how many in all.
+        problems: what was wrong with the topic as such.
     """
 
     values: dict[bytes | None, list[bytes | None]] = field(default_factory=lambda: defaultdict(list))
     records: int = 0
-    batches: int = 0
-    bytes: int = 0
     problems: list[str] = field(default_factory=list)
 
+    def add(self, where: str, offset: int, expected_offset: int, key: bytes | None, value: bytes | None) -> None:
+        """Take in the next record of a partition."""
+        if offset != expected_offset:
+            self.problems.append(f"{where}: offset {offset} where {expected_offset} was to come")
+        self.records += 1
+        self.values[key].append(value)
 
-def read_topic(log_dir: Path, topic: str) -> LogContents:
+
+def read_topic(log_dir: Path, topic: str) -> TopicContents:
     """Read all partitions of a topic: every CRC is checked, and that offsets follow each other from 0 on."""
-    contents = LogContents()
+    contents = TopicContents()
     for partition in sorted(log_dir.glob(f"{topic}-*")):
         offset = 0
         for segment in sorted(partition.glob("*.log")):
@@ -41,23 +46,18 @@ def read_topic(log_dir: Path, topic: str) -> LogContents:
     return contents
 
 
-def _read_segment(segment: Path, offset: int, contents: LogContents) -> int:
+def _read_segment(segment: Path, offset: int, contents: TopicContents) -> int:
     """Read a segment whose first offset is to be ``offset``; return the one that follows its last."""
     from kafka.record import MemoryRecords
 
     data = segment.read_bytes()
     log = MemoryRecords(data)
     while (batch := log.next_batch()) is not None:
-        contents.batches += 1
         if not batch.validate_crc():
             contents.problems.append(f"{segment}: the CRC of the batch at offset {batch.base_offset} is wrong")
         for record in batch:
-            if record.offset != offset:
-                contents.problems.append(f"{segment}: offset {record.offset} where {offset} was to come")
+            contents.add(str(segment), record.offset, offset, record.key, record.value)
             offset = record.offset + 1
-            contents.records += 1
-            contents.values[record.key].append(record.value)
-    contents.bytes += len(data)
     if log.valid_bytes() != len(data):
         contents.problems.append(f"{segment}: {len(data) - log.valid_bytes()} bytes at its end are no whole batch")
     return offset
@@ -72,7 +72,7 @@ def compare(
 
     Args:
         expected: by key, the values in order.
-        found: the same, from the log.
+        found: the same, from the topic.
         spelled: writes a value as ``expected`` has it.
     """
     missing: list[str] = []

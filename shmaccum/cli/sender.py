@@ -12,23 +12,22 @@ import logging
 import os
 from typing import Final
 
-from shmaccum.cli.settingsfile import read_settings
+from shmaccum.cli.givensettings import SETTINGS_HELP, add_settings, given_settings
 from shmaccum.config import ProducerConfig
 from shmaccum.sender.process import LOG_FORMAT, serve
 from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)
 
-_EPILOG: Final = """\
-FILE holds lines of NAME=VALUE as Kafka's own tools read them, or one JSON object, with the names of
-docs/configuration.md. The producers' own file will do. Keep passwords in it: everybody on the host can
-read a command's arguments.
+_EPILOG: Final = f"""\
+{SETTINGS_HELP}
 
 A sender in the foreground stays until it is told to leave, unless sender.idle.ms says otherwise.
 Exit status: 0 after SIGTERM or SIGINT once all is delivered, 1 if it cannot serve, 2 for wrong settings.
 
 examples:
   shmaccum sender --config /etc/shmaccum.properties
+  shmaccum sender -X bootstrap.servers=broker1:9092,broker2:9092
   shmaccum sender -X transport=log -X log.dir=/var/lib/shmaccum -X num.partitions=8
 """
 
@@ -36,23 +35,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
     parser.epilog = _EPILOG
-    parser.add_argument("--config", metavar="FILE", help="settings: Java properties or JSON; - reads standard input")
-    parser.add_argument(
-        "-X",
-        dest="settings",
-        metavar="NAME=VALUE",
-        type=_setting,
-        action="append",
-        default=[],
-        help="one setting, which overrides that of FILE; no passwords here",
-    )
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name.strip(), value
+    add_settings(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -64,11 +47,7 @@ def run(args: argparse.Namespace) -> int:
         OSError: its log file cannot be written.
     """
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
-    given: dict[str, object] = {"sender.idle.ms": -1}
-    if args.config is not None:
-        given.update(read_settings(args.config))
-    given.update(args.settings)
-    config = ProducerConfig.parse(given)
+    config = ProducerConfig.parse(given_settings(args, {"sender.idle.ms": -1}))
     if config.sender_log_file:
         handler = logging.FileHandler(config.sender_log_file)
         handler.setFormatter(logging.Formatter(LOG_FORMAT))

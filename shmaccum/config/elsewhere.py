@@ -1,7 +1,8 @@
 """Settings that users bring along from other clients and that are not settings here: what to do about each.
 
 Kafka's own are those of its producer (``ProducerConfig``, ``SslConfigs``, ``SaslConfigs``) that have no meaning
-without a JVM or belong to what is not supported; the others are librdkafka's names for what has Kafka's name here.
+without a JVM or belong to what is not supported, and those of its consumer that stand beside a producer's in many a
+file; the others are librdkafka's names for what has Kafka's name here.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ _JAVA_ONLY: Final = "leave it out: it is about Java's TLS and SASL libraries, wh
 _TLS_VERSIONS: Final = "leave it out: TLS 1.2 and 1.3 are used, with the ciphers that OpenSSL is configured for"
 _TICKET: Final = "leave it out: keeping the Kerberos ticket fresh is the business of kinit, k5start or sssd"
 _TOKEN: Final = "leave it out: tokens come from the callable that sasl.oauthbearer.token.provider names"
+_CONSUMER: Final = "leave it out: it is a setting of consumers"
 _REBOOTSTRAP: Final = "leave it out: bootstrap.servers are asked again whenever no known broker can be reached"
 
 ELSEWHERE: Final = {
@@ -58,6 +60,21 @@ ELSEWHERE: Final = {
     "sasl.kerberos.min.time.before.relogin": _TICKET,
     "sasl.kerberos.ticket.renew.jitter": _TICKET,
     "sasl.kerberos.ticket.renew.window.factor": _TICKET,
+    "auto.offset.reset": _CONSUMER,
+    "enable.auto.commit": _CONSUMER,
+    "fetch.max.bytes": _CONSUMER,
+    "fetch.max.wait.ms": _CONSUMER,
+    "fetch.min.bytes": _CONSUMER,
+    "group.id": _CONSUMER,
+    "group.instance.id": _CONSUMER,
+    "heartbeat.interval.ms": _CONSUMER,
+    "isolation.level": _CONSUMER,
+    "key.deserializer": _CONSUMER,
+    "max.partition.fetch.bytes": _CONSUMER,
+    "max.poll.interval.ms": _CONSUMER,
+    "max.poll.records": _CONSUMER,
+    "session.timeout.ms": _CONSUMER,
+    "value.deserializer": _CONSUMER,
     "metadata.broker.list": "it is librdkafka's name for bootstrap.servers",
     "request.required.acks": "it is librdkafka's name for acks",
     "compression.codec": "it is librdkafka's name for compression.type",

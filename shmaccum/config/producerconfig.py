@@ -10,6 +10,7 @@ import hashlib
 import json
 from typing import Final, Self
 
+from shmaccum import __version__
 from shmaccum.config.configdef import Importance, Scope, SettingDescription
 from shmaccum.config.elsewhere import ELSEWHERE
 from shmaccum.config.rules import RULES
@@ -32,10 +33,13 @@ class ProducerConfig(ProducerSettings):
     def slab_name(self, uid: int) -> str:
         """Return the name of the slab for a user: ``shmaccum.name``, or one that no other settings have.
 
+        Nor has another version of this package: while the programs of a host are upgraded one by one, the old ones
+        and the new ones have a slab each.
+
         Args:
             uid: user id of the slab's owner.
         """
-        return self.shmaccum_name or f"auto-{self._slab_hash(uid).hex()[:16]}"
+        return self.shmaccum_name or f"auto-{self._slab_hash([uid, __version__]).hex()[:16]}"
 
     def slab_digest(self, uid: int) -> int:
         """Return 64 bits, unsigned, that tell whether two configurations can share a slab.
@@ -81,13 +85,13 @@ class ProducerConfig(ProducerSettings):
         chosen = {name: self[name] for name, setting in self.settings.items() if setting.scope in scopes}
         return {name: value.value if isinstance(value, Password) else value for name, value in chosen.items()}
 
-    def _slab_hash(self, uid: int | None = None) -> bytes:
+    def _slab_hash(self, beside: object = None) -> bytes:
         slab = self._settings_of(Scope.SLAB)
         del slab["shmaccum.name"]
         for name in slab:
             if isinstance(self[name], Password):
                 slab[name] = None
-        return hashlib.sha256(json.dumps([slab, uid], sort_keys=True).encode()).digest()
+        return hashlib.sha256(json.dumps([slab, beside], sort_keys=True).encode()).digest()
 
 
 def describe_settings() -> list[SettingDescription]:

@@ -7,6 +7,7 @@ another it says that it serves, or why it does not, so that a wrong setting is t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -33,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 _SERVING: Final = "serving"
 _EXISTS: Final = "exists"
+
+_ATTEMPTS: Final = 3
+"""Senders to start before giving up: one that ends without a word has been killed, or cannot run here at all."""
 
 LOG_FORMAT: Final = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 
@@ -138,26 +142,32 @@ def ensure_sender(slab: Slab, config: ProducerConfig) -> None:
 
 def _start(config: ProducerConfig) -> None:
     request = json.dumps({"path": sys.path, "config": config.to_json()})
-    with subprocess.Popen(
-        [sys.executable, "-c", _BOOTSTRAP],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        text=True,
-    ) as process:
-        answer, _ = process.communicate(request)
-    if answer not in (_SERVING, _EXISTS):
-        raise SenderError(
-            f"the sender did not start: {answer or f'it ended at once, with status {process.returncode}'}"
-        )
+    for _ in range(_ATTEMPTS):
+        with subprocess.Popen(
+            [sys.executable, "-c", _BOOTSTRAP],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            text=True,
+        ) as process:
+            answer, _ = process.communicate(request)
+        if answer in (_SERVING, _EXISTS):
+            return
+        if answer:
+            raise SenderError(f"the sender did not start: {answer}")
+    raise SenderError(
+        f"the sender did not start: {_ATTEMPTS} times it ended without a word, the last one with status "
+        f"{process.returncode}"
+    )
 
 
 def started(config_json: str) -> None:
     """Be a sender that a producer started: tell it over standard output how that went, and serve."""
 
     def tell(answer: str) -> None:
-        os.write(1, answer.encode())
+        with contextlib.suppress(BrokenPipeError):  # the starter has died: others need a sender all the same
+            os.write(1, answer.encode())
         nowhere = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(nowhere, descriptor)

@@ -1,4 +1,4 @@
-"""The sender's loop (``Sender.java``), step by step and by name: ready, drain, mute, expire, send, poll.
+"""The sender's loop (``Sender.java``), step by step and by name: expire, ready, drain, mute, send, poll.
 
 One pass of `Sender.run_once` is one pass of the loop in the seeds. A pass that found nothing to do listens for
 the doorbell, looks once more, and only then sleeps: nobody rings for a sender that is awake, and none that sleeps
@@ -13,21 +13,32 @@ from typing import Final
 
 import numpy as np
 
-from shmaccum.accumulator.batch_drainer import FOREVER_MS, BatchOutcome
+from shmaccum.accumulator.batch_drainer import FOREVER_MS
+from shmaccum.accumulator.completer import BatchOutcome
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.cluster import Cluster
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import DuplicateSequenceNumberError, KafkaError, SlabFullError
+from shmaccum.errors import (
+    DuplicateSequenceNumberError,
+    InvalidMetadataError,
+    KafkaError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+    SlabFullError,
+)
 from shmaccum.record.compression import CompressionType
+from shmaccum.sender.pieces import Pieces
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse, Transport
 from shmaccum.shm.bell import Doorbell
-from shmaccum.shm.layout import STATE_MASK, Role, Slot, SlotState, Super
+from shmaccum.shm.layout import STATE_MASK, Process, Role, Slot, SlotState, Super
 
 logger = logging.getLogger(__name__)
 
 HOUSEKEEPING_MS: Final = 1000
 """How often, at most, the sender looks for processes that have died."""
+LOOK_AGAIN_MS: Final = 100
+"""How long the sender sleeps at most while it needs to know something of the cluster: a leader, a producer id."""
 LONGEST_SLEEP_MS: Final = 10_000
 """A producer may have died between an append and the ring that tells of it: the sender looks without one."""
 
@@ -54,6 +65,7 @@ class Sender:
         self._compression = CompressionType.for_name(config.compression_type)
         # Without sequence numbers only one request at a time keeps the order over a retry.
         self._guarantee_message_order = config.max_in_flight_requests_per_connection == 1
+        self._pieces = Pieces(accumulator)
         self._in_flight: dict[int, RecordBatch] = {}
         self._metadata_requests = -1
         self._cluster: Cluster | None = None
@@ -68,8 +80,6 @@ class Sender:
     def run(self) -> None:
         """Serve until stopped, or idle for ``sender.idle.ms``."""
         self._accumulator.recover()
-        if self._config.enable_idempotence:
-            self._accumulator.use_producer_id(*self._producer_id())
         while not self._is_done():
             self.run_once(_now_ms())
 
@@ -85,33 +95,42 @@ class Sender:
 
     def run_once(self, now_ms: int) -> None:
         """Make one pass of the loop."""
-        # 1. What is known of the cluster, and what producers want to know of it.
+        # 1. What is known of the cluster, what producers want to know of it, and who we are to it.
         self._update_metadata()
+        self._update_producer_id()
+        self._give_up_if_out_of_reach()
         cluster = self._transport.cluster()
-        # 2. Which partitions have something to send, and where their leader is not known.
+        # 2. Those that have waited for too long; first, so that none of them is sent only now.
+        expired = self._accumulator.abort_expired_batches(now_ms)
+        if expired:
+            logger.warning("gave up %d batches after delivery.timeout.ms", len(expired))
+        # 3. Which partitions have something to send, and where their leader is not known.
         result = self._accumulator.ready(cluster, now_ms)
         if result.unknown_leader_topics:
             self._transport.request_update(result.unknown_leader_topics)
-        # 3. Which of their nodes can take a request now.
+        # 4. Which of their nodes can take a request now.
         not_ready_timeout = FOREVER_MS
         for node in list(result.ready_nodes):
             if not self._transport.ready(node, now_ms):
                 result.ready_nodes.discard(node)
                 not_ready_timeout = min(not_ready_timeout, self._transport.connection_delay_ms(node, now_ms))
-        # 4. Their batches, by node.
-        batches = self._accumulator.drain(cluster, result.ready_nodes, self._config.max_request_size, now_ms)
+        # 5. Their batches, by node.
+        drained = self._accumulator.drain(cluster, result.ready_nodes, self._config.max_request_size, now_ms)
+        batches = {
+            node_id: [batch for batch in of_node if self._pieces.admit(batch, now_ms)]
+            for node_id, of_node in drained.items()
+        }
         if self._guarantee_message_order:
             for batch in (batch for of_node in batches.values() for batch in of_node):
                 self._accumulator.mute(self._accumulator.map.by_entry[batch.partition].topic_partition)
-        # 5. Those that have waited for too long.
-        for expired in self._accumulator.abort_expired_batches(now_ms):
-            logger.warning("gave up %r after delivery.timeout.ms", expired.batch)
         # 6. How long there is nothing to do.
         poll_timeout = min(
             result.next_ready_check_delay_ms, not_ready_timeout, self._accumulator.next_expiry_ms - now_ms
         )
         if result.ready_nodes:
             poll_timeout = 0
+        if result.unknown_leader_topics or self._accumulator.sequences.need_producer_id:
+            poll_timeout = min(poll_timeout, LOOK_AGAIN_MS)
         # 7. Off they go.
         for node_id, of_node in batches.items():
             if of_node:
@@ -168,72 +187,110 @@ class Sender:
         except SlabFullError as full:
             logger.error("%s", full)
 
-    def _producer_id(self) -> tuple[int, int]:
-        """Return the slab's producer id and epoch, got from the transport by the slab's first sender."""
-        words = self._words
-        if not words[Super.PRODUCER_ID]:
-            producer_id, epoch = self._transport.init_producer_id()
-            words[Super.PRODUCER_EPOCH] = epoch
-            words[Super.PRODUCER_ID] = producer_id + 1
-        return words[Super.PRODUCER_ID] - 1, words[Super.PRODUCER_EPOCH]
+    def _update_producer_id(self) -> None:
+        """Get a producer id for the slab, if it needs one: at its beginning, and when an old one is spent."""
+        sequences = self._accumulator.sequences
+        if sequences.need_producer_id:
+            answer = self._transport.init_producer_id()
+            if answer is not None:
+                sequences.use_producer_id(*answer)
+                logger.info("producer id %d, epoch %d", *answer)
+
+    def _give_up_if_out_of_reach(self) -> None:
+        """Tell those who wait for something to be sent why nothing can be."""
+        failure = self._transport.failure()
+        if failure is not None:
+            aborted = self._accumulator.abort_incomplete_batches(failure)
+            if aborted:
+                logger.error("gave up %d batches: %s", len(aborted), failure.__name__)
 
     # --- sending ------------------------------------------------------------------------------------
 
     def _seal(self, batch: RecordBatch) -> ProduceBatch:
-        """Make a drained batch ready for the wire, in place unless it is to be compressed."""
-        memory = batch.memory()
+        """Make a drained batch ready for the wire, in place unless it is still to be compressed."""
+        piece = self._pieces.piece_of(batch)
+        compression = piece.compression
+        if compression is None and self._compression is not CompressionType.NONE:
+            self._words[self._slab.geometry.process(self._slab.me) + Process.COMPRESSED] += 1
+        producer_id = batch.producer_id if batch.has_sequence else -1
         payload = self._accumulator.format.seal(
-            memory,
-            record_count=batch.record_count,
-            base_timestamp=batch.base_timestamp,
-            max_timestamp=batch.max_timestamp,
-            compression=self._compression,
-            producer_id=batch.producer_id if batch.has_sequence else -1,
+            piece.memory,
+            record_count=piece.record_count,
+            base_timestamp=piece.base_timestamp,
+            max_timestamp=piece.max_timestamp,
+            compression=self._compression if compression is None else compression,
+            compressed=compression is not None,
+            producer_id=producer_id,
             producer_epoch=batch.producer_epoch,
-            base_sequence=batch.base_sequence,
+            base_sequence=batch.piece_sequence,
         )
         self._in_flight[batch.slot] = batch
         return ProduceBatch(
             topic_partition=self._accumulator.map.by_entry[batch.partition].topic_partition,
             payload=payload,
-            record_count=batch.record_count,
+            record_count=piece.record_count,
             magic=self._accumulator.format.magic,
-            producer_id=batch.producer_id if batch.has_sequence else -1,
+            producer_id=producer_id,
             producer_epoch=batch.producer_epoch,
-            base_sequence=batch.base_sequence,
-            max_timestamp=batch.max_timestamp,
+            base_sequence=batch.piece_sequence,
+            max_timestamp=piece.max_timestamp,
             slot=batch.slot,
         )
 
+    # --- answers ------------------------------------------------------------------------------------
+
     def _handle_produce_responses(self, responses: list[ProduceResponse]) -> None:
-        """Complete what was stored, try again what may succeed later, give up the rest."""
+        """Complete what was stored, try again what may succeed later, give up the rest (``Sender.completeBatch``)."""
         now_ms = _now_ms()
-        outcomes = []
+        outcomes: list[BatchOutcome] = []
+        out_of_date: set[str] = set()
         for response in responses:
             batch = self._in_flight.pop(response.batch.slot)
             size = len(response.batch.payload)
             response.batch.payload.release()
+            self._pieces.answered(batch)
             if self._guarantee_message_order:
                 self._accumulator.unmute(response.batch.topic_partition)
-            if response.error is None or response.error is DuplicateSequenceNumberError:
+            if response.error is not None and issubclass(response.error, InvalidMetadataError):
+                out_of_date.add(response.batch.topic_partition.topic)
+            stored = response.error is None or response.error is DuplicateSequenceNumberError
+            if stored:
                 self._words[Super.BYTES_SENT] += size
-                outcomes.append(BatchOutcome(batch, response.base_offset, response.log_append_time_ms))
+            if batch.state == SlotState.COMPLETING:
+                self._accumulator.release(batch, stored=stored)  # it had expired meanwhile
+            elif stored:
+                offset, append_time_ms = response.base_offset, response.log_append_time_ms
+                outcomes.append(BatchOutcome(batch, offset, append_time_ms, end=batch.piece_end))
+            elif self._pieces.can_divide(response):
+                given_up = self._pieces.divide(batch, response)
+                outcomes += [] if given_up is None else [given_up]
             elif self._can_retry(batch, response, now_ms):
-                logger.warning("%s; %r is sent again", response.message, batch)
-                self._accumulator.reenqueue(batch, now_ms)
+                self._retry(batch, response, now_ms)
             else:
-                logger.error("%s; gave up %r", response.message, batch)
-                outcomes.append(BatchOutcome(batch, error=response.error))
+                outcomes.append(self._fail(batch, response))
         if outcomes:
             self._accumulator.complete(outcomes)
+        if out_of_date:
+            self._transport.request_update(out_of_date)
 
     def _can_retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> bool:
-        return (
-            response.error is not None
-            and response.error.retriable
-            and batch.attempts < self._config.retries
-            and batch.created_ms + self._config.delivery_timeout_ms > now_ms
-        )
+        """Say whether to send a batch again; one that has a number also if that does not fit what is stored."""
+        if response.error is None or batch.attempts >= self._config.retries:
+            return False
+        may_succeed = response.error.retriable or (_is_out_of_order(response) and response.batch.base_sequence >= 0)
+        return may_succeed and batch.created_ms + self._config.delivery_timeout_ms > now_ms
+
+    def _retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> None:
+        logger.warning("%s; %r is sent again", response.message, batch)
+        if _is_out_of_order(response):
+            self._accumulator.sequences.refused(batch)
+        self._accumulator.reenqueue(batch, now_ms)
+
+    def _fail(self, batch: RecordBatch, response: ProduceResponse) -> BatchOutcome:
+        logger.error("%s; gave up %r", response.message, batch)
+        if response.error is ProducerFencedError:
+            self._accumulator.sequences.replace_producer_id()
+        return BatchOutcome(batch, error=response.error, end=batch.piece_end)
 
     # --- coming to an end ---------------------------------------------------------------------------
 
@@ -276,6 +333,10 @@ class Sender:
             self._next_housekeeping_ms = now_ms + HOUSEKEEPING_MS
             self._accumulator.pool.reclaim()
             self._slab.reap_dead()
+
+
+def _is_out_of_order(response: ProduceResponse) -> bool:
+    return response.error is not None and issubclass(response.error, OutOfOrderSequenceError)
 
 
 def _now_ms() -> int:

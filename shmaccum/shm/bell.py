@@ -22,8 +22,8 @@ import posix_ipc
 
 from shmaccum.errors import IllegalStateError
 from shmaccum.shm import names
+from shmaccum.shm.clockwait import ClockWait
 from shmaccum.shm.layout import Geometry, Process, Super
-from shmaccum.shm.signals import undisturbed
 
 
 class Ear:
@@ -53,9 +53,7 @@ class Ear:
                 if bell.waiting or timeout_s <= 0:
                     return False
                 bell.waiting = mine = True
-            undisturbed(rang.extend, map(bell.semaphore.acquire, (timeout_s,)))
-        except posix_ipc.BusyError:
-            pass
+            bell.clock_wait.into(rang, timeout_s)
         finally:
             if mine:
                 # Without a call in between: an interrupt must not leave the others waiting for one who does not wait.
@@ -76,6 +74,7 @@ class Bell:
         self.semaphore = posix_ipc.Semaphore(
             names.bell_semaphore(name, entry), posix_ipc.O_CREAT, mode=0o600, initial_value=0
         )
+        self.clock_wait = ClockWait(self.semaphore)
         self.rings = 0
         self._words = words
         self._asleep_at = geometry.process(entry) + Process.ASLEEP
@@ -122,6 +121,7 @@ class Bell:
                 self.semaphore.release()
             self.changed.notify_all()
             self.changed.wait_for(lambda: not self.waiting)
+        self.clock_wait.close()
         self.semaphore.close()
 
 

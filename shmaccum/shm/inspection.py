@@ -17,6 +17,7 @@ from shmaccum.shm.layout import (
     COMMIT_COUNT_MASK,
     COMMIT_SIZE_SHIFT,
     LOCK_COUNT,
+    PROGRESS_MASK,
     STATE_MASK,
     WORD,
     Geometry,
@@ -75,7 +76,7 @@ class PartitionInfo:
         leader: id of the node that leads it, None if none is known.
         queued_batches, queued_records, queued_bytes: what is in its deque, by the slot headers.
         in_flight_batches: batches sent and not yet answered.
-        muted: whether ordering demands that nothing more is sent.
+        muted: whether order, or what is not known of earlier batches, demands that nothing more is sent.
         batches_sent, records_sent: acknowledged.
         records_failed: given up with an error.
         last_offset: of the newest acknowledged record, None before the first.
@@ -177,7 +178,7 @@ class SlabView:
                     queued_records=records[entry],
                     queued_bytes=sizes[entry],
                     in_flight_batches=sent[entry],
-                    muted=words[at + Partition.MUTED] != 0,
+                    muted=words[at + Partition.MUTED] != 0 or words[at + Partition.HELD] != 0,
                     batches_sent=words[at + Partition.BATCHES_SENT],
                     records_sent=words[at + Partition.RECORDS_SENT],
                     records_failed=words[at + Partition.RECORDS_FAILED],
@@ -209,7 +210,8 @@ def undelivered(headers: Words) -> tuple[int, int]:
 
 
 def _record_counts(headers: Words) -> Words:
-    return (headers[:, Slot.COMMIT] >> np.uint64(1)) & np.uint64(COMMIT_COUNT_MASK)
+    committed = (headers[:, Slot.COMMIT] >> np.uint64(1)) & np.uint64(COMMIT_COUNT_MASK)
+    return committed - (headers[:, Slot.SETTLED] & np.uint64(PROGRESS_MASK))
 
 
 def _sum_by_partition(headers: Words, values: Words, partitions: int) -> list[int]:

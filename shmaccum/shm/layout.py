@@ -20,11 +20,13 @@ One segment holds everything, in this order; every region starts on a cache line
     | free-list bitmap     | one bit a slot, set where free
     +----------------------+
     | slot headers         | the truth about every slot
+    +----------------------+
+    | redo areas           | one a stripe, only where batches are compressed: what is on its way into a slot
     +----------------------+ page
     | slots                | batch.size bytes each: the records
     +----------------------+ total size
 
-Everything but the bitmap and the slots is made of aligned 8-byte words, read and written as unsigned
+Everything but the bitmap, the redo areas and the slots is made of aligned 8-byte words, read and written as unsigned
 integers, so that every store is one store: a process may be killed between any two of them.
 A word is addressed by its *index* in the segment (byte offset / 8): that of its entry plus the number below.
 
@@ -43,7 +45,7 @@ CACHE_LINE: Final = 64
 PAGE: Final = 4096
 
 MAGIC: Final = int.from_bytes(b"SHMACCUM", "little")
-ABI_VERSION: Final = 1
+ABI_VERSION: Final = 2
 """Raised by every change of this module that moves or re-interprets a word."""
 
 
@@ -51,7 +53,7 @@ class SlotState(IntEnum):
     """What a slot header's state word says in its low 8 bits.
 
     ``FREE -> ALLOCATED -> OPEN -> CLOSED -> IN_FLIGHT -> COMPLETING -> FREE``; a drained batch that is
-    to be tried again goes from IN_FLIGHT back to CLOSED.
+    to be tried again goes from IN_FLIGHT back to CLOSED, and one of which only a piece is complete from COMPLETING.
     """
 
     FREE = 0
@@ -108,6 +110,8 @@ class Super:
     """entries in the partition table"""
     CREATED_MS: Final = 11
     """wall-clock milliseconds of the creation"""
+    REDO_SIZE: Final = 12
+    """bytes in a stripe's redo area: a slot's where producers compress, else 0"""
     SENDER_ENTRY: Final = 16
     """process entry of the newest sender + 1; who *is* the sender, the kernel knows (lock file)"""
     SENDER_ASLEEP: Final = 17
@@ -115,9 +119,9 @@ class Super:
     SENDER_STARTS: Final = 18
     """senders that have served this slab"""
     PRODUCER_ID: Final = 19
-    """Kafka producer id + 1, 0 before the first sender has one"""
+    """Kafka producer id + 1, 0 while there is none; stored after what follows from it"""
     PRODUCER_EPOCH: Final = 20
-    """its epoch"""
+    """epoch that it came with; a partition's own may be higher"""
     METADATA_REQUESTS: Final = 21
     """raised by every producer that asks for a topic's metadata"""
     TOPIC_COUNT: Final = 24
@@ -158,6 +162,10 @@ class Super:
     """uncompressed bytes in the acknowledged batches: what of their slots was filled"""
     CAPACITY_BYTES: Final = 48
     """bytes in the slots of the acknowledged batches"""
+    EPOCH_BUMPS: Final = 50
+    """times that a partition's producer epoch was raised, because numbers that had been given led nowhere"""
+    BATCHES_EXPIRED: Final = 51
+    """batches given up because of their age, queued or in flight"""
 
 
 class Lock:
@@ -220,6 +228,8 @@ class Process:
     """times that it had to wait for memory"""
     EXHAUSTED: Final = 29
     """times that waiting for memory ended without any"""
+    COMPRESSED: Final = 30
+    """batches compressed: of a producer, as they were closed; of the sender, those that nobody had compressed"""
 
 
 class Role(IntFlag):
@@ -261,8 +271,10 @@ class Partition:
     """index: batches in the deque"""
     NEXT_POSITION: Final = 6
     """index: queue position for the next batch"""
+    HELD: Final = 7
+    """1 while batches wait for what becomes of those numbered before them; written by the sender"""
     NEXT_SEQUENCE: Final = 8
-    """sequence number of the next batch to be drained for the first time; written by the sender"""
+    """producer epoch << 32 | sequence number of the next batch to be numbered; written by the sender"""
     MUTED: Final = 9
     """1 while ordering demands that nothing more is sent; written by the sender"""
     IN_FLIGHT: Final = 10
@@ -275,6 +287,9 @@ class Partition:
     """records given up with an error; written by the sender"""
     LAST_OFFSET: Final = 14
     """offset of the newest acknowledged record + 1; written by the sender"""
+    ACKED_SEQUENCE: Final = 15
+    """producer epoch << 32 | sequence number behind the last acknowledged record: what the broker expects next, as far
+    as is known; sequence 0 where the epoch is not that of NEXT_SEQUENCE; written by the sender"""
 
 
 class Slot:
@@ -301,7 +316,8 @@ class Slot:
     PRODUCER_ID: Final = 10
     """producer id + 1 given with the sequence"""
     SEQUENCE: Final = 11
-    """(epoch + 1) << 32 | base sequence; 0 before the first drain; stored after PRODUCER_ID"""
+    """(epoch + 1) << 32 | base sequence; 0 before the first drain; stored after PRODUCER_ID; void if either is not that
+    of the partition any more"""
     BASE_OFFSET: Final = 12
     """result: base offset + 1"""
     RESULT: Final = 13
@@ -314,7 +330,21 @@ class Slot:
     """bytes in the largest record: a statistic"""
     DRAINED_MS: Final = 17
     """monotonic milliseconds of the last drain: a statistic"""
-    CONTRIBUTORS: Final = 18
+    SETTLED: Final = 18
+    """records skipped << 24 | records settled: settled are the first ones, whose outcome has been told; skipped are
+    those of them that took no sequence number, because they were never stored. The next record has the base sequence
+    + settled - skipped"""
+    SEALING: Final = 19
+    """monotonic milliseconds when the producer that closed it began to compress it; 0 if none does, and outside of
+    a deque"""
+    COMPRESSED: Final = 20
+    """bytes as they are in the slot << 8 | compression; 0: as COMMIT says, and the sender may compress them"""
+    REDO: Final = 21
+    """what COMPRESSED is to be once the stripe's redo area has been copied here; 0 when that is done"""
+    PIECE: Final = 22
+    """end of the part that the result words are of << 24 | end of the piece being sent, in records; 0 while the batch
+    is sent as a whole; a piece begins where the settled records end, and is in here before it is sent"""
+    CONTRIBUTORS: Final = 23
     """bitmap of the process entries that appended to it, one bit each"""
 
 
@@ -327,6 +357,8 @@ class Completion:
     """base offset + 1"""
     RESULT: Final = 2
     """log append time + 1 << 16 | error code"""
+    RANGE: Final = 3
+    """first record << 32 | number of records; 0 records for all that follow, and so 0 for the whole batch"""
 
 
 STATE_MASK: Final = 0xFF
@@ -339,8 +371,15 @@ INCARNATION_SHIFT: Final = 48
 COMMIT_SIZE_SHIFT: Final = 25
 COMMIT_COUNT_MASK: Final = (1 << 24) - 1
 """After a shift right by one: the record count. A slot holds fewer records than this says."""
+PROGRESS_SHIFT: Final = 24
+PROGRESS_MASK: Final = (1 << PROGRESS_SHIFT) - 1
+"""Each half of the words SETTLED and PIECE."""
+RANGE_SHIFT: Final = 32
+RANGE_MASK: Final = (1 << RANGE_SHIFT) - 1
 ATTEMPTS_SHIFT: Final = 48
 TIME_MASK: Final = (1 << ATTEMPTS_SHIFT) - 1
+COMPRESSED_SIZE_SHIFT: Final = 8
+COMPRESSION_MASK: Final = (1 << COMPRESSED_SIZE_SHIFT) - 1
 BATCH_SLOT_BITS: Final = 24
 MAX_SLOTS: Final = RUN_MASK
 """One less than the numbers that a batch has for its slot: all of them can be one run."""
@@ -351,7 +390,8 @@ LOCK_POOL: Final = 0
 LOCK_TABLES: Final = 1
 """Guards the topic table and the partition table."""
 LOCK_STRIPES: Final = 2
-"""First of the stripes: partition entry p's deque is guarded by lock LOCK_STRIPES + p % STRIPES."""
+"""First of the stripes: partition entry p's deque is guarded by lock LOCK_STRIPES + p % STRIPES, and so is the stripe's
+redo area."""
 STRIPES: Final = 16
 LOCK_COUNT: Final = LOCK_STRIPES + STRIPES
 
@@ -361,6 +401,9 @@ PROCESS_WORDS: Final = 32
 TOPIC_WORDS: Final = 40
 PARTITION_WORDS: Final = 16
 COMPLETION_WORDS: Final = 4
+PIECES_IN_FLIGHT: Final = 64
+"""Pieces of batches that can be on their way at once, over all partitions: every ring has room for what becomes of
+them."""
 WAITERS: Final = 1024
 """Tickets that can be out at once: threads of all processes that wait for memory."""
 
@@ -373,11 +416,13 @@ class Geometry:
         slot_size: bytes in a slot, a positive multiple of 8.
         slot_count: slots.
         max_processes, max_topics, max_partitions: entries in the tables.
-        ring_length: completions that a ring holds: between two of a producer's appends every slot can complete once.
+        redo_size: bytes in a stripe's redo area, a multiple of 8.
+        ring_length: completions that a ring holds: between two of a producer's appends every slot can complete once,
+            and one piece of a batch more for each that is in flight.
         contributor_words: words of the contributors' bitmap in a slot header.
         slot_words: words in a slot header, a whole number of cache lines.
         bitmap_size: bytes in the bitmap.
-        locks, processes, topics, partitions, waiters, rings, bitmap, headers, slots: byte offsets of the regions.
+        locks, processes, topics, partitions, waiters, rings, bitmap, headers, redo, slots: byte offsets of the regions.
         total_size: bytes in the whole segment.
     """
 
@@ -386,6 +431,7 @@ class Geometry:
     max_processes: int = 128
     max_topics: int = 512
     max_partitions: int = 4096
+    redo_size: int = 0
 
     ring_length: int = field(init=False, repr=False, compare=False)
     contributor_words: int = field(init=False, repr=False, compare=False)
@@ -399,6 +445,7 @@ class Geometry:
     rings: int = field(init=False, repr=False, compare=False)
     bitmap: int = field(init=False, repr=False, compare=False)
     headers: int = field(init=False, repr=False, compare=False)
+    redo: int = field(init=False, repr=False, compare=False)
     slots: int = field(init=False, repr=False, compare=False)
     total_size: int = field(init=False, repr=False, compare=False)
 
@@ -413,9 +460,11 @@ class Geometry:
             raise ValueError(
                 f"max_topics and max_partitions must be positive, not {self.max_topics} and {self.max_partitions}"
             )
+        if self.redo_size < 0 or self.redo_size % WORD:
+            raise ValueError(f"redo_size must be a multiple of {WORD}, not {self.redo_size}")
         contributor_words = -(-self.max_processes // 64)
         sizes = {
-            "ring_length": self.slot_count + 1,
+            "ring_length": self.slot_count + PIECES_IN_FLIGHT,
             "contributor_words": contributor_words,
             "slot_words": _round_up((Slot.CONTRIBUTORS + contributor_words) * WORD, CACHE_LINE) // WORD,
             "bitmap_size": -(-self.slot_count // 8),
@@ -430,7 +479,8 @@ class Geometry:
             "rings": WAITERS * WORD,
             "bitmap": self.max_processes * sizes["ring_length"] * COMPLETION_WORDS * WORD,
             "headers": sizes["bitmap_size"],
-            "slots": self.slot_count * sizes["slot_words"] * WORD,
+            "redo": self.slot_count * sizes["slot_words"] * WORD,
+            "slots": STRIPES * self.redo_size,
             "total_size": self.slot_count * self.slot_size,
         }
         end = 0
@@ -465,6 +515,10 @@ class Geometry:
     def header(self, slot: int) -> int:
         """Word index of a slot's header."""
         return self.headers // WORD + slot * self.slot_words
+
+    def redo_area(self, partition: int) -> int:
+        """Byte offset of the redo area for the deque of a partition entry."""
+        return self.redo + partition % STRIPES * self.redo_size
 
     def slot(self, slot: int) -> int:
         """Byte offset of a slot's memory."""

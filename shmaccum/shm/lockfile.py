@@ -120,13 +120,13 @@ class LockFile:
         return int(pid) or -1
 
     @contextmanager
-    def lifecycle(self) -> Iterator[None]:
+    def lifecycle(self, patience_s: float = _LIFECYCLE_PATIENCE_S) -> Iterator[None]:
         """Hold the lifecycle byte: nobody else comes or goes meanwhile.
 
         Raises:
-            LockTimeoutError: another process has held it for 30 seconds (stopped, perhaps): says which.
+            LockTimeoutError: another process has held it for ``patience_s`` (stopped, perhaps): says which.
         """
-        deadline = time.monotonic() + _LIFECYCLE_PATIENCE_S
+        deadline = time.monotonic() + patience_s
         with self._threads:
             try:
                 # Not a `while` with a condition: an interrupt at its jump back passes the `finally` by (CPython 3.12).
@@ -136,7 +136,7 @@ class LockFile:
                     if time.monotonic() > deadline:
                         raise LockTimeoutError(
                             f"slab {self.name!r}: process {self.holder(LIFECYCLE)} has been coming or going for "
-                            f"{_LIFECYCLE_PATIENCE_S:.0f} s; is it stopped? Continue or kill it"
+                            f"{patience_s:g} s; is it stopped? Continue or kill it"
                         )
                     time.sleep(0.002)
                 yield

@@ -41,10 +41,10 @@ from typing import Final
 import posix_ipc
 
 from shmaccum.errors import IllegalStateError, LockTimeoutError
+from shmaccum.shm.clockwait import ClockWait
 from shmaccum.shm.layout import UNFINISHED_OWNER, Geometry, Lock, Process, Super
 from shmaccum.shm.lockfile import TAKEOVER, LockFile
 from shmaccum.shm.processes import ProcessTable
-from shmaccum.shm.signals import undisturbed
 
 SLICE_S: Final = 0.025
 """How long a wait for a semaphore goes on before it looks around. Four slices see a takeover through."""
@@ -54,7 +54,6 @@ DEFAULT_PATIENCE_S: Final = 60.0
 _SLICES_A_LOOK: Final = 4
 _SPINS: Final = range(200)
 _ONCE: Final = (0,)
-_SLICE: Final = (SLICE_S,)
 
 
 class Turn:
@@ -153,6 +152,7 @@ class SlabLock:
         self.before_use: Callable[[], None] | None = None
         self._lock_file = lock_file
         self._wait_unit = semaphore.acquire
+        self._clock_wait = ClockWait(semaphore)
         self._post = semaphore.release
         self._owner_at = geometry.lock(number) + Lock.OWNER
 
@@ -235,6 +235,11 @@ class SlabLock:
                 self._turn.holding._mend_interrupted()
             self._end_turn()
 
+    def close(self) -> None:
+        """Let go of the semaphore; nobody of this process uses the lock any more."""
+        self._clock_wait.close()
+        self.semaphore.close()
+
     def owner(self) -> int:
         """Return the process entry that is named as the holder, -1 for none."""
         owner = self.words[self._owner_at]
@@ -301,19 +306,19 @@ class SlabLock:
         words, unit = self.words, self._turn.unit
         look: _Look | None = None
         slices = 0
-        while not unit:
-            try:
-                undisturbed(unit.extend, map(self._wait_unit, _SLICE))
-            except posix_ipc.BusyError:
-                words[self._parked_at] += 1
-                slices += 1
-                concluding = slices % _SLICES_A_LOOK == 0
-                if self._take_over(look if concluding else None):
-                    return
-                if look is None or concluding:
-                    look = _Look(self)
-                if time.monotonic() > deadline:
-                    raise LockTimeoutError(self._who_is_in_the_way(patience_s)) from None
+        while True:
+            self._clock_wait.into(unit, SLICE_S)
+            if unit:
+                return
+            words[self._parked_at] += 1
+            slices += 1
+            concluding = slices % _SLICES_A_LOOK == 0
+            if self._take_over(look if concluding else None):
+                return
+            if look is None or concluding:
+                look = _Look(self)
+            if time.monotonic() > deadline:
+                raise LockTimeoutError(self._who_is_in_the_way(patience_s))
 
     def _take_over(self, look: _Look | None) -> bool:
         """Take the lock if its holder is certain to be dead: a named one at once, another by a look."""

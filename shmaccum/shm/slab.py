@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import posix_ipc
 
-from shmaccum.errors import DeadOwnerError, IllegalStateError, SenderExistsError, SlabAbiError
+from shmaccum.errors import DeadOwnerError, IllegalStateError, LockTimeoutError, SenderExistsError, SlabAbiError
 from shmaccum.shm import names
 from shmaccum.shm.bell import Bell, Bells, Doorbell, DoorbellRope
 from shmaccum.shm.inspection import undelivered
@@ -44,6 +44,9 @@ from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
 
 Companion = TypeVar("Companion")
+
+STOPPED_PATIENCE_S: Final = 0.25
+"""How long to wait for what a stopped process has in its hands, where that can be done another time."""
 
 
 class Slab:
@@ -242,17 +245,27 @@ class Slab:
         )
 
     def reap_dead(self) -> None:
-        """Free the process table entries of the dead, once nothing depends on them any more."""
+        """Free the process table entries of the dead, once nothing depends on them any more.
+
+        Nobody is waited for who has stopped over a lock, or over coming or going: what that is in the way of is left
+        for the next time.
+        """
+        not_to_be_had: set[int] = set()
         for entry in list(self.processes.in_use()):
             if self.processes.is_alive(entry):
                 continue
             wants = self.words[self.geometry.process(entry) + Process.WANTS]
-            if 0 < wants <= len(self.locks):
-                # Whoever holds that lock now knows that the dead one does not.
-                with self.locks[wants - 1]:
-                    self.locks[wants - 1].forget_dead(entry)
-            with self.lock_file.lifecycle():
-                self.processes.free_dead(entry)
+            if wants in not_to_be_had:
+                continue
+            try:
+                if 0 < wants <= len(self.locks):
+                    # Whoever holds that lock now knows that the dead one does not.
+                    with self.locks[wants - 1].within(STOPPED_PATIENCE_S):
+                        self.locks[wants - 1].forget_dead(entry)
+                with self.lock_file.lifecycle(STOPPED_PATIENCE_S):
+                    self.processes.free_dead(entry)
+            except LockTimeoutError:
+                not_to_be_had.add(wants)
 
     def undelivered(self) -> tuple[int, int]:
         """Return how many batches and records wait to be delivered."""
@@ -269,7 +282,7 @@ class Slab:
         self.bells.close()
         self.rope.close()
         for lock in self.locks:
-            lock.semaphore.close()
+            lock.close()
         self._array = None
         self._segment.close()
 

@@ -35,11 +35,13 @@ class ShmAccumDataSource(DataSource):
 
     Use it as ``df.write.format("shmaccum").mode("append")`` or ``df.writeStream.format("shmaccum")``.
 
-    Options (names in any case; others are ignored):
+    Options (names in any case; others are ignored, as ``includeHeaders`` is by Spark's sink):
 
     * ``topic``: where all rows go, whatever a column ``topic`` says.
-    * ``kafka.*``: the producer's settings (docs/configuration.md); not ``key.serializer``, ``value.serializer`` and
-      ``interceptor.classes``. A relative ``kafka.log.dir`` is taken from the driver's directory.
+    * ``kafka.bootstrap.servers``: brokers to begin with, required.
+    * ``kafka.*``: the producer's other settings (docs/configuration.md); not ``key.serializer``,
+      ``value.serializer`` and ``interceptor.classes``. A relative path is taken from the driver's directory, and
+      must mean the same on every host.
 
     Columns (others are ignored):
 
@@ -52,7 +54,7 @@ class ShmAccumDataSource(DataSource):
 
     The save mode is ``append``: Spark refuses ``errorifexists``, its default, and ``ignore`` for every data source
     written in Python, and this one refuses ``overwrite``. A stream's output mode is ``append``, or ``complete``, of
-    which every micro-batch is appended.
+    which every micro-batch is appended; Spark refuses ``update``, which ``foreachBatch`` is the way around.
 
     A task ends well only when all its rows are acknowledged. Rows of a task that fails, or of a job that is aborted,
     stay where they have been acknowledged already, and are there twice when Spark tries again.

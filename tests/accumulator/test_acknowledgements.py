@@ -26,7 +26,7 @@ from killpoints import interrupt_before, lines_here
 from processes import Child
 
 from shmaccum.accumulator import acknowledgements, completion
-from shmaccum.accumulator.batch_drainer import BatchOutcome
+from shmaccum.accumulator.completer import BatchOutcome
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import DeadOwnerError, KafkaTimeoutError, RecordTooLargeError, ShmaccumError

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from killpoints import die, die_in
 from processes import Child
 
-from shmaccum.accumulator.batch_drainer import BatchOutcome
-from shmaccum.accumulator.completion import pack_result, unpack_result
+from shmaccum.accumulator.completer import BatchOutcome
+from shmaccum.accumulator.completion import RingWriter, pack_range, pack_result, unpack_result
 from shmaccum.accumulator.futures import FutureRecordMetadata
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.errors import KafkaError, KafkaStorageError, SlabFullError, UnknownServerError, error_for_code
@@ -134,6 +134,19 @@ def test_senders_that_die_over_telling(
     producer.tell()
     assert producer.result() == list(range(SLOTS))
     assert_empty(accumulator)
+
+
+def test_one_part_of_a_batch_is_not_taken_for_another(accumulator: RecordAccumulator) -> None:
+    """A sender that takes over tells of the part that is completing, whether or not that before it has been read."""
+    writer = RingWriter(accumulator.slab.words, accumulator.slab.geometry)
+    me = accumulator.slab.me
+    writer.tell(me, 7, pack_range(0, 3), 1, 0)
+    assert writer.has_told(me, 7, pack_range(0, 3))
+    assert not writer.has_told(me, 7, pack_range(3, 2))
+    assert not writer.has_told(me, 7, pack_range(0, 0))
+    assert not writer.has_told(me, 8, pack_range(0, 3))
+    accumulator.acks.poll()
+    assert not writer.has_told(me, 7, pack_range(0, 3))
 
 
 def test_told_twice(accumulator: RecordAccumulator) -> None:

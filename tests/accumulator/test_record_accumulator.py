@@ -64,7 +64,7 @@ from shmaccum.errors import (
     ShmaccumError,
     UnknownTopicOrPartitionError,
 )
-from shmaccum.shm.layout import SlotState
+from shmaccum.shm.layout import Partition, SlotState
 from shmaccum.shm.lifecycle import detach
 
 OpenAccumulator = Callable[..., RecordAccumulator]
@@ -233,9 +233,9 @@ def test_retry_backoff(accumulate: OpenAccumulator) -> None:
     now = created_ms(accumulator, TP1) + 101
     assert accumulator.ready(CLUSTER, now).ready_nodes == {NODE0}
     assert [partition_of(accumulator, each) for each in drain(accumulator, now)] == [TP1]
-    assert not drain(accumulator, batch.last_attempt_ms + 999)
+    assert not drain(accumulator, batch.last_attempt_ms + 799)
 
-    now = batch.last_attempt_ms + 1000
+    now = batch.last_attempt_ms + 1200
     assert accumulator.ready(CLUSTER, now).ready_nodes == {NODE0}
     assert [partition_of(accumulator, each) for each in drain(accumulator, now)] == [TP0]
 
@@ -248,10 +248,12 @@ def test_exponential_retry_backoff(accumulate: OpenAccumulator, cluster_after: C
     now = created_ms(accumulator, TP0)
     (batch,) = drain(accumulator, now)
     cluster = CLUSTER
-    for attempt, backoff in enumerate((100, 200, 400, 800, 1000, 1000)):
+    for attempt, rule in enumerate((100, 200, 400, 800, 1600, 3200)):
         accumulator.reenqueue(batch, now)
         cluster = cluster_after if attempt > 1 else CLUSTER
         leader = cluster.leader_for(TP0)
+        backoff = int(accumulator.ready(cluster, now).next_ready_check_delay_ms)
+        assert min(0.8 * rule, 1000) <= backoff <= min(1.2 * rule, 1000)
         result = accumulator.ready(cluster, now + backoff - 1)
         assert (result.ready_nodes, result.next_ready_check_delay_ms) == (set(), 1)
         assert not drain(accumulator, now + backoff - 1, cluster=cluster)
@@ -274,8 +276,8 @@ def test_ready_and_drain_when_a_batch_is_being_retried(accumulate: OpenAccumulat
     assert not accumulator.ready(CLUSTER, now + 1).ready_nodes
     with pytest.raises(KafkaTimeoutError):
         accumulator.await_flush_completion(0)
-    assert accumulator.ready(CLUSTER, now + 100).ready_nodes == {NODE0}
-    assert len(drain(accumulator, now + 100)) == 1
+    assert accumulator.ready(CLUSTER, now + 120).ready_nodes == {NODE0}
+    assert len(drain(accumulator, now + 120)) == 1
 
 
 def test_drain_with_a_node_that_does_not_host_any_partitions(accumulator: RecordAccumulator) -> None:
@@ -489,7 +491,7 @@ def test_expired_batches(accumulator: RecordAccumulator) -> None:
 
 
 def test_expired_batches_retry(accumulator: RecordAccumulator) -> None:
-    """A batch's time runs from its creation, over all retries; what is in flight when it is over is left alone."""
+    """A batch's time runs from its creation, over all retries."""
     future = accumulator.append(TP0, 0, KEY, VALUE).future
     created = created_ms(accumulator, TP0)
     (batch,) = drain(accumulator, created + 3000)
@@ -547,39 +549,45 @@ def test_a_reenqueued_batch_takes_no_more_records(accumulate: OpenAccumulator) -
 
 def test_idempotence(accumulate: OpenAccumulator) -> None:
     """A sequence number is given at the first drain, and kept over retries; each partition counts by itself."""
-    accumulator = accumulate(linger_ms=0, retry_backoff_ms=0, retry_backoff_max_ms=0)
-    accumulator.use_producer_id(4711, 3)
+    accumulator = accumulate(enable_idempotence=True, linger_ms=0, retry_backoff_ms=0, retry_backoff_max_ms=0)
+    accumulator.sequences.use_producer_id(4711, 3)
+    add(accumulator, TP0)
+    add(accumulator, TP1)
+    both = drain(accumulator)
+    assert [(each.producer_id, each.producer_epoch, each.base_sequence) for each in both] == [(4711, 3, 0)] * 2
+    Log(accumulator).take(both)
     for _ in range(5):
         add(accumulator, TP0)
-    add(accumulator, TP1)
-    one, other = drain(accumulator)
-    assert [(each.producer_id, each.producer_epoch, each.base_sequence) for each in (one, other)] == [(4711, 3, 0)] * 2
+    (one,) = drain(accumulator)
     add(accumulator, TP0)
     (behind,) = drain(accumulator)
-    assert behind.base_sequence == 5
+    assert (one.base_sequence, behind.base_sequence) == (1, 6)
     for batch in (behind, one):
         accumulator.reenqueue(batch, 0)
     add(accumulator, TP0)
-    again = [drain(accumulator)[0] for _ in range(3)]
-    assert [(each.slot, each.base_sequence) for each in again[:2]] == [(one.slot, 0), (behind.slot, 5)]
-    assert again[2].base_sequence == 6
+    (again,) = drain(accumulator)
+    assert (again.slot, again.base_sequence) == (one.slot, 1)
+    assert not drain(accumulator)  # those that are tried again go one by one
+    Log(accumulator).take([again])
+    (again,) = drain(accumulator)
+    assert (again.slot, again.base_sequence) == (behind.slot, 6)
+    (new,) = drain(accumulator)
+    assert new.base_sequence == 7
 
 
-def test_sequence_numbers_wrap(accumulator: RecordAccumulator) -> None:
+def test_sequence_numbers_wrap(accumulate: OpenAccumulator) -> None:
     """``DefaultRecordBatch.incrementSequence``: after 2^31 - 1 comes 0."""
-    from shmaccum.shm.layout import Partition
-
-    accumulator.use_producer_id(1, 0)
-    entry = accumulator.map.queues[TP0].entry
-    at = accumulator.slab.geometry.partition(entry) + Partition.NEXT_SEQUENCE
-    accumulator.slab.words[at] = 2**31 - 2
-    for _ in range(3):
-        add(accumulator, TP0)
-    (batch,) = drain(accumulator)
-    assert batch.base_sequence == 2**31 - 2
-    add(accumulator, TP0)
-    (batch,) = drain(accumulator)
-    assert batch.base_sequence == 1
+    accumulator = accumulate(enable_idempotence=True, linger_ms=0)
+    accumulator.sequences.use_producer_id(1, 0)
+    at = accumulator.slab.geometry.partition(accumulator.map.queues[TP0].entry)
+    for word in (Partition.NEXT_SEQUENCE, Partition.ACKED_SEQUENCE):
+        accumulator.slab.words[at + word] = 2**31 - 2
+    for expected in (2**31 - 2, 1, 2):
+        for _ in range(3 if expected > 2 else 1):
+            add(accumulator, TP0)
+        (batch,) = drain(accumulator)
+        assert (batch.base_sequence, batch.producer_epoch) == (expected, 0)
+        Log(accumulator).take([batch])
 
 
 def test_without_idempotence_there_are_no_sequence_numbers(accumulator: RecordAccumulator) -> None:

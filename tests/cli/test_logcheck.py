@@ -75,8 +75,7 @@ def segment(log: Path) -> Path:
 def test_a_log_that_is_right(log: Path) -> None:
     contents = read_topic(log, "t")
     assert contents.problems == []
-    assert (contents.records, contents.batches) == (40, 4)
-    assert contents.bytes == sum(file.stat().st_size for file in log.glob("t-*/*.log"))
+    assert contents.records == 40
     assert contents.values == {key: [b"v%d" % number for number in range(10)] * 2 for key in (b"k0", b"k1")}
 
 

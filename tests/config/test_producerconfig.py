@@ -207,6 +207,13 @@ def test_users_do_not_share_a_slab() -> None:
     assert parse().slab_name(UID) != parse().slab_name(UID + 1)
 
 
+def test_versions_do_not_share_a_slab_unless_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, digest = identity(parse())
+    monkeypatch.setattr("shmaccum.config.producerconfig.__version__", "99.0")
+    assert parse().slab_name(UID) != before
+    assert parse().slab_digest(UID) == digest
+
+
 def test_a_derived_name_is_a_valid_one() -> None:
     name = parse().slab_name(UID)
 

@@ -17,6 +17,7 @@ from shmaccum.errors import (
     ConfigError,
     InvalidTimestampError,
     InvalidTopicError,
+    KafkaStorageError,
     KafkaTimeoutError,
     RecordTooLargeError,
     SenderError,
@@ -133,8 +134,11 @@ def test_no_memory_in_time(produce: Produce, log_dir: Path) -> None:
 def test_no_metadata_in_time(produce: Produce, log_dir: Path) -> None:
     producer = produce(max_block_ms=300)
     (log_dir / "t-0").write_bytes(b"")
-    with pytest.raises(KafkaTimeoutError, match=r"Topic t not present in metadata after 300 ms: KafkaStorageError"):
+    with pytest.raises(
+        KafkaTimeoutError, match=r"Topic t not present in metadata after 300 ms: KafkaStorageError"
+    ) as late:
         producer.send("t", b"value")
+    assert isinstance(late.value.__cause__, KafkaStorageError)
     (log_dir / "t-0").unlink()
     assert producer.send("t", b"value").get(10).offset == 0
 
@@ -203,6 +207,15 @@ def test_a_log_directory_of_another_slab(produce: Produce, settings: Settings, s
     with pytest.raises(SenderError, match=r"SlabInUseError: log\.dir .* is in use by process \d+"):
         Producer(settings(shmaccum_name=other))
     assert not any(map(os.path.exists, leftovers(other)))
+
+
+def test_another_password_than_the_slab_was_made_with(produce: Produce, settings: Settings) -> None:
+    one = produce(sasl_username="alice", sasl_password="a password")
+    with pytest.raises(SlabAbiError, match="is in use with other passwords or keys") as refused:
+        Producer(settings(sasl_username="alice", sasl_password="another password"))
+    assert "a password" not in str(refused.value)
+    assert "another password" not in str(refused.value)
+    one.send("t", b"value").get(10)
 
 
 @pytest.mark.parametrize(("content", "error"), [(b"something else" * 1000, SlabAbiError), (b"short", SlabAbiError)])

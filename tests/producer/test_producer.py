@@ -269,7 +269,7 @@ def test_the_same_settings_without_a_name(settings: Settings, slab_name: str) ->
 
 
 def test_a_configuration_object(settings: Settings, produce: Produce) -> None:
-    produce()
+    produce(client_id="c")
     config = ProducerConfig.parse(settings(client_id="c"))
     with Producer(config) as producer:
         assert producer.config is config

@@ -187,10 +187,12 @@ def test_a_request_has_a_size(start_run: StartRun) -> None:
 
 def test_up_to_five_in_flight(run: HandRun, tmp_path: Path) -> None:
     """More a broker would not know again if they came twice."""
+    futures = [send(run, T0)]
+    run.run(2)  # nothing follows the first batch of all before that is acknowledged
     run.transport.held = True
-    futures = [send(run, T0, b"%d" % number + bytes(SLOT // 2)) for number in range(8)]
+    futures += [send(run, T0, b"%d" % number + bytes(SLOT // 2)) for number in range(1, 8)]
     run.run(8)
-    assert [sequence for _, sequence in run.transport.sent] == [0, 1, 2, 3, 4]
+    assert [sequence for _, sequence in run.transport.sent] == [0, 1, 2, 3, 4, 5]
     assert of_partition(run, T0, Partition.IN_FLIGHT) == 5
     run.transport.held = False
     run.run(8)
@@ -264,12 +266,14 @@ def test_back_off(run: HandRun) -> None:
     assert head is not None
     sent = len(run.transport.sent)
     now = head.last_attempt_ms
+    backoff = int(run.accumulator.ready(run.transport.cluster(), now).next_ready_check_delay_ms)
+    assert 64 <= backoff <= 96
     run.transport.asked.clear()
-    run.sender.run_once(now + 79)
-    run.sender.run_once(now + 79)
+    run.sender.run_once(now + backoff - 1)
+    run.sender.run_once(now + backoff - 1)
     assert run.transport.asked[-1] == 1
     assert len(run.transport.sent) == sent
-    run.sender.run_once(now + 80)
+    run.sender.run_once(now + backoff)
     assert len(run.transport.sent) == sent + 1
 
 

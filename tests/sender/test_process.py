@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
@@ -27,11 +28,19 @@ from senders import read_partition, read_topic, read_values
 from shmaccum import Producer, ProducerConfig
 from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import DeliveryTimeoutError, KafkaStorageError, SenderExistsError
+from shmaccum.errors import (
+    DeliveryTimeoutError,
+    KafkaStorageError,
+    KafkaTimeoutError,
+    SenderError,
+    SenderExistsError,
+)
+from shmaccum.sender import process
 from shmaccum.sender.log.transport import LogTransport
 from shmaccum.sender.process import ensure_sender, serve
 from shmaccum.shm.layout import Super
 from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.names import segment_path
 
 Start = Callable[..., Child]
 
@@ -109,6 +118,59 @@ def test_many_first_producers(settings: Settings, start: Start) -> None:
     assert starts == 1
 
 
+def start_sender_and_die(link: Connection, settings: dict[str, object]) -> None:
+    """Be killed as soon as the sender has all that it needs to start."""
+
+    def communicate(starting: subprocess.Popen[str], request: str) -> None:
+        assert starting.stdin is not None
+        starting.stdin.write(request)
+        starting.stdin.close()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    subprocess.Popen.communicate = communicate  # type: ignore[assignment, method-assign]
+    Producer(settings)
+
+
+def test_its_starter_dies(settings: Settings, start: Start) -> None:
+    """A sender that has nobody left to tell that it serves, serves all the same."""
+    given = settings(sender_idle_ms=2000)
+    config = ProducerConfig.parse(given)
+    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
+    try:
+        assert start(start_sender_and_die, given).join() == -signal.SIGKILL
+        wait_until(slab.has_sender, "the dead one's sender is there")
+        with Producer(given) as producer:
+            producer.send("t", b"value").get(20)
+            assert sender_starts(producer) == 1
+    finally:
+        detach(slab)
+
+
+MORTAL = """
+import os, signal
+if len(os.listdir({deaths!r})) < {count}:
+    open(f"{deaths}/{{os.getpid()}}", "x")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_killed_while_it_starts(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Whoever starts one that is killed over it starts another, but not for ever."""
+    deaths = tmp_path / "deaths"
+    deaths.mkdir()
+    monkeypatch.setattr(process, "_BOOTSTRAP", MORTAL.format(deaths=str(deaths), count=count) + process._BOOTSTRAP)
+    if count < 3:
+        with Producer(settings()) as producer:
+            assert sender_starts(producer) == 1
+    else:
+        with pytest.raises(SenderError, match="without a word"):
+            Producer(settings())
+    assert len(list(deaths.iterdir())) == count
+
+
 def test_it_is_detached(settings: Settings) -> None:
     """A session of its own, nobody's child, the root directory, and none of the starter's files."""
     readable, writable = os.pipe()
@@ -127,6 +189,29 @@ def test_it_is_detached(settings: Settings) -> None:
             assert str(settings()["log.dir"]).encode() not in Path(f"/proc/{pid}/{place}").read_bytes()
     os.close(readable)
     os.close(writable)
+
+
+def test_secrets_are_nowhere_to_be_seen(settings: Settings, slab_name: str, tmp_path: Path) -> None:
+    """Not in the arguments or the environment of the sender, in the slab, or in what the sender logs."""
+    log = tmp_path / "sender.log"
+    secrets = [b"the password", b"the key"]
+    given = settings(
+        sasl_password="the password",
+        ssl_keystore_key="the key",
+        ssl_keystore_certificate_chain="the key",
+        sender_log_file=str(log),
+    )
+    with Producer(given) as producer:
+        producer.send("t", b"value").get(10)
+        (Path(str(given["log.dir"])) / "u-0").touch()  # something to complain of
+        producer._metadata._max_block_ms = 100
+        with pytest.raises(KafkaTimeoutError):
+            producer.send("u", b"value")
+        pid = sender_pid(producer)
+        places = [Path(f"/proc/{pid}/{place}").read_bytes() for place in ("cmdline", "environ")]
+        places += [Path(segment_path(slab_name)).read_bytes(), log.read_bytes(), repr(producer.config).encode()]
+        assert all(places)
+        assert not [secret for place in places for secret in secrets if secret in place]
 
 
 # --- leaving --------------------------------------------------------------------------------------------
@@ -192,7 +277,7 @@ def serve_and_be_late(link: Connection, settings: dict[str, object]) -> str:
 
     def append_and_close(transport: LogTransport) -> None:
         if not late:
-            slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest())
+            slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
             accumulator = RecordAccumulator(slab, config)
             accumulator.map.request("t")
             accumulator.map.update("t", 3, None)
@@ -375,7 +460,7 @@ def test_the_log_is_full(settings: Settings, log_dir: Path) -> None:
 def test_nobody_starts_two_at_once(settings: Settings) -> None:
     """Who finds another one starting a sender does not wait for it, and does not start a second."""
     config = ProducerConfig.parse(settings())
-    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest())
+    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
     try:
         with slab.lock_file.try_start() as mine:
             assert mine

@@ -32,7 +32,7 @@ from shmaccum.shm.layout import (
 GEOMETRY = Geometry(slot_size=16384, slot_count=2048, max_processes=128, max_topics=512, max_partitions=4096)
 
 ABI: dict[int, dict[str, object]] = {
-    1: {
+    2: {
         "Super": {
             "MAGIC": 0,
             "ABI": 1,
@@ -46,6 +46,7 @@ ABI: dict[int, dict[str, object]] = {
             "MAX_TOPICS": 9,
             "MAX_PARTITIONS": 10,
             "CREATED_MS": 11,
+            "REDO_SIZE": 12,
             "SENDER_ENTRY": 16,
             "SENDER_ASLEEP": 17,
             "SENDER_STARTS": 18,
@@ -71,6 +72,8 @@ ABI: dict[int, dict[str, object]] = {
             "REQUESTS_SENT": 46,
             "FILL_BYTES": 47,
             "CAPACITY_BYTES": 48,
+            "EPOCH_BUMPS": 50,
+            "BATCHES_EXPIRED": 51,
         },
         "Lock": {"OWNER": 0, "TAKEOVERS": 1},
         "Process": {
@@ -94,6 +97,7 @@ ABI: dict[int, dict[str, object]] = {
             "WAIT_NS": 27,
             "WAITS": 28,
             "EXHAUSTED": 29,
+            "COMPRESSED": 30,
         },
         "Topic": {"STATE": 0, "PARTITIONS": 1, "ERROR": 2, "NAME_LENGTH": 3, "NAME": 8},
         "Partition": {
@@ -104,6 +108,7 @@ ABI: dict[int, dict[str, object]] = {
             "OPEN": 4,
             "QUEUED": 5,
             "NEXT_POSITION": 6,
+            "HELD": 7,
             "NEXT_SEQUENCE": 8,
             "MUTED": 9,
             "IN_FLIGHT": 10,
@@ -111,6 +116,7 @@ ABI: dict[int, dict[str, object]] = {
             "BATCHES_SENT": 12,
             "RECORDS_FAILED": 13,
             "LAST_OFFSET": 14,
+            "ACKED_SEQUENCE": 15,
         },
         "Slot": {
             "STATE": 0,
@@ -130,9 +136,14 @@ ABI: dict[int, dict[str, object]] = {
             "PREVIOUS": 15,
             "MAX_RECORD": 16,
             "DRAINED_MS": 17,
-            "CONTRIBUTORS": 18,
+            "SETTLED": 18,
+            "SEALING": 19,
+            "COMPRESSED": 20,
+            "REDO": 21,
+            "PIECE": 22,
+            "CONTRIBUTORS": 23,
         },
-        "Completion": {"BATCH": 0, "BASE_OFFSET": 1, "RESULT": 2},
+        "Completion": {"BATCH": 0, "BASE_OFFSET": 1, "RESULT": 2, "RANGE": 3},
         "SlotState": {"FREE": 0, "ALLOCATED": 1, "OPEN": 2, "CLOSED": 3, "IN_FLIGHT": 4, "COMPLETING": 5},
         "TopicState": {"UNUSED": 0, "REQUESTED": 1, "KNOWN": 2, "FAILED": 3},
         "Role": {"PRODUCER": 1, "SENDER": 2},
@@ -145,8 +156,14 @@ ABI: dict[int, dict[str, object]] = {
             "INCARNATION_SHIFT": 48,
             "COMMIT_SIZE_SHIFT": 25,
             "COMMIT_COUNT_MASK": 0xFFFFFF,
+            "PROGRESS_SHIFT": 24,
+            "PROGRESS_MASK": 0xFFFFFF,
+            "RANGE_SHIFT": 32,
+            "RANGE_MASK": 0xFFFFFFFF,
             "ATTEMPTS_SHIFT": 48,
             "TIME_MASK": 0xFFFFFFFFFFFF,
+            "COMPRESSED_SIZE_SHIFT": 8,
+            "COMPRESSION_MASK": 0xFF,
             "BATCH_SLOT_BITS": 24,
             "UNFINISHED_OWNER": 0xFFFF,
             "LOCK_POOL": 0,
@@ -154,6 +171,7 @@ ABI: dict[int, dict[str, object]] = {
             "LOCK_STRIPES": 2,
             "STRIPES": 16,
             "WAITERS": 1024,
+            "PIECES_IN_FLIGHT": 64,
             "MAGIC": 0x4D55434341_4D4853,
         },
         "geometry": {
@@ -163,12 +181,13 @@ ABI: dict[int, dict[str, object]] = {
             "partitions": 198272,
             "waiters": 722560,
             "rings": 730752,
-            "bitmap": 9123456,
-            "headers": 9123712,
-            "slots": 9519104,
-            "total_size": 43073536,
-            "ring_length": 2049,
-            "slot_words": 24,
+            "bitmap": 9381504,
+            "headers": 9381760,
+            "redo": 9381760 + 2048 * 32 * 8,
+            "slots": 9908224,
+            "total_size": 43462656,
+            "ring_length": 2112,
+            "slot_words": 32,
             "bitmap_size": 256,
         },
         "entries": {
@@ -176,9 +195,9 @@ ABI: dict[int, dict[str, object]] = {
             "process": 208 + 32,
             "topic": 4304 + 40,
             "partition": 24784 + 16,
-            "ring": 91344 + 2049 * 4,
-            "header": 1140464 + 24,
-            "slot": 9519104 + 16384,
+            "ring": 91344 + 2112 * 4,
+            "header": 1172720 + 32,
+            "slot": 9908224 + 16384,
         },
     }
 }
@@ -277,6 +296,7 @@ geometries = st.builds(
     max_processes=st.integers(1, MAX_PROCESSES),
     max_topics=st.integers(1, 2000),
     max_partitions=st.integers(1, 5000),
+    redo_size=st.integers(0, 10_000).map(lambda words: words * WORD),
 )
 
 
@@ -292,20 +312,30 @@ def test_the_regions_follow_each_other_and_do_not_overlap(geometry: Geometry) ->
         (geometry.rings, geometry.ring(geometry.max_processes) * WORD),
         (geometry.bitmap, geometry.bitmap + geometry.bitmap_size),
         (geometry.headers, geometry.header(geometry.slot_count) * WORD),
+        (geometry.redo, geometry.redo_area(layout.STRIPES - 1) + geometry.redo_size),
         (geometry.slots, geometry.slot(geometry.slot_count)),
     ]
 
-    assert all(start < end for start, end in regions)
+    assert all(start < end or start == geometry.redo for start, end in regions)
     assert all(end <= start for (_, end), (start, _) in pairwise(regions))
     assert all(start % CACHE_LINE == 0 for start, _ in regions)
     assert geometry.slots % PAGE == 0
     assert geometry.slot(geometry.slot_count) == geometry.total_size
 
 
+def test_partitions_of_a_stripe_share_its_redo_area() -> None:
+    """It is guarded by the same lock, and no two stripes' areas overlap."""
+    geometry = Geometry(64, 8, redo_size=64)
+    areas = [geometry.redo_area(partition) for partition in range(2 * layout.STRIPES)]
+
+    assert areas[: layout.STRIPES] == areas[layout.STRIPES :]
+    assert {later - earlier for earlier, later in pairwise(areas[: layout.STRIPES])} == {geometry.redo_size}
+
+
 @given(geometries)
 def test_there_is_room_for_all_that_there_can_be_at_once(geometry: Geometry) -> None:
     assert geometry.bitmap_size * 8 >= geometry.slot_count
-    assert geometry.ring_length > geometry.slot_count
+    assert geometry.ring_length == geometry.slot_count + layout.PIECES_IN_FLIGHT
     assert geometry.ring(1) - geometry.ring(0) == geometry.ring_length * layout.COMPLETION_WORDS
 
 
@@ -328,6 +358,8 @@ def test_geometries_of_equal_sizes_are_equal() -> None:
         ({"max_topics": 0}, "max_topics"),
         ({"max_topics": -1}, "max_topics"),
         ({"max_partitions": 0}, "max_partitions"),
+        ({"redo_size": -8}, "redo_size"),
+        ({"redo_size": 12}, "redo_size"),
     ],
 )
 def test_sizes_that_make_no_slab_are_refused(sizes: dict[str, int], complaint: str) -> None:
@@ -338,4 +370,4 @@ def test_sizes_that_make_no_slab_are_refused(sizes: dict[str, int], complaint: s
 def test_the_largest_sizes_are_allowed() -> None:
     geometry = Geometry(WORD, MAX_SLOTS, max_processes=MAX_PROCESSES)
 
-    assert geometry.ring_length == MAX_SLOTS + 1
+    assert geometry.ring_length > MAX_SLOTS

@@ -84,7 +84,7 @@ def test_other_settings_than_this_process_has_are_refused(slab: Slab) -> None:
         attach(slab.name, Geometry(64, 16))
     with pytest.raises(SlabAbiError, match="same settings"):
         attach(slab.name, slab.geometry, digest=1 << 32)
-    with pytest.raises(SlabAbiError, match="other passwords or keys; if they were changed, .* shmaccum.name"):
+    with pytest.raises(SlabAbiError, match=r"other passwords or keys; if they were changed, .* shmaccum\.name"):
         attach(slab.name, slab.geometry, digest=1)
 
     assert slab.users == 1

@@ -140,7 +140,7 @@ def hold_until_told(link: Connection, name: str) -> None:
 def test_an_interrupt_ends_a_wait_and_leaves_nothing_behind(
     slab: Slab, start: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "_SLICE", (0.001,))
+    monkeypatch.setattr(locks, "SLICE_S", 0.001)
     slab.locks[NUMBER].rebuild = lambda: None
     child = start(hold_until_told, slab.name)
     child.tell("hold")
@@ -177,7 +177,7 @@ def watch_takeovers(link: Connection, name: str) -> None:
 def test_an_interrupt_over_a_takeover_leaves_it_to_the_next(
     slab: Slab, start: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "_SLICE", (0.001,))
+    monkeypatch.setattr(locks, "SLICE_S", 0.001)
     slab.locks[NUMBER].rebuild = lambda: None
     watcher = start(watch_takeovers, slab.name)
 

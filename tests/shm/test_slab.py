@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
+from faults import stop
 from processes import Child
 
 from shmaccum.errors import IllegalStateError, SenderExistsError
@@ -164,6 +166,36 @@ def test_an_entry_that_wants_a_lock_is_not_taken_again_before_it_is_cleared_away
     assert slab.words[slab.geometry.process(entry) + Process.RELEASED] == 1
     third = start(tell_tag, slab.name)
     assert third.hear() >> 8 & 0xFFFF == entry
+
+
+def stop_holding(link: Connection, name: str, what: str) -> None:
+    slab = attach(name)
+    with slab.locks[3] if what == "lock" else slab.lock_file.lifecycle():
+        link.send(slab.me)
+        stop()
+    link.send("over")
+    link.recv()
+
+
+@pytest.mark.parametrize("what", ["lock", "lifecycle"])
+def test_nobody_waits_for_a_stopped_process_to_clear_away_the_dead(
+    slab: Slab, start: Callable[..., Child], what: str
+) -> None:
+    """The sender clears away; who is stopped over one partition's lock must not hold up all the others."""
+    dead = [start(die_wanting, slab.name, 3) for _ in range(3)]
+    entries = [each.hear() for each in dead]
+    stopped = start(stop_holding, slab.name, what)
+    stopped.hear()
+    for each in dead:
+        each.kill()
+
+    slab.reap_dead()
+    assert set(entries) <= set(slab.processes.in_use())
+
+    stopped.signal(signal.SIGCONT)
+    assert stopped.hear() == "over"
+    slab.reap_dead()
+    assert not set(entries) & set(slab.processes.in_use())
 
 
 # --- regions by meaning ------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceStreamArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import StringType, StructType
 
+from shmaccum.config.valuetypes import Password
 from shmaccum.errors import ConfigError, InvalidTopicError
 from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import look
@@ -154,6 +155,30 @@ def test_a_wrong_option_is_refused(options: Options, error: type[Exception], mes
         source.writer(VALUE, overwrite=False)
     with pytest.raises(error, match=message):
         source.streamWriter(VALUE, overwrite=False)
+
+
+def test_options_of_a_job_that_moves_over_stay_as_they_are() -> None:
+    """What Spark's documentation, and that of hosted clusters, has jobs set for ``format("kafka")``."""
+    config = write_task(
+        {
+            "kafka.bootstrap.servers": "host1:9092,host2:9092",
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.jaas.config": "kafkashaded.org.apache.kafka.common.security.plain.PlainLoginModule required "
+            'username="alice" password="s3cret";',
+            "kafka.ssl.endpoint.identification.algorithm": "https",
+            "kafka.client.dns.lookup": "use_all_dns_ips",
+            "kafka.acks": "all",
+            "kafka.compression.type": "lz4",
+            "includeHeaders": "true",
+            "topic": "t",
+        },
+        VALUE,
+    ).config
+    assert config.bootstrap_servers == ("host1:9092", "host2:9092")
+    assert (config.sasl_username, config.sasl_password) == ("alice", Password("s3cret"))
+    sent = cloudpickle.loads(cloudpickle.dumps(config))
+    assert sent.as_dict() == config.as_dict()
 
 
 def test_options_are_those_of_the_producer_whatever_their_case() -> None:
@@ -299,6 +324,23 @@ def test_a_complete_result_is_appended(
     query = query.outputMode("complete").options(**options, topic="counts", checkpointLocation=str(tmp_path / "point"))
     query.trigger(availableNow=True).start().awaitTermination()
     assert {(record.key, record.value) for record in stored(log_dir, "counts")} == {(b"a", b"2"), (b"b", b"1")}
+
+
+def test_an_update_is_appended_by_way_of_foreach_batch(
+    spark: SparkSession, options: Options, log_dir: Path, tmp_path: Path, stored: Reader
+) -> None:
+    """The way of docs/spark.md, since Spark refuses output mode update for every data source written in Python."""
+    (tmp_path / "words.txt").write_text("a\nb\na")
+    counts = spark.readStream.text(str(tmp_path)).groupBy("value").count()
+    counts = counts.selectExpr("value as key", "cast(count as string) as value")
+
+    def write(batch: DataFrame, number: int) -> None:
+        batch.write.format("shmaccum").mode("append").options(**options, topic="updates").save()
+
+    query = counts.writeStream.foreachBatch(write).outputMode("update")
+    query = query.option("checkpointLocation", str(tmp_path / "point"))
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert {(record.key, record.value) for record in stored(log_dir, "updates")} == {(b"a", b"2"), (b"b", b"1")}
 
 
 # --- processes -----------------------------------------------------------------------------------------

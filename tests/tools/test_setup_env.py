@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,60 @@ def test_whoever_cannot_install_is_told_the_command(tmp_path: Path) -> None:
     assert done.stderr == (
         "PySpark needs a Java runtime: sudo apt-get install --yes --no-install-recommends default-jre-headless\n"
     )
+
+
+APT_GET_MAVEN = """#!/bin/sh
+echo "$*" >> {bin}/notes
+if [ "$1" = install ]; then
+    printf '#!/bin/sh\\necho no way to the repository; exit 1\\n' > {bin}/mvn
+    /bin/chmod +x {bin}/mvn
+fi
+"""
+FETCH = """
+import sys
+from pathlib import Path
+from tools.kafka import jars
+jars.HOME = Path(sys.argv[1], "kafka")
+from tools.setup_env import fetch_kafka
+fetch_kafka()
+"""
+
+
+def fetch_kafka(path: Path) -> subprocess.CompletedProcess[str]:
+    """Run the set-up's part for Apache Kafka, which is not there, with only Java and a directory on the PATH."""
+    java = shutil.which("java")
+    assert java is not None
+    (path / "java").symlink_to(java)
+    return subprocess.run(
+        [sys.executable, "-c", FETCH, path],
+        cwd=ROOT,
+        env=os.environ | {"PATH": str(path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@needs_root
+def test_root_gets_a_missing_maven_installed(tmp_path: Path) -> None:
+    (tmp_path / "apt-get").write_text(APT_GET_MAVEN.format(bin=tmp_path))
+    (tmp_path / "apt-get").chmod(0o755)
+    done = fetch_kafka(tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    install = "install --yes --no-install-recommends maven"
+    assert (tmp_path / "notes").read_text() == f"update --quiet\n{install}\n"
+    assert f"Maven fetches Apache Kafka: apt-get {install}\n" in done.stdout
+    assert "the tests against Apache Kafka will be skipped: Maven could not get Apache Kafka" in done.stdout
+    assert "no way to the repository" in done.stdout
+
+
+def test_without_maven_the_set_up_goes_on_and_says_what_to_do(tmp_path: Path) -> None:
+    done = fetch_kafka(tmp_path)  # no apt-get, and so not for root either
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (
+        "the tests against Apache Kafka will be skipped: Maven (mvn) fetches Apache Kafka, but there is" in done.stdout
+    )
+    assert "apt-get install --yes --no-install-recommends maven`" in done.stdout
 
 
 def test_an_old_python_is_told_so() -> None:

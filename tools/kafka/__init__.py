@@ -22,9 +22,9 @@ From a test (the fixtures of ``tests/brokers.py`` give most of them a running cl
 ``KafkaCluster(path, sasl=True)`` has the users ``settings.USERS`` by PLAIN, SCRAM-SHA-256 and -512, takes any unsecured
 OAUTHBEARER token, and minds access rules. ``KafkaCluster(path, certificates=make_certificates(path / "tls"))`` speaks
 TLS and takes clients with and without a certificate. ``overrides`` are broker settings that win over ours, such as
-``{"ssl.client.auth": "required"}`` or ``{"ssl.keystore.location": certificates.expired.pem}``. For a proxy in front of
-a broker, set ``cluster.nodes[1].advertised_port`` before `KafkaCluster.start`. ``cluster.internal_servers`` go past all
-of that.
+``{"listener.name.client.ssl.client.auth": "required"}``, or for brokers with an expired certificate
+``{"listener.name.client.ssl.keystore.location": certificates.expired.pem}``. For a proxy in front of a broker, set
+``cluster.nodes[1].advertised_port`` before `KafkaCluster.start`. ``cluster.internal_servers`` go past all of that.
 
 Brokers die with the process that started them, however that dies; only the command line's outlive it.
 """

@@ -1,8 +1,8 @@
 """What tests do to a running cluster from outside: topics, leaders, settings, access, quotas.
 
-All goes over the brokers' internal listeners, so that neither security nor a proxy is in the way. Each call returns
-when the change is to be seen in the cluster's metadata. Done by other people's clients: confluent-kafka, kafka-python
-for what that has not (reassigning), and Kafka's own tool for what neither has (quotas).
+All goes over the brokers' internal listeners, so that neither security nor a proxy is in the way. A call returns when
+a broker that is asked shows the change; others may learn of it a moment later. Done by other people's clients:
+confluent-kafka, kafka-python for what that has not (reassigning), and Kafka's own tool for what neither has (quotas).
 """
 
 from __future__ import annotations
@@ -63,13 +63,14 @@ class Admin:
         Args:
             topic: its name.
             partitions: how many.
-            replicas: the brokers of each partition instead, the preferred leader first.
+            replicas: instead, the brokers of each partition, its preferred leader first.
             settings: of the topic, such as ``max.message.bytes``.
         """
         config = {name: str(value) for name, value in (settings or {}).items()}
         if replicas is None:
             new = NewTopic(topic, partitions, config=config)
         else:
+            partitions = len(replicas)
             new = NewTopic(topic, partitions, replica_assignment=replicas, config=config)
         self._client.create_topics([new])[topic].result(TIMEOUT_S)
         self._until(lambda: self._all_led(topic, partitions), f"topic {topic} with {partitions} partitions")
@@ -109,8 +110,9 @@ class Admin:
         self._configure(ConfigResource.Type.TOPIC, topic, settings)
 
     def configure_brokers(self, settings: Mapping[str, object]) -> None:
-        """Change settings that all brokers read while they run."""
-        self._configure(ConfigResource.Type.BROKER, "", settings)
+        """Change settings that brokers read while they run, on each of those that run."""
+        for broker in self._client.list_topics(timeout=TIMEOUT_S).brokers:
+            self._configure(ConfigResource.Type.BROKER, str(broker), settings)
 
     def deny(self, user: str, topic: str, operation: AclOperation = AclOperation.WRITE) -> None:
         """Forbid a user something with a topic."""
@@ -122,14 +124,12 @@ class Admin:
 
     def drop_rules(self, topic: str) -> None:
         """Remove all access rules of a topic."""
-        pattern = ResourcePatternType.LITERAL
-        rules = AclBindingFilter(
-            ResourceType.TOPIC, topic, pattern, None, None, AclOperation.ANY, AclPermissionType.ANY
-        )
+        rules = _rules_of(topic)
         self._client.delete_acls([rules])[rules].result(TIMEOUT_S)
+        self._until(lambda: not self._client.describe_acls(rules).result(TIMEOUT_S), f"topic {topic} without rules")
 
     def throttle(self, bytes_per_second: int | None) -> None:
-        """Have every broker slow down whoever produces more than this to it; None takes that back."""
+        """Have every broker slow down whoever produces more than this to it, from some moment soon; None ends that."""
         change = "--delete-config=producer_byte_rate"
         if bytes_per_second is not None:
             change = f"--add-config=producer_byte_rate={bytes_per_second}"
@@ -159,15 +159,28 @@ class Admin:
         ]
         resource = ConfigResource(kind, name, incremental_configs=entries)
         self._client.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+        self._until(lambda: self._has_settings(resource, settings), f"{kind.name.lower()} {name} with {settings}")
+
+    def _has_settings(self, resource: ConfigResource, settings: Mapping[str, object]) -> bool:
+        found = self._client.describe_configs([resource])[resource].result(TIMEOUT_S)
+        return all(found[name].value == str(value) for name, value in settings.items())
 
     def _add_rule(self, user: str, topic: str, operation: AclOperation, permission: AclPermissionType) -> None:
         pattern = ResourcePatternType.LITERAL
         rule = AclBinding(ResourceType.TOPIC, topic, pattern, f"User:{user}", "*", operation, permission)
         self._client.create_acls([rule])[rule].result(TIMEOUT_S)
+        rules = _rules_of(topic)
+        self._until(lambda: rule in self._client.describe_acls(rules).result(TIMEOUT_S), f"rule {rule}")
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + TIMEOUT_S
         while not condition():
             if time.monotonic() > deadline:
-                raise KafkaToolError(f"for {TIMEOUT_S} s there has not been a {what}")
+                raise KafkaToolError(f"for {TIMEOUT_S} s there has not been {what}")
             time.sleep(0.01)
+
+
+def _rules_of(topic: str) -> AclBindingFilter:
+    """Return what matches all access rules of a topic, and of no other."""
+    anyhow = (AclOperation.ANY, AclPermissionType.ANY)
+    return AclBindingFilter(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, None, None, *anyhow)

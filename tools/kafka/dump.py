@@ -57,8 +57,15 @@ def dump_text(*files: Path) -> str:
 
 
 def dump_batches(data: Path, topic: str, partition: int = 0) -> list[DumpedBatch]:
-    """Return the batches of a partition in a broker's data directory (`Node.data`), in the order of the log."""
-    return list(_batches(dump_text(*segments(data, topic, partition))))
+    """Return the batches of a partition in a broker's data directory (`Node.data`), in the order of the log.
+
+    Raises:
+        KafkaToolError: there is no such partition, or the tool failed.
+    """
+    files = segments(data, topic, partition)
+    if not files:
+        raise KafkaToolError(f"partition {topic}-{partition} has no segment in {data}")
+    return list(_batches(dump_text(*files)))
 
 
 def _batches(text: str) -> Iterator[DumpedBatch]:

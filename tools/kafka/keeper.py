@@ -33,7 +33,10 @@ def main() -> int:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == keeper:
             os.dup2(2, 1)
-            os.execvp(command[0], command)
+            try:
+                os.execvp(command[0], command)
+            except OSError as error:
+                os.write(2, f"{command[0]}: {error.strerror}\n".encode())
         os._exit(1)
     print(child, flush=True)
     child_end = os.pidfd_open(child)

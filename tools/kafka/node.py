@@ -18,6 +18,7 @@ from tools.kafka.running import Running
 from tools.kafka.settings import CLUSTER_ID
 
 START_TIMEOUT_S: Final = 60.0
+_EXCERPT: Final = 3000
 _STARTED: Final = "Kafka Server started"
 
 
@@ -71,6 +72,7 @@ class Node:
         """Start the broker, without waiting for it."""
         if self.is_running():
             raise KafkaToolError(f"node {self.id} runs already")
+        self._reap()  # one that ended by itself
         command = java_command("kafka.Kafka", str(self.settings_file), options=jvm_options)
         if not self._detached:
             command = [sys.executable, "-I", "-S", keeper.__file__, str(os.getpid()), *command]
@@ -91,13 +93,13 @@ class Node:
         """Wait until the broker serves.
 
         Raises:
-            KafkaToolError: it ended, or does not get there; holds the end of what it says.
+            KafkaToolError: it ended, or does not get there; holds what it says.
         """
         deadline = time.monotonic() + START_TIMEOUT_S
         while _STARTED not in self._says():
             if not self.is_running() or time.monotonic() > deadline:
                 why = "takes too long to start" if self.is_running() else "ended while it started"
-                raise KafkaToolError(f"node {self.id} {why}; the end of {self.log_file}:\n{self._says()[-3000:]}")
+                raise KafkaToolError(f"node {self.id} {why}; {self.log_file} says:\n{self._complaint()}")
             time.sleep(0.02)
 
     def start(self) -> None:
@@ -143,3 +145,9 @@ class Node:
         with open(self.log_file, errors="replace") as log:
             log.seek(self._log_begin)
             return log.read()
+
+    def _complaint(self) -> str:
+        """Return what matters most of a failed start: the first error and what follows, or else the end."""
+        said = self._says()
+        error = said.find(" ERROR ")
+        return said[-_EXCERPT:] if error < 0 else said[said.rfind("\n", 0, error) + 1 :][:_EXCERPT]

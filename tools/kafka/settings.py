@@ -122,7 +122,6 @@ def _small_and_quick(nodes: int) -> dict[str, object]:
         "background.threads": 2,
         "num.recovery.threads.per.data.dir": 1,
         "log.cleaner.dedupe.buffer.size": 4 << 20,  # its default is half of our heap
-        "metrics.num.samples": 1,
     }
 
 
@@ -142,10 +141,12 @@ def _sasl() -> dict[str, object]:
 
 
 def _tls(certificates: Certificates) -> dict[str, object]:
-    return {
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": certificates.broker.pem,
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": certificates.ca,
-        "ssl.client.auth": "requested",
+    settings = {
+        "keystore.type": "PEM",
+        "keystore.location": certificates.broker.pem,
+        "truststore.type": "PEM",
+        "truststore.location": certificates.ca,
+        "client.auth": "requested",
     }
+    # With the listener's name in front: else ssl.client.auth does not count where there is SASL as well.
+    return {f"listener.name.client.ssl.{name}": value for name, value in settings.items()}

@@ -78,8 +78,8 @@ class SlabSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SLAB,
-        doc="""Name of the slab. By default it is made from all settings of scope slab and the user id, so that
-            producers with the same settings share a slab and others do not. Passwords are not in it, since
-            everybody can read it. A producer whose settings or passwords are not those that the slab was made with
-            is refused.""",
+        doc="""Name of the slab. By default it is made from all settings of scope slab, the user id and the version of
+            shmaccum, so that producers with the same settings share a slab and others do not. Passwords are not in
+            it, since everybody can read it. A producer whose settings or passwords are not those that the slab was made
+            with is refused.""",
     )

@@ -74,21 +74,24 @@ class LogTransport:
         """Return a new producer id, unique by its 63 random bits, and epoch 0."""
         return secrets.randbits(63), 0
 
+    def failure(self) -> None:
+        """Return None: what is in the way of one partition is not in the way of all."""
+
     def cluster(self) -> Cluster:
         """Return the topics asked for so far, as they were when last asked for."""
         return self._cluster
 
     def request_update(self, topics: Collection[str]) -> None:
-        """Look for the topics on disk, and make those that are not there."""
+        """Look for the topics on disk, and make those that are not there. What was known stays if that fails."""
         counts, errors = dict(self._cluster.partition_counts), dict(self._cluster.topic_errors)
         for topic in topics:
-            counts.pop(topic, None)
             errors.pop(topic, None)
             try:
                 counts[topic] = self._find_or_create(check_topic(topic))
             except KafkaError as error:
-                errors[topic] = type(error)
-                logger.warning("no metadata of topic %r: %s", topic, error)
+                if topic not in counts:
+                    errors[topic] = type(error)
+                    logger.warning("no metadata of topic %r: %s", topic, error)
         if (counts, errors) != (self._cluster.partition_counts, self._cluster.topic_errors):
             self._cluster = Cluster(self._cluster.nodes, counts, _leaders(counts), errors)
 

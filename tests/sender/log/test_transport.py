@@ -165,12 +165,18 @@ def test_a_topic_that_somebody_removed_is_made_anew(
     assert caplog.records == []
 
 
-def test_a_topic_that_was_lost_and_cannot_be_made_anew_is_unknown(tmp_path: Path, open_sender: OpenSender) -> None:
-    transport = open_sender().transport
+def test_a_topic_that_was_lost_and_cannot_be_made_anew_stays_known(
+    tmp_path: Path, open_sender: OpenSender, make_batch: MakeBatch
+) -> None:
+    """What is in the way may go: its batches fail and are tried again, and those of its other partitions are stored."""
+    sender = open_sender()
+    known = sender.transport.cluster()
     (tmp_path / "log" / "t-0").rmdir()
     (tmp_path / "log" / "t-0").touch()
-    transport.request_update(["t"])
-    assert transport.cluster() == Cluster(nodes={0: NODE}, topic_errors={"t": KafkaStorageError})
+    sender.transport.request_update(["t"])
+    assert sender.transport.cluster() == known
+    (response,) = sender.send(make_batch([b"a"]))
+    assert response.error is KafkaStorageError
 
 
 def test_partitions_that_are_not_there_are_unknown(open_sender: OpenSender, make_batch: MakeBatch) -> None:

@@ -1,0 +1,106 @@
+"""Batches that are given up before they are acknowledged: too old, or the cluster is out of reach for good.
+
+``RecordAccumulator.expiredBatches`` and ``abortBatches``, and ``Sender.getExpiredInflightBatches``. A batch's time,
+``delivery.timeout.ms``, runs from its creation, over all retries. One that is in flight when it is over is given up,
+too: its producers are told at once, but its slot is not free before it is answered (`BatchCompleter.release`).
+"""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+
+from shmaccum.accumulator.batch_drainer import FOREVER_MS, STOPPED_PATIENCE_S
+from shmaccum.accumulator.completer import BatchCompleter, BatchOutcome
+from shmaccum.accumulator.partition_map import PartitionMap
+from shmaccum.accumulator.partition_queue import PartitionQueue
+from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError
+from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
+from shmaccum.shm.slab import Slab
+
+logger = logging.getLogger(__name__)
+
+
+class BatchExpirer:
+    """Gives up batches of a slab.
+
+    Args:
+        slab: where they are.
+        partition_map: the deques.
+        completer: tells those who contributed.
+        delivery_timeout_ms: ``delivery.timeout.ms``.
+    """
+
+    def __init__(
+        self, slab: Slab, partition_map: PartitionMap, completer: BatchCompleter, *, delivery_timeout_ms: int
+    ) -> None:
+        self._slab = slab
+        self._words = slab.words
+        self._map = partition_map
+        self._completer = completer
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._next_expiry_ms = 0.0
+
+    @property
+    def next_expiry_ms(self) -> float:
+        """Monotonic milliseconds before which no batch, queued or in flight, expires; infinite if there is none."""
+        table = self._slab.partitions
+        anything = table[:, Partition.HEAD].any() or table[:, Partition.IN_FLIGHT].any()
+        return self._next_expiry_ms if anything else FOREVER_MS
+
+    def abort_expired_batches(self, now_ms: int) -> list[BatchOutcome]:
+        """Give up the batches that are older than ``delivery.timeout.ms``; return what was given up."""
+        if now_ms < self._next_expiry_ms:
+            return []
+        # What is made from now on does not expire before its time is over once more.
+        self._next_expiry_ms = now_ms + self._delivery_timeout_ms
+        in_flight = [BatchOutcome(batch, error=DeliveryTimeoutError) for batch in self._expired_in_flight(now_ms)]
+        queued = self._take(now_ms, DeliveryTimeoutError)
+        self._words[Super.BATCHES_EXPIRED] += len(in_flight) + len(queued)
+        if in_flight:
+            self._completer.give_up_in_flight(in_flight)
+        if queued:
+            self._completer.complete(queued)
+        return in_flight + queued
+
+    def abort_incomplete_batches(self, error: type[KafkaError]) -> list[BatchOutcome]:
+        """Give up everything that is queued; return what was given up."""
+        self._map.refresh()
+        aborted = self._take(None, error)
+        if aborted:
+            self._completer.complete(aborted)
+        return aborted
+
+    def _expired_in_flight(self, now_ms: int) -> list[RecordBatch]:
+        headers = self._slab.headers
+        slots = np.flatnonzero((headers[:, Slot.STATE] & np.uint64(STATE_MASK)) == SlotState.IN_FLIGHT)
+        batches = [RecordBatch(self._slab, slot) for slot in slots.tolist()]
+        return [batch for batch in batches if self._has_expired(batch, now_ms)]
+
+    def _take(self, now_ms: int | None, error: type[KafkaError]) -> list[BatchOutcome]:
+        """Take batches out of their deques, to be given up: those that have expired by now, or all of them."""
+        taken: list[BatchOutcome] = []
+        for entry in np.flatnonzero(self._slab.partitions[:, Partition.HEAD]).tolist():
+            queue = self._map.by_entry[entry]
+            try:
+                with queue.lock.within(STOPPED_PATIENCE_S):
+                    while (batch := queue.first()) and (now_ms is None or self._has_expired(batch, now_ms)):
+                        taken.append(BatchOutcome(self._take_first(queue), error=error))
+            except LockTimeoutError as timeout:
+                logger.warning("%s; going on with the other partitions", timeout)
+        return taken
+
+    def _take_first(self, queue: PartitionQueue) -> RecordBatch:
+        batch = queue.pop_first(SlotState.IN_FLIGHT)
+        self._words[self._slab.geometry.partition(queue.entry) + Partition.IN_FLIGHT] += 1
+        return batch
+
+    def _has_expired(self, batch: RecordBatch, now_ms: int) -> bool:
+        """Say whether a batch's time is over; if not, remember when it will be."""
+        expiry_ms = batch.created_ms + self._delivery_timeout_ms
+        if expiry_ms <= now_ms:
+            return True
+        self._next_expiry_ms = min(self._next_expiry_ms, expiry_ms)
+        return False

@@ -1,0 +1,261 @@
+"""Sequence numbers: how a broker knows a batch that comes again (KIP-98), and how to go on after a gap (KIP-360).
+
+The counterpart of the idempotent half of Kafka's ``TransactionManager``, with its state in the slab, so that it
+survives the sender. A batch is numbered when it is drained for the first time and keeps its number over retries and
+over the death of senders. The invariants:
+
+* A partition's epoch and next sequence are one word. A batch's number counts only if its producer id is the slab's
+  and its epoch the partition's. So the store of a new epoch, with sequence 0, makes void all the numbers that were
+  given before, at once: this is a *bump*. What is still queued is numbered again as it is drained.
+* A batch is numbered anew only if the broker is certain not to have it: nothing of the partition is in flight, and
+  the first batch was refused when there was no other before it. A broker stores no number without the one before it,
+  so it has none of those behind it either.
+* Batches that have a number and are tried again go one at a time, in order; and nothing is numbered while the first
+  batch without an answer is not the one that the broker expects next, as far as is known. Hence all batches that a
+  broker may see again are among its last five: `OUT_OF_ORDER_SEQUENCE_NUMBER` never means one that it has stored.
+* A broker that does not know a producer id takes any sequence number (since Kafka 2.5). So nothing follows a
+  partition's first batch before that is acknowledged: else the second would be stored in front of it if it failed.
+
+Where this differs from Kafka: Kafka numbers batches anew as soon as one before them has failed, although they may be
+in flight and stored. Here they are sent again under their old number first.
+
+What a broker stores of a request whose connection has long been closed, after it has answered the same batch on another
+one, nobody can know; an idempotent producer of Kafka has this gap, too.
+
+Only the one sender uses this module, in one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from shmaccum.accumulator.record_batch import SEQUENCES, RecordBatch, next_sequence
+from shmaccum.shm.layout import Partition, SlotState, Super
+from shmaccum.shm.slab import Slab
+
+MAX_EPOCH: Final = (1 << 15) - 1
+"""A producer id's last epoch (``Short.MAX_VALUE``): behind it comes a new producer id."""
+
+_EPOCH_SHIFT: Final = 32
+_SEQUENCE_MASK: Final = (1 << _EPOCH_SHIFT) - 1
+
+
+@dataclass(slots=True)
+class _Outstanding:
+    """What is known of a partition besides its words. A new sender finds it out again.
+
+    Attributes:
+        batches: by slot, in order: those that are numbered and neither acknowledged nor given up.
+        alone: slot of the first of them if it was last sent when it was the first one already, else -1.
+        refused: whether the broker, asked for it like this, said that it does not follow what is stored.
+    """
+
+    batches: dict[int, RecordBatch] = field(default_factory=dict)
+    alone: int = -1
+    refused: bool = False
+
+    @property
+    def first(self) -> RecordBatch | None:
+        return next(iter(self.batches.values()), None)
+
+
+class Sequences:
+    """The producer id of a slab, and the sequence numbers of its partitions.
+
+    Args:
+        slab: where they are.
+        enabled: ``enable.idempotence``; without it no batch is numbered and nothing is held.
+    """
+
+    def __init__(self, slab: Slab, *, enabled: bool) -> None:
+        self._words = slab.words
+        self._geometry = slab.geometry
+        self._enabled = enabled
+        self._partitions: dict[int, _Outstanding] = {}
+        self._id_is_spent = False
+
+    # --- the producer id ----------------------------------------------------------------------------
+
+    @property
+    def need_producer_id(self) -> bool:
+        """Whether nothing can be numbered, and so nothing sent, before there is a producer id."""
+        return self._enabled and not self._words[Super.PRODUCER_ID]
+
+    def use_producer_id(self, producer_id: int, epoch: int) -> None:
+        """Number batches under a new producer id from now on; all numbers under an old one are void."""
+        words = self._words
+        words[Super.PRODUCER_ID] = 0
+        for entry in range(self._geometry.max_partitions):
+            at = self._geometry.partition(entry)
+            words[at + Partition.NEXT_SEQUENCE] = epoch << _EPOCH_SHIFT
+            words[at + Partition.ACKED_SEQUENCE] = epoch << _EPOCH_SHIFT
+            words[at + Partition.HELD] = 0
+        words[Super.PRODUCER_EPOCH] = epoch
+        words[Super.PRODUCER_ID] = producer_id + 1
+        self._partitions.clear()
+
+    def replace_producer_id(self) -> None:
+        """Have the producer id replaced as soon as the broker can have nothing more that is not known of.
+
+        Until then no new batch is numbered; those that are numbered go on.
+        """
+        if not self._id_is_spent:
+            self._id_is_spent = True
+            for entry in list(self._partitions):
+                self.review(entry)
+
+    # --- the life of a number -----------------------------------------------------------------------
+
+    def is_numbered(self, batch: RecordBatch) -> bool:
+        """Say whether a batch has a number that counts."""
+        producer_id = self._words[Super.PRODUCER_ID]
+        return (
+            producer_id != 0
+            and batch.producer_id == producer_id - 1
+            and batch.producer_epoch == self._next(batch.partition) >> _EPOCH_SHIFT
+        )
+
+    def drained(self, batch: RecordBatch) -> None:
+        """Give a batch that is about to be sent its number, unless it has one."""
+        if not self._enabled:
+            return
+        partition = self._of(batch.partition)
+        if not self.is_numbered(batch):
+            next_word = self._next(batch.partition)
+            epoch, sequence = next_word >> _EPOCH_SHIFT, next_word & _SEQUENCE_MASK
+            batch.set_sequence(self._words[Super.PRODUCER_ID] - 1, epoch, sequence)
+            self._set_next(batch.partition, epoch, batch.end_sequence)
+            partition.batches[batch.slot] = batch
+        if next(iter(partition.batches)) == batch.slot:
+            partition.alone, partition.refused = batch.slot, False
+        self.review(batch.partition)
+
+    def stored(self, batch: RecordBatch, records: int) -> None:
+        """Note that the broker has so many more records of a batch, before anybody is told."""
+        if not self.is_numbered(batch):
+            return
+        end = next_sequence(batch.piece_sequence, records)
+        if 0 < (end - self._acked(batch.partition)) % SEQUENCES < SEQUENCES // 2:
+            at = self._geometry.partition(batch.partition) + Partition.ACKED_SEQUENCE
+            self._words[at] = batch.producer_epoch << _EPOCH_SHIFT | end
+            self._of(batch.partition).refused = False
+
+    def refused(self, batch: RecordBatch) -> None:
+        """Note that the broker says that a batch does not follow what is stored, or that it knows nothing before it."""
+        partition = self._of(batch.partition)
+        if partition.alone == batch.slot:
+            partition.refused = True
+
+    def finished(self, batch: RecordBatch) -> None:
+        """Note that a batch is acknowledged or given up; what became of it, if it is still in flight, is not known."""
+        if not self._enabled:
+            return
+        partition = self._of(batch.partition)
+        if partition.batches.pop(batch.slot, None) is not None and partition.alone == batch.slot:
+            partition.alone, partition.refused = -1, False
+        self.review(batch.partition)
+
+    def give_back(self, batch: RecordBatch) -> None:
+        """Let the next batch have the numbers that one kept for records that were never stored, if it has none yet.
+
+        A sender that died after this has left another number: the second time changes nothing.
+        """
+        epoch, end = batch.producer_epoch, batch.end_sequence
+        if batch.skipped and self.is_numbered(batch) and self._next(batch.partition) & _SEQUENCE_MASK == end:
+            self._set_next(batch.partition, epoch, next_sequence(end, -batch.skipped))
+
+    def recover(self, held: Iterable[RecordBatch], entries: int) -> None:
+        """Go on where the last sender died.
+
+        Args:
+            held: all batches of the slab, those in flight put back.
+            entries: number of partitions.
+        """
+        if not self._enabled:
+            return
+        self._partitions.clear()
+        for batch in sorted(held, key=lambda batch: batch.position):
+            if self.is_numbered(batch):
+                next_word = batch.producer_epoch << _EPOCH_SHIFT | batch.piece_sequence
+                if self._next(batch.partition) == next_word:  # died between the two stores of drained
+                    self._set_next(batch.partition, batch.producer_epoch, batch.end_sequence)
+                self._of(batch.partition).batches[batch.slot] = batch
+        for entry in range(entries):
+            self.review(entry)
+
+    # --- what may go on -----------------------------------------------------------------------------
+
+    def review(self, entry: int) -> None:
+        """After anything else that concerns a partition: bump it if that is due, and say whether it may go on."""
+        if not self._words[Super.PRODUCER_ID]:
+            return
+        partition = self._of(entry)
+        at = self._geometry.partition(entry)
+        if self._leads_nowhere(entry, partition):
+            self._bump(entry, partition)
+        self._words[at + Partition.HELD] = self._is_held(entry, partition)
+        if self._id_is_spent and self._nothing_is_unknown():
+            self._words[Super.PRODUCER_ID] = 0
+            self._partitions.clear()
+            self._id_is_spent = False
+
+    def _leads_nowhere(self, entry: int, partition: _Outstanding) -> bool:
+        """Say whether the numbers that were given lead nowhere, and the broker has none of those that are queued."""
+        if self._words[self._geometry.partition(entry) + Partition.IN_FLIGHT]:
+            return False
+        return partition.refused if partition.batches else not self._is_settled(entry, partition)
+
+    def _bump(self, entry: int, partition: _Outstanding) -> None:
+        epoch = self._next(entry) >> _EPOCH_SHIFT
+        if epoch < MAX_EPOCH:
+            self._set_next(entry, epoch + 1, 0)
+            self._words[Super.EPOCH_BUMPS] += 1
+            partition.batches.clear()
+            partition.alone, partition.refused = -1, False
+        else:
+            self.replace_producer_id()
+
+    def _is_held(self, entry: int, partition: _Outstanding) -> bool:
+        if partition.refused:
+            return True  # until nothing is in flight
+        states = [batch.state for batch in partition.batches.values()]
+        if SlotState.CLOSED in states:
+            return states[0] != SlotState.CLOSED  # the first in the deque is tried again, after those before it
+        if partition.batches and not self._is_known(entry):
+            return True
+        return self._id_is_spent or not self._is_settled(entry, partition)
+
+    def _is_settled(self, entry: int, partition: _Outstanding) -> bool:
+        """Say whether the first batch without an answer, or else the next one, is what the broker expects."""
+        first = partition.first
+        expected = self._next(entry) & _SEQUENCE_MASK if first is None else first.piece_sequence
+        return expected == self._acked(entry)
+
+    def _is_known(self, entry: int) -> bool:
+        """Say whether the broker has acknowledged anything of the producer id in a partition."""
+        return self._words[self._geometry.partition(entry) + Partition.ACKED_SEQUENCE] & _SEQUENCE_MASK != 0
+
+    def _nothing_is_unknown(self) -> bool:
+        return all(
+            self._words[self._geometry.partition(entry) + Partition.IN_FLIGHT] == 0
+            and (partition.refused or not partition.batches)
+            for entry, partition in self._partitions.items()
+        )
+
+    # --- words --------------------------------------------------------------------------------------
+
+    def _of(self, entry: int) -> _Outstanding:
+        return self._partitions.setdefault(entry, _Outstanding())
+
+    def _next(self, entry: int) -> int:
+        return int(self._words[self._geometry.partition(entry) + Partition.NEXT_SEQUENCE])
+
+    def _set_next(self, entry: int, epoch: int, sequence: int) -> None:
+        self._words[self._geometry.partition(entry) + Partition.NEXT_SEQUENCE] = epoch << _EPOCH_SHIFT | sequence
+
+    def _acked(self, entry: int) -> int:
+        """Return the sequence number that the broker expects next, as far as is known."""
+        acked = int(self._words[self._geometry.partition(entry) + Partition.ACKED_SEQUENCE])
+        return acked & _SEQUENCE_MASK if acked >> _EPOCH_SHIFT == self._next(entry) >> _EPOCH_SHIFT else 0

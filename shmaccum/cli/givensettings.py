@@ -1,0 +1,52 @@
+"""How commands are given a producer's settings: a file, and single ones that override it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Final
+
+from shmaccum.cli.settingsfile import read_settings
+from shmaccum.config import ProducerConfig
+from shmaccum.config.valuetypes import PASSWORD
+
+SETTINGS_HELP: Final = """\
+FILE holds lines of NAME=VALUE as Kafka's own tools read them, or one JSON object, with the names of
+docs/configuration.md. The producers' own file will do. Keep passwords in it: everybody on the host can
+read a command's arguments."""
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--config`` and ``-X``."""
+    parser.add_argument("--config", metavar="FILE", help="settings: Java properties or JSON; - reads standard input")
+    parser.add_argument(
+        "-X",
+        dest="settings",
+        metavar="NAME=VALUE",
+        type=_setting,
+        action="append",
+        default=[],
+        help="one setting, which overrides that of FILE; no passwords here",
+    )
+
+
+def given_settings(args: argparse.Namespace, defaults: Mapping[str, object]) -> dict[str, object]:
+    """Return what was given, on top of ``defaults``.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    from_file = read_settings(args.config) if args.config is not None else {}
+    return {**defaults, **from_file, **dict(args.settings)}
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    name = name.strip()
+    if not separator or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    if name in ProducerConfig.settings and ProducerConfig.settings[name].type.name == PASSWORD.name:
+        raise argparse.ArgumentTypeError(
+            f"{name} belongs into a file, for --config: everybody on the host can read a command's arguments"
+        )
+    return name, value

@@ -1,0 +1,39 @@
+"""What a producer makes of the keys and values that it is given: bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from shmaccum.errors import SerializationError
+
+
+def serialize(what: str, serializer: Callable[..., Any] | None, value: Any) -> bytes | None:
+    """Turn a key or value into bytes.
+
+    Args:
+        what: "key" or "value".
+        serializer: the one that is set, or None.
+        value: what was given to `send`.
+
+    Raises:
+        SerializationError: the serializer failed, or what is to be sent is neither bytes nor text.
+    """
+    if serializer is not None:
+        try:
+            value = serializer(value)
+        except Exception as error:
+            raise SerializationError(f"{what}.serializer cannot serialize {value!r}: {error}") from error
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise SerializationError(f"{what} {value!r:.60} is not valid Unicode: {error.reason}") from None
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    raise SerializationError(
+        f"{what} must be bytes, str or None{' after its serializer' if serializer else ''}, not "
+        f"{type(value).__name__}; set {what}.serializer to turn it into bytes"
+    )

@@ -1,0 +1,323 @@
+"""Brokers as an idempotent producer meets them: a model of what Kafka checks before it appends, and of its network.
+
+`PartitionModel.append` is ``ProducerStateManager`` and ``ProducerAppendInfo``: the last five batches of a producer are
+known again, an older epoch is refused, and what does not follow the last batch is out of order. A request is stored
+and answered in two steps, so that a test can put anything in between: the connection breaks, the leader moves, time
+goes by, the sender dies. Requests of one connection are handled in their order, and none outlives its connection.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+import pytest
+from kafka.record import MemoryRecords
+from senders import HandRun
+
+from shmaccum.accumulator import batch_appender
+from shmaccum.accumulator.futures import FutureRecordMetadata
+from shmaccum.cluster import Cluster, Node, TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import (
+    InvalidProducerEpochError,
+    KafkaError,
+    NetworkError,
+    NotLeaderOrFollowerError,
+    OutOfOrderSequenceError,
+    UnknownProducerIdError,
+)
+from shmaccum.sender import sender as sender_module
+from shmaccum.sender.transport import ProduceBatch, ProduceResponse
+
+BATCHES_KEPT = 5
+LARGEST_SEQUENCE = (1 << 31) - 1
+NODES = (Node(0), Node(1))
+
+
+@dataclass
+class ProducerModel:
+    """What a partition knows of one producer (``ProducerStateEntry``)."""
+
+    epoch: int
+    batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
+    """(first sequence, last sequence, base offset) of the last ones."""
+
+
+@dataclass
+class PartitionModel:
+    """The log of one partition.
+
+    Attributes:
+        values: of all records, by offset.
+        producers: by producer id.
+        refuse: errors with which the next batches are refused, one each.
+        deny: errors with which the next batches are answered although they are stored, one each
+            (``NOT_ENOUGH_REPLICAS_AFTER_APPEND``).
+        demands_sequence_0: whether a producer that is not known has to begin with 0, as before Kafka 2.5.
+    """
+
+    values: list[bytes] = field(default_factory=list)
+    producers: dict[int, ProducerModel] = field(default_factory=dict)
+    refuse: list[type[KafkaError]] = field(default_factory=list)
+    deny: list[type[KafkaError]] = field(default_factory=list)
+    demands_sequence_0: bool = False
+
+    def append(self, batch: ProduceBatch, data: bytes) -> int | type[KafkaError]:
+        """Store a batch, unless it is here already; return its base offset, or what the answer says instead."""
+        if self.refuse:
+            return self.refuse.pop(0)
+        outcome = self._append(batch, data)
+        return self.deny.pop(0) if isinstance(outcome, int) and self.deny else outcome
+
+    def _append(self, batch: ProduceBatch, data: bytes) -> int | type[KafkaError]:
+        if batch.producer_id < 0:
+            return self._store(data)
+        first = batch.base_sequence
+        last = (first + batch.record_count - 1) % (LARGEST_SEQUENCE + 1)
+        known = self.producers.get(batch.producer_id)
+        if known is None:
+            if self.demands_sequence_0 and first != 0:
+                return UnknownProducerIdError
+        else:
+            if known.epoch == batch.producer_epoch:
+                for stored_first, stored_last, offset in known.batches:
+                    if (stored_first, stored_last) == (first, last):
+                        return offset
+            if batch.producer_epoch < known.epoch:
+                return InvalidProducerEpochError
+            if batch.producer_epoch > known.epoch:
+                if first != 0:
+                    return OutOfOrderSequenceError
+            elif first != (known.batches[-1][1] + 1) % (LARGEST_SEQUENCE + 1):
+                return OutOfOrderSequenceError
+        if known is None or known.epoch != batch.producer_epoch:
+            known = self.producers[batch.producer_id] = ProducerModel(batch.producer_epoch)
+        offset = self._store(data)
+        known.batches.append((first, last, offset))
+        return offset
+
+    def _store(self, data: bytes) -> int:
+        offset = len(self.values)
+        records = MemoryRecords(data)
+        while records.has_next():
+            stored = records.next_batch()
+            assert stored is not None
+            assert stored.validate_crc()
+            self.values += [record.value or b"" for record in stored]
+        return offset
+
+
+class ClusterModel:
+    """Brokers that survive every sender. Partition p of the one topic is led by node p % 2 until it moves.
+
+    Attributes:
+        partitions: their logs.
+        producer_ids: what `init_producer_id` hands out; replaced by an empty iterator, nobody gets one.
+        numbers: for the values of records, so that they are told apart and their order is seen.
+    """
+
+    def __init__(self, topic: str, partitions: int) -> None:
+        self.topic = topic
+        self.partitions = {TopicPartition(topic, number): PartitionModel() for number in range(partitions)}
+        self.producer_ids: Iterator[int] = count(1000)
+        self.numbers = count()
+        self.leaders = {each: NODES[each.partition % 2].id for each in self.partitions}
+        self.snapshot = Cluster()
+        self.publish()
+
+    def publish(self) -> None:
+        """Let clients see the leaders as they are."""
+        self.snapshot = Cluster(dict(enumerate(NODES)), {self.topic: len(self.partitions)}, dict(self.leaders))
+
+    def grow(self) -> None:
+        """Give the topic one partition more."""
+        added = TopicPartition(self.topic, len(self.partitions))
+        self.partitions[added] = PartitionModel()
+        self.leaders[added] = NODES[0].id
+        self.publish()
+
+    def move(self, partition: TopicPartition) -> None:
+        """Make the other node the leader; clients learn of it when they next ask."""
+        self.leaders[partition] = 1 - self.leaders[partition]
+
+
+@dataclass
+class Flight:
+    """A batch that has been sent."""
+
+    batch: ProduceBatch
+    data: bytes
+    answer: ProduceResponse | None = None
+
+
+class TransportModel:
+    """A client's connections to the cluster; nothing happens on them but what a test makes happen.
+
+    Attributes:
+        sent: all batches, as (partition, epoch, first sequence number).
+        updates: topics that were asked for.
+        out_of_reach: why nothing can be sent at all.
+        reachable: nodes that take requests.
+        answers_at_once: whether there is an answer before anything is stored, as with ``acks=0``.
+    """
+
+    def __init__(self, cluster: ClusterModel) -> None:
+        self.model = cluster
+        self.sent: list[tuple[int, int, int]] = []
+        self.updates: list[set[str]] = []
+        self.out_of_reach: type[KafkaError] | None = None
+        self.reachable = {node.id for node in NODES}
+        self.answers_at_once = False
+        self.asked: list[float] = []
+        self._pending: dict[int, list[list[Flight]]] = {node.id: [] for node in NODES}
+        self._answers: list[ProduceResponse] = []
+
+    # --- what a test makes happen ---------------------------------------------------------------------
+
+    def store(self, node: int, requests: int = 1) -> None:
+        """Have a broker handle the next requests on its connection; the answers are under way."""
+        waiting = [request for request in self._pending[node] if request[0].answer is None]
+        for request in waiting[:requests]:
+            for flight in request:
+                flight.answer = self._handle(node, flight)
+
+    def answer(self, node: int) -> None:
+        """Have the oldest request on a connection handled, if it is not yet, and answered."""
+        if self._pending[node]:
+            if self._pending[node][0][0].answer is None:
+                self.store(node)
+            self._answers += [flight.answer for flight in self._pending[node].pop(0) if flight.answer is not None]
+
+    def answer_all(self) -> None:
+        """Have all requests handled and answered."""
+        for node, requests in self._pending.items():
+            while requests:
+                self.answer(node)
+
+    def drop(self, node: int) -> None:
+        """Break a connection: what is not stored is lost, and so are all answers."""
+        for request in self._pending[node]:
+            self._answers += [
+                ProduceResponse(each.batch, error=NetworkError, message="connection lost") for each in request
+            ]
+        self._pending[node].clear()
+
+    def in_flight(self, node: int) -> int:
+        """Return how many requests a connection has under way."""
+        return len(self._pending[node])
+
+    def _handle(self, node: int, flight: Flight) -> ProduceResponse:
+        partition = flight.batch.topic_partition
+        if self.model.leaders[partition] != node:
+            return ProduceResponse(flight.batch, error=NotLeaderOrFollowerError, message=f"{partition} has moved")
+        outcome = self.model.partitions[partition].append(flight.batch, flight.data)
+        if isinstance(outcome, int):
+            return ProduceResponse(flight.batch, outcome)
+        return ProduceResponse(flight.batch, error=outcome, message=f"refused: {outcome.__name__}")
+
+    # --- Transport ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def init_producer_id(self) -> tuple[int, int] | None:
+        producer_id = next(self.model.producer_ids, None)
+        return None if producer_id is None else (producer_id, 0)
+
+    def failure(self) -> type[KafkaError] | None:
+        return self.out_of_reach
+
+    def cluster(self) -> Cluster:
+        return self.model.snapshot
+
+    def request_update(self, topics: Collection[str]) -> None:
+        self.updates.append(set(topics))
+        self.model.publish()
+
+    def ready(self, node: Node, now_ms: int) -> bool:
+        return node.id in self.reachable and len(self._pending[node.id]) < 5
+
+    def connection_delay_ms(self, node: Node, now_ms: int) -> float:
+        return 10
+
+    def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
+        assert len({batch.topic_partition for batch in batches}) == len(batches) > 0
+        self.sent += [(each.topic_partition.partition, each.producer_epoch, each.base_sequence) for each in batches]
+        if self.answers_at_once:
+            self._answers += [ProduceResponse(batch) for batch in batches]
+        else:
+            self._pending[node.id].append([Flight(batch, bytes(batch.payload)) for batch in batches])
+
+    def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
+        self.asked.append(timeout_ms)
+        answers, self._answers = self._answers, []
+        return answers
+
+    def close(self) -> None:
+        """Break all connections; nobody hears of it any more."""
+        for answer in self._answers:
+            answer.batch.payload.release()
+        for requests in self._pending.values():
+            for flight in (flight for request in requests for flight in request):
+                flight.batch.payload.release()
+            requests.clear()
+        self._answers.clear()
+
+
+class Clock:
+    """Stands for the module ``time`` where a test decides what time it is."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+
+    def monotonic_ns(self) -> int:
+        return self.now_ms * 1_000_000
+
+    def monotonic(self) -> float:
+        """Return the real time: waits for locks are real."""
+        return time.monotonic()
+
+
+def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Have batches made and answers handled at the time that the returned clock says."""
+    clock = Clock()
+    monkeypatch.setattr(batch_appender, "time", clock)
+    monkeypatch.setattr(sender_module, "time", clock)
+    return clock
+
+
+class BrokerRun(HandRun):
+    """A sender by hand whose transport is the model's; every sender of a slab has its own connections."""
+
+    def __init__(self, config: ProducerConfig, cluster: ClusterModel, clock: Clock) -> None:
+        self.transport: TransportModel
+        super().__init__(config, TransportModel(cluster))
+        self.cluster = cluster
+        self.clock = clock
+
+    def send(self, to: TopicPartition, value: bytes) -> FutureRecordMetadata:
+        """Append a record; there must be room for it."""
+        return self.accumulator.append(to, 0, None, value, max_block_ms=0).future
+
+    def step(self, passes: int = 1, after_ms: int = 0) -> None:
+        """Make passes of the loop, the first after some time."""
+        self.clock.now_ms += after_ms
+        for _ in range(passes):
+            self.sender.run_once(self.clock.now_ms)
+
+    def run(self, passes: int = 2, after_ms: int = 0) -> None:
+        """Make passes of the loop at the clock's time."""
+        self.step(passes, after_ms)
+
+    def go_on(self) -> None:
+        """Let the brokers answer and time go by, until nothing is left."""
+        for _ in range(1000):
+            if self.slab.undelivered() == (0, 0):
+                return
+            self.transport.answer_all()
+            self.step(after_ms=5)
+        raise AssertionError(f"{self.slab.undelivered()} is left")

@@ -1,0 +1,586 @@
+"""What becomes of sequence numbers, rule by rule, against brokers that check them as Kafka's do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+from broker_model import BrokerRun, Clock, ClusterModel, stop_the_clock
+
+from shmaccum.accumulator import sequences
+from shmaccum.accumulator.futures import FutureRecordMetadata
+from shmaccum.cluster import TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import (
+    AuthenticationError,
+    DeliveryTimeoutError,
+    DuplicateSequenceNumberError,
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    KafkaError,
+    NetworkError,
+    NotLeaderOrFollowerError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+)
+from shmaccum.shm.layout import Partition, Super
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+SLOT = 1024
+TIMEOUT_MS = 2000
+
+StartRun = Callable[..., BrokerRun]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return stop_the_clock(monkeypatch)
+
+
+@pytest.fixture
+def cluster() -> ClusterModel:
+    return ClusterModel("t", 2)
+
+
+@pytest.fixture
+def start_run(slab_name: str, clock: Clock, cluster: ClusterModel) -> Iterator[StartRun]:
+    """Return a function that starts a sender by hand; the next one is its successor."""
+    runs: list[BrokerRun] = []
+
+    def start(**settings: object) -> BrokerRun:
+        defaults: dict[str, object] = {
+            "shmaccum.name": slab_name,
+            "transport": "log",
+            "log.dir": "/nowhere",
+            "batch.size": SLOT,
+            "buffer.memory": 16 * SLOT,
+            "linger.ms": 0,
+            "retry.backoff.ms": 10,
+            "retry.backoff.max.ms": 10,
+            "request.timeout.ms": 500,
+            "delivery.timeout.ms": TIMEOUT_MS,
+            "shmaccum.max.processes": 4,
+            "shmaccum.max.topics": 4,
+            "shmaccum.max.partitions": 6,
+        }
+        config = ProducerConfig.parse(defaults | {name.replace("_", "."): value for name, value in settings.items()})
+        runs.append(BrokerRun(config, cluster, clock))
+        runs[-1].begin()
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.close()
+
+
+@pytest.fixture
+def run(start_run: StartRun) -> BrokerRun:
+    """A sender whose partitions know the producer: each has a batch, of sequence number 0, that is deleted again."""
+    run = start_run()
+    run.topic("t")
+    for partition, model in run.cluster.partitions.items():
+        send(run, 1, partition)
+        run.go_on()
+        model.values.clear()
+    run.transport.sent.clear()
+    run.cluster.numbers = count()
+    return run
+
+
+def send(run: BrokerRun, batches: int = 1, to: TopicPartition = T0) -> list[FutureRecordMetadata]:
+    """Append numbered records, each of which becomes a batch, and send as many of them as may be."""
+    futures = [run.send(to, b"%d" % next(run.cluster.numbers) + bytes(SLOT // 2)) for _ in range(batches)]
+    run.step(batches + 1)
+    return futures
+
+
+def stored(run: BrokerRun, partition: TopicPartition = T0) -> list[int]:
+    """Return the numbers of the records that a partition has."""
+    return [int(value.rstrip(b"\0")) for value in run.cluster.partitions[partition].values]
+
+
+def sent(run: BrokerRun, partition: TopicPartition = T0) -> list[tuple[int, int]]:
+    """Return (epoch, sequence number) of all that was sent to a partition since the last call."""
+    found = [(epoch, sequence) for number, epoch, sequence in run.transport.sent if number == partition.partition]
+    run.transport.sent.clear()
+    return found
+
+
+def word(run: BrokerRun, number: int, partition: TopicPartition = T0) -> int:
+    return int(run.slab.words[run.slab.geometry.partition(run.accumulator.map.queues[partition].entry) + number])
+
+
+def bumps(run: BrokerRun) -> int:
+    return int(run.slab.words[Super.EPOCH_BUMPS])
+
+
+def errors(futures: list[FutureRecordMetadata]) -> list[type[BaseException] | None]:
+    """Return what became of records: None for those that are acknowledged."""
+    found: list[type[BaseException] | None] = []
+    for future in futures:
+        try:
+            future.get(0)
+            found.append(None)
+        except KafkaError as error:
+            found.append(type(error))
+    return found
+
+
+# --- the producer id ------------------------------------------------------------------------------------
+
+
+def test_a_producer_id_that_takes_its_time(start_run: StartRun, cluster: ClusterModel) -> None:
+    """Metadata are to be had meanwhile; nothing is sent, and the sender does not run hot."""
+    ids, cluster.producer_ids = cluster.producer_ids, iter(())
+    run = start_run()
+    run.topic("t")
+    futures = send(run, 2)
+    run.transport.asked.clear()
+    run.step(4)
+    assert sent(run) == []
+    assert any(0 < timeout <= 100 for timeout in run.transport.asked)
+    cluster.producer_ids = ids
+    run.go_on()
+    assert errors(futures) == [None, None]
+    assert stored(run) == [0, 1]
+
+
+def test_waits_for_a_broker_that_is_down_at_the_start(start_run: StartRun) -> None:
+    run = start_run()
+    run.topic("t")
+    run.transport.reachable.clear()
+    futures = send(run)
+    run.step(10, after_ms=10)
+    assert sent(run) == []
+    run.transport.reachable = {0, 1}
+    run.go_on()
+    assert errors(futures) == [None]
+
+
+def test_out_of_reach_for_good(start_run: StartRun, cluster: ClusterModel) -> None:
+    """A wrong password: what is queued is given up with that error at once, and the sender goes on."""
+    ids, cluster.producer_ids = cluster.producer_ids, iter(())
+    run = start_run()
+    run.topic("t")
+    run.transport.out_of_reach = AuthenticationError
+    futures = send(run, 2) + send(run, 1, T1)
+    assert errors(futures) == [AuthenticationError] * 3
+    run.transport.out_of_reach, cluster.producer_ids = None, ids
+    futures = send(run)
+    run.go_on()
+    assert errors(futures) == [None]
+
+
+def test_out_of_reach_later(run: BrokerRun) -> None:
+    """What is in flight is the transport's to answer."""
+    in_flight = send(run)
+    run.transport.out_of_reach = AuthenticationError
+    queued = send(run)
+    assert errors(queued) == [AuthenticationError]
+    run.go_on()
+    assert errors(in_flight) == [None]
+
+
+def test_a_spent_epoch_leads_to_a_new_producer_id(run: BrokerRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the last epoch comes a new id, when nothing of the old one is unknown any more in any partition."""
+    monkeypatch.setattr(sequences, "MAX_EPOCH", 0)
+    other = send(run, 1, T1)
+    run.cluster.partitions[T0].refuse = [InvalidRecordError]
+    refused = send(run)
+    run.transport.answer(0)
+    run.step()
+    futures = send(run) + send(run, 1, T1)
+    assert errors(refused) == [InvalidRecordError]
+    assert run.transport.in_flight(1) == 1
+    assert run.slab.words[Super.PRODUCER_ID] == 1001
+    run.go_on()
+    assert errors(other + futures) == [None] * 3
+    assert run.slab.words[Super.PRODUCER_ID] == 1002
+    assert bumps(run) == 0
+    assert [list(each.producers) for each in run.cluster.partitions.values()] == [[1000, 1001]] * 2
+
+
+def test_a_spent_epoch_with_batches_that_are_certainly_not_stored(
+    run: BrokerRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sequences, "MAX_EPOCH", 0)
+    run.cluster.partitions[T0].refuse = [InvalidRecordError]
+    futures = send(run, 4)
+    run.go_on()
+    assert errors(futures) == [InvalidRecordError, None, None, None]
+    assert stored(run) == [1, 2, 3]
+    assert run.slab.words[Super.PRODUCER_ID] == 1002
+
+
+def test_a_fenced_producer_id_is_replaced(run: BrokerRun) -> None:
+    run.cluster.partitions[T0].refuse = [ProducerFencedError] * 2
+    futures = send(run, 2)
+    run.go_on()
+    assert errors(futures) == [ProducerFencedError] * 2
+    futures = send(run)
+    run.go_on()
+    assert errors(futures) == [None]
+    assert list(run.cluster.partitions[T0].producers) == [1000, 1001]
+
+
+# --- retries --------------------------------------------------------------------------------------------
+
+
+def test_those_behind_a_failed_one_follow_it_in_order(run: BrokerRun) -> None:
+    """Five in flight, the first fails: those behind are out of order, and nothing new goes before all are there."""
+    run.cluster.partitions[T0].refuse = [NotLeaderOrFollowerError]
+    futures = send(run, 7)
+    assert sent(run) == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]
+    run.transport.answer_all()
+    run.step(3)
+    assert sent(run) == []
+    run.step(3, after_ms=20)
+    assert sent(run) == [(0, 1)]  # one at a time, until the last of them is on its way
+    run.go_on()
+    assert sent(run) == [(0, 2), (0, 3), (0, 4), (0, 5), (0, 6), (0, 7)]
+    assert errors(futures) == [None] * 7
+    assert stored(run) == list(range(7))
+    assert bumps(run) == 0
+
+
+def test_a_lost_answer(run: BrokerRun) -> None:
+    """What was stored is known again by its number; its offset is told as if nothing had been."""
+    futures = send(run, 3)
+    run.transport.store(0, 2)
+    run.transport.drop(0)
+    run.go_on()
+    assert [future.get(0).offset for future in futures] == [0, 1, 2]
+    assert stored(run) == [0, 1, 2]
+    assert bumps(run) == 0
+
+
+def test_never_more_behind_a_batch_than_a_broker_remembers(run: BrokerRun) -> None:
+    """The first one's answer hangs on an old connection; those behind it, on a new one, are stored and answered.
+
+    Were they followed by more and more, the broker would not know the first one again.
+    """
+    first = send(run)
+    run.transport.store(0)
+    run.cluster.move(T0)
+    run.cluster.publish()
+    behind = send(run, 8)
+    for _ in range(10):
+        run.transport.answer(1)
+        run.step()
+    assert len(stored(run)) <= 5
+    run.transport.drop(0)
+    run.go_on()
+    assert errors(first + behind) == [None] * 9
+    assert stored(run) == list(range(9))
+
+
+def test_a_first_batch_is_not_overtaken(start_run: StartRun) -> None:
+    """A broker that knows nothing of a producer takes whatever comes first."""
+    run = start_run()
+    run.topic("t")
+    run.cluster.partitions[T0].refuse = [NetworkError]
+    futures = send(run, 3)
+    assert sent(run) == [(0, 0)]
+    run.go_on()
+    assert errors(futures) == [None] * 3
+    assert stored(run) == [0, 1, 2]
+
+
+def test_a_moved_leader_is_asked_for(run: BrokerRun) -> None:
+    run.cluster.move(T0)
+    futures = send(run)
+    run.transport.updates.clear()
+    run.transport.answer(0)
+    run.step()
+    assert run.transport.updates == [{"t"}]
+    run.go_on()
+    assert errors(futures) == [None]
+
+
+def test_an_old_brokers_duplicate(run: BrokerRun) -> None:
+    """It knows that it has the batch, and not where."""
+    futures = send(run)
+    run.transport.store(0)
+    run.transport.drop(0)
+    run.cluster.partitions[T0].refuse = [DuplicateSequenceNumberError]
+    run.go_on()
+    futures += send(run)
+    run.go_on()
+    assert [future.get(0).offset for future in futures] == [-1, 1]
+    assert bumps(run) == 0
+
+
+# --- gaps -----------------------------------------------------------------------------------------------
+
+
+def test_a_refused_batch_leaves_a_gap(run: BrokerRun) -> None:
+    """Those behind it come again under their old numbers; then they are certainly not stored, and numbered anew."""
+    run.cluster.partitions[T0].refuse = [InvalidRecordError]
+    futures = send(run, 6)
+    run.transport.answer_all()
+    run.step(2)
+    assert sent(run) == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]
+    run.go_on()
+    # The first of them makes it certain, and nothing of the partition is in flight then.
+    assert sent(run) == [(0, 2), (1, 0), (1, 1), (1, 2), (1, 3), (1, 4)]
+    assert errors(futures) == [InvalidRecordError] + [None] * 5
+    assert stored(run) == [1, 2, 3, 4, 5]
+    assert bumps(run) == 1
+
+
+def test_the_last_batch_leaves_a_gap(run: BrokerRun) -> None:
+    run.cluster.partitions[T0].refuse = [InvalidRecordError]
+    send(run)
+    run.go_on()
+    futures = send(run)
+    run.go_on()
+    assert errors(futures) == [None]
+    assert sent(run) == [(0, 1), (1, 0)]
+
+
+def test_a_gap_that_closes(run: BrokerRun) -> None:
+    """A batch that was given up in flight has come through after all: nobody is numbered anew."""
+    lost = send(run)
+    run.transport.store(0)
+    run.step(after_ms=TIMEOUT_MS)
+    assert errors(lost) == [DeliveryTimeoutError]
+    futures = send(run, 2)
+    assert sent(run) == [(0, 1)]
+    assert word(run, Partition.HELD) == 1
+    run.go_on()
+    assert sent(run) == [(0, 2), (0, 3)]
+    assert errors(futures) == [None, None]
+    assert stored(run) == [0, 1, 2]
+    assert bumps(run) == 0
+
+
+def test_a_gap_before_batches_that_are_stored(run: BrokerRun) -> None:
+    """The first of two is given up, its answer lost, as is the second's. Numbered anew, that would come twice."""
+    lost = send(run)
+    run.clock.now_ms += 1000
+    behind = send(run)
+    run.transport.store(0, 2)
+    run.step(after_ms=TIMEOUT_MS - 1000)
+    run.transport.drop(0)
+    run.step()
+    new = send(run)
+    run.go_on()
+    assert errors(lost + behind + new) == [DeliveryTimeoutError, None, None]
+    assert stored(run) == [0, 1, 2]
+    assert sent(run) == [(0, 1), (0, 2), (0, 2), (0, 3)]
+
+
+def test_a_batch_that_expires_in_retry(run: BrokerRun) -> None:
+    run.transport.reachable = {1}
+    lost = send(run)
+    run.transport.reachable = {0, 1}
+    run.step()
+    run.transport.drop(0)
+    run.transport.reachable = {1}
+    run.step()
+    run.step(after_ms=TIMEOUT_MS)
+    assert errors(lost) == [DeliveryTimeoutError]
+    run.transport.reachable = {0, 1}
+    futures = send(run)
+    run.go_on()
+    assert errors(futures) == [None]
+    assert sent(run) == [(0, 1), (1, 0)]
+
+
+def test_a_broker_that_lost_what_it_had_acknowledged(run: BrokerRun) -> None:
+    """Nothing is missing of ours, and still it is out of order: numbered anew, it is stored."""
+    futures = send(run)
+    run.go_on()
+    run.cluster.partitions[T0].producers[1000].batches.append((7, 7, 7))
+    futures += send(run, 3)
+    run.go_on()
+    assert errors(futures) == [None] * 4
+    assert stored(run) == [0, 1, 2, 3]
+    assert bumps(run) == 1
+
+
+def test_a_broker_that_has_forgotten_the_producer(run: BrokerRun) -> None:
+    """Before Kafka 2.5, when the last records of a producer had been deleted: UNKNOWN_PRODUCER_ID."""
+    futures = send(run)
+    run.go_on()
+    partition = run.cluster.partitions[T0]
+    partition.demands_sequence_0 = True
+    partition.producers.clear()
+    futures += send(run, 3)
+    run.go_on()
+    assert errors(futures) == [None] * 4
+    assert stored(run) == [0, 1, 2, 3]
+    assert bumps(run) == 1
+
+
+def test_an_epoch_that_the_broker_has_passed(run: BrokerRun) -> None:
+    """Those it concerns fail, and a newer epoch is tried, until one is new enough."""
+    futures = send(run)
+    run.go_on()
+    run.cluster.partitions[T0].producers[1000].epoch = 2
+    for _ in range(2):
+        failing = send(run)
+        run.go_on()
+        assert errors(failing) == [InvalidProducerEpochError]
+    futures += send(run)
+    run.cluster.partitions[T0].producers[1000].batches.clear()
+    run.cluster.partitions[T0].producers[1000].epoch = 1
+    run.go_on()
+    assert errors(futures) == [None, None]
+    assert bumps(run) == 2
+
+
+def test_out_of_order_is_not_for_ever(start_run: StartRun) -> None:
+    run = start_run(retries=3)
+    run.topic("t")
+    run.cluster.partitions[T0].refuse = [OutOfOrderSequenceError] * 4
+    futures = send(run)
+    run.go_on()
+    assert errors(futures) == [OutOfOrderSequenceError]
+
+
+def test_out_of_order_is_final_without_numbers(start_run: StartRun) -> None:
+    run = start_run(enable_idempotence=False)
+    run.topic("t")
+    run.cluster.partitions[T0].refuse = [OutOfOrderSequenceError]
+    futures = send(run)
+    run.go_on()
+    assert errors(futures) == [OutOfOrderSequenceError]
+    assert sent(run) == [(-1, -1)]
+
+
+# --- expiry in flight -----------------------------------------------------------------------------------
+
+
+def test_a_batch_that_expires_in_flight(run: BrokerRun) -> None:
+    """Its producers hear of it at once; its memory is the transport's until that has answered."""
+    pool = run.accumulator.pool
+    futures = send(run)
+    run.step(after_ms=TIMEOUT_MS - 1)
+    assert not futures[0].is_done
+    run.step(after_ms=1)
+    assert errors(futures) == [DeliveryTimeoutError]
+    assert run.slab.words[Super.BATCHES_EXPIRED] == 1
+    assert pool.available_memory() == pool.total_memory - SLOT
+    assert word(run, Partition.IN_FLIGHT) == 1
+    run.transport.drop(0)
+    run.step()
+    assert pool.available_memory() == pool.total_memory
+    assert word(run, Partition.IN_FLIGHT) == 0
+    assert run.slab.undelivered() == (0, 0)
+
+
+@pytest.mark.parametrize("error", [None, NetworkError, InvalidRecordError])
+def test_a_late_answer_is_of_no_interest(run: BrokerRun, error: type[KafkaError] | None) -> None:
+    futures = send(run)
+    run.step(after_ms=TIMEOUT_MS)
+    counted = [run.slab.words[each] for each in (Super.RECORDS_FAILED, Super.RECORDS_SENT)]
+    run.cluster.partitions[T0].refuse = [] if error is None else [error]
+    run.go_on()
+    assert errors(futures) == [DeliveryTimeoutError]
+    assert [run.slab.words[each] for each in (Super.RECORDS_FAILED, Super.RECORDS_SENT)] == counted
+    futures = send(run)
+    run.go_on()
+    assert errors(futures) == [None]
+
+
+def test_a_partition_stays_muted_over_an_expiry(start_run: StartRun) -> None:
+    """One request at a time, without numbers: the one that was given up may still be stored."""
+    run = start_run(enable_idempotence=False, max_in_flight_requests_per_connection=1)
+    run.topic("t")
+    send(run)
+    run.step(after_ms=TIMEOUT_MS)
+    futures = send(run)
+    assert run.transport.in_flight(0) == 1
+    run.go_on()
+    assert errors(futures) == [None]
+    assert stored(run) == [0, 1]
+
+
+def test_the_next_sender_frees_what_had_expired_in_flight(run: BrokerRun, start_run: StartRun) -> None:
+    told: list[object] = []
+    run.accumulator.append(T0, 0, None, b"0", (), lambda error, metadata: told.append(error))
+    run.step()
+    run.step(after_ms=TIMEOUT_MS)
+    run.accumulator.acks.poll()
+    run.resign()
+    successor = start_run()
+    assert successor.accumulator.pool.available_memory() == successor.accumulator.pool.total_memory
+    run.accumulator.acks.poll()
+    assert [type(error) for error in told] == [DeliveryTimeoutError]
+    futures = send(successor)
+    successor.go_on()
+    assert errors(futures) == [None]
+
+
+# --- the next sender ------------------------------------------------------------------------------------
+
+
+def test_the_next_sender_resends_before_anything_newer(run: BrokerRun, start_run: StartRun) -> None:
+    futures = send(run, 4)
+    run.transport.store(0, 2)
+    run.resign()
+    successor = start_run()
+    futures += send(successor, 2)
+    successor.go_on()
+    assert sent(successor) == [(0, number) for number in range(1, 7)]
+    assert errors(futures) == [None] * 6
+    assert stored(successor) == list(range(6))
+    assert bumps(successor) == 0
+
+
+def test_the_next_sender_finds_a_gap(run: BrokerRun, start_run: StartRun) -> None:
+    """Of a batch that was given up nothing is left but that its number is missing."""
+    lost = send(run)
+    run.clock.now_ms += 1000
+    futures = send(run, 2)
+    run.step(after_ms=TIMEOUT_MS - 1000)
+    assert errors(lost) == [DeliveryTimeoutError]
+    run.resign()
+    successor = start_run()
+    futures += send(successor)
+    successor.go_on()
+    assert errors(futures) == [None] * 3
+    assert stored(successor) == [1, 2, 3]
+    assert sent(successor) == [(0, 2), (1, 0), (1, 1), (1, 2)]
+
+
+def test_the_next_sender_goes_on_in_a_partitions_epoch(run: BrokerRun, start_run: StartRun) -> None:
+    run.cluster.partitions[T0].refuse = [InvalidRecordError]
+    send(run)
+    run.go_on()
+    send(run)
+    run.go_on()
+    run.resign()
+    successor = start_run()
+    futures = send(successor)
+    successor.go_on()
+    assert errors(futures) == [None]
+    assert sent(successor) == [(1, 1)]
+
+
+# --- metadata -------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_grows_is_noticed(run: BrokerRun) -> None:
+    """Whoever brings the news: nobody has to ask."""
+    run.cluster.grow()
+    run.step()
+    future = run.send(TopicPartition("t", 2), b"0")
+    run.step()
+    run.go_on()
+    assert future.get(0).offset == 0
+
+
+# --- acknowledgements by nobody -------------------------------------------------------------------------
+
+
+def test_without_acknowledgements_there_are_no_offsets(start_run: StartRun) -> None:
+    """``acks=0``: the transport answers at once, and knows no offset."""
+    run = start_run(acks="0")
+    run.topic("t")
+    run.transport.answers_at_once = True
+    futures = send(run, 3)
+    assert [future.get(0).offset for future in futures] == [-1] * 3
+    assert word(run, Partition.LAST_OFFSET) == 0

@@ -1,0 +1,120 @@
+"""A wait lasts as long as it is to last, whatever is done to the time of day meanwhile."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import posix_ipc
+import pytest
+
+from shmaccum.shm import clockwait
+from shmaccum.shm.clockwait import ClockWait
+
+NAME = f"/shmaccum-clockwait{os.getpid()}"
+
+
+@pytest.fixture
+def semaphore() -> Iterator[posix_ipc.Semaphore]:
+    made = posix_ipc.Semaphore(NAME, posix_ipc.O_CREX, mode=0o600, initial_value=0)
+    yield made
+    made.unlink()
+    made.close()
+
+
+@pytest.fixture(params=["by the monotonic clock", "as posix_ipc does"])
+def wait(request: pytest.FixtureRequest, semaphore: posix_ipc.Semaphore, monkeypatch: pytest.MonkeyPatch) -> ClockWait:
+    monkeypatch.setattr(clockwait, "_HAS_CLOCKWAIT", request.param == "by the monotonic clock")
+    return ClockWait(semaphore)
+
+
+def test_what_is_there_is_taken(semaphore: posix_ipc.Semaphore, wait: ClockWait) -> None:
+    semaphore.release()
+    unit: list[None] = []
+    wait.into(unit, 60)
+    assert len(unit) == 1
+    assert semaphore.value == 0
+    wait.close()
+
+
+def test_what_comes_in_time_is_taken(semaphore: posix_ipc.Semaphore, wait: ClockWait) -> None:
+    threading.Timer(0.1, semaphore.release).start()
+    unit: list[None] = []
+    wait.into(unit, 60)
+    assert len(unit) == 1
+    wait.close()
+
+
+def test_what_does_not_come_is_waited_for_as_long_as_told(semaphore: posix_ipc.Semaphore, wait: ClockWait) -> None:
+    unit: list[None] = []
+    started = time.monotonic()
+    wait.into(unit, 0.05)
+    assert time.monotonic() - started >= 0.05
+    assert unit == []
+    wait.into(unit, -1)
+    assert unit == []
+    wait.close()
+    wait.close()
+
+
+def test_a_semaphore_that_is_gone_by_name_is_an_error(semaphore: posix_ipc.Semaphore) -> None:
+    wait = ClockWait(posix_ipc.Semaphore("/shmaccum-gone", posix_ipc.O_CREX))
+    posix_ipc.unlink_semaphore("/shmaccum-gone")
+    with pytest.raises(OSError, match="shmaccum-gone"):
+        wait.into([], 0.01)
+
+
+AN_HOUR_AHEAD = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sys/time.h>
+#include <time.h>
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    int result = ((int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime"))(clock, now);
+    if (clock == CLOCK_REALTIME)
+        now->tv_sec += 3600;
+    return result;
+}
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    struct timespec exact;
+    int result = clock_gettime(CLOCK_REALTIME, &exact);
+    now->tv_sec = exact.tv_sec;
+    now->tv_usec = exact.tv_nsec / 1000;
+    return result;
+}
+"""
+WAIT = """
+import sys, posix_ipc
+from shmaccum.shm import clockwait
+clockwait._HAS_CLOCKWAIT = sys.argv[2] == "monotonic"
+unit = []
+clockwait.ClockWait(posix_ipc.Semaphore(sys.argv[1])).into(unit, 0.2)
+print(unit)
+"""
+
+
+def test_the_clock_is_set_back_during_the_wait(semaphore: posix_ipc.Semaphore, tmp_path: Path) -> None:
+    """By the process's own clock it is an hour later than it really is: as if it were set back once it waits."""
+    compiler = shutil.which("cc")
+    assert compiler, "this test needs a C compiler: apt-get install gcc libc6-dev"
+    ahead = tmp_path / "ahead.so"
+    source = tmp_path / "ahead.c"
+    source.write_text(AN_HOUR_AHEAD)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", ahead, source, "-ldl"], check=True)
+    environment = os.environ | {"LD_PRELOAD": str(ahead), "PYTHONPATH": os.pathsep.join(sys.path)}
+
+    def waits(how: str, patience_s: float) -> str:
+        command = [sys.executable, "-c", WAIT, NAME, how]
+        return subprocess.run(
+            command, env=environment, timeout=patience_s, check=True, capture_output=True, text=True
+        ).stdout
+
+    with pytest.raises(subprocess.TimeoutExpired):  # it is the clock that does it
+        waits("time of day", 2)
+    assert waits("monotonic", 60) == "[]\n"

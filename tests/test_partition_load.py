@@ -1,0 +1,169 @@
+"""Among which partitions a choice is made, and with which chances: what the slab says of them."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+from accumulators import TOPIC, add, cluster_of, config_of, drain, open_accumulator
+
+from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.cluster import TopicPartition
+from shmaccum.errors import IllegalStateError
+from shmaccum.partition_load import PartitionLoads
+from shmaccum.shm.lifecycle import detach
+
+FULL = b"x" * 1000
+"""A value that fills a batch."""
+ROUNDS = 4000
+
+
+@pytest.fixture
+def accumulator(slab_name: str) -> Iterator[RecordAccumulator]:
+    """Return an accumulator with a topic of four partitions."""
+    accumulator = open_accumulator(config_of(slab_name))
+    yield accumulator
+    accumulator.recover()
+    accumulator.abort_incomplete_batches(IllegalStateError)
+    detach(accumulator.slab)
+
+
+@pytest.fixture
+def loads(accumulator: RecordAccumulator) -> Callable[..., PartitionLoads]:
+    """Return a function that makes a producer's view of the topic."""
+
+    def make(*, adaptive: bool = True, timeout_ms: int = 0) -> PartitionLoads:
+        entry = accumulator.map.topics[TOPIC]
+        return PartitionLoads(
+            accumulator.slab, entry, adaptive=adaptive, availability_timeout_ms=timeout_ms, linger_ms=0
+        )
+
+    return make
+
+
+def led_by(accumulator: RecordAccumulator, *leaders: int | None) -> None:
+    """Have the sender's half find out who leads the partitions."""
+    accumulator.ready(cluster_of(*leaders), 0)
+
+
+def enqueue(accumulator: RecordAccumulator, *lengths: int) -> None:
+    """Put so many batches into the partitions' deques."""
+    for partition, length in enumerate(lengths):
+        for _ in range(length):
+            add(accumulator, TopicPartition(TOPIC, partition), FULL)
+
+
+def shares(loads: PartitionLoads) -> dict[int, float]:
+    """Return how often each partition is chosen, in parts of one."""
+    random.seed(5)
+    counts = Counter(loads.choose() for _ in range(ROUNDS))
+    return {partition: count / ROUNDS for partition, count in sorted(counts.items())}
+
+
+def test_all_alike_where_nothing_waits(accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]) -> None:
+    led_by(accumulator, 0, 0, 1, 1)
+    assert shares(loads()) == pytest.approx({0: 0.25, 1: 0.25, 2: 0.25, 3: 0.25}, abs=0.04)
+
+
+def test_short_deques_get_more(accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]) -> None:
+    """``BuiltInPartitioner``'s own example: lengths 0, 3, 1 of four weigh 4, 1, 3; here 3, 0, 1, 2 weigh 1, 4, 3, 2."""
+    led_by(accumulator, 0, 0, 1, 1)
+    enqueue(accumulator, 3, 0, 1, 2)
+    assert shares(loads()) == pytest.approx({0: 0.1, 1: 0.4, 2: 0.3, 3: 0.2}, abs=0.03)
+
+
+def test_deques_do_not_matter_where_that_is_off(
+    accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]
+) -> None:
+    led_by(accumulator, 0, 0, 1, 1)
+    enqueue(accumulator, 3, 0, 1, 2)
+    assert shares(loads(adaptive=False)) == pytest.approx({0: 0.25, 1: 0.25, 2: 0.25, 3: 0.25}, abs=0.04)
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_a_partition_without_a_leader_is_not_chosen(
+    accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads], adaptive: bool
+) -> None:
+    led_by(accumulator, 0, None, 1, 1)
+    assert shares(loads(adaptive=adaptive)) == pytest.approx({0: 1 / 3, 2: 1 / 3, 3: 1 / 3}, abs=0.04)
+    enqueue(accumulator, 1, 0, 0, 0)
+    assert set(shares(loads(adaptive=adaptive))) == {0, 2, 3}
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_any_where_none_has_a_leader(
+    accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads], adaptive: bool
+) -> None:
+    led_by(accumulator, None, None, None, None)
+    enqueue(accumulator, 1, 0, 0, 0)
+    assert set(shares(loads(adaptive=adaptive))) == {0, 1, 2, 3}
+
+
+def test_a_topic_that_grows(accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]) -> None:
+    of_topic = loads()
+    assert set(shares(of_topic)) == {0, 1, 2, 3}
+    accumulator.map.update(TOPIC, 6, None)
+    assert set(shares(of_topic)) == {0, 1, 2, 3, 4, 5}
+
+
+class TestAvailability:
+    """``partitioner.availability.timeout.ms``."""
+
+    def test_a_node_that_takes_nothing_is_left_out(
+        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]
+    ) -> None:
+        led_by(accumulator, 0, 0, 1, 1)
+        enqueue(accumulator, 1, 0, 0, 0)
+        patient, impatient = loads(timeout_ms=60_000), loads(timeout_ms=1)
+        impatient.choose()
+        time.sleep(0.01)
+        assert set(shares(impatient)) == {2, 3}
+        assert set(shares(patient)) == {0, 1, 2, 3}
+
+    def test_what_has_just_become_ready_is_no_reason(
+        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]
+    ) -> None:
+        """However long ago the last look at an idle node was."""
+        led_by(accumulator, 0, 0, 1, 1)
+        of_topic = loads(timeout_ms=200)
+        of_topic.choose()
+        time.sleep(0.25)
+        enqueue(accumulator, 1, 0, 0, 0)
+        random.seed(1)
+        assert {of_topic.choose() for _ in range(20)} & {0, 1}
+
+    def test_a_backlog_is_no_reason_while_it_moves(
+        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]
+    ) -> None:
+        led_by(accumulator, 0, 0, 1, 1)
+        enqueue(accumulator, 3, 3, 0, 0)
+        of_topic = loads(timeout_ms=200)
+        of_topic.choose()
+        time.sleep(0.25)
+        assert set(shares(of_topic)) == {2, 3}
+        assert len(drain(accumulator)) == 2
+        random.seed(1)
+        assert {of_topic.choose() for _ in range(50)} & {0, 1}
+
+    def test_it_needs_adaptive_partitioning(
+        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]
+    ) -> None:
+        led_by(accumulator, 0, 0, 1, 1)
+        enqueue(accumulator, 1, 0, 0, 0)
+        of_topic = loads(adaptive=False, timeout_ms=1)
+        of_topic.choose()
+        time.sleep(0.01)
+        assert set(shares(of_topic)) == {0, 1, 2, 3}
+
+    def test_all_where_all_are_stuck(
+        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]
+    ) -> None:
+        led_by(accumulator, 0, 0, 1, 1)
+        enqueue(accumulator, 1, 0, 0, 1)
+        of_topic = loads(timeout_ms=1)
+        of_topic.choose()
+        time.sleep(0.01)
+        assert set(shares(of_topic)) == {0, 1, 2, 3}

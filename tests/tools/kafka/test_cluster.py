@@ -1,0 +1,181 @@
+"""Brokers start, serve, die and come back; what is done to them from outside shows."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import pytest
+from brokers import PATIENCE_S, consume, consume_values, produce
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from tools.kafka import KafkaCluster, KafkaToolError, dump_batches, dump_text, segments
+
+VALUES = [f"value {number}".encode() for number in range(100)]
+
+
+@pytest.fixture(scope="module")
+def alone(kafka_cluster: Callable[..., KafkaCluster]) -> KafkaCluster:
+    """Return a cluster of one broker that may be hurt."""
+    cluster = kafka_cluster()
+    cluster.start()
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def three(kafka_cluster: Callable[..., KafkaCluster]) -> KafkaCluster:
+    """Return a cluster of three brokers that may be hurt."""
+    cluster = kafka_cluster(nodes=3)
+    cluster.start()
+    return cluster
+
+
+def settings(cluster: KafkaCluster) -> dict[str, str]:
+    return {"bootstrap.servers": cluster.bootstrap_servers}
+
+
+def test_what_is_produced_is_consumed(kafka: KafkaCluster, topic: str) -> None:
+    kafka.admin.create_topic(topic, 2)
+    produced = produce(settings(kafka), topic, VALUES, partition=1)
+    consumed = consume(settings(kafka), topic)
+    assert [message.value() for message in consumed[1]] == VALUES
+    assert [message.offset() for message in consumed[1]] == [message.offset() for message in produced]
+    assert consumed[0] == []
+
+
+def test_the_dump(kafka: KafkaCluster, topic: str) -> None:
+    kafka.admin.create_topic(topic)
+    produce(settings(kafka) | {"linger.ms": 100, "compression.type": "zstd"}, topic, VALUES)
+    produce(settings(kafka), topic, [b"last"])
+    data = kafka.nodes[1].data
+    first, last = dump_batches(data, topic)
+    assert (first.base_offset, first.last_offset, first.count) == (0, 99, 100)
+    assert (first.compression, first.magic, first.valid) == ("zstd", 2, True)
+    assert (last.base_offset, last.last_offset, last.count) == (100, 100, 1)
+    assert last.compression == "none"
+    (segment,) = segments(data, topic)
+    assert first.size + last.size == segment.stat().st_size
+    assert "payload: last" in dump_text(segment)
+
+
+def test_a_damaged_segment_is_seen(kafka: KafkaCluster, topic: str) -> None:
+    kafka.admin.create_topic(topic)
+    produce(settings(kafka), topic, [b"value"])
+    (segment,) = segments(kafka.nodes[1].data, topic)
+    damaged = bytearray(segment.read_bytes())
+    damaged[-2] ^= 1
+    segment.write_bytes(damaged)
+    assert [batch.valid for batch in dump_batches(kafka.nodes[1].data, topic)] == [False]
+
+
+def test_a_dump_of_nothing_is_an_error(kafka: KafkaCluster, topic: str) -> None:
+    with pytest.raises(KafkaToolError, match=f"partition {topic}-0 has no segment"):
+        dump_batches(kafka.nodes[1].data, topic)
+
+
+def test_topics_come_grow_and_go(kafka: KafkaCluster, topic: str) -> None:
+    assert kafka.admin.leaders(topic) == {}
+    kafka.admin.create_topic(topic)
+    kafka.admin.grow_topic(topic, 3)
+    assert kafka.admin.leaders(topic) == {0: 1, 1: 1, 2: 1}
+    kafka.admin.delete_topic(topic)
+    assert kafka.admin.leaders(topic) == {}
+
+
+def test_a_topics_settings(kafka: KafkaCluster, topic: str) -> None:
+    kafka.admin.create_topic(topic, settings={"max.message.bytes": 100})
+    with pytest.raises(KafkaException) as error:
+        produce(settings(kafka), topic, [b"v" * 200])
+    assert error.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+    kafka.admin.configure_topic(topic, {"max.message.bytes": 1000})
+    produce(settings(kafka), topic, [b"v" * 200])
+
+
+def test_a_broker_that_was_killed_comes_back_with_its_records(alone: KafkaCluster, topic: str) -> None:
+    alone.admin.create_topic(topic)
+    produce(settings(alone), topic, VALUES)
+    node = alone.nodes[1]
+    node.kill()
+    assert not node.is_running()
+    node.start()
+    produce(settings(alone), topic, [b"last"])
+    assert consume_values(settings(alone), topic) == {0: [*VALUES, b"last"]}
+
+
+def test_a_paused_broker_answers_nothing(alone: KafkaCluster, topic: str) -> None:
+    alone.admin.create_topic(topic)
+    alone.nodes[1].pause()
+    try:
+        with pytest.raises(KafkaException) as error:
+            produce(settings(alone) | {"message.timeout.ms": 500}, topic, VALUES)
+    finally:
+        alone.nodes[1].resume()
+    assert error.value.args[0].code() == KafkaError._MSG_TIMED_OUT
+    produce(settings(alone), topic, VALUES)
+
+
+def test_a_quota_slows_producers_down(alone: KafkaCluster, topic: str) -> None:
+    alone.admin.create_topic(topic)
+    throttled = []
+    producer = Producer(settings(alone) | {"throttle_cb": throttled.append})
+    alone.admin.throttle(1_000)
+    for _ in range(3):
+        producer.produce(topic, bytes(5_000))
+        assert producer.flush(PATIENCE_S) == 0
+    alone.admin.throttle(None)
+    assert throttled
+    assert throttled[0].throttle_time > 0
+
+
+def test_the_brokers_settings(alone: KafkaCluster, topic: str) -> None:
+    alone.admin.create_topic(topic)
+    alone.admin.configure_brokers({"message.max.bytes": 100})
+    with pytest.raises(KafkaException) as error:
+        produce(settings(alone), topic, [b"v" * 200])
+    assert error.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+    alone.admin.configure_brokers({"message.max.bytes": 1_000_000})
+
+
+def test_leaders_move(three: KafkaCluster, topic: str) -> None:
+    three.admin.create_topic(topic, replicas=[[1, 2, 3], [2, 3, 1]])
+    assert three.admin.leaders(topic) == {0: 1, 1: 2}
+    three.admin.move_leader(topic, 0, to=3)
+    assert three.admin.leaders(topic) == {0: 3, 1: 2}
+    produce(settings(three) | {"acks": "all"}, topic, VALUES)
+    assert consume_values(settings(three), topic) == {0: VALUES, 1: []}
+
+
+def test_a_leader_is_only_moved_to_a_replica(three: KafkaCluster, topic: str) -> None:
+    three.admin.create_topic(topic, replicas=[[1, 2]])
+    with pytest.raises(KafkaToolError, match="node 3 has no replica"):
+        three.admin.move_leader(topic, 0, to=3)
+
+
+def test_a_node_lost_for_good_is_done_without(three: KafkaCluster, topic: str) -> None:
+    three.admin.create_topic(topic, replicas=[[3, 1, 2]])
+    produce(settings(three), topic, VALUES[:50])
+    three.nodes[3].kill()
+    produce(settings(three), topic, VALUES[50:])
+    assert three.admin.leaders(topic)[0] in (1, 2)
+    assert consume_values(settings(three), topic) == {0: VALUES}
+
+
+def test_a_wrong_setting_is_told(kafka_cluster: Callable[..., KafkaCluster]) -> None:
+    cluster = kafka_cluster(overrides={"compression.type": "none such"})
+    with pytest.raises(KafkaToolError, match="Invalid value none such for configuration compression"):
+        cluster.start()
+
+
+def test_a_broker_that_cannot_start_says_why(kafka_cluster: Callable[..., KafkaCluster]) -> None:
+    cluster = kafka_cluster()
+    with (
+        socket.create_server(("127.0.0.1", cluster.nodes[1].port)),
+        pytest.raises(KafkaToolError, match=r"(?s)node 1 ended while it started.*Address already in use"),
+    ):
+        cluster.start()
+    assert not cluster.nodes[1].is_running()
+
+
+def test_a_node_runs_once(kafka: KafkaCluster) -> None:
+    with pytest.raises(KafkaToolError, match="node 1 runs already"):
+        kafka.nodes[1].start()

@@ -1,0 +1,86 @@
+"""What is kept lives no longer than its owner, however that ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from processes import wait_until
+
+from tools.kafka import keeper
+from tools.kafka.running import Running
+
+OWNER = """
+import os, subprocess, sys, time
+keeper = subprocess.Popen(
+    [sys.executable, {keeper!r}, str(os.getpid()), "sleep", "60"], start_new_session=True, stdout=subprocess.PIPE
+)
+print(keeper.pid, int(keeper.stdout.readline()), flush=True)
+time.sleep(60)
+"""
+STARTS_A_BROKER = """
+import sys, time
+from pathlib import Path
+from tools.kafka import KafkaCluster
+cluster = KafkaCluster(Path(sys.argv[1]))
+cluster.start()
+print(cluster.nodes[1].running.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("killed", ["owner", "keeper"])
+def test_the_command_dies_with_them(killed: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER.format(keeper=keeper.__file__)], stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout is not None
+        keeper_pid, pid = map(int, owner.stdout.readline().split())
+        command = Running.process(pid)
+        assert command.is_alive()
+        os.kill(owner.pid if killed == "owner" else keeper_pid, signal.SIGKILL)
+        wait_until(lambda: not command.is_alive())
+        owner.kill()
+
+
+def keep(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command under a keeper of ours."""
+    line = [sys.executable, "-I", "-S", keeper.__file__, str(os.getpid()), *command]
+    return subprocess.run(line, capture_output=True, text=True, check=False)
+
+
+def test_the_commands_status_and_output_are_passed_on() -> None:
+    done = keep("sh", "-c", "echo out; echo $$ >&2; exit 7")
+    assert done.returncode == 7
+    said = done.stderr.split()
+    assert said == ["out", done.stdout.strip()], "standard output is for the pid"
+
+
+def test_a_signal_that_killed_the_command_is_its_status() -> None:
+    assert keep("sh", "-c", "kill -9 $$").returncode == 128 + signal.SIGKILL
+
+
+def test_a_command_that_is_not_there() -> None:
+    done = keep("/no/such/program")
+    assert (done.returncode, done.stderr) == (1, "/no/such/program: No such file or directory\n")
+
+
+def test_only_its_own_parent_can_be_the_owner() -> None:
+    line = [sys.executable, keeper.__file__, "1", "sh", "-c", "echo never"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+
+
+def test_a_broker_dies_with_the_program_that_started_it(apache_kafka: None, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTS_A_BROKER, tmp_path], stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout is not None
+        broker = Running.process(int(program.stdout.readline()))
+        assert broker.is_alive()
+        program.kill()
+        wait_until(lambda: not broker.is_alive())

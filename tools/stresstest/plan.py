@@ -1,0 +1,77 @@
+"""Who is killed or stopped, and when: a function of the seed and the rates, and of nothing else."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+SENDER: Final = -1
+"""The victim that is the sender; producers are numbered from 0 on."""
+LONGEST_STOP_S: Final = 1.0
+SHORTEST_STOP_S: Final = 0.02
+
+
+class Deed(Enum):
+    """What is done to a victim."""
+
+    KILL = "kill"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Event:
+    """One deed.
+
+    Attributes:
+        at_s: seconds since the beginning.
+        victim: number of a producer's place, or `SENDER`.
+        deed: kill, or stop.
+        duration_s: of a stop, until it is continued.
+    """
+
+    at_s: float
+    victim: int
+    deed: Deed
+    duration_s: float = 0.0
+
+
+def make_plan(
+    seed: int,
+    seconds: float,
+    producers: int,
+    *,
+    kill_producers: float,
+    kill_sender: float,
+    stop: float,
+    spared: int = 0,
+) -> list[Event]:
+    """Return the events in order of time: of each kind as many as its rate asks for, at random times.
+
+    Args:
+        seed: equal seeds make equal plans.
+        seconds: when the last event may be.
+        producers: places of producers.
+        kill_producers: producers to kill, a second.
+        kill_sender: senders to kill, a second.
+        stop: processes to stop, a second: the sender as often as each producer.
+        spared: the first so many producers are stopped, but never killed.
+    """
+    chance = random.Random(seed)
+    events: list[Event] = []
+    if spared < producers:
+        events += [
+            Event(at, chance.randrange(spared, producers), Deed.KILL) for at in _times(chance, kill_producers, seconds)
+        ]
+    events += [Event(at, SENDER, Deed.KILL) for at in _times(chance, kill_sender, seconds)]
+    events += [
+        Event(at, chance.randrange(SENDER, producers), Deed.STOP, chance.uniform(SHORTEST_STOP_S, LONGEST_STOP_S))
+        for at in _times(chance, stop, seconds)
+    ]
+    return sorted(events, key=lambda event: event.at_s)
+
+
+def _times(chance: random.Random, rate: float, seconds: float) -> list[float]:
+    """Return as many times as the rate asks for, each of them anywhere."""
+    return [chance.uniform(0, seconds) for _ in range(round(rate * seconds))]

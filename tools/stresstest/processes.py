@@ -1,0 +1,182 @@
+"""The processes of a run: starting, stopping and killing them, and seeing each of them end.
+
+All that descends from this process is its own to kill: as a *subreaper* (prctl(2)) it inherits the senders, which
+detach themselves from the producers that start them. So it sees how each of them ends, no pid that it signals can be
+another's, and `kill_all` leaves none behind. What it forks dies with it, whatever ends it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+_INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM)
+_LOOK_EVERY_S: Final = 0.01
+
+_prctl: Final = ctypes.CDLL(None, use_errno=True).prctl
+
+
+def is_child(pid: int) -> bool:
+    """Say whether a process is a living child of this one, perhaps inherited."""
+    state, parent = _state_and_parent(pid)
+    return parent == os.getpid() and state not in "ZX"
+
+
+def parent_of(pid: int) -> int:
+    """Return the pid of a process's parent, 0 if there is no such process."""
+    return _state_and_parent(pid)[1]
+
+
+def _state_and_parent(pid: int) -> tuple[str, int]:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return "X", 0
+    state, parent = stat.rpartition(")")[2].split()[:2]
+    return state, int(parent)
+
+
+def _children() -> set[int]:
+    """Return the pids of this process's children, also of those that are dying: they may still have children."""
+    return {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent_of(pid) == os.getpid()}
+
+
+class Children:
+    """The processes that this one has started and inherited since; what it had before, such as a broker, stays.
+
+    Args:
+        messages: file that those which are forked write their messages to.
+        judge_inherited: whether it counts how the inherited ones end.
+
+    Attributes:
+        counts: how many were killed and stopped, of each kind.
+        problems: what ended otherwise than it should.
+    """
+
+    def __init__(self, messages: Path, *, judge_inherited: bool = True) -> None:
+        self.counts: Counter[str] = Counter()
+        self.problems: list[str] = []
+        self._messages = messages
+        self._judge_inherited = judge_inherited
+        self._forked: dict[int, str] = {}
+        self._stopped: dict[int, float] = {}
+        self._dying: set[int] = set()
+        self._before = set(_children())
+        if _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+            raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+    def fork(self, who: str, run: Callable[[], int]) -> int:
+        """Start a process that runs a function, whose result is its exit status; return its pid."""
+        parent = os.getpid()
+        # An interrupt that comes in the middle of a fork, in some module's hook for it, would be ignored.
+        unheld = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
+        pid = os.fork()
+        if pid:
+            self._forked[pid] = who
+            signal.pthread_sigmask(signal.SIG_SETMASK, unheld)
+            return pid
+        status = 1
+        try:
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(1)  # it died before it could take us along
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tool, which then ends us
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, unheld)
+            self._redirect_output()
+            status = run()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+
+    def _redirect_output(self) -> None:
+        file = os.open(self._messages, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        os.close(file)
+        faulthandler.enable(2)
+
+    # --- deeds --------------------------------------------------------------------------------------
+
+    def kill(self, pid: int, what: str) -> None:
+        """Kill a process."""
+        self._dying.add(pid)
+        os.kill(pid, signal.SIGKILL)
+        self.counts[f"{what}s killed"] += 1
+
+    def is_dying(self, pid: int) -> bool:
+        """Say whether a process has been killed, and not been buried yet."""
+        return pid in self._dying
+
+    def stop(self, pid: int, what: str, until_s: float) -> None:
+        """Stop a child until a monotonic time, or until it is killed."""
+        os.kill(pid, signal.SIGSTOP)
+        self._stopped[pid] = max(until_s, self._stopped.get(pid, 0.0))
+        self.counts[f"{what}s stopped"] += 1
+
+    def is_stopped(self, pid: int) -> bool:
+        """Say whether a child is stopped at the moment."""
+        return pid in self._stopped
+
+    def continue_due(self, now_s: float) -> None:
+        """Continue those whose time has come."""
+        for pid in [pid for pid, until_s in self._stopped.items() if until_s <= now_s]:
+            del self._stopped[pid]
+            os.kill(pid, signal.SIGCONT)
+
+    def abort(self, pid: int, why: str) -> None:
+        """End a child that is stuck; where it is, `faulthandler` writes to its messages."""
+        self.problems.append(f"{self._forked[pid]} {why}; see where it was in {self._messages}")
+        self._dying.add(pid)
+        os.kill(pid, signal.SIGABRT)
+
+    # --- ends ---------------------------------------------------------------------------------------
+
+    def reap(self) -> list[int]:
+        """Bury the dead; return their pids."""
+        dead: list[int] = []
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return dead
+            if not pid:
+                return dead
+            dead.append(pid)
+            self._stopped.pop(pid, None)
+            who = self._forked.pop(pid, "")
+            if pid in self._dying:
+                self._dying.discard(pid)
+            elif who:
+                self._judge(status, who, allowed=(0,))
+            elif self._judge_inherited:
+                # A sender that finds that there is one already ends with status 1.
+                self._judge(status, "a process that a producer started", allowed=(0, 1))
+
+    def _judge(self, status: int, who: str, *, allowed: tuple[int, ...]) -> None:
+        """Note it if a process ended by anything but the plan."""
+        if os.WIFSIGNALED(status):
+            self.problems.append(f"{who} was killed by {signal.Signals(os.WTERMSIG(status)).name}, which nobody sent")
+        elif os.WEXITSTATUS(status) not in allowed:
+            self.problems.append(f"{who} ended with status {os.WEXITSTATUS(status)}; see {self._messages}")
+
+    def kill_all(self) -> None:
+        """Kill whatever descends from this process, until there is nothing."""
+        while left := _children() - self._before:
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            self._dying |= left
+            self.reap()
+            time.sleep(_LOOK_EVERY_S)

@@ -1,0 +1,150 @@
+"""The slab from outside: what it has counted, and whether all of it is at rest when nobody works with it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import posix_ipc
+
+from shmaccum.errors import SlabError
+from shmaccum.shm import names
+from shmaccum.shm.inspection import SlabView
+from shmaccum.shm.layout import (
+    LOCK_COUNT,
+    PARTITION_WORDS,
+    PROCESS_WORDS,
+    STATE_MASK,
+    WORD,
+    Lock,
+    Partition,
+    Process,
+    Slot,
+    SlotState,
+    Super,
+)
+from shmaccum.shm.lifecycle import look
+
+_PARTITION_AT_REST = ("HEAD", "TAIL", "OPEN", "QUEUED", "MUTED", "IN_FLIGHT")
+
+
+@dataclass(frozen=True, slots=True)
+class SlabFigures:
+    """What a slab has counted since it was made.
+
+    Attributes:
+        records_sent, batches_sent, records_failed, batches_retried: by its senders.
+        memory_waits, memory_exhausted: of producers for memory, and how many of them were in vain.
+        senders: that have served it.
+        takeovers: of locks from dead holders.
+        rebuilds: of indexes.
+        reclaimed_slots: taken back from the dead.
+    """
+
+    records_sent: int
+    batches_sent: int
+    records_failed: int
+    batches_retried: int
+    memory_waits: int
+    memory_exhausted: int
+    senders: int
+    takeovers: int
+    rebuilds: int
+    reclaimed_slots: int
+
+
+def figures(view: SlabView) -> SlabFigures:
+    """Read a slab's counters."""
+    words, geometry = view.words, view.geometry
+    # Of all entries: their counters go on over the processes that have them.
+    processes = _table(view, geometry.process(0), geometry.max_processes, PROCESS_WORDS)
+    return SlabFigures(
+        records_sent=words[Super.RECORDS_SENT],
+        batches_sent=words[Super.BATCHES_SENT],
+        records_failed=words[Super.RECORDS_FAILED],
+        batches_retried=words[Super.BATCHES_RETRIED],
+        memory_waits=int(processes[:, Process.WAITS].sum()),
+        memory_exhausted=int(processes[:, Process.EXHAUSTED].sum()),
+        senders=words[Super.SENDER_STARTS],
+        takeovers=view.lock_takeovers(),
+        rebuilds=words[Super.REBUILDS],
+        reclaimed_slots=words[Super.RECLAIMED_SLOTS],
+    )
+
+
+def unrest(view: SlabView) -> list[str]:
+    """Return a line for everything that is not as it must be when nobody but the sender uses the slab."""
+    return [*_slots(view), *_locks(view), *_waiters(view), *_partitions(view), *_processes(view)]
+
+
+def _slots(view: SlabView) -> Iterator[str]:
+    words, geometry = view.words, view.geometry
+    headers = _table(view, geometry.header(0), geometry.slot_count, geometry.slot_words)
+    taken = Counter(
+        SlotState(state).name for state in (headers[:, Slot.STATE] & np.uint64(STATE_MASK)).tolist() if state
+    )
+    if taken:
+        yield f"slots are not free: {', '.join(f'{count} {state}' for state, count in sorted(taken.items()))}"
+    start = geometry.bitmap // WORD
+    with words[start : start - (-geometry.bitmap_size // WORD)] as bitmap:
+        free = int.from_bytes(bitmap.tobytes()[: geometry.bitmap_size], "little").bit_count()
+    if free != geometry.slot_count or words[Super.FREE_SLOTS] != geometry.slot_count:
+        yield f"{geometry.slot_count} slots, but the bitmap has {free} free and the count {words[Super.FREE_SLOTS]}"
+
+
+def _locks(view: SlabView) -> Iterator[str]:
+    for number in range(LOCK_COUNT):
+        owner = view.words[view.geometry.lock(number) + Lock.OWNER]
+        semaphore = posix_ipc.Semaphore(names.lock_semaphore(view.name, number))
+        value = semaphore.value
+        semaphore.close()
+        if owner or value != 1:
+            yield f"lock {number} is not free: its owner word is {owner}, its semaphore {value}"
+
+
+def _waiters(view: SlabView) -> Iterator[str]:
+    waiting = view.words[Super.WAITER_TAIL] - view.words[Super.WAITER_HEAD]
+    if waiting:
+        yield f"{waiting} tickets wait for memory"
+
+
+def _partitions(view: SlabView) -> Iterator[str]:
+    table = _table(view, view.geometry.partition(0), view.words[Super.PARTITION_COUNT], PARTITION_WORDS)
+    for word in _PARTITION_AT_REST:
+        entries = np.flatnonzero(table[:, getattr(Partition, word)]).tolist()
+        if entries:
+            yield f"{word} of partition entries {entries} is not 0"
+
+
+def _processes(view: SlabView) -> Iterator[str]:
+    for process in view.processes():
+        if not process.alive:
+            yield f"dead process {process.pid} is still in the table"
+    table = _table(view, view.geometry.process(0), view.geometry.max_processes, PROCESS_WORDS)
+    if table[:, Process.FLUSHING].any():
+        yield "a flush is still noted as in progress"
+
+
+def _table(view: SlabView, start: int, rows: int, width: int) -> np.ndarray[tuple[int, int], np.dtype[np.uint64]]:
+    """Return a copy of a table of words."""
+    with view.words[start : start + rows * width] as words:
+        return np.array(words, np.uint64).reshape(rows, width)
+
+
+def sender_pid(name: str) -> int:
+    """Return the pid of the slab's living sender, 0 if there is none."""
+    try:
+        with look(name) as view:
+            sender = view.sender()
+            return sender.pid or 0 if sender.alive else 0
+    except SlabError:
+        return 0
+
+
+def shared_files(name: str) -> list[Path]:
+    """Return what there is of a slab in /dev/shm."""
+    return [Path(path) for path in names.leftovers(name) if os.path.exists(path)]

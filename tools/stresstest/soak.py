@@ -1,0 +1,146 @@
+"""Whether what a run takes stays what it was: memory, file descriptors, /dev/shm, throughput.
+
+The load is paced, below what the machine can do, so that throughput says something about shmaccum and not about what
+else the machine does. The rules, for every process that was sampled for at least two minutes (the sender, the
+producers that are not killed) and for /dev/shm as a whole:
+
+* the first quarter of the samples is warm-up and does not count;
+* memory: the median of the last quarter is at most 10 % or 2 MiB (whichever is more) above that of the second.
+  It is the process's private memory (RssAnon) and what it has mapped of the slab (RssShmem); the accounts, files
+  that this tool maps and that grow with the records, are not in it;
+* file descriptors: the median of the last quarter is not above that of the second;
+* /dev/shm: the most in the last quarter is at most 10 % above the most in the second;
+* throughput: the records acknowledged in the last minute are at least 80 % of those of the second (the first is
+  warm-up).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+EVERY_S: Final = 2.0
+LEAST_SAMPLES: Final = 60
+"""Two minutes."""
+_GROWTH: Final = 1.10
+_MEMORY_SLACK: Final = 2 << 20
+_LEAST_THROUGHPUT: Final = 0.8
+_MINUTE_S: Final = 60.0
+_RSS = re.compile(r"Rss(?:Anon|Shmem):\s+(\d+) kB")
+
+
+@dataclass(slots=True)
+class Series:
+    """Samples of one process: private and shared memory in bytes, and file descriptors."""
+
+    memory: list[int] = field(default_factory=list)
+    descriptors: list[int] = field(default_factory=list)
+
+
+class Soak:
+    """Samples, and what they say.
+
+    Attributes:
+        processes: by what they are and their pid.
+        shared_bytes: in /dev/shm, of the slab.
+        per_minute: records acknowledged in each whole minute.
+    """
+
+    def __init__(self) -> None:
+        self.processes: dict[str, Series] = {}
+        self.shared_bytes: list[int] = []
+        self.per_minute: list[int] = []
+        self._minute_began_s = -1.0
+        self._acknowledged_then = 0
+
+    def sample(self, now_s: float, pids: dict[str, int], files: Sequence[Path], acknowledged: int) -> None:
+        """Take one sample.
+
+        Args:
+            now_s: monotonic seconds.
+            pids: of the processes, by what they are.
+            files: of the slab in /dev/shm.
+            acknowledged: records so far, as the slab counts them.
+        """
+        for what, pid in pids.items():
+            try:
+                status = Path(f"/proc/{pid}/status").read_text()
+                descriptors = len(os.listdir(f"/proc/{pid}/fd"))
+            except OSError:
+                continue  # it has just ended
+            series = self.processes.setdefault(f"{what} {pid}", Series())
+            series.memory.append(1024 * sum(map(int, _RSS.findall(status))))
+            series.descriptors.append(descriptors)
+        self.shared_bytes.append(sum(_allocated(file) for file in files))
+        if self._minute_began_s < 0:
+            self._minute_began_s, self._acknowledged_then = now_s, acknowledged
+        elif now_s - self._minute_began_s >= _MINUTE_S:
+            self.per_minute.append(acknowledged - self._acknowledged_then)
+            self._minute_began_s, self._acknowledged_then = self._minute_began_s + _MINUTE_S, acknowledged
+
+    def problems(self) -> list[str]:
+        """Return what did not stay what it was."""
+        judged = {what: series for what, series in self.processes.items() if len(series.memory) >= LEAST_SAMPLES}
+        found = [
+            f"no {kind} was there for long enough to be judged: more --seconds, fewer kills"
+            for kind in ("sender", "producer")
+            if not any(what.startswith(kind) for what in judged)
+        ]
+        for what, series in judged.items():
+            early, late = _median_of_quarters(series.memory)
+            if late > max(early * _GROWTH, early + _MEMORY_SLACK):
+                found.append(f"the memory of {what} grew from {early:,.0f} to {late:,.0f} bytes")
+            early, late = _median_of_quarters(series.descriptors)
+            if late > early:
+                found.append(f"the file descriptors of {what} grew from {early:g} to {late:g}")
+        early_shared, late_shared = (max(quarter, default=0) for quarter in _quarters(self.shared_bytes))
+        if late_shared > early_shared * _GROWTH:
+            found.append(f"/dev/shm grew from {early_shared:,} to {late_shared:,} bytes")
+        if len(self.per_minute) < 3:
+            found.append("fewer than three whole minutes: throughput cannot be judged")
+        elif self.per_minute[-1] < self.per_minute[1] * _LEAST_THROUGHPUT:
+            found.append(f"{self.per_minute[-1]:,} records in the last minute, {self.per_minute[1]:,} in the second")
+        return found
+
+    def figures(self) -> dict[str, object]:
+        """Return what was sampled, by numbers: of each process that was there for long enough."""
+        return {
+            "processes": {
+                what: {
+                    "samples": len(series.memory),
+                    "memory_second_quarter": _median_of_quarters(series.memory)[0],
+                    "memory_last_quarter": _median_of_quarters(series.memory)[1],
+                    "descriptors_second_quarter": _median_of_quarters(series.descriptors)[0],
+                    "descriptors_last_quarter": _median_of_quarters(series.descriptors)[1],
+                }
+                for what, series in self.processes.items()
+                if len(series.memory) >= LEAST_SAMPLES
+            },
+            "shared_bytes_most": max(self.shared_bytes, default=0),
+            "shared_bytes_last": self.shared_bytes[-1] if self.shared_bytes else 0,
+            "records_per_minute": self.per_minute,
+        }
+
+
+def _quarters(samples: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the second and the last quarter."""
+    quarter = len(samples) // 4
+    return samples[quarter : 2 * quarter], samples[-quarter:] if quarter else ()
+
+
+def _median_of_quarters(samples: Sequence[int]) -> tuple[float, float]:
+    second, last = _quarters(samples)
+    return statistics.median(second), statistics.median(last)
+
+
+def _allocated(file: Path) -> int:
+    """Return the memory that a file in /dev/shm takes."""
+    try:
+        return file.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0
