@@ -237,7 +237,7 @@ def test_plain_text_to_a_broker_that_speaks_tls(
 ) -> None:
     here = wire(tls.bootstrap_servers)
     here.transport.request_update(["t"])
-    here.until(lambda: "next attempt" in caplog.text)
+    here.until(lambda: "the next one" in caplog.text)
     assert "security.protocol should be SSL" in caplog.text
     assert here.transport.failure() is None
 
