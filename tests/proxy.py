@@ -42,12 +42,14 @@ class Fault:
 
     Attributes:
         api_key: of the requests.
+        longer_than: shorter ones are left alone, in bytes.
         left: how many more it is to happen to.
         happened: the correlation ids of those that it has happened to.
     """
 
     def __init__(self, api_key: int, times: int) -> None:
         self.api_key = api_key
+        self.longer_than = 0
         self.left = times
         self.happened: list[int] = []
         self._times = times
@@ -69,11 +71,11 @@ class Fault:
 
 
 class CutRequest(Fault):
-    """The connection is cut when the broker has got the first ``after`` bytes of the request, its size included."""
+    """The connection is cut when the broker has got so many bytes of a longer request, its size included."""
 
     def __init__(self, api_key: int, times: int, after: int) -> None:
         super().__init__(api_key, times)
-        self.after = after
+        self.longer_than = after
 
 
 class LoseResponse(Fault):
@@ -169,12 +171,12 @@ class Proxy:
     ) -> None:
         self.close()
 
-    def take_fault(self, api_key: int) -> Fault | None:
-        """Count a request that has come, and return what is to happen to it."""
+    def take_fault(self, api_key: int, size: int) -> Fault | None:
+        """Count a request that has come, of so many bytes, and return what is to happen to it."""
         with self._lock:
             self.requests[api_key] += 1
             for fault in self._faults:
-                if fault.api_key == api_key and fault.left:
+                if fault.api_key == api_key and fault.left and size > fault.longer_than:
                     fault.left -= 1
                     return fault
         return None
@@ -255,10 +257,10 @@ class _Connection:
         while True:
             frame = _read_frame(self._client)
             _, api_key, _, correlation_id = _REQUEST.unpack_from(frame)
-            fault = self._proxy.take_fault(api_key)
+            fault = self._proxy.take_fault(api_key, len(frame))
             self._proxy.running.wait()
             if isinstance(fault, CutRequest):
-                self._broker.sendall(frame[: fault.after])
+                self._broker.sendall(frame[: fault.longer_than])
                 self.cut()
                 fault.note(correlation_id)
                 return

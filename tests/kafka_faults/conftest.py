@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_faults.trial import PARTITIONS, Row, Trial
+from kafka_faults.table import Table
+from kafka_faults.trial import Trial
 from processes import Child
 
 from tools.kafka import KafkaCluster
 
-_ROWS = pytest.StashKey[list[Row]]()
-_HEADINGS = ("sent", "acknowledged", "found", "duplicated", "out of order")
+_TABLE = pytest.StashKey[Table]()
 
 
 @pytest.fixture
 def trial(start: Callable[..., Child], slab_name: str, tmp_path: Path, topic: str) -> Iterator[Callable[..., Trial]]:
-    """Return ``trial(fault, cluster, topics=2, ...)``: producers that append to new topics, to be started yet.
+    """Return ``trial(fault, cluster, topics=2, ...)``: producers, to be started yet, for so many topics.
 
-    ``topic_settings`` are of the topics, which are made unless ``make_topics`` is False; the rest is as for `Trial`.
+    The topics are made, with ``topic_settings``, if the cluster runs. What else there is goes to `Trial`.
     """
     trials: list[Trial] = []
 
@@ -29,17 +29,16 @@ def trial(start: Callable[..., Child], slab_name: str, tmp_path: Path, topic: st
         cluster: KafkaCluster,
         topics: int = 1,
         *,
-        make_topics: bool = True,
-        topic_settings: dict[str, object] | None = None,
-        settings: dict[str, object] | None = None,
+        topic_settings: Mapping[str, object] | None = None,
+        settings: Mapping[str, object] | None = None,
         **options: Any,
     ) -> Trial:
         names = tuple(f"{topic}-{number}" for number in range(topics))
-        if make_topics:
-            for name in names:
-                cluster.admin.create_topic(name, PARTITIONS, settings=topic_settings)
-        trials.append(Trial(fault, cluster, start, slab_name, tmp_path, names, settings or {}, **options))
-        return trials[-1]
+        made = Trial(fault, cluster, start, slab_name, tmp_path, names, settings or {}, **options)
+        if any(node.is_running() for node in cluster.nodes.values()):
+            made.make_topics(topic_settings or {})
+        trials.append(made)
+        return made
 
     yield make
     for each in trials:
@@ -47,31 +46,14 @@ def trial(start: Callable[..., Child], slab_name: str, tmp_path: Path, topic: st
 
 
 @pytest.fixture
-def finish(request: pytest.FixtureRequest) -> Callable[..., Row]:
-    """Return ``finish(trial, ...)``: `Trial.finish`, with the row noted for the table."""
-    rows = request.config.stash.setdefault(_ROWS, [])
-
-    def note(trial: Trial, **options: Any) -> Row:
-        row = trial.finish(**options)
-        rows.append(row)
-        return row
-
-    return note
+def table(request: pytest.FixtureRequest) -> Table:
+    """Return the table, to finish trials with."""
+    return request.config.stash.setdefault(_TABLE, Table())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the table."""
-    rows = config.stash.get(_ROWS, [])
-    if not rows:
-        return
-    width = max(len(row.fault) for row in rows)
-    terminalreporter.section("what came of the faults")
-    terminalreporter.write_line(
-        " ".join(["fault".ljust(width), *(f"{heading:>12}" for heading in _HEADINGS), " errors"])
-    )
-    for row in rows:
-        numbers = (row.sent, row.acknowledged, row.found, row.duplicated, row.out_of_order)
-        errors = ", ".join(f"{count:,} {name}" for name, count in sorted(row.errors.items()))
-        in_spite = f" ({row.stored_in_spite:,} of them stored)" if row.stored_in_spite else ""
-        line = " ".join([row.fault.ljust(width), *(f"{number:>12,}" for number in numbers), f" {errors}{in_spite}"])
-        terminalreporter.write_line(line.rstrip())
+    lines = list(config.stash.get(_TABLE, Table()).lines())
+    if lines:
+        terminalreporter.section("what came of the faults")
+        for line in lines:
+            terminalreporter.write_line(line)

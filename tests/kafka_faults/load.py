@@ -20,7 +20,7 @@ PATIENCE_S = 60.0
 """How long anything may take: far longer than it does."""
 
 _BURST = 20
-_PAUSE_S = 0.01
+_PAUSE_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def append(link: Connection, load: Load, writer: int) -> None:
         while not link.poll():
             for _ in range(_BURST):
                 _append_one(producer, load, account)
-            producer.poll(_PAUSE_S)
+            producer.poll()
             time.sleep(_PAUSE_S)
         producer.flush(PATIENCE_S)
     account.note_closed()

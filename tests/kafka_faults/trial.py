@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +19,9 @@ from producers import wait_until_gone
 
 from shmaccum.shm.lifecycle import look, unlink
 from tools.kafka import KafkaCluster
-from tools.stresstest.account import NOT_HEARD, Account, all_accounts
+from tools.stresstest.account import NOT_HEARD, Account
 from tools.stresstest.reading import Stored
+from tools.stresstest.records import topic_of
 from tools.stresstest.slabcheck import SlabFigures, figures, sender_pid
 from tools.stresstest.verdict import judge
 
@@ -55,7 +56,8 @@ class Row(NamedTuple):
         duplicated, out_of_order: of those.
         errors: the others that they were told of, by the names of the errors.
         stored_in_spite: records that they were told to have failed, and that are in the log.
-        wrong: whatever must not be, with examples.
+        wrong: how much there is of whatever must not be (see `judge`); errors are no such thing here.
+        examples: of that.
     """
 
     fault: str
@@ -66,11 +68,25 @@ class Row(NamedTuple):
     out_of_order: int
     errors: Counter[str]
     stored_in_spite: int
-    wrong: list[str]
+    wrong: dict[str, int]
+    examples: list[str]
+
+    def all_arrived(self) -> bool:
+        """Say whether every record was acknowledged, and is in the log."""
+        return not self.wrong and not self.errors and self.sent == self.acknowledged == self.found
+
+    def all_told(self) -> bool:
+        """Say whether every record is in the log and acknowledged, or else not there and given up by an error."""
+        given_up = self.errors.total()
+        return not self.wrong and self.sent == self.acknowledged + given_up and self.acknowledged == self.found
 
 
 class Trial:
     """Producers that append to topics of a cluster.
+
+    Attributes:
+        deleted: of the topics, those that are not there any more.
+        producers: that append, by writer.
 
     Args:
         fault: its name, for the table.
@@ -99,10 +115,12 @@ class Trial:
     ) -> None:
         self.fault = fault
         self.topics = topics
+        self.deleted: set[str] = set()
         self.producers: dict[int, Child] = {}
         self._cluster = cluster
         self._start = start
         self._name = name
+        self._sender_log = directory / "sender.log"
         self._directory = directory / "accounts"
         self._directory.mkdir()
         self._accounts: dict[int, Account] = {}
@@ -111,9 +129,14 @@ class Trial:
             "bootstrap.servers": cluster.bootstrap_servers,
             "security.protocol": cluster.security_protocol,
             "shmaccum.name": name,
-            "sender.log.file": str(directory / "sender.log"),
+            "sender.log.file": str(self._sender_log),
         }
         self._load = Load(SETTINGS | own | dict(settings), self._directory, topics, PARTITIONS, large, large_size)
+
+    def make_topics(self, settings: Mapping[str, object]) -> None:
+        """Make the topics."""
+        for topic in self.topics:
+            self._cluster.admin.create_topic(topic, PARTITIONS, settings=settings)
 
     # --- the load -----------------------------------------------------------------------------------
 
@@ -135,6 +158,11 @@ class Trial:
     def await_appended(self, more: int = 200) -> None:
         """Wait until each producer has appended so many more records."""
         self._await_each(lambda account: account.appended, more, "appended")
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic."""
+        self._cluster.admin.delete_topic(topic)
+        self.deleted.add(topic)
 
     def _await_each(self, count: Callable[[Account], int], more: int, what: str) -> None:
         accounts = [self._account(writer) for writer in self.producers]
@@ -184,6 +212,12 @@ class Trial:
         before = self.figures().batches_retried
         self.await_that(lambda: self.figures().batches_retried >= before + more, f"{more} more batches sent again")
 
+    def await_said(self, text: str) -> None:
+        """Wait until the sender has logged something."""
+        self.await_that(
+            lambda: self._sender_log.exists() and text in self._sender_log.read_text(), f"the sender says {text!r}"
+        )
+
     def kill_sender(self) -> None:
         """Kill the sender, and wait for another one."""
         victim = self._await_sender(0)
@@ -205,39 +239,48 @@ class Trial:
 
     # --- the end ------------------------------------------------------------------------------------
 
-    def finish(self, deleted: Iterable[str] = ()) -> Row:
-        """Have the producers end, and compare what they know with what is in the log.
-
-        Args:
-            deleted: topics that are not there any more: their records are only counted.
-        """
+    def finish(self) -> None:
+        """Have the producers hear of all their records, and end."""
         for producer in self.producers.values():
             producer.tell("stop")
         for producer in self.producers.values():
             producer.result(2 * PATIENCE_S)
         wait_until_gone(self._name)
-        return self._judge(set(deleted))
 
-    def _judge(self, deleted: set[str]) -> Row:
-        self.close()
-        accounts = all_accounts(self._directory)
-        stored = [record for topic in self.topics if topic not in deleted for record in self._stored(topic)]
-        verdict = judge(accounts, stored, PARTITIONS, self.topics)
-        sent = sum(account.begun for account in accounts)
-        for account in accounts:
-            account.close()
+    def row(self, topics: Sequence[str] | None = None, what: str = "") -> Row:
+        """Compare what producers know with what is in the log.
+
+        Args:
+            topics: of whose writers; all by default.
+            what: these topics are, for the table.
+        """
+        topics = self.topics if topics is None else topics
+        of_topics = [account for account in self._closed_accounts() if topic_of(account.writer, self.topics) in topics]
+        stored = [record for topic in topics if topic not in self.deleted for record in self._stored(topic)]
+        verdict = judge(of_topics, stored, PARTITIONS, self.topics)
         wrong = {kind: count for kind, count in verdict.counts.items() if count and kind != "failed"}
         return Row(
-            self.fault,
-            sent,
+            f"{self.fault}: {what}" if what else self.fault,
+            sum(account.begun for account in of_topics),
             verdict.acknowledged,
             verdict.records,
             verdict.counts["duplicated"],
             verdict.counts["out of order"],
             verdict.errors,
             verdict.failed_found,
-            [f"{kind}: {count}" for kind, count in wrong.items()] + verdict.examples if wrong else [],
+            wrong,
+            verdict.examples if wrong else [],
         )
+
+    def count(self, is_counted: Callable[[int, int], bool]) -> int:
+        """Return how many records were sent of which this is true, by writer and number."""
+        return sum(
+            is_counted(account.writer, number) for account in self._closed_accounts() for number in range(account.begun)
+        )
+
+    def _closed_accounts(self) -> list[Account]:
+        """Return the accounts of all writers, of whom nothing more comes."""
+        return [self._account(writer) for writer in range(1, self._writers + 1)]
 
     def _stored(self, topic: str) -> Iterator[Stored]:
         found = consume({"bootstrap.servers": self._cluster.internal_servers}, topic)
@@ -245,17 +288,13 @@ class Trial:
             for record in records:
                 yield Stored(topic, partition, record.offset(), record.key(), record.value())
 
-    def close(self) -> None:
-        """Let go of the accounts."""
-        for account in self._accounts.values():
-            account.close()
-        self._accounts.clear()
-
     def abandon(self) -> None:
         """Leave nothing behind, whatever state it is in."""
         for producer in self.producers.values():
             producer.kill()
-        self.close()
+        for account in self._accounts.values():
+            account.close()
+        self._accounts.clear()
         if pid := sender_pid(self._name):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
