@@ -31,6 +31,7 @@ def config(tmp_path: Path, slab_name: str) -> ProducerConfig:
         {
             "shmaccum.name": slab_name,
             "sender.idle.ms": 50,
+            "transport": "log",
             "log.dir": str(tmp_path / "log"),
             "num.partitions": 1,
             "batch.size": SLOT,
@@ -139,6 +140,8 @@ def test_killed_at_any_line(
     producer: HandRun, config: ProducerConfig, tmp_path: Path, modules: tuple[ModuleType, ...], hits: int
 ) -> None:
     scene = Scene(producer, tmp_path / "log")
+    scene.append()
+    scene.finish("what is sent to a partition for the first time goes other ways", look_before=True)
     scene.append()
     lines = lines_of(lambda: be_sender(config), *modules, hits=hits)
     scene.finish("nothing happened", look_before=True)

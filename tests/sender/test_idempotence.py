@@ -51,6 +51,7 @@ def start_run(slab_name: str, clock: Clock, cluster: ClusterModel) -> Iterator[S
     def start(**settings: object) -> BrokerRun:
         defaults: dict[str, object] = {
             "shmaccum.name": slab_name,
+            "transport": "log",
             "log.dir": "/nowhere",
             "batch.size": SLOT,
             "buffer.memory": 16 * SLOT,

@@ -42,6 +42,7 @@ Start = Callable[..., Child]
 def config_of(name: str, log_dir: Path, **settings: object) -> ProducerConfig:
     defaults: dict[str, object] = {
         "shmaccum.name": name,
+        "transport": "log",
         "log.dir": str(log_dir),
         "num.partitions": 2,
         "batch.size": SLOT,

@@ -72,6 +72,7 @@ class Node:
         """Start the broker, without waiting for it."""
         if self.is_running():
             raise KafkaToolError(f"node {self.id} runs already")
+        self._reap()  # one that ended by itself
         command = java_command("kafka.Kafka", str(self.settings_file), options=jvm_options)
         if not self._detached:
             command = [sys.executable, "-I", "-S", keeper.__file__, str(os.getpid()), *command]

@@ -122,7 +122,6 @@ def _small_and_quick(nodes: int) -> dict[str, object]:
         "background.threads": 2,
         "num.recovery.threads.per.data.dir": 1,
         "log.cleaner.dedupe.buffer.size": 4 << 20,  # its default is half of our heap
-        "metrics.num.samples": 1,
     }
 
 

@@ -24,11 +24,12 @@ def main(arguments: list[str] | None = None) -> int:
         options.json.touch()  # fails now rather than after all the work
     signal.signal(signal.SIGTERM, _interrupt)
     directory = Path(tempfile.mkdtemp(prefix="shmaccum-stress-"))
-    keep = False
+    keep = True
     try:
         outcome = _run(options, directory)
         keep = bool(outcome.problems)
     except KeyboardInterrupt:
+        keep = False
         print("\ninterrupted: nothing was compared, and nothing is left behind", file=sys.stderr)
         return 130
     finally:

@@ -21,6 +21,7 @@ from typing import Final
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
+_INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM)
 _LOOK_EVERY_S: Final = 0.01
 
 _prctl: Final = ctypes.CDLL(None, use_errno=True).prctl
@@ -28,22 +29,27 @@ _prctl: Final = ctypes.CDLL(None, use_errno=True).prctl
 
 def is_child(pid: int) -> bool:
     """Say whether a process is a living child of this one, perhaps inherited."""
-    return parent_of(pid) == os.getpid()
+    state, parent = _state_and_parent(pid)
+    return parent == os.getpid() and state not in "ZX"
 
 
 def parent_of(pid: int) -> int:
-    """Return the pid of a living process's parent, 0 if there is no such process or it is dead."""
+    """Return the pid of a process's parent, 0 if there is no such process."""
+    return _state_and_parent(pid)[1]
+
+
+def _state_and_parent(pid: int) -> tuple[str, int]:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return 0
-    state, parent = stat.rpartition(b")")[2].split()[:2]
-    return 0 if state in (b"Z", b"X") else int(parent)
+        return "X", 0
+    state, parent = stat.rpartition(")")[2].split()[:2]
+    return state, int(parent)
 
 
 def _children() -> set[int]:
-    """Return the pids of this process's living children."""
-    return {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if is_child(pid)}
+    """Return the pids of this process's children, also of those that are dying: they may still have children."""
+    return {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent_of(pid) == os.getpid()}
 
 
 class Children:
@@ -73,9 +79,12 @@ class Children:
     def fork(self, who: str, run: Callable[[], int]) -> int:
         """Start a process that runs a function, whose result is its exit status; return its pid."""
         parent = os.getpid()
+        # An interrupt that comes in the middle of a fork, in some module's hook for it, would be ignored.
+        unheld = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
         pid = os.fork()
         if pid:
             self._forked[pid] = who
+            signal.pthread_sigmask(signal.SIG_SETMASK, unheld)
             return pid
         status = 1
         try:
@@ -84,6 +93,7 @@ class Children:
                 os._exit(1)  # it died before it could take us along
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tool, which then ends us
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, unheld)
             self._redirect_output()
             status = run()
         except BaseException:
@@ -170,4 +180,3 @@ class Children:
             self._dying |= left
             self.reap()
             time.sleep(_LOOK_EVERY_S)
-        self.reap()

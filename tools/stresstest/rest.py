@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from shmaccum.errors import SlabError, SlabNotFoundError
+from shmaccum.errors import SlabError
 from shmaccum.producer import Producer
 from shmaccum.shm.lifecycle import look
 from tools.stresstest.processes import Children, is_child
@@ -33,13 +33,9 @@ def come_to_rest(name: str, settings: Mapping[str, object], children: Children) 
     Returns:
         What the slab has counted, None if it was not there any more; and a line for everything that is wrong.
     """
-    counted = None
     if not sender_pid(name):
         children.fork("the last producer", lambda: _come_and_go(settings))
-    try:
-        counted, problems = _at_rest(name, children)
-    except SlabNotFoundError:
-        problems = ["the slab is not there at the end"]
+    counted, problems = _at_rest(name, children)
     pid = sender_pid(name)
     if pid and is_child(pid):
         os.kill(pid, signal.SIGTERM)
@@ -55,16 +51,20 @@ def _come_and_go(settings: Mapping[str, object]) -> int:
     return 0
 
 
-def _at_rest(name: str, children: Children) -> tuple[SlabFigures, list[str]]:
+def _at_rest(name: str, children: Children) -> tuple[SlabFigures | None, list[str]]:
+    counted = None
     deadline = time.monotonic() + _REST_PATIENCE_S
     last = time.monotonic() + DELIVERY_PATIENCE_S
     while True:
         children.reap()
-        with look(name) as view:
-            counted = figures(view)
-            left = unrest(view)
-            if view.undelivered() != (0, 0):
-                deadline = min(time.monotonic() + _REST_PATIENCE_S, last)
+        try:
+            with look(name) as view:
+                counted = figures(view)
+                left = unrest(view)
+                if view.undelivered() != (0, 0):
+                    deadline = min(time.monotonic() + _REST_PATIENCE_S, last)
+        except SlabError as error:  # not there, or not yet
+            left = [str(error)]
         if not left or time.monotonic() > deadline:
             return counted, [f"at rest: {line}" for line in left]
         time.sleep(_LOOK_EVERY_S)

@@ -43,5 +43,6 @@ def target(options: Options, directory: Path) -> Iterator[Target]:
 
     ensure_kafka()
     # Topics are made on first use, with so many partitions.
-    with KafkaCluster(directory / "kafka", overrides={"num.partitions": options.partitions}) as cluster:
+    overrides = {"auto.create.topics.enable": "true", "num.partitions": options.partitions}
+    with KafkaCluster(directory / "kafka", overrides=overrides) as cluster:
         yield Target({"transport": "kafka", "bootstrap.servers": cluster.bootstrap_servers}, cluster.nodes[1].data)
