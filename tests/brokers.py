@@ -55,18 +55,25 @@ class PartitionModel:
         values: of all records, by offset.
         producers: by producer id.
         refuse: errors with which the next batches are refused, one each.
+        deny: errors with which the next batches are answered although they are stored, one each
+            (``NOT_ENOUGH_REPLICAS_AFTER_APPEND``).
         demands_sequence_0: whether a producer that is not known has to begin with 0, as before Kafka 2.5.
     """
 
     values: list[bytes] = field(default_factory=list)
     producers: dict[int, ProducerModel] = field(default_factory=dict)
     refuse: list[type[KafkaError]] = field(default_factory=list)
+    deny: list[type[KafkaError]] = field(default_factory=list)
     demands_sequence_0: bool = False
 
     def append(self, batch: ProduceBatch, data: bytes) -> int | type[KafkaError]:
-        """Store a batch, unless it is here already; return its base offset, or why it is refused."""
+        """Store a batch, unless it is here already; return its base offset, or what the answer says instead."""
         if self.refuse:
             return self.refuse.pop(0)
+        outcome = self._append(batch, data)
+        return self.deny.pop(0) if isinstance(outcome, int) and self.deny else outcome
+
+    def _append(self, batch: ProduceBatch, data: bytes) -> int | type[KafkaError]:
         if batch.producer_id < 0:
             return self._store(data)
         first = batch.base_sequence

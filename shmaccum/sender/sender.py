@@ -101,8 +101,9 @@ class Sender:
         self._give_up_if_out_of_reach()
         cluster = self._transport.cluster()
         # 2. Those that have waited for too long; first, so that none of them is sent only now.
-        for expired in self._accumulator.abort_expired_batches(now_ms):
-            logger.warning("gave up %r after delivery.timeout.ms", expired.batch)
+        expired = self._accumulator.abort_expired_batches(now_ms)
+        if expired:
+            logger.warning("gave up %d batches after delivery.timeout.ms", len(expired))
         # 3. Which partitions have something to send, and where their leader is not known.
         result = self._accumulator.ready(cluster, now_ms)
         if result.unknown_leader_topics:
