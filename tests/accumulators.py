@@ -109,19 +109,25 @@ class Sent(NamedTuple):
     headers: list[tuple[str, bytes | None]]
 
 
-def decode(accumulator: RecordAccumulator, batch: RecordBatch, base_offset: int = 0) -> list[Sent]:
-    """Seal a copy of a batch as the sender would, and have kafka-python read it."""
+def as_sent(accumulator: RecordAccumulator, batch: RecordBatch, base_offset: int = 0) -> bytes:
+    """Seal a copy of a batch as the sender would: compressed if a producer did that already."""
     sealed = accumulator.format.seal(
         memoryview(bytearray(batch.memory())),
         record_count=batch.record_count,
         base_timestamp=batch.base_timestamp,
         max_timestamp=batch.max_timestamp,
-        compression=CompressionType.NONE,
+        compression=batch.compression or CompressionType.NONE,
+        compressed=batch.compression is not None,
         producer_id=batch.producer_id if batch.has_sequence else -1,
         producer_epoch=batch.producer_epoch,
         base_sequence=batch.base_sequence,
     )
-    stored = MemoryRecords(bytes(accumulator.format.set_base_offset(sealed, batch.record_count, base_offset)))
+    return bytes(accumulator.format.set_base_offset(sealed, batch.record_count, base_offset))
+
+
+def decode(accumulator: RecordAccumulator, batch: RecordBatch, base_offset: int = 0) -> list[Sent]:
+    """Have kafka-python read a batch as it would be sent."""
+    stored = MemoryRecords(as_sent(accumulator, batch, base_offset))
     found = []
     while stored.has_next():
         entry = stored.next_batch()
@@ -155,9 +161,9 @@ class Log:
         self._accumulator.complete(outcomes)
         return len(outcomes)
 
-    def take_all(self) -> None:
+    def take_all(self, now_ms: int = 0) -> None:
         """Drain and store until nothing is left."""
-        while self.take(drain(self._accumulator)):
+        while self.take(drain(self._accumulator, now_ms)):
             pass
 
     def values(self, of: TopicPartition) -> list[bytes | None]:

@@ -45,6 +45,7 @@ REGIONS: Final = (
     ("rings", "completion rings"),
     ("bitmap", "free-list bitmap"),
     ("headers", "slot headers"),
+    ("redo", "redo areas"),
     ("slots", "slots"),
     ("total_size", "end"),
 )

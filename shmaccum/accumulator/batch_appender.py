@@ -12,6 +12,7 @@ import time
 from typing import Final, NamedTuple
 
 from shmaccum.accumulator.acknowledgements import Acknowledgements
+from shmaccum.accumulator.batch_compressor import BatchCompressor
 from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.errors import InvalidTimestampError, ProducerClosedError
@@ -42,23 +43,38 @@ class RecordAppendResult(NamedTuple):
 
 
 class NewBatch(NamedTuple):
-    """What a new batch begins with."""
+    """What a new batch begins with; made by `BatchAppender.new_batch`."""
 
     records: bytes | memoryview
+    """As they are to be in the slab."""
+    size: int
+    """Bytes of the whole batch, before any compression."""
     record_count: int
     base_timestamp: int
     max_timestamp: int
     max_record: int
+    compressed: int
+    """Its `Slot.COMPRESSED` word."""
+    closed: bool
+    """Whether nothing is to be added to it."""
 
 
 class BatchAppender:
     """Appends to the deques of a slab. Threads may share it."""
 
-    def __init__(self, slab: Slab, pool: BufferPool, record_format: RecordFormat, acks: Acknowledgements) -> None:
+    def __init__(
+        self,
+        slab: Slab,
+        pool: BufferPool,
+        record_format: RecordFormat,
+        acks: Acknowledgements,
+        compressor: BatchCompressor,
+    ) -> None:
         self.slab = slab
         self.pool = pool
         self.format = record_format
         self.acks = acks
+        self.compressor = compressor
         self.slot_size = slab.geometry.slot_size
         self.closed = False
         self._encode_record = record_format.encode_record
@@ -86,8 +102,13 @@ class BatchAppender:
             raise InvalidTimestampError(f"timestamp must be milliseconds since 1970, not {timestamp}")
         with queue.lock:
             result = self._try_append(queue, timestamp, body, callback)
+        if result is None and self.compressor.compress_claimed():
+            # That took a while, in which somebody else may have opened a batch.
+            with queue.lock:
+                result = self._try_append(queue, timestamp, body, callback)
         if result is None:
             result = self._append_to_new_batch(queue, timestamp, body, callback, max_block_ms)
+            self.compressor.compress_claimed()
         return result
 
     def check_usable(self) -> None:
@@ -116,13 +137,13 @@ class BatchAppender:
         record = self._encode_record(count, timestamp, words[header + Slot.BASE_TIMESTAMP], body)
         end = size + len(record)
         if end > self.slot_size:
-            queue.close_open()
+            self.compressor.claim(queue, queue.close_open())
             return None
         start = self._slots_at + slot * self.slot_size
         self._buffer[start + size : start + end] = record
         future = self._register(queue, slot, header, count, timestamp, callback)
         self.commit(header, commit, end, count + 1, timestamp, len(record))
-        return RecordAppendResult(future, words[queue.queued_at] > 1 or end == self.slot_size, False)
+        return RecordAppendResult(future, queue.has_full() or end == self.slot_size, False)
 
     def commit(self, header: int, commit: int, end: int, count: int, timestamp: int, max_record: int) -> None:
         """Make records that have been written part of an open batch; under the partition's lock.
@@ -157,21 +178,42 @@ class BatchAppender:
         max_block_ms: float,
     ) -> RecordAppendResult:
         record = self.format.encode_record(0, timestamp, timestamp, body)
-        size = self.format.header_size + len(record)
-        buffer = self.pool.allocate(max(size, self.slot_size), max_block_ms)
+        batch = self.new_batch(record, 1, timestamp, timestamp, len(record))
+        buffer = self.pool.allocate(max(batch.size, self.slot_size), max_block_ms)
         try:
-            self.fill(buffer, NewBatch(record, 1, timestamp, timestamp, len(record)))
+            self.fill(buffer, batch)
             with queue.lock:
                 # Somebody else may have opened a batch while we were getting the memory: the second look.
                 result = self._try_append(queue, timestamp, body, callback)
                 if result is None:
                     header = self.slab.geometry.header(buffer.slot)
                     future = self._register(queue, buffer.slot, header, 0, timestamp, callback)
-                    self.place(queue, buffer, size)
-                    result = RecordAppendResult(future, len(queue) > 1 or size >= self.slot_size, True)
+                    self.place(queue, buffer, batch)
+                    result = RecordAppendResult(future, queue.has_full() or batch.closed, True)
         finally:
             self.give_back_unused(buffer)
         return result
+
+    def new_batch(
+        self,
+        records: bytes | memoryview,
+        record_count: int,
+        base_timestamp: int,
+        max_timestamp: int,
+        max_record: int,
+        *,
+        closed: bool = False,
+    ) -> NewBatch:
+        """Prepare a new batch of encoded records: compress them already, if nothing can or is to be added to it.
+
+        Before there is memory for it, for to wait for that can take much longer.
+        """
+        size = self.format.header_size + len(records)
+        closed = closed or size >= self.slot_size
+        compressed = 0
+        if closed:
+            records, compressed = self.compressor.compress(records)
+        return NewBatch(records, size, record_count, base_timestamp, max_timestamp, max_record, compressed, closed)
 
     def fill(self, buffer: Buffer, batch: NewBatch) -> None:
         """Write a new batch into memory that is still ours alone: all but its place in a deque."""
@@ -180,10 +222,9 @@ class BatchAppender:
         start = geometry.slot(buffer.slot) + self.format.header_size
         end = start + len(batch.records)
         self._buffer[start:end] = batch.records
-        size = end - geometry.slot(buffer.slot)
         header = geometry.header(buffer.slot)
         now = time.monotonic_ns() // 1_000_000
-        words[header + Slot.COMMIT] = size << COMMIT_SIZE_SHIFT | batch.record_count << 1
+        words[header + Slot.COMMIT] = batch.size << COMMIT_SIZE_SHIFT | batch.record_count << 1
         words[header + Slot.MAX_TIMESTAMP] = batch.max_timestamp
         words[header + Slot.BASE_TIMESTAMP] = batch.base_timestamp
         words[header + Slot.CREATED_MS] = now
@@ -192,18 +233,20 @@ class BatchAppender:
         words[header + Slot.MAX_RECORD] = batch.max_record
         words[header + Slot.SETTLED] = 0
         words[header + Slot.PIECE] = 0
+        words[header + Slot.COMPRESSED] = batch.compressed
         for index in range(geometry.contributor_words):
             words[header + Slot.CONTRIBUTORS + index] = 0
 
-    def place(self, queue: PartitionQueue, buffer: Buffer, size: int) -> None:
-        """Put a new batch at the end of its deque, open if it has room; under the partition's lock."""
+    def place(self, queue: PartitionQueue, buffer: Buffer, batch: NewBatch) -> None:
+        """Put a new batch, which has been filled in, at the end of its deque; under the partition's lock."""
         words = self._words
-        queue.append(buffer.slot, SlotState.CLOSED if size >= self.slot_size else SlotState.OPEN)
+        closed = queue.append(buffer.slot, SlotState.CLOSED if batch.closed else SlotState.OPEN)
+        self.compressor.claim(queue, closed)
         process = self.acks.process_at
-        commit = words[self.slab.geometry.header(buffer.slot) + Slot.COMMIT]
-        words[process + Process.RECORDS] += commit >> 1 & COMMIT_COUNT_MASK
-        words[process + Process.BYTES] += size - self.format.header_size
+        words[process + Process.RECORDS] += batch.record_count
+        words[process + Process.BYTES] += batch.size - self.format.header_size
         words[process + Process.BATCHES] += 1
+        words[process + Process.COMPRESSED] += batch.compressed != 0
 
     def give_back_unused(self, *buffers: Buffer) -> None:
         """Give memory back that did not become a batch, whatever came in between."""

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shmaccum.accumulator.backoff import RetryBackoff
+from shmaccum.accumulator.batch_compressor import SEALING_PATIENCE_MS
 from shmaccum.accumulator.completer import BatchCompleter
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import PartitionQueue
@@ -109,9 +110,12 @@ class BatchDrainer:
         sendable = (table[waiting, Partition.QUEUED] > 1) | self._is_closed(heads) | (waited >= to_wait)
         if self._pool.is_exhausted() or self.closed or self.flush_in_progress():
             sendable[:] = True
-        is_ready = sendable & ~backing_off
+        sealing_since = heads[:, Slot.SEALING].astype(np.int64)
+        sealing_left = sealing_since + SEALING_PATIENCE_MS - now_ms
+        sealing = (sealing_since > 0) & (sealing_left > 0)
+        is_ready = sendable & ~backing_off & ~sealing
         nodes = {cluster.nodes[int(leader) - 1] for leader in np.unique(leaders[is_ready])}
-        delays = (to_wait - waited)[~is_ready]
+        delays = np.where(sealing, sealing_left, to_wait - waited)[~is_ready]
         delay = float(delays.min()) if len(delays) else FOREVER_MS
         return ReadyCheckResult(nodes, delay, unknown)
 
@@ -173,7 +177,7 @@ class BatchDrainer:
                 self._count_in_flight(batch, 1)
                 self._sequences.drained(batch)
                 batch.drained_ms = now_ms
-                size += batch.size
+                size += batch.stored_size
                 drained.append(batch)
         return drained
 
@@ -181,9 +185,9 @@ class BatchDrainer:
         """Take a partition's first batch if it is due; False if it is, but there is no room for it."""
         with queue.lock.within(STOPPED_PATIENCE_S):
             batch = queue.first()
-            if batch is None or self._is_backing_off(batch, now_ms):
+            if batch is None or self._is_backing_off(batch, now_ms) or self._is_sealing(batch, now_ms):
                 return None, True
-            if batch.size > room:
+            if batch.stored_size > room:
                 return None, False
             return queue.pop_first(SlotState.IN_FLIGHT), True
 
@@ -192,6 +196,10 @@ class BatchDrainer:
             return False
         backoff = self._backoff.after_last_attempt_ms(self._slab.headers[batch.slot : batch.slot + 1])
         return bool(now_ms - batch.last_attempt_ms < backoff[0])
+
+    def _is_sealing(self, batch: RecordBatch, now_ms: int) -> bool:
+        """Say whether a producer compresses it, and has not been at it for too long."""
+        return batch.sealing_since_ms > 0 and now_ms < batch.sealing_since_ms + SEALING_PATIENCE_MS
 
     def _count_in_flight(self, batch: RecordBatch, change: int) -> None:
         self._words[self._slab.geometry.partition(batch.partition) + Partition.IN_FLIGHT] += change

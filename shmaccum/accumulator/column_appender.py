@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shmaccum.accumulator.batch_appender import BatchAppender, NewBatch
+from shmaccum.accumulator.batch_appender import BatchAppender
 from shmaccum.accumulator.futures import Chunk, FutureColumnsMetadata
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.record.columns import ColumnBodies, EncodedColumns
@@ -162,17 +162,21 @@ class ColumnAppender:
         offsets = encoded.offsets[begin - first : end - first + 1]
         records = memoryview(encoded.data)[int(offsets[0]) : int(offsets[-1])]
         timestamps = part.timestamps[begin:end]
-        size = appender.format.header_size + len(records)
+        largest = int(np.diff(offsets).max())
+        closed = end < len(part.rows)  # by the next batch, right away
+        batch = appender.new_batch(
+            records, end - begin, int(timestamps[0]), int(timestamps.max()), largest, closed=closed
+        )
         appender.check_usable()
-        buffer = appender.pool.allocate(max(size, appender.slot_size), (deadline_s - time.monotonic()) * 1000)
+        buffer = appender.pool.allocate(max(batch.size, appender.slot_size), (deadline_s - time.monotonic()) * 1000)
         try:
-            largest = int(np.diff(offsets).max())
-            appender.fill(buffer, NewBatch(records, end - begin, int(timestamps[0]), int(timestamps.max()), largest))
+            appender.fill(buffer, batch)
             with queue.lock:
                 header = self._geometry.header(buffer.slot)
                 result = appender.acks.contribute(queue.topic_partition, buffer.slot, header)
                 future.add(Chunk(result, part.rows[begin:end], 0))
-                appender.place(queue, buffer, size)
+                appender.place(queue, buffer, batch)
         finally:
             appender.give_back_unused(buffer)
+        appender.compressor.compress_claimed()
         appender.slab.rope.pull()

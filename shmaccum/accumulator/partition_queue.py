@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from shmaccum.accumulator import redo
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.cluster import TopicPartition
 from shmaccum.shm.layout import STATE_MASK, STRIPES, Partition, Slot, SlotState
@@ -42,26 +43,36 @@ class PartitionQueue:
         """Number of batches in the deque."""
         return int(self._words[self.queued_at])
 
+    def has_full(self) -> bool:
+        """Say whether the first batch is full, and as it is to be sent: nobody is compressing it."""
+        words = self._words
+        head = words[self._at + Partition.HEAD]
+        return words[self.queued_at] > 1 and not (head and words[self._geometry.header(head - 1) + Slot.SEALING])
+
     def first(self) -> RecordBatch | None:
         """Return the batch at the front."""
         head = self._words[self._at + Partition.HEAD]
         return RecordBatch(self._slab, head - 1) if head else None
 
-    def close_open(self) -> None:
-        """Let the last batch take no more records."""
+    def close_open(self) -> int:
+        """Let the last batch take no more records; return its slot, or -1 where none was open."""
         words = self._words
         slot = words[self.open_at] - 1
         if slot >= 0:
             state_at = self._geometry.header(slot) + Slot.STATE
             words[state_at] = words[state_at] & ~STATE_MASK | SlotState.CLOSED
             words[self.open_at] = 0
+        return slot
 
-    def append(self, slot: int, state: SlotState) -> None:
+    def append(self, slot: int, state: SlotState) -> int:
         """Put the batch of a slot, complete but for its place, at the end; the one open before is closed.
 
         The store of the state makes it, with the records that it has, part of the deque.
+
+        Returns:
+            The slot of the batch that was closed, or -1.
         """
-        self.close_open()
+        closed = self.close_open()
         words = self._words
         at = self._at
         header = self._geometry.header(slot)
@@ -82,6 +93,7 @@ class PartitionQueue:
         else:
             # Last: the sender reads the head without the lock, and finds a whole batch behind it.
             words[at + Partition.HEAD] = slot + 1
+        return closed
 
     def pop_first(self, state: SlotState) -> RecordBatch:
         """Take the batch at the front out, into a state outside of the deque."""
@@ -89,6 +101,7 @@ class PartitionQueue:
         at = self._at
         slot = words[at + Partition.HEAD] - 1
         header = self._geometry.header(slot)
+        words[header + Slot.SEALING] = 0  # whoever compresses it comes too late
         words[header + Slot.STATE] = words[header + Slot.STATE] & ~STATE_MASK | state
         if words[self.open_at] == slot + 1:
             words[self.open_at] = 0
@@ -127,13 +140,15 @@ class PartitionQueue:
 
 
 def rebuild_stripe(slab: Slab, stripe: int) -> None:
-    """Make the deques of a stripe's partitions anew from the slot headers; under the stripe's lock."""
+    """Finish what was being replaced, and make a stripe's deques anew from the slot headers; under its lock."""
     words, geometry = slab.words, slab.geometry
     headers = slab.headers
     states = headers[:, Slot.STATE] & _STATE
     partitions = headers[:, Slot.PARTITION]
     of_stripe = partitions % np.uint64(STRIPES) == stripe
     placed = of_stripe & (states >= _OPEN)
+    for slot in np.flatnonzero(placed & (headers[:, Slot.REDO] != 0)).tolist():
+        redo.finish(slab, slot)
     in_deque = np.flatnonzero(placed & (states <= _CLOSED))
     in_deque = in_deque[np.lexsort((headers[in_deque, Slot.POSITION], partitions[in_deque]))]
 

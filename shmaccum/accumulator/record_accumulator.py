@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from shmaccum.accumulator.acknowledgements import Acknowledgements
 from shmaccum.accumulator.backoff import RetryBackoff
 from shmaccum.accumulator.batch_appender import BatchAppender, RecordAppendResult
+from shmaccum.accumulator.batch_compressor import BatchCompressor
 from shmaccum.accumulator.batch_drainer import BatchDrainer, ReadyCheckResult
 from shmaccum.accumulator.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.expirer import BatchExpirer
@@ -28,6 +29,7 @@ from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
 from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
+from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import message_format_magic, record_format
 from shmaccum.shm.layout import LOCK_STRIPES, STRIPES, Geometry
 from shmaccum.shm.slab import Slab
@@ -61,7 +63,8 @@ class RecordAccumulator:
         self.acks: Final = slab.companion(Acknowledgements)
         for stripe in range(STRIPES):
             slab.locks[LOCK_STRIPES + stripe].rebuild = _stripe_rebuilder(slab, stripe)
-        self.appender: Final = BatchAppender(slab, self.pool, self.format, self.acks)
+        compressor = BatchCompressor(slab, self.format, CompressionType.for_name(config.compression_type))
+        self.appender: Final = BatchAppender(slab, self.pool, self.format, self.acks, compressor)
         self.sequences: Final = Sequences(slab, enabled=config.enable_idempotence)
         self._completer = BatchCompleter(slab, self.pool, self.map, self.sequences)
         self._drainer = BatchDrainer(
@@ -243,12 +246,15 @@ class RecordAccumulator:
 def slab_geometry(config: ProducerConfig) -> Geometry:
     """Return the layout of a slab for these settings."""
     slot_size = slot_size_for(config.batch_size)
+    ahead = record_format(message_format_magic(config.message_format_version)).compresses_ahead
+    producers_compress = ahead and config.compression_type != str(CompressionType.NONE)
     return Geometry(
         slot_size,
         max(1, config.buffer_memory // slot_size),
         config.shmaccum_max_processes,
         config.shmaccum_max_topics,
         config.shmaccum_max_partitions,
+        slot_size if producers_compress else 0,
     )
 
 

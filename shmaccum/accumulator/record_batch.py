@@ -9,11 +9,14 @@ from typing import Final
 
 from shmaccum.accumulator.completion import pack_range
 from shmaccum.pool.buffer_pool import Buffer
+from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import (
     ATTEMPTS_SHIFT,
     BATCH_SLOT_BITS,
     COMMIT_COUNT_MASK,
     COMMIT_SIZE_SHIFT,
+    COMPRESSED_SIZE_SHIFT,
+    COMPRESSION_MASK,
     PROGRESS_MASK,
     PROGRESS_SHIFT,
     RUN_MASK,
@@ -76,8 +79,25 @@ class RecordBatch:
 
     @property
     def size(self) -> int:
-        """Committed bytes, with the header that is yet to be written."""
+        """Committed bytes, with the header that is yet to be written and before any compression."""
         return int(self._words[self._at + Slot.COMMIT]) >> COMMIT_SIZE_SHIFT
+
+    @property
+    def compression(self) -> CompressionType | None:
+        """How its producer has compressed it, NONE where that gained nothing; None while nobody has tried."""
+        compressed = int(self._words[self._at + Slot.COMPRESSED])
+        return CompressionType(compressed & COMPRESSION_MASK) if compressed else None
+
+    @property
+    def stored_size(self) -> int:
+        """Bytes that it has in the slab now: `size`, or less if its producer has compressed it."""
+        compressed = int(self._words[self._at + Slot.COMPRESSED])
+        return compressed >> COMPRESSED_SIZE_SHIFT if compressed else self.size
+
+    @property
+    def sealing_since_ms(self) -> int:
+        """Monotonic milliseconds when a producer began to compress it; 0 if none does."""
+        return int(self._words[self._at + Slot.SEALING])
 
     @property
     def record_count(self) -> int:
@@ -242,9 +262,9 @@ class RecordBatch:
         return entries
 
     def memory(self) -> memoryview:
-        """Return its committed bytes in the slab, writable. Release the view before the slab is unmapped."""
+        """Return its `stored_size` bytes in the slab, writable. Release the view before the slab is unmapped."""
         start = self._slab.geometry.slot(self.slot)
-        return self._slab.buffer[start : start + self.size]
+        return self._slab.buffer[start : start + self.stored_size]
 
 
 def next_sequence(sequence: int, records: int) -> int:

@@ -91,6 +91,7 @@ def _show(slabs: Sequence[SlabReport | UnreadableSlab], *, clear: bool) -> None:
 
 def _parts(slab: SlabReport) -> Iterator[RenderableType]:
     memory, metrics, recovery = slab.memory, slab.metrics, slab.recovery
+    rate = metrics["compression-rate-avg"]
     created = datetime.fromtimestamp(slab.created_ms / 1000).astimezone()
     yield f"  created   {created:%Y-%m-%d %H:%M:%S %Z}"
     yield (
@@ -104,6 +105,7 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
         f"  sent      {count(int(metrics['record-send-total']), 'record')} in "
         f"{count(int(metrics['batch-send-total']), 'batch')} ({metrics['records-per-batch-avg']:,.1f} a batch, "
         f"{metrics['batch-fill-ratio']:.0%} full), {in_bytes(metrics['byte-total'])}"
+        + (f", compressed to {rate:.0%}" if 0 < rate < 1 else "")
     )
     yield (
         f"  trouble   {count(int(metrics['record-error-total']), 'record')} failed, "
@@ -116,7 +118,7 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
             yield f"  topic     {topic.name}: {_TOPIC_STATES[topic.state]}"
     yield ""
     yield table(
-        ("PROCESS", "ROLE", "STATE", "RECORDS", "BYTES", "BATCHES", "WAITED ms", "EXHAUSTED"),
+        ("PROCESS", "ROLE", "STATE", "RECORDS", "BYTES", "BATCHES", "COMPRESSED", "WAITED ms", "EXHAUSTED"),
         map(_process_row, slab.processes),
         left=3,
     )
@@ -165,6 +167,7 @@ def _process_row(process: ProcessInfo) -> tuple[object, ...]:
         process.records,
         process.bytes,
         process.batches,
+        process.compressed,
         process.wait_ns // 1_000_000,
         process.exhausted,
     )

@@ -50,8 +50,11 @@ class ProducerSettings(Config):
         importance=Importance.HIGH,
         scope=Scope.SLAB,
         group=Group.ACCUMULATOR,
-        doc="""How the sender compresses batches. A batch is compressed as a whole, so fuller batches compress
-            better. `zstd` needs `message.format.version` 0.11 or later.""",
+        doc="""How batches are compressed. A batch is compressed as a whole, so fuller batches compress better. The
+            producer that fills a batch compresses it; the sender compresses those that are sent before they are full,
+            and all of them where `message.format.version` is older than 0.11. A full batch that compression does not
+            make smaller is sent as it is. `zstd` needs `message.format.version` 0.11 or later. The slab takes sixteen
+            times `batch.size` more memory than without compression.""",
     )
     batch_size = Setting(
         INT,

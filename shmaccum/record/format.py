@@ -24,11 +24,13 @@ class RecordFormat(ABC):
         magic: the number of the format.
         header_size: bytes kept free at the start of a batch.
         record_overhead_max: most bytes that a record takes besides its body.
+        compresses_ahead: whether the records of a batch can be compressed before it is sealed.
     """
 
     magic: int
     header_size: int
     record_overhead_max: int
+    compresses_ahead: bool
 
     @abstractmethod
     def encode_body(self, key: BytesLike | None, value: BytesLike | None, headers: Headers) -> bytes:
@@ -62,6 +64,7 @@ class RecordFormat(ABC):
         producer_id: int,
         producer_epoch: int,
         base_sequence: int,
+        compressed: bool = False,
     ) -> memoryview:
         """Make a batch ready to be sent.
 
@@ -74,9 +77,10 @@ class RecordFormat(ABC):
             producer_id: of an idempotent producer, else -1, and so for the next two.
             producer_epoch: epoch of that id.
             base_sequence: sequence number of the first record.
+            compressed: whether the records in ``batch`` are compressed so already; only where `compresses_ahead`.
 
         Returns:
-            ``batch`` itself where nothing is compressed, else memory of its own.
+            ``batch`` itself where there is nothing to compress, else memory of its own.
 
         Raises:
             IllegalStateError: the batch is empty, or its offsets do not increase (formats 0 and 1).
@@ -100,6 +104,7 @@ class _DefaultFormat(RecordFormat):
     magic = v2.MAGIC
     header_size = v2.HEADER_SIZE
     record_overhead_max = v2.RECORD_OVERHEAD_MAX
+    compresses_ahead = True
 
     encode_body = staticmethod(v2.encode_body)
 
@@ -117,13 +122,14 @@ class _DefaultFormat(RecordFormat):
         producer_id: int,
         producer_epoch: int,
         base_sequence: int,
+        compressed: bool = False,
     ) -> memoryview:
         _check_not_empty(record_count)
-        if compression is CompressionType.NONE:
+        if compressed or compression is CompressionType.NONE:
             v2.write_header(
                 batch,
                 size=len(batch),
-                attributes=CompressionType.NONE,
+                attributes=compression,
                 record_count=record_count,
                 base_timestamp=base_timestamp,
                 max_timestamp=max_timestamp,
@@ -132,7 +138,7 @@ class _DefaultFormat(RecordFormat):
                 base_sequence=base_sequence,
             )
             return batch
-        compressed = v2.compressed_batch(
+        private = v2.compressed_batch(
             batch[v2.HEADER_SIZE :],
             compression,
             record_count=record_count,
@@ -142,7 +148,7 @@ class _DefaultFormat(RecordFormat):
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
         )
-        return memoryview(compressed)
+        return memoryview(private)
 
     def set_base_offset(self, sealed: memoryview, record_count: int, base_offset: int) -> memoryview:
         v2.set_base_offset(sealed, base_offset)
@@ -150,9 +156,10 @@ class _DefaultFormat(RecordFormat):
 
 
 class _LegacyFormat(RecordFormat):
-    """Message formats 0 and 1."""
+    """Message formats 0 and 1. What is compressed is a set of messages, which becomes one message of another set."""
 
     header_size = 0
+    compresses_ahead = False
 
     def __init__(self, magic: int) -> None:
         self.magic = magic
@@ -180,8 +187,11 @@ class _LegacyFormat(RecordFormat):
         producer_id: int,
         producer_epoch: int,
         base_sequence: int,
+        compressed: bool = False,
     ) -> memoryview:
         _check_not_empty(record_count)
+        if compressed:
+            raise IllegalStateError(f"message format {self.magic} is compressed when it is sealed, not before")
         if producer_id != NO_PRODUCER_ID:
             raise UnsupportedForMessageFormatError(
                 f"message format {self.magic} has no place for producer id {producer_id}: "

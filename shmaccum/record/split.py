@@ -26,7 +26,13 @@ class Piece(NamedTuple):
 
 
 def read_records(
-    record_format: RecordFormat, batch: memoryview, *, record_count: int, base_timestamp: int, max_timestamp: int
+    record_format: RecordFormat,
+    batch: memoryview,
+    *,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    compression: CompressionType = CompressionType.NONE,
 ) -> list[Record]:
     """Return the records of an unsealed batch, which is left as it is.
 
@@ -36,6 +42,7 @@ def read_records(
         record_count: records in it.
         base_timestamp: timestamp of its first record, milliseconds since the epoch.
         max_timestamp: largest timestamp in it.
+        compression: how the records in it are compressed; only where `RecordFormat.compresses_ahead`.
 
     Raises:
         CorruptRecordError: there are no such records.
@@ -45,7 +52,8 @@ def read_records(
         record_count=record_count,
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
-        compression=CompressionType.NONE,
+        compression=compression,
+        compressed=compression is not CompressionType.NONE,
         producer_id=NO_PRODUCER_ID,
         producer_epoch=NO_PRODUCER_EPOCH,
         base_sequence=NO_SEQUENCE,

@@ -21,6 +21,7 @@ from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import RecordTooLargeError
+from shmaccum.record.compression import CompressionType
 from shmaccum.record.reader import Record
 from shmaccum.record.split import Piece, read_records, write_piece
 from shmaccum.sender.transport import ProduceResponse
@@ -124,6 +125,7 @@ class Pieces:
             record_count=batch.record_count,
             base_timestamp=batch.base_timestamp,
             max_timestamp=batch.max_timestamp,
+            compression=batch.compression or CompressionType.NONE,
         )
         return records[batch.settled : end]
 

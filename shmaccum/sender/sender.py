@@ -31,7 +31,7 @@ from shmaccum.record.compression import CompressionType
 from shmaccum.sender.pieces import Pieces
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse, Transport
 from shmaccum.shm.bell import Doorbell
-from shmaccum.shm.layout import STATE_MASK, Role, Slot, SlotState, Super
+from shmaccum.shm.layout import STATE_MASK, Process, Role, Slot, SlotState, Super
 
 logger = logging.getLogger(__name__)
 
@@ -207,15 +207,20 @@ class Sender:
     # --- sending ------------------------------------------------------------------------------------
 
     def _seal(self, batch: RecordBatch) -> ProduceBatch:
-        """Make a drained batch ready for the wire, in place unless it is to be compressed."""
+        """Make a drained batch, or its next piece, ready for the wire; in place unless it is still to be compressed."""
         piece = self._pieces.piece_of(batch)
+        # A piece is written anew, whatever the batch's producer has done.
+        compression = None if batch.in_pieces else batch.compression
+        if compression is None and self._compression is not CompressionType.NONE:
+            self._words[self._slab.geometry.process(self._slab.me) + Process.COMPRESSED] += 1
         producer_id = batch.producer_id if batch.has_sequence else -1
         payload = self._accumulator.format.seal(
             piece.memory,
             record_count=piece.record_count,
             base_timestamp=piece.base_timestamp,
             max_timestamp=piece.max_timestamp,
-            compression=self._compression,
+            compression=self._compression if compression is None else compression,
+            compressed=compression is not None,
             producer_id=producer_id,
             producer_epoch=batch.producer_epoch,
             base_sequence=batch.piece_sequence,

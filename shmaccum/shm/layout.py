@@ -20,11 +20,13 @@ One segment holds everything, in this order; every region starts on a cache line
     | free-list bitmap     | one bit a slot, set where free
     +----------------------+
     | slot headers         | the truth about every slot
+    +----------------------+
+    | redo areas           | one a stripe, only where batches are compressed: what is on its way into a slot
     +----------------------+ page
     | slots                | batch.size bytes each: the records
     +----------------------+ total size
 
-Everything but the bitmap and the slots is made of aligned 8-byte words, read and written as unsigned
+Everything but the bitmap, the redo areas and the slots is made of aligned 8-byte words, read and written as unsigned
 integers, so that every store is one store: a process may be killed between any two of them.
 A word is addressed by its *index* in the segment (byte offset / 8): that of its entry plus the number below.
 
@@ -108,6 +110,8 @@ class Super:
     """entries in the partition table"""
     CREATED_MS: Final = 11
     """wall-clock milliseconds of the creation"""
+    REDO_SIZE: Final = 12
+    """bytes in a stripe's redo area: a slot's where producers compress, else 0"""
     SENDER_ENTRY: Final = 16
     """process entry of the newest sender + 1; who *is* the sender, the kernel knows (lock file)"""
     SENDER_ASLEEP: Final = 17
@@ -224,6 +228,8 @@ class Process:
     """times that it had to wait for memory"""
     EXHAUSTED: Final = 29
     """times that waiting for memory ended without any"""
+    COMPRESSED: Final = 30
+    """batches compressed: of a producer, as they were closed; of the sender, those that nobody had compressed"""
 
 
 class Role(IntFlag):
@@ -328,6 +334,13 @@ class Slot:
     """records skipped << 24 | records settled: settled are the first ones, whose outcome has been told; skipped are
     those of them that took no sequence number, because they were never stored. The next record has the base sequence
     + settled - skipped"""
+    SEALING: Final = 19
+    """monotonic milliseconds when the producer that closed it began to compress it; 0 if none does, and outside of
+    a deque"""
+    COMPRESSED: Final = 20
+    """bytes as they are in the slot << 8 | compression; 0: as COMMIT says, and the sender may compress them"""
+    REDO: Final = 21
+    """what COMPRESSED is to be once the stripe's redo area has been copied here; 0 when that is done"""
     PIECE: Final = 22
     """end of the part that the result words are of << 24 | end of the piece being sent, in records; 0 while the batch
     is sent as a whole; a piece begins where the settled records end, and is in here before it is sent"""
@@ -365,6 +378,8 @@ RANGE_SHIFT: Final = 32
 RANGE_MASK: Final = (1 << RANGE_SHIFT) - 1
 ATTEMPTS_SHIFT: Final = 48
 TIME_MASK: Final = (1 << ATTEMPTS_SHIFT) - 1
+COMPRESSED_SIZE_SHIFT: Final = 8
+COMPRESSION_MASK: Final = (1 << COMPRESSED_SIZE_SHIFT) - 1
 BATCH_SLOT_BITS: Final = 24
 MAX_SLOTS: Final = RUN_MASK
 """One less than the numbers that a batch has for its slot: all of them can be one run."""
@@ -375,7 +390,8 @@ LOCK_POOL: Final = 0
 LOCK_TABLES: Final = 1
 """Guards the topic table and the partition table."""
 LOCK_STRIPES: Final = 2
-"""First of the stripes: partition entry p's deque is guarded by lock LOCK_STRIPES + p % STRIPES."""
+"""First of the stripes: partition entry p's deque is guarded by lock LOCK_STRIPES + p % STRIPES, and so is the stripe's
+redo area."""
 STRIPES: Final = 16
 LOCK_COUNT: Final = LOCK_STRIPES + STRIPES
 
@@ -400,12 +416,13 @@ class Geometry:
         slot_size: bytes in a slot, a positive multiple of 8.
         slot_count: slots.
         max_processes, max_topics, max_partitions: entries in the tables.
+        redo_size: bytes in a stripe's redo area, a multiple of 8.
         ring_length: completions that a ring holds: between two of a producer's appends every slot can complete once,
             and one piece of a batch more for each that is in flight.
         contributor_words: words of the contributors' bitmap in a slot header.
         slot_words: words in a slot header, a whole number of cache lines.
         bitmap_size: bytes in the bitmap.
-        locks, processes, topics, partitions, waiters, rings, bitmap, headers, slots: byte offsets of the regions.
+        locks, processes, topics, partitions, waiters, rings, bitmap, headers, redo, slots: byte offsets of the regions.
         total_size: bytes in the whole segment.
     """
 
@@ -414,6 +431,7 @@ class Geometry:
     max_processes: int = 128
     max_topics: int = 512
     max_partitions: int = 4096
+    redo_size: int = 0
 
     ring_length: int = field(init=False, repr=False, compare=False)
     contributor_words: int = field(init=False, repr=False, compare=False)
@@ -427,6 +445,7 @@ class Geometry:
     rings: int = field(init=False, repr=False, compare=False)
     bitmap: int = field(init=False, repr=False, compare=False)
     headers: int = field(init=False, repr=False, compare=False)
+    redo: int = field(init=False, repr=False, compare=False)
     slots: int = field(init=False, repr=False, compare=False)
     total_size: int = field(init=False, repr=False, compare=False)
 
@@ -441,6 +460,8 @@ class Geometry:
             raise ValueError(
                 f"max_topics and max_partitions must be positive, not {self.max_topics} and {self.max_partitions}"
             )
+        if self.redo_size < 0 or self.redo_size % WORD:
+            raise ValueError(f"redo_size must be a multiple of {WORD}, not {self.redo_size}")
         contributor_words = -(-self.max_processes // 64)
         sizes = {
             "ring_length": self.slot_count + PIECES_IN_FLIGHT,
@@ -458,7 +479,8 @@ class Geometry:
             "rings": WAITERS * WORD,
             "bitmap": self.max_processes * sizes["ring_length"] * COMPLETION_WORDS * WORD,
             "headers": sizes["bitmap_size"],
-            "slots": self.slot_count * sizes["slot_words"] * WORD,
+            "redo": self.slot_count * sizes["slot_words"] * WORD,
+            "slots": STRIPES * self.redo_size,
             "total_size": self.slot_count * self.slot_size,
         }
         end = 0
@@ -493,6 +515,10 @@ class Geometry:
     def header(self, slot: int) -> int:
         """Word index of a slot's header."""
         return self.headers // WORD + slot * self.slot_words
+
+    def redo_area(self, partition: int) -> int:
+        """Byte offset of the redo area for the deque of a partition entry."""
+        return self.redo + partition % STRIPES * self.redo_size
 
     def slot(self, slot: int) -> int:
         """Byte offset of a slot's memory."""

@@ -28,6 +28,7 @@ class ProcessInfo:
         attached_ms: wall-clock milliseconds of its attach.
         records, bytes, batches: appended and opened by this entry's processes so far.
         wait_ns, waits, exhausted: their waits for memory.
+        compressed: batches that they compressed.
     """
 
     entry: int
@@ -41,6 +42,7 @@ class ProcessInfo:
     wait_ns: int
     waits: int
     exhausted: int
+    compressed: int
 
 
 def start_time(pid: int | str) -> int:
@@ -170,4 +172,5 @@ class ProcessTable:
             wait_ns=words[base + Process.WAIT_NS],
             waits=words[base + Process.WAITS],
             exhausted=words[base + Process.EXHAUSTED],
+            compressed=words[base + Process.COMPRESSED],
         )

@@ -123,6 +123,7 @@ class Segment:
         words[Super.MAX_PROCESSES] = geometry.max_processes
         words[Super.MAX_TOPICS] = geometry.max_topics
         words[Super.MAX_PARTITIONS] = geometry.max_partitions
+        words[Super.REDO_SIZE] = geometry.redo_size
         words[Super.CREATED_MS] = time.time_ns() // 1_000_000
         return segment
 
@@ -201,6 +202,7 @@ def _checked_geometry(path: str, head: bytes, size: int) -> Geometry | None:
             words[Super.MAX_PROCESSES],
             words[Super.MAX_TOPICS],
             words[Super.MAX_PARTITIONS],
+            words[Super.REDO_SIZE],
         )
     except ValueError as error:
         raise SlabAbiError(f"{path} is damaged: {error}; remove it or choose another shmaccum.name") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -42,6 +43,19 @@ def test_for_people(settings: Settings, slab_name: str, capfd: pytest.CaptureFix
     assert [str(os.getpid()), "producer", "alive", "1,234"] in [row[:4] for row in rows]
     assert ["orders-1", "node", "0", "0", "0", "0", "0", "1,234", "0", "1,233"] in rows
     assert "\x1b" not in out, "no colours where there is no terminal"
+
+
+def test_compression(settings: Settings, slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """How much smaller it got, and who did it."""
+    with Producer(settings | {"compression.type": "zstd"}) as producer:
+        for number in range(200):
+            producer.send("orders", b"%d: " % number + b"x" * 800, partition=1)
+        producer.flush()
+        out = show(capfd, slab_name)
+    (header,) = [line.split() for line in out.splitlines() if line.startswith("  PROCESS")]
+    (row,) = [line.split() for line in out.splitlines() if f"{os.getpid()} " in line]
+    assert int(row[header.index("COMPRESSED")]) > 0
+    assert re.search(r"sent .*, compressed to [0-9]%", out)
 
 
 @pytest.mark.parametrize("environment", [{"COLUMNS": "40"}, {"PYTHONIOENCODING": "ascii"}])

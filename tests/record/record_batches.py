@@ -59,12 +59,13 @@ def fill(fmt: RecordFormat, records: Sequence[Sample]) -> bytearray:
 
 def seal(
     fmt: RecordFormat,
-    slot: bytearray,
+    slot: bytearray | memoryview,
     records: Sequence[Sample],
     compression: CompressionType = CompressionType.NONE,
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
+    compressed: bool = False,
 ) -> memoryview:
     """What the sender makes of the slot."""
     return fmt.seal(
@@ -76,6 +77,7 @@ def seal(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
+        compressed=compressed,
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from record_batches import COMBINATIONS, NOW, Sample, decoders, examples, expected, fill, samples, seal, stored
 
 from shmaccum.errors import ConfigError, IllegalStateError, UnsupportedForMessageFormatError
-from shmaccum.record.compression import CompressionType
+from shmaccum.record.compression import CompressionType, compress
 from shmaccum.record.format import message_format_magic, record_format
 
 ONE = [Sample(b"key", b"value", [], NOW)]
@@ -50,6 +50,27 @@ def test_to_seal_again_gives_the_same_batch(magic: int, compression: Compression
     again = fmt.set_base_offset(seal(fmt, slot, ONE * 5, compression, **producer), 5, 0)
     for decode in decoders(magic, compression):
         assert decode(bytes(again)) == expected(magic, ONE * 5), decode.__name__
+
+
+@pytest.mark.parametrize("compression", list(CompressionType))
+@examples
+@given(records=samples(2))
+def test_records_that_were_compressed_ahead(compression: CompressionType, records: list[Sample]) -> None:
+    """Byte for byte what sealing makes of the uncompressed ones, and in place."""
+    fmt = record_format(2)
+    slot = fill(fmt, records)
+    ahead = memoryview(slot[: fmt.header_size] + compress(compression, slot[fmt.header_size :], 2))
+    sealed = seal(fmt, ahead, records, compression, 3, 1, 8, compressed=True)
+    assert sealed.obj is ahead.obj
+    assert sealed == seal(fmt, slot, records, compression, 3, 1, 8)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_formats_are_not_compressed_ahead(magic: int) -> None:
+    fmt = record_format(magic)
+    assert not fmt.compresses_ahead
+    with pytest.raises(IllegalStateError, match=f"format {magic} is compressed when it is sealed"):
+        seal(fmt, fill(fmt, ONE), ONE, CompressionType.GZIP, compressed=True)
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])

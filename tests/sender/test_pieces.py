@@ -26,6 +26,7 @@ from shmaccum.errors import (
     ShmaccumError,
 )
 from shmaccum.record.columns import encode_columns
+from shmaccum.record.compression import CompressionType
 from shmaccum.record.reader import Batch, iter_batches
 from shmaccum.shm.layout import PIECES_IN_FLIGHT, Partition, Process, Super
 from shmaccum.shm.lifecycle import attach, detach
@@ -167,6 +168,22 @@ def test_a_batch_that_is_too_large(start_run: StartRun, log_dir: Path, largest: 
     assert counter(run, Super.BATCHES_SENT) == 1
     assert counter(run, Super.RECORDS_SENT) == 25
     assert_all_free(run)
+
+
+def test_a_batch_that_its_producer_has_compressed(start_run: StartRun, log_dir: Path) -> None:
+    run = start_run(compression_type="gzip")
+    values = [b"%x" % (number**40) for number in range(80)]
+    futures = [run.accumulator.append(T0, 0, None, value).future for value in values]
+    run.accumulator.acks.poll()
+    first = run.accumulator.map.queues[T0].first()
+    assert first is not None
+    assert first.compression is CompressionType.GZIP
+    run.transport.largest = first.stored_size // 3
+    deliver(run)
+    assert offsets_of(futures) == list(range(80))
+    assert read_values(log_dir, "t") == values
+    assert {batch.compression for batch in batches_of(log_dir)} == {CompressionType.GZIP}
+    check_sequences(log_dir)
 
 
 def test_records_keep_what_they_have(run: HandRun, log_dir: Path) -> None:

@@ -46,6 +46,7 @@ ABI: dict[int, dict[str, object]] = {
             "MAX_TOPICS": 9,
             "MAX_PARTITIONS": 10,
             "CREATED_MS": 11,
+            "REDO_SIZE": 12,
             "SENDER_ENTRY": 16,
             "SENDER_ASLEEP": 17,
             "SENDER_STARTS": 18,
@@ -96,6 +97,7 @@ ABI: dict[int, dict[str, object]] = {
             "WAIT_NS": 27,
             "WAITS": 28,
             "EXHAUSTED": 29,
+            "COMPRESSED": 30,
         },
         "Topic": {"STATE": 0, "PARTITIONS": 1, "ERROR": 2, "NAME_LENGTH": 3, "NAME": 8},
         "Partition": {
@@ -135,6 +137,9 @@ ABI: dict[int, dict[str, object]] = {
             "MAX_RECORD": 16,
             "DRAINED_MS": 17,
             "SETTLED": 18,
+            "SEALING": 19,
+            "COMPRESSED": 20,
+            "REDO": 21,
             "PIECE": 22,
             "CONTRIBUTORS": 23,
         },
@@ -157,6 +162,8 @@ ABI: dict[int, dict[str, object]] = {
             "RANGE_MASK": 0xFFFFFFFF,
             "ATTEMPTS_SHIFT": 48,
             "TIME_MASK": 0xFFFFFFFFFFFF,
+            "COMPRESSED_SIZE_SHIFT": 8,
+            "COMPRESSION_MASK": 0xFF,
             "BATCH_SLOT_BITS": 24,
             "UNFINISHED_OWNER": 0xFFFF,
             "LOCK_POOL": 0,
@@ -176,6 +183,7 @@ ABI: dict[int, dict[str, object]] = {
             "rings": 730752,
             "bitmap": 9381504,
             "headers": 9381760,
+            "redo": 9381760 + 2048 * 32 * 8,
             "slots": 9908224,
             "total_size": 43462656,
             "ring_length": 2112,
@@ -288,6 +296,7 @@ geometries = st.builds(
     max_processes=st.integers(1, MAX_PROCESSES),
     max_topics=st.integers(1, 2000),
     max_partitions=st.integers(1, 5000),
+    redo_size=st.integers(0, 10_000).map(lambda words: words * WORD),
 )
 
 
@@ -303,14 +312,24 @@ def test_the_regions_follow_each_other_and_do_not_overlap(geometry: Geometry) ->
         (geometry.rings, geometry.ring(geometry.max_processes) * WORD),
         (geometry.bitmap, geometry.bitmap + geometry.bitmap_size),
         (geometry.headers, geometry.header(geometry.slot_count) * WORD),
+        (geometry.redo, geometry.redo_area(layout.STRIPES - 1) + geometry.redo_size),
         (geometry.slots, geometry.slot(geometry.slot_count)),
     ]
 
-    assert all(start < end for start, end in regions)
+    assert all(start < end or start == geometry.redo for start, end in regions)
     assert all(end <= start for (_, end), (start, _) in pairwise(regions))
     assert all(start % CACHE_LINE == 0 for start, _ in regions)
     assert geometry.slots % PAGE == 0
     assert geometry.slot(geometry.slot_count) == geometry.total_size
+
+
+def test_partitions_of_a_stripe_share_its_redo_area() -> None:
+    """It is guarded by the same lock, and no two stripes' areas overlap."""
+    geometry = Geometry(64, 8, redo_size=64)
+    areas = [geometry.redo_area(partition) for partition in range(2 * layout.STRIPES)]
+
+    assert areas[: layout.STRIPES] == areas[layout.STRIPES :]
+    assert {later - earlier for earlier, later in pairwise(areas[: layout.STRIPES])} == {geometry.redo_size}
 
 
 @given(geometries)
@@ -339,6 +358,8 @@ def test_geometries_of_equal_sizes_are_equal() -> None:
         ({"max_topics": 0}, "max_topics"),
         ({"max_topics": -1}, "max_topics"),
         ({"max_partitions": 0}, "max_partitions"),
+        ({"redo_size": -8}, "redo_size"),
+        ({"redo_size": 12}, "redo_size"),
     ],
 )
 def test_sizes_that_make_no_slab_are_refused(sizes: dict[str, int], complaint: str) -> None:

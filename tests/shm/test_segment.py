@@ -181,6 +181,26 @@ def test_damaged_sizes_are_refused(segment: Segment, slab_name: str, path: Path,
         Segment.open(slab_name)
 
 
+@pytest.mark.parametrize("value", [4096, 2**64 - 1])
+def test_a_damaged_size_of_the_redo_areas_is_refused(segment: Segment, slab_name: str, path: Path, value: int) -> None:
+    overwrite(path, Super.REDO_SIZE, value)
+
+    with pytest.raises(SlabAbiError, match="damaged"):
+        Segment.open(slab_name)
+
+
+def test_the_redo_areas_are_there_for_everybody(slab_name: str) -> None:
+    made = Segment.create(slab_name, Geometry(64, 8, redo_size=64), 0)
+    made.words[Super.READY] = 1
+    found = Segment.open(slab_name)
+    assert found is not None
+    assert found.geometry == made.geometry
+    assert found.geometry.redo_size == 64
+    for each in (found, made):
+        each.close()
+    os.unlink(names.segment_path(slab_name))
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o666, 0o700 | 0o010])
 def test_a_segment_that_others_may_open_is_refused(segment: Segment, slab_name: str, path: Path, mode: int) -> None:
     path.chmod(mode)

@@ -1,0 +1,130 @@
+"""Compression in the producers: it scales with them, and the one sender has nothing to do but to send.
+
+A batch is compressed by the producer that closes it, from the closed batch's bytes, which do not change any more, into
+private memory and under no lock; then the result takes the place of the records in the slab, if they are still waiting
+there (`shmaccum.accumulator.redo` makes that safe). A batch that nothing will be added to is compressed before it
+becomes a batch at all.
+
+Nothing depends on it. What no producer compresses, because it died, was stopped or came too late, or because the batch
+was sent before it was full, the sender compresses as it seals. It only leaves a batch alone for a moment whose header
+says that somebody compresses it: that is the *claim*.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Final, NamedTuple
+
+from shmaccum.accumulator.partition_queue import PartitionQueue
+from shmaccum.accumulator.redo import compressed_word, replace_records
+from shmaccum.errors import LockTimeoutError
+from shmaccum.record.compression import CompressionType, compress
+from shmaccum.record.format import RecordFormat
+from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Process, Slot
+from shmaccum.shm.slab import Slab
+
+SEALING_PATIENCE_MS: Final = 30
+"""How long the sender leaves a claimed batch alone, counted from its closing.
+
+A slot of 16 KiB takes a tenth of a millisecond to compress, a millisecond with gzip; most of the rest is for a
+producer that has to wait for a processor. It is all that a producer that is stopped or killed at it can hold up.
+"""
+
+
+class _Claim(NamedTuple):
+    """A closed batch that this process is to compress."""
+
+    queue: PartitionQueue
+    slot: int
+    generation: int
+    since_ms: int
+
+
+class BatchCompressor:
+    """Compresses the batches that this process closes. Threads may share it.
+
+    Args:
+        slab: where the batches are.
+        record_format: of the batches.
+        compression: how to compress them. Nothing is done in a slab without redo areas: see `slab_geometry`.
+    """
+
+    def __init__(self, slab: Slab, record_format: RecordFormat, compression: CompressionType) -> None:
+        self._slab = slab
+        self._words = slab.words
+        self._format = record_format
+        self._compression = compression
+        self._enabled = slab.geometry.redo_size > 0
+        self._claims: deque[_Claim] = deque()
+        slab.on_fork(self._claims_are_the_parents)
+
+    def _claims_are_the_parents(self) -> None:
+        self._claims.clear()
+
+    def compress(self, records: bytes | memoryview) -> tuple[bytes | memoryview, int]:
+        """Compress the records of a batch that is yet to be placed.
+
+        Returns:
+            The records as they are to be in the slab, compressed if that makes them smaller, and the batch's
+            COMPRESSED word.
+        """
+        if not self._enabled:
+            return records, 0
+        start = self._format.header_size
+        compressed = compress(self._compression, records, self._format.magic)
+        if len(compressed) >= len(records):
+            return records, compressed_word(start + len(records), CompressionType.NONE)
+        return compressed, compressed_word(start + len(compressed), self._compression)
+
+    def claim(self, queue: PartitionQueue, slot: int) -> None:
+        """Note that the batch in a slot, -1 for none, is ours to compress; under the lock that it was closed under."""
+        if slot < 0 or not self._enabled:
+            return
+        header = self._slab.geometry.header(slot)
+        since_ms = time.monotonic_ns() // 1_000_000
+        self._words[header + Slot.SEALING] = since_ms
+        self._claims.append(_Claim(queue, slot, self._words[header + Slot.GENERATION], since_ms))
+
+    def compress_claimed(self) -> bool:
+        """Compress what this process has claimed; say whether there was anything. Under no lock."""
+        found = False
+        while self._claims:
+            try:
+                claim = self._claims.popleft()
+            except IndexError:
+                break  # another thread was faster
+            found = True
+            self._compress_in_place(claim)
+        return found
+
+    def _compress_in_place(self, claim: _Claim) -> None:
+        geometry = self._slab.geometry
+        header = geometry.header(claim.slot)
+        size = self._words[header + Slot.COMMIT] >> COMMIT_SIZE_SHIFT
+        begin, start = geometry.slot(claim.slot), self._format.header_size
+        # A copy: once the sender has taken the batch, the slot may change under the compressor's hands.
+        records = bytes(self._slab.buffer[begin + start : begin + size])
+        if not self._is_open_to(claim):
+            return
+        stored, compressed = self.compress(records)
+        try:
+            # No longer than the claim is good for. The caller's own record may be in already: this must not fail.
+            with claim.queue.lock.within(SEALING_PATIENCE_MS / 1000):
+                if self._is_open_to(claim):
+                    if stored is records:
+                        self._words[header + Slot.COMPRESSED] = compressed
+                    else:
+                        replace_records(self._slab, claim.slot, stored, start, compressed)
+                    self._words[header + Slot.SEALING] = 0
+                    self._words[geometry.process(self._slab.me) + Process.COMPRESSED] += 1
+        except LockTimeoutError:
+            pass
+
+    def _is_open_to(self, claim: _Claim) -> bool:
+        """Say whether the batch still waits in its deque for this claim; certain only under its partition's lock.
+
+        Whoever takes a batch out of its deque clears the word, and nobody else claims the same batch.
+        """
+        words, header = self._words, self._slab.geometry.header(claim.slot)
+        return words[header + Slot.GENERATION] == claim.generation and words[header + Slot.SEALING] == claim.since_ms

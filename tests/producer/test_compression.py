@@ -1,0 +1,96 @@
+"""Compression under load: many processes that close each other's batches, some of which stop, and some of which die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+from processes import Child
+from producers import kill_sender
+from senders import read_topic
+
+from shmaccum import Producer
+from shmaccum.shm.layout import Process, Role
+
+Produce = Callable[..., Producer]
+Start = Callable[..., Child]
+
+PARTITIONS = 3
+ROUND = 600
+"""Records that a process sends between two looks at whether it is to end."""
+NAMES = (b"whole", b"stopped", b"killed")
+FILLER = b"the quick brown fox jumps over the lazy dog "
+
+
+def send_until_told(link: Connection, settings: dict[str, object], name: bytes) -> int:
+    """Send records by number until told to end; return how many there were, all of them acknowledged."""
+    futures = []
+    with Producer(settings) as producer:
+        while not link.poll():
+            for number in range(len(futures), len(futures) + ROUND):
+                filler = FILLER * (number % 7) + (os.urandom(number % 50) if number % 3 == 0 else b"")
+                value = b"%b:%d:%b" % (name, number, filler)
+                futures.append(producer.send("t", value, partition=number % PARTITIONS))
+            if len(futures) == ROUND:
+                link.send("on the way")
+    assert all(future.succeeded() for future in futures)
+    return len(futures)
+
+
+def numbers_of(log_dir: Path, name: bytes) -> dict[int, list[int]]:
+    """Return the numbers of a process's records as they are in the log, by partition."""
+    return {
+        partition: [int(record.value.split(b":")[1]) for record in records if record.value.startswith(name + b":")]
+        for partition, records in read_topic(log_dir, "t").items()
+    }
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_every_record_once_and_in_order(
+    produce: Produce, start: Start, settings: Callable[..., dict[str, object]], log_dir: Path, codec: str
+) -> None:
+    """Of three producers one is stopped for a while and one killed; and the sender is killed."""
+    changes = {"compression_type": codec, "num_partitions": PARTITIONS, "batch_size": 2048, "buffer_memory": 64 << 10}
+    config, producer = settings(**changes), produce(**changes)
+    producer.partitions_for("t")
+    whole, stopped, killed = (start(send_until_told, config, name) for name in NAMES)
+    for each in (whole, stopped, killed):
+        assert each.hear() == "on the way"
+    stopped.signal(signal.SIGSTOP)
+    killed.kill()
+    kill_sender(producer)
+    time.sleep(0.1)  # the others are waiting for the stopped one now, or not
+    stopped.signal(signal.SIGCONT)
+    producer.send("t", b"last:0:", partition=0).get(30)  # finds that there is no sender, and starts one
+    for each in (whole, stopped):
+        each.tell()
+    sent = [whole.result(), stopped.result()]
+    producer.flush(30)
+
+    of_whole, of_stopped, of_killed = (numbers_of(log_dir, name) for name in NAMES)
+    for found, count in zip((of_whole, of_stopped), sent, strict=True):
+        assert found == {number: list(range(number, count, PARTITIONS)) for number in range(PARTITIONS)}
+    in_all = sorted(number for numbers in of_killed.values() for number in numbers)
+    assert in_all == list(range(len(in_all)))
+    assert all(numbers == sorted(numbers) for numbers in of_killed.values())
+
+    slab = producer._slab
+    infos = map(slab.processes.info, range(slab.geometry.max_processes))
+    assert sum(info.compressed for info in infos if Role.SENDER not in info.roles) > 0
+    metrics = producer.metrics()["slab-metrics"]
+    assert metrics["compression-rate-avg"] < 0.9
+    assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"]
+
+
+def test_the_sender_compresses_what_was_not_full(produce: Produce) -> None:
+    producer = produce(compression_type="zstd", num_partitions=1)
+    producer.send("t", FILLER * 10, partition=0).get(30)
+    slab = producer._slab
+    entries = {info.roles: info for info in map(slab.processes.info, slab.processes.in_use())}
+    assert entries[Role.SENDER].compressed == 1
+    assert slab.words[slab.geometry.process(slab.me) + Process.COMPRESSED] == 0
