@@ -288,7 +288,7 @@ class Sender:
         self._accumulator.reenqueue(batch, now_ms)
 
     def _fail(self, batch: RecordBatch, response: ProduceResponse) -> BatchOutcome:
-        logger.error("%s; gave up %r", response.message, batch)
+        logger.error("%s; gave up %d records of %r", response.message, response.batch.record_count, batch)
         if response.error is ProducerFencedError:
             self._accumulator.sequences.replace_producer_id()
         return BatchOutcome(batch, error=response.error, end=batch.piece_end)
