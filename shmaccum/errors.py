@@ -10,6 +10,7 @@ This module is at the bottom: it imports nothing of the package.
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Final
 
 __all__ = [
@@ -86,8 +87,17 @@ __all__ = [
 ]
 
 
+_JAVA_NAME: Final = re.compile(r" \(``\w+``\)")
+
+
 class ShmaccumError(Exception):
     """Base of everything that this package raises on purpose."""
+
+    @classmethod
+    def meaning(cls) -> str:
+        """Return what is wrong whenever it is this error, where no more is known: its docstring's first line."""
+        first_line = (cls.__doc__ or f"{cls.__name__}.").splitlines()[0]
+        return _JAVA_NAME.sub("", first_line).replace("``", "").removesuffix(".")
 
 
 # --- Kafka's own -------------------------------------------------------------------------------
@@ -350,7 +360,7 @@ class UnsupportedSaslMechanismError(AuthenticationError):
 
 
 class IllegalSaslStateError(AuthenticationError):
-    """The broker expected something else while logging in (``IllegalSaslStateException``)."""
+    """The broker expected something else while logging in; has it SASL at all? (``IllegalSaslStateException``)"""
 
     code = 34
 

@@ -24,6 +24,8 @@ def slab_metrics(words: memoryview, geometry: Geometry) -> dict[str, float]:
         "batch-send-total": batches,
         "batch-error-total": words[Super.BATCHES_FAILED],
         "batch-retry-total": words[Super.BATCHES_RETRIED],
+        "batch-expired-total": words[Super.BATCHES_EXPIRED],
+        "producer-epoch-bump-total": words[Super.EPOCH_BUMPS],
         "byte-total": words[Super.BYTES_SENT],
         "request-total": requests,
         "records-per-batch-avg": records / batches if batches else 0.0,

@@ -8,10 +8,9 @@ goes by, the sender dies. Requests of one connection are handled in their order,
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -25,12 +24,10 @@ from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     InvalidProducerEpochError,
-    InvalidRecordError,
     KafkaError,
     NetworkError,
     NotLeaderOrFollowerError,
     OutOfOrderSequenceError,
-    RecordTooLargeError,
     UnknownProducerIdError,
 )
 from shmaccum.sender import sender as sender_module
@@ -58,30 +55,25 @@ class PartitionModel:
         values: of all records, by offset.
         producers: by producer id.
         refuse: errors with which the next batches are refused, one each.
+        deny: errors with which the next batches are answered although they are stored, one each
+            (``NOT_ENOUGH_REPLICAS_AFTER_APPEND``).
         demands_sequence_0: whether a producer that is not known has to begin with 0, as before Kafka 2.5.
-        largest: most bytes of a batch.
-        is_invalid: says of a record's value whether the record is invalid.
     """
 
     values: list[bytes] = field(default_factory=list)
     producers: dict[int, ProducerModel] = field(default_factory=dict)
     refuse: list[type[KafkaError]] = field(default_factory=list)
+    deny: list[type[KafkaError]] = field(default_factory=list)
     demands_sequence_0: bool = False
-    largest: int = sys.maxsize
-    is_invalid: Callable[[bytes], bool] = lambda value: False
-
-    def invalid_records(self, data: bytes) -> tuple[int, ...]:
-        """Return the numbers of a batch's records that are invalid."""
-        return tuple(number for number, value in enumerate(_values(data)) if self.is_invalid(value))
 
     def append(self, batch: ProduceBatch, data: bytes) -> int | type[KafkaError]:
-        """Store a batch, unless it is here already; return its base offset, or why it is refused."""
+        """Store a batch, unless it is here already; return its base offset, or what the answer says instead."""
         if self.refuse:
             return self.refuse.pop(0)
-        if len(data) > self.largest:
-            return RecordTooLargeError
-        if self.invalid_records(data):
-            return InvalidRecordError
+        outcome = self._append(batch, data)
+        return self.deny.pop(0) if isinstance(outcome, int) and self.deny else outcome
+
+    def _append(self, batch: ProduceBatch, data: bytes) -> int | type[KafkaError]:
         if batch.producer_id < 0:
             return self._store(data)
         first = batch.base_sequence
@@ -110,20 +102,13 @@ class PartitionModel:
 
     def _store(self, data: bytes) -> int:
         offset = len(self.values)
-        self.values += _values(data)
+        records = MemoryRecords(data)
+        while records.has_next():
+            stored = records.next_batch()
+            assert stored is not None
+            assert stored.validate_crc()
+            self.values += [record.value or b"" for record in stored]
         return offset
-
-
-def _values(data: bytes) -> list[bytes]:
-    """Return the values of a batch's records."""
-    values: list[bytes] = []
-    records = MemoryRecords(data)
-    while records.has_next():
-        stored = records.next_batch()
-        assert stored is not None
-        assert stored.validate_crc()
-        values += [record.value or b"" for record in stored]
-    return values
 
 
 class ClusterModel:
@@ -229,14 +214,10 @@ class TransportModel:
         partition = flight.batch.topic_partition
         if self.model.leaders[partition] != node:
             return ProduceResponse(flight.batch, error=NotLeaderOrFollowerError, message=f"{partition} has moved")
-        model = self.model.partitions[partition]
-        outcome = model.append(flight.batch, flight.data)
+        outcome = self.model.partitions[partition].append(flight.batch, flight.data)
         if isinstance(outcome, int):
             return ProduceResponse(flight.batch, outcome)
-        invalid = model.invalid_records(flight.data) if outcome is InvalidRecordError else ()
-        return ProduceResponse(
-            flight.batch, error=outcome, message=f"refused: {outcome.__name__}", invalid_records=invalid
-        )
+        return ProduceResponse(flight.batch, error=outcome, message=f"refused: {outcome.__name__}")
 
     # --- Transport ------------------------------------------------------------------------------------
 

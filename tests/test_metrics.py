@@ -39,6 +39,8 @@ def test_every_counter_has_its_name(slab: Slab) -> None:
         "sender-start-total": Super.SENDER_STARTS,
         "reclaimed-slots-total": Super.RECLAIMED_SLOTS,
         "rebuild-total": Super.REBUILDS,
+        "batch-expired-total": Super.BATCHES_EXPIRED,
+        "producer-epoch-bump-total": Super.EPOCH_BUMPS,
     }
     for number, word in enumerate(counters.values()):
         slab.words[word] = 100 + number

@@ -39,6 +39,7 @@ class RetryBackoff:
         attempts = words >> np.uint64(ATTEMPTS_SHIFT)
         exponent = np.minimum(attempts.astype(np.float64) - 1, _LARGEST_EXPONENT)
         mixed = (words ^ headers[:, Slot.PARTITION] ^ headers[:, Slot.POSITION] << np.uint64(32)) * _MIXER
+        mixed = (mixed ^ mixed >> np.uint64(32)) * _MIXER
         drawn = (mixed >> np.uint64(40)) / float(1 << 24)
         spread = 1 + self._jitter * (2 * drawn - 1)
         backoff = np.minimum(self._initial_ms * MULTIPLIER**exponent * spread, self._max_ms)

@@ -47,7 +47,7 @@ class TopicEntry:
 
     @property
     def error(self) -> type[KafkaError] | None:
-        """Why there was no metadata of it the last time that the sender could not find any."""
+        """Why there is no metadata of it; None if there is, or if the sender has not answered yet."""
         code = int(self._words[self._at + Topic.ERROR])
         return error_for_code(code - 0x10000 if code & 0x8000 else code) if code else None
 
@@ -183,6 +183,7 @@ class PartitionMap:
                 for number in missing:
                     self._add_partition(topic, number)
                 words[at + Topic.PARTITIONS] = max(partition_count, there)
+                words[at + Topic.ERROR] = 0
                 words[at + Topic.STATE] = TopicState.KNOWN
             else:
                 words[at + Topic.ERROR] = (error or SlabFullError).code & 0xFFFF

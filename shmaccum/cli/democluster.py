@@ -21,6 +21,11 @@ from shmaccum.errors import NetworkError
 
 _PATIENCE_S: Final = 30.0
 """How long the cluster may take for any one answer."""
+_NOT_KNOWN_YET: Final = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+)
 _TOKEN_LIFE_S: Final = 300.0
 
 
@@ -93,15 +98,20 @@ class ClusterTarget:
         return contents
 
     def _ends(self, consumer: Consumer) -> dict[int, int]:
-        """Return where each partition ends now, once the topic's metadata have gone round."""
+        """Return where each partition ends now, once all brokers know of a topic that has just been made."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
-            metadata = consumer.list_topics(self.topic, timeout=_PATIENCE_S).topics[self.topic]
-            if metadata.error is None and metadata.partitions:
-                break
-            if time.monotonic() > deadline:
-                raise KafkaException(metadata.error)
-            time.sleep(0.1)
+            try:
+                return self._ends_now(consumer)
+            except KafkaException as error:
+                if error.args[0].code() not in _NOT_KNOWN_YET or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def _ends_now(self, consumer: Consumer) -> dict[int, int]:
+        metadata = consumer.list_topics(self.topic, timeout=_PATIENCE_S).topics[self.topic]
+        if metadata.error is not None:
+            raise KafkaException(metadata.error)
         return {
             number: consumer.get_watermark_offsets(TopicPartition(self.topic, number), timeout=_PATIENCE_S)[1]
             for number in sorted(metadata.partitions)

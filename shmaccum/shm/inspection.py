@@ -76,7 +76,7 @@ class PartitionInfo:
         leader: id of the node that leads it, None if none is known.
         queued_batches, queued_records, queued_bytes: what is in its deque, by the slot headers.
         in_flight_batches: batches sent and not yet answered.
-        muted: whether ordering demands that nothing more is sent.
+        muted: whether order, or what is not known of earlier batches, demands that nothing more is sent.
         batches_sent, records_sent: acknowledged.
         records_failed: given up with an error.
         last_offset: of the newest acknowledged record, None before the first.
@@ -178,7 +178,7 @@ class SlabView:
                     queued_records=records[entry],
                     queued_bytes=sizes[entry],
                     in_flight_batches=sent[entry],
-                    muted=words[at + Partition.MUTED] != 0,
+                    muted=words[at + Partition.MUTED] != 0 or words[at + Partition.HELD] != 0,
                     batches_sent=words[at + Partition.BATCHES_SENT],
                     records_sent=words[at + Partition.RECORDS_SENT],
                     records_failed=words[at + Partition.RECORDS_FAILED],

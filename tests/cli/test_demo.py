@@ -14,6 +14,7 @@ import pytest
 from shmaccum.cli.flights import load_flights, values_by_key
 from shmaccum.cli.main import main
 from shmaccum.shm import names
+from tools.kafka import KafkaCluster
 
 Command = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 
@@ -86,3 +87,18 @@ def test_a_password_among_the_arguments(capfd: pytest.CaptureFixture[str]) -> No
     err = capfd.readouterr().err
     assert "sasl.password belongs into a file, for --config" in err
     assert "hush" not in err
+
+
+@pytest.mark.timeout(300)
+def test_a_thousand_of_them_into_a_cluster(shmaccum: Command, kafka: KafkaCluster, topic: str, tmp_path: Path) -> None:
+    figures, settings = tmp_path / "figures.json", tmp_path / "cluster.properties"
+    settings.write_text(f"bootstrap.servers={kafka.bootstrap_servers}\ncompression.type=zstd\n")
+    arguments = ["--rows", 1000, "--config", settings, "--topic", topic, "--partitions", 3, "--json", figures]
+    with shmaccum("demo", *arguments) as process:
+        stdout, stderr = process.communicate(timeout=280)
+    assert (process.returncode, stderr) == (0, "")
+    assert f"into topic {topic} of {kafka.bootstrap_servers}" in stdout
+    result = json.loads(figures.read_text())
+    assert (result["held"], result["figures"]["records"], result["figures"]["senders"]) == (True, 1000, 1)
+    assert len(kafka.admin.leaders(topic)) == 3
+    assert f"demo-{process.pid}" not in names.slab_names()

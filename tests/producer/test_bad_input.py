@@ -209,6 +209,15 @@ def test_a_log_directory_of_another_slab(produce: Produce, settings: Settings, s
     assert not any(map(os.path.exists, leftovers(other)))
 
 
+def test_another_password_than_the_slab_was_made_with(produce: Produce, settings: Settings) -> None:
+    one = produce(sasl_username="alice", sasl_password="a password")
+    with pytest.raises(SlabAbiError, match="is in use with other passwords or keys") as refused:
+        Producer(settings(sasl_username="alice", sasl_password="another password"))
+    assert "a password" not in str(refused.value)
+    assert "another password" not in str(refused.value)
+    one.send("t", b"value").get(10)
+
+
 @pytest.mark.parametrize(("content", "error"), [(b"something else" * 1000, SlabAbiError), (b"short", SlabAbiError)])
 def test_a_foreign_segment_of_that_name(
     settings: Settings, slab_name: str, content: bytes, error: type[ShmaccumError]

@@ -6,25 +6,17 @@ that die between any two lines. The brokers are models that check sequence numbe
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import count
+import random
+from collections.abc import Mapping
+from functools import partial
+from types import ModuleType
 from typing import Final
 
 import pytest
 from broker_model import NODES, BrokerRun, Clock, ClusterModel, stop_the_clock
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from killpoints import interrupt_after
 
-from shmaccum.accumulator import (
-    batch_drainer,
-    completer,
-    completion,
-    expirer,
-    partition_queue,
-    record_batch,
-    sequences,
-)
+from shmaccum.accumulator import batch_drainer, completer, completion, expirer, partition_queue, sequences
 from shmaccum.accumulator.futures import FutureRecordMetadata
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
@@ -34,39 +26,19 @@ from shmaccum.errors import (
     InvalidRecordError,
     KafkaError,
     KafkaStorageError,
-    RecordTooLargeError,
+    NetworkError,
 )
-from shmaccum.sender import pieces, sender
+from shmaccum.sender import sender
 
 SLOT: Final = 1024
 TIMEOUT_MS: Final = 2000
-LARGEST: Final = 260
-"""Bytes of a batch that picky brokers take: several small records, and no large one."""
 PARTITIONS: Final = [TopicPartition("t", 0), TopicPartition("t", 1)]
-LINES: Final = (
-    batch_drainer,
-    completer,
-    completion,
-    expirer,
-    partition_queue,
-    pieces,
-    record_batch,
-    sequences,
-    sender,
-)
+LINES: Final = (batch_drainer, completer, completion, expirer, partition_queue, sequences, sender)
 """A sender dies before any line of these."""
-
-_names = count()
 
 
 class Scene:
-    """Producers, the senders that follow each other, and the brokers.
-
-    Attributes:
-        errors: what may become of a record that is not stored.
-    """
-
-    errors: tuple[type[KafkaError], ...] = (DeliveryTimeoutError, InvalidRecordError, KafkaStorageError)
+    """Producers, the senders that follow each other, and the brokers."""
 
     def __init__(self, config: ProducerConfig, clock: Clock) -> None:
         self.config = config
@@ -80,58 +52,62 @@ class Scene:
 
     # --- what can happen ----------------------------------------------------------------------------
 
-    def append(self, partition: TopicPartition, records: int, size: int = SLOT // 3) -> None:
-        """Have a producer append records, two of which fill a batch unless they are smaller."""
+    def happen(self, what: str, draw: random.Random) -> None:
+        """Have something happen, the details of which are drawn."""
+        partition, node, few = draw.choice(PARTITIONS), draw.choice(NODES).id, draw.randint(1, 5)
+        match what:
+            case "append":
+                self.append(partition, few)
+            case "step":
+                self.run.step(after_ms=draw.choice([0, 0, 1, 20]))
+            case "wait":
+                self.run.step(after_ms=draw.choice([TIMEOUT_MS // 3, TIMEOUT_MS // 3, TIMEOUT_MS]))
+            case "answer":
+                for _ in range(few):
+                    self.run.transport.answer(node)
+            case "store":  # and be slow with the answers
+                self.run.transport.store(node, few)
+            case "drop":  # with some of what is on its way
+                self.run.transport.store(node, few - 1)
+                self.run.transport.drop(node)
+            case "refuse":
+                error = draw.choice([KafkaStorageError, KafkaStorageError, InvalidRecordError])
+                self.cluster.partitions[partition].refuse.append(error)
+            case "deny":
+                self.cluster.partitions[partition].deny.append(NetworkError)
+            case "move":
+                self.cluster.move(partition)
+            case "die":
+                self.die(draw.randint(0, 400), few - 1)
+            case "die_twice":
+                self.die(draw.randint(0, 400), few - 1, draw.randint(0, 300))
+
+    def append(self, partition: TopicPartition, records: int) -> None:
+        """Have a producer append records, two of which fill a batch."""
         for _ in range(records):
             number = next(self.cluster.numbers)
             try:
-                self.futures[partition][number] = self.run.send(partition, b"%d" % number + bytes(size))
+                self.futures[partition][number] = self.run.send(partition, b"%d" % number + bytes(SLOT // 3))
             except BufferExhaustedError:
                 return
 
-    def step(self, after_ms: int) -> None:
-        """Have the sender make a pass."""
-        self.run.step(after_ms=after_ms)
+    def die(self, lines: int, stored: int, again: int | None = None) -> None:
+        """Kill the sender in a pass; its brokers may have got what it had just sent.
 
-    def answer(self, node: int, requests: int) -> None:
-        """Have a broker answer requests; the sender sees that in the next pass."""
-        for _ in range(requests):
-            self.run.transport.answer(node)
-
-    def drop(self, node: int, stored: int) -> None:
-        """Break a connection, after some of the requests on it have been stored."""
-        self.run.transport.store(node, stored)
-        self.run.transport.drop(node)
-
-    def store(self, node: int, requests: int) -> None:
-        """Have a broker store requests and be slow with its answers."""
-        self.run.transport.store(node, requests)
-
-    def refuse(self, partition: TopicPartition, error: type[KafkaError]) -> None:
-        """Have a broker refuse a batch."""
-        self.cluster.partitions[partition].refuse.append(error)
-
-    def move(self, partition: TopicPartition) -> None:
-        """Have the other broker lead a partition."""
-        self.cluster.move(partition)
-
-    def die(self, lines: int, stored: int) -> None:
-        """Kill the sender in a pass; its brokers may have got what it had just sent."""
+        Args:
+            lines: before which line of the pass.
+            stored: requests on its connections that are stored all the same.
+            again: before which line its successor is killed, while that picks up what was left.
+        """
         interrupt_after(lines, self.run.step, *LINES)
         for node in NODES:
             self.run.transport.store(node.id, stored)
         self.run.resign()
         self._next_sender()
-        self.run.begin()
-
-    def die_twice(self, lines: int, again: int) -> None:
-        """Kill the sender, and its successor as well while that picks up what was left."""
-        interrupt_after(lines, self.run.step, *LINES)
-        self.run.resign()
-        self._next_sender()
-        interrupt_after(again, self.run.begin, *LINES)
-        self.run.resign()
-        self._next_sender()
+        if again is not None:
+            interrupt_after(again, self.run.begin, *LINES)
+            self.run.resign()
+            self._next_sender()
         self.run.begin()
 
     def _next_sender(self) -> None:
@@ -144,6 +120,7 @@ class Scene:
         """Have everything go well from now on, and compare what was promised with what is stored."""
         for model in self.cluster.partitions.values():
             model.refuse.clear()
+            model.deny.clear()
         self.run.go_on()
         assert self.run.accumulator.pool.available_memory() == self.run.accumulator.pool.total_memory
         for partition, futures in self.futures.items():
@@ -155,7 +132,7 @@ class Scene:
                 if isinstance(outcome, int):
                     assert stored[outcome] == number
                 else:
-                    assert outcome in self.errors
+                    assert outcome in (DeliveryTimeoutError, InvalidRecordError, KafkaStorageError)
 
     def close(self) -> None:
         for run in self.runs:
@@ -170,113 +147,97 @@ def _outcome(future: FutureRecordMetadata) -> int | type[KafkaError]:
         return type(error)
 
 
-partitions = st.sampled_from(PARTITIONS)
-nodes = st.sampled_from([node.id for node in NODES])
-few = st.integers(1, 5)
-
-
-def happening(name: str, *arguments: st.SearchStrategy[object]) -> st.SearchStrategy[tuple[object, ...]]:
-    return st.tuples(st.just(name), *arguments)
-
-
-quiet = st.one_of(
-    happening("append", partitions, st.integers(1, 6)),
-    happening("step", st.sampled_from([0, 1, 20])),
-    happening("answer", nodes, few),
-)
-troubles = st.one_of(
-    happening("drop", nodes, st.integers(0, 5)),
-    happening("store", nodes, few),
-    happening("refuse", partitions, st.sampled_from([KafkaStorageError, KafkaStorageError, InvalidRecordError])),
-    happening("move", partitions),
-    happening("step", st.sampled_from([TIMEOUT_MS // 2, TIMEOUT_MS])),
-)
-deaths = st.one_of(
-    happening("die", st.integers(0, 400), st.integers(0, 5)),
-    happening("die_twice", st.integers(0, 400), st.integers(0, 300)),
-)
-
-
-crumbs = happening("append", partitions, st.integers(1, 20), st.integers(0, 60))
-"""Records that are so small that many of them are in a batch."""
-
-
-def runs_of(*happenings: st.SearchStrategy[tuple[object, ...]]) -> st.SearchStrategy[list[tuple[object, ...]]]:
-    return st.lists(st.one_of(quiet, quiet, *happenings), min_size=10, max_size=60)
-
-
-class PickyScene(Scene):
-    """A scene whose brokers take neither large batches nor every record."""
-
-    errors = (*Scene.errors, RecordTooLargeError)
-
-    def __init__(self, config: ProducerConfig, clock: Clock) -> None:
-        super().__init__(config, clock)
-        for model in self.cluster.partitions.values():
-            model.largest = LARGEST
-            model.is_invalid = _is_invalid
-
-
-def _is_invalid(value: bytes) -> bool:
-    return int(value.rstrip(b"\0")) % 7 == 3
-
-
-def play(happenings: list[tuple[object, ...]], slab_name: str, clock: Clock, kind: type[Scene] = Scene) -> None:
-    scene = kind(
-        ProducerConfig.parse(
-            {
-                "shmaccum.name": f"{slab_name}-{next(_names)}",
-                "log.dir": "/nowhere",
-                "batch.size": SLOT,
-                "buffer.memory": 24 * SLOT,
-                "linger.ms": 0,
-                "retry.backoff.ms": 2,
-                "retry.backoff.max.ms": 10,
-                "request.timeout.ms": 500,
-                "delivery.timeout.ms": TIMEOUT_MS,
-                "shmaccum.max.processes": 4,
-                "shmaccum.max.topics": 1,
-                "shmaccum.max.partitions": 2,
-            }
-        ),
-        clock,
-    )
+def play(happenings: Mapping[str, int], seed: int, config: ProducerConfig, clock: Clock) -> None:
+    """Have many things happen, and look at what came out of it."""
+    draw = random.Random(seed)
+    scene = Scene(config, clock)
     try:
-        for name, *arguments in happenings:
-            act: Callable[..., None] = getattr(scene, str(name))
-            act(*arguments)
+        for what in draw.choices(list(happenings), list(happenings.values()), k=600):
+            scene.happen(what, draw)
         scene.finish()
     finally:
         scene.close()
 
 
-SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+QUIET: Final = {"append": 80, "step": 160, "answer": 80, "store": 20}
+TROUBLE: Final = {"refuse": 6, "deny": 10, "drop": 10, "move": 6, "wait": 3}
+DEATH: Final = {"die": 6, "die_twice": 2}
+"""What happens, and how often compared with the rest."""
 
 
-@SETTINGS
-@given(happenings=runs_of(troubles))
-def test_brokers_in_trouble(happenings: list[tuple[object, ...]], slab_name: str) -> None:
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        play(happenings, slab_name, stop_the_clock(monkeypatch))
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return stop_the_clock(monkeypatch)
 
 
-@SETTINGS
-@given(happenings=runs_of(troubles, deaths))
-def test_senders_that_die(happenings: list[tuple[object, ...]], slab_name: str) -> None:
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        play(happenings, slab_name, stop_the_clock(monkeypatch))
+@pytest.fixture
+def config(slab_name: str) -> ProducerConfig:
+    return ProducerConfig.parse(
+        {
+            "shmaccum.name": slab_name,
+            "transport": "log",
+            "log.dir": "/nowhere",
+            "batch.size": SLOT,
+            "buffer.memory": 24 * SLOT,
+            "linger.ms": 0,
+            "retry.backoff.ms": 2,
+            "retry.backoff.max.ms": 10,
+            "request.timeout.ms": 500,
+            "delivery.timeout.ms": TIMEOUT_MS,
+            "shmaccum.max.processes": 4,
+            "shmaccum.max.topics": 1,
+            "shmaccum.max.partitions": 2,
+        }
+    )
 
 
-@SETTINGS
-@given(happenings=runs_of(troubles, deaths))
-def test_epochs_that_run_out(happenings: list[tuple[object, ...]], slab_name: str) -> None:
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(sequences, "MAX_EPOCH", 1)
-        play(happenings, slab_name, stop_the_clock(monkeypatch))
+@pytest.mark.parametrize("seed", range(20))
+def test_brokers_in_trouble(config: ProducerConfig, clock: Clock, seed: int) -> None:
+    play(QUIET | TROUBLE, seed, config, clock)
 
 
-@SETTINGS
-@given(happenings=runs_of(crumbs, troubles, deaths))
-def test_brokers_that_do_not_take_everything(happenings: list[tuple[object, ...]], slab_name: str) -> None:
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        play(happenings, slab_name, stop_the_clock(monkeypatch), PickyScene)
+@pytest.mark.parametrize("seed", range(20))
+def test_senders_that_die(config: ProducerConfig, clock: Clock, seed: int) -> None:
+    play(QUIET | TROUBLE | DEATH, seed, config, clock)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_epochs_that_run_out(config: ProducerConfig, clock: Clock, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequences, "MAX_EPOCH", 0)
+    play(QUIET | TROUBLE | DEATH, seed, config, clock)
+
+
+@pytest.mark.parametrize(
+    ("modules", "times"),
+    [
+        pytest.param((sequences,), [20] * 5, id="a batch is refused for good"),
+        pytest.param((completer, expirer), [20, 20, TIMEOUT_MS, 20], id="batches expire in flight and in the queue"),
+    ],
+)
+def test_a_death_before_any_line(
+    config: ProducerConfig, clock: Clock, modules: tuple[ModuleType, ...], times: list[int]
+) -> None:
+    """With batches stored and not, answered and not, and others behind a gap."""
+
+    def go_on(run: BrokerRun) -> None:
+        for number, after_ms in enumerate(times):
+            run.step(after_ms=after_ms)
+            run.transport.answer(number % 2)
+
+    def dies_before(line: int) -> bool:
+        scene = Scene(config, clock)
+        try:
+            for partition, model in scene.cluster.partitions.items():
+                scene.append(partition, 7)
+                model.refuse = [KafkaStorageError, InvalidRecordError]
+            died = interrupt_after(line, partial(go_on, scene.run), *modules)
+            scene.die(0, 0)
+            scene.finish()
+            return died
+        finally:
+            scene.close()
+
+    line = 0
+    while dies_before(line):
+        line += 1
+    assert line > 100

@@ -28,12 +28,19 @@ from senders import read_partition, read_topic, read_values
 from shmaccum import Producer, ProducerConfig
 from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import DeliveryTimeoutError, KafkaStorageError, SenderError, SenderExistsError
+from shmaccum.errors import (
+    DeliveryTimeoutError,
+    KafkaStorageError,
+    KafkaTimeoutError,
+    SenderError,
+    SenderExistsError,
+)
 from shmaccum.sender import process
 from shmaccum.sender.log.transport import LogTransport
 from shmaccum.sender.process import ensure_sender, serve
 from shmaccum.shm.layout import Super
 from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.names import segment_path
 
 Start = Callable[..., Child]
 
@@ -182,6 +189,29 @@ def test_it_is_detached(settings: Settings) -> None:
             assert str(settings()["log.dir"]).encode() not in Path(f"/proc/{pid}/{place}").read_bytes()
     os.close(readable)
     os.close(writable)
+
+
+def test_secrets_are_nowhere_to_be_seen(settings: Settings, slab_name: str, tmp_path: Path) -> None:
+    """Not in the arguments or the environment of the sender, in the slab, or in what the sender logs."""
+    log = tmp_path / "sender.log"
+    secrets = [b"the password", b"the key"]
+    given = settings(
+        sasl_password="the password",
+        ssl_keystore_key="the key",
+        ssl_keystore_certificate_chain="the key",
+        sender_log_file=str(log),
+    )
+    with Producer(given) as producer:
+        producer.send("t", b"value").get(10)
+        (Path(str(given["log.dir"])) / "u-0").touch()  # something to complain of
+        producer._metadata._max_block_ms = 100
+        with pytest.raises(KafkaTimeoutError):
+            producer.send("u", b"value")
+        pid = sender_pid(producer)
+        places = [Path(f"/proc/{pid}/{place}").read_bytes() for place in ("cmdline", "environ")]
+        places += [Path(segment_path(slab_name)).read_bytes(), log.read_bytes(), repr(producer.config).encode()]
+        assert all(places)
+        assert not [secret for place in places for secret in secrets if secret in place]
 
 
 # --- leaving --------------------------------------------------------------------------------------------

@@ -176,6 +176,9 @@ def test_queues_are_read_from_the_slots(slab: Slab) -> None:
         assert (first.queued_batches, first.queued_records, first.queued_bytes) == (1, 1, 80)
         assert (second.queued_batches, second.queued_records, second.queued_bytes) == (2, 13, 1100)
         assert (second.in_flight_batches, second.leader, second.muted) == (2, 3, True)
+        assert not first.muted
+        slab.words[slab.geometry.partition(0) + Partition.HELD] = 1
+        assert [each.muted for each in view.partitions()] == [False, True, True]
         assert (second.batches_sent, second.records_sent, second.records_failed, second.last_offset) == (2, 30, 5, 29)
         assert view.undelivered() == slab.undelivered() == (5, 54)
     for slot in range(8):

@@ -21,6 +21,7 @@ from typing import Final
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
+_INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM)
 _LOOK_EVERY_S: Final = 0.01
 
 _prctl: Final = ctypes.CDLL(None, use_errno=True).prctl
@@ -78,9 +79,12 @@ class Children:
     def fork(self, who: str, run: Callable[[], int]) -> int:
         """Start a process that runs a function, whose result is its exit status; return its pid."""
         parent = os.getpid()
+        # An interrupt that comes in the middle of a fork, in some module's hook for it, would be ignored.
+        unheld = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
         pid = os.fork()
         if pid:
             self._forked[pid] = who
+            signal.pthread_sigmask(signal.SIG_SETMASK, unheld)
             return pid
         status = 1
         try:
@@ -89,6 +93,7 @@ class Children:
                 os._exit(1)  # it died before it could take us along
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tool, which then ends us
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, unheld)
             self._redirect_output()
             status = run()
         except BaseException:

@@ -286,7 +286,8 @@ class Connection:
         throttle_ms = request.on_answer(frame)
         if self._state is not _State.CLOSED:
             self._in_flight.popleft()
-            self._throttled_until_ms = max(self._throttled_until_ms, now_ms + throttle_ms)
+            if throttle_ms:
+                self._throttled_until_ms = max(self._throttled_until_ms, now_ms + throttle_ms)
 
     # --- greeting -----------------------------------------------------------------------------------
 

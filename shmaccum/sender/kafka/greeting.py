@@ -19,7 +19,7 @@ from shmaccum.errors import (
     error_for_code,
 )
 from shmaccum.sender.kafka.library import ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest, decode
-from shmaccum.sender.kafka.produce import API_KEY, NEWEST_VERSION, OLDEST_VERSION
+from shmaccum.sender.kafka.produce_request import API_KEY, NEWEST_VERSION, OLDEST_VERSION
 
 _NAMED_VERSION: Final = 3
 """The first version of ApiVersions that says which client this is (KIP-511)."""

@@ -22,7 +22,8 @@ from shmaccum.sender.kafka.credentials import sasl_mechanism, tls_context
 from shmaccum.sender.kafka.greeting import Call, decode_answer
 from shmaccum.sender.kafka.metadata import Metadata
 from shmaccum.sender.kafka.poller import Poller
-from shmaccum.sender.kafka.produce import ProduceEncoder, decode_answers, refuse
+from shmaccum.sender.kafka.produce_request import ProduceEncoder
+from shmaccum.sender.kafka.produce_response import decode_answers, refuse
 from shmaccum.sender.kafka.producer_id import ProducerIds
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 
@@ -134,11 +135,11 @@ class KafkaTransport:
         end_ms = now_ms + timeout_ms
         self._attend(now_ms)
         while True:
-            at_once = self._answers or self._has_news
-            rings = self._poller.wait(0 if at_once else max(0.0, min(end_ms, self._next_ms) - now_ms))
+            wait_ms = 0.0 if self._has_something(now_ms) else min(end_ms, self._next_ms) - now_ms
+            rings = self._poller.wait(max(0.0, wait_ms))
             now_ms = monotonic_ms()
             self._attend(now_ms)
-            if rings or self._answers or self._has_news or now_ms >= end_ms or self._is_awaited_ready(now_ms):
+            if rings or now_ms >= end_ms or self._has_something(now_ms):
                 break
         answers, self._answers = self._answers, []
         self._has_news = False
@@ -225,10 +226,14 @@ class KafkaTransport:
         self._has_news = True
         if error is None:
             return
-        if issubclass(error, AuthenticationError | UnsupportedVersionError):
+        is_final = issubclass(error, AuthenticationError | UnsupportedVersionError)
+        if is_final or self._brokers.all_failed(self._nodes()):
             self._metadata.refuse(error)
-        else:
+        if not is_final:
             self._metadata.doubt()
 
-    def _is_awaited_ready(self, now_ms: float) -> bool:
+    def _has_something(self, now_ms: float) -> bool:
+        """Say whether `poll` has something to return for."""
+        if self._answers or self._has_news:
+            return True
         return any(self._brokers.can_send(node, now_ms) for node in self._awaited)

@@ -10,23 +10,18 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from shmaccum.cluster import Node, TopicPartition
-from shmaccum.errors import KafkaError, NetworkError, UnknownServerError, error_for_code
 from shmaccum.sender.kafka.channel import Buffer
-from shmaccum.sender.kafka.library import ProduceResponse as LibraryResponse
-from shmaccum.sender.kafka.library import decode
-from shmaccum.sender.transport import ProduceBatch, ProduceResponse
+from shmaccum.sender.transport import ProduceBatch
 
 API_KEY: Final = 0
 OLDEST_VERSION: Final = 7
 """Of Kafka 2.1, the oldest brokers that Kafka 4's own clients speak with (KIP-896): the first with zstd."""
 NEWEST_VERSION: Final = 12
 """Version 13 names topics by id."""
-_FIRST_FLEXIBLE: Final = 9
+FIRST_FLEXIBLE_VERSION: Final = 9
 
 _FRAME_AND_HEADER: Final = struct.Struct(">ihhi")
 _ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")
@@ -77,7 +72,7 @@ class ProduceEncoder:
 
     def __init__(self, version: int, client_id: str, acks: int, timeout_ms: int) -> None:
         self._version = version
-        self._form = form = _FLEXIBLE if version >= _FIRST_FLEXIBLE else _FIXED
+        self._form = form = _FLEXIBLE if version >= FIRST_FLEXIBLE_VERSION else _FIXED
         name = client_id.encode()
         # The client id has a length of fixed size in every version.
         self._rest_of_head = b"".join(
@@ -108,68 +103,3 @@ class ProduceEncoder:
         size = sum(map(len, buffers)) - _INT32.size
         _FRAME_AND_HEADER.pack_into(buffers[0], 0, size, API_KEY, self._version, correlation_id)
         return buffers
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderHint:
-    """Who leads a partition instead of the broker that was asked (KIP-951); the node where its address is said."""
-
-    topic_partition: TopicPartition
-    leader_id: int
-    leader_epoch: int
-    node: Node | None
-
-
-class ProduceAnswers(NamedTuple):
-    """What a Produce response says."""
-
-    responses: list[ProduceResponse]
-    hints: list[LeaderHint]
-    throttle_time_ms: int
-
-
-def decode_answers(version: int, frame: bytes, batches: Sequence[ProduceBatch], node: Node) -> ProduceAnswers:
-    """Return what a response says of the batches of its request.
-
-    Raises:
-        NetworkError: the frame holds no such response, or none to some of the batches.
-    """
-    response = decode(LibraryResponse[version], frame)
-    found = {
-        (topic.name, partition.index): partition
-        for topic in response.responses
-        for partition in topic.partition_responses
-    }
-    nodes = {each.node_id: Node(each.node_id, each.host, each.port) for each in response.node_endpoints}
-    responses, hints = [], []
-    for batch in batches:
-        result = found.get(batch.topic_partition)
-        if result is None:
-            raise NetworkError(f"broker {node.id} did not say what became of a batch for {batch.topic_partition}")
-        responses.append(_response(batch, result, node))
-        leader = result.current_leader
-        if leader is not None and leader.leader_id >= 0:
-            hints.append(
-                LeaderHint(batch.topic_partition, leader.leader_id, leader.leader_epoch, nodes.get(leader.leader_id))
-            )
-    return ProduceAnswers(responses, hints, response.throttle_time_ms)
-
-
-def _response(batch: ProduceBatch, result: Any, node: Node) -> ProduceResponse:
-    code: int = result.error_code
-    if not code:
-        return ProduceResponse(batch, result.base_offset, result.log_append_time_ms)
-    error = error_for_code(code)
-    name = f"error code {code}" if error is UnknownServerError else error.__name__
-    said = f": {result.error_message}" if result.error_message else ""
-    return ProduceResponse(
-        batch,
-        error=error,
-        message=f"broker {node.id} answered {name} for {batch.topic_partition}{said}",
-        invalid_records=tuple(each.batch_index for each in result.record_errors),
-    )
-
-
-def refuse(batches: Sequence[ProduceBatch], error: type[KafkaError], message: str) -> list[ProduceResponse]:
-    """Return the same answer for every batch."""
-    return [ProduceResponse(batch, error=error, message=message) for batch in batches]

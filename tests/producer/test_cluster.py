@@ -1,0 +1,126 @@
+"""Producers of a real cluster: where records go, what is learnt of topics, and by which names things go wrong."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+from brokers import consume_values
+from producers import wait_until, wait_until_gone
+
+from shmaccum import Producer
+from shmaccum.errors import (
+    KafkaTimeoutError,
+    SaslAuthenticationError,
+    ShmaccumError,
+    TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
+)
+from shmaccum.record.murmur2 import partition_for_key
+from tools.kafka import KafkaCluster
+from tools.kafka.settings import USERS
+
+Connect = Callable[..., Producer]
+
+
+@pytest.fixture
+def connect(slab_name: str) -> Iterator[Connect]:
+    """Return a function that makes a producer of a cluster, in a slab that must be gone at the end."""
+    made: list[Producer] = []
+
+    def make(cluster: KafkaCluster, **settings: object) -> Producer:
+        defaults: dict[str, object] = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "shmaccum.name": slab_name,
+            "sender.idle.ms": 100,
+            "max.block.ms": 20_000,
+            "metadata.max.age.ms": 300,
+        }
+        made.append(Producer(defaults | {name.replace("_", "."): value for name, value in settings.items()}))
+        return made[-1]
+
+    yield make
+    for producer in made:
+        with contextlib.suppress(ShmaccumError):
+            producer.close(10)
+    wait_until_gone(slab_name)
+
+
+@pytest.fixture(scope="module")
+def secured(kafka_cluster: Callable[..., KafkaCluster]) -> KafkaCluster:
+    """Return a cluster that wants to know who writes, and minds its rules."""
+    cluster = kafka_cluster(sasl=True)
+    cluster.start()
+    return cluster
+
+
+def login(password: str) -> dict[str, object]:
+    """Return the settings of user alice."""
+    line = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    return {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "sasl_jaas_config": f'{line} required username="alice" password="{password}";',
+    }
+
+
+def test_a_topic_that_grows_is_noticed(kafka: KafkaCluster, topic: str, connect: Connect) -> None:
+    kafka.admin.create_topic(topic, partitions=2)
+    producer = connect(kafka)
+    keys = [b"key %d" % number for number in range(50)]
+    before = [producer.send(topic, key, key) for key in keys]
+    producer.flush(20)
+    kafka.admin.grow_topic(topic, 4)
+    wait_until(lambda: producer.partitions_for(topic) == {0, 1, 2, 3}, "the new partitions are known")
+    after = [producer.send(topic, key, key) for key in keys]
+    unkeyed = Counter(producer.send(topic, b"x" * 10_000).topic_partition.partition for _ in range(200))
+    producer.flush(20)
+    assert [future.get(0).partition for future in before] == [partition_for_key(key, 2) for key in keys]
+    assert [future.get(0).partition for future in after] == [partition_for_key(key, 4) for key in keys]
+    assert sorted(unkeyed) == [0, 1, 2, 3]
+    found = consume_values({"bootstrap.servers": kafka.bootstrap_servers}, topic)
+    assert sum(map(len, found.values())) == 300
+
+
+def test_an_unknown_topic(kafka: KafkaCluster, topic: str, connect: Connect) -> None:
+    producer = connect(kafka, max_block_ms=500)
+    with pytest.raises(KafkaTimeoutError, match=rf"Topic {topic} not present in metadata after 500 ms"):
+        producer.send(topic, b"value")
+    kafka.admin.create_topic(topic)
+    producer.send(topic, b"value").get(20)
+
+
+def test_an_unknown_partition(kafka: KafkaCluster, topic: str, connect: Connect) -> None:
+    kafka.admin.create_topic(topic)
+    producer = connect(kafka)
+    with pytest.raises(UnknownTopicOrPartitionError, match="with partition count 1 does not exist"):
+        producer.send(topic, b"value", partition=1)
+
+
+def test_the_right_password(secured: KafkaCluster, topic: str, connect: Connect) -> None:
+    secured.admin.create_topic(topic)
+    secured.admin.allow("alice", topic)
+    connect(secured, **login(USERS["alice"])).send(topic, b"value").get(20)
+
+
+def test_a_wrong_password(secured: KafkaCluster, topic: str, connect: Connect) -> None:
+    secured.admin.create_topic(topic)
+    producer = connect(secured, **login("wrong"))
+    with pytest.raises(SaslAuthenticationError, match=topic) as refused:
+        producer.send(topic, b"value")
+    assert "wrong" not in str(refused.value)
+
+
+def test_a_topic_that_we_may_not_write_to(secured: KafkaCluster, topic: str, connect: Connect) -> None:
+    """Only those hear of it whose records it hits: the other topic goes on."""
+    for name in (topic, f"{topic}-allowed"):
+        secured.admin.create_topic(name)
+    secured.admin.allow("alice", f"{topic}-allowed")
+    secured.admin.deny("alice", topic)
+    producer = connect(secured, **login(USERS["alice"]))
+    allowed = producer.send(f"{topic}-allowed", b"value")
+    with pytest.raises(TopicAuthorizationError):  # at once, or where metadata may be read, with the record
+        producer.send(topic, b"value").get(20)
+    assert allowed.get(20).offset == 0
