@@ -17,6 +17,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -86,6 +87,20 @@ class LoseResponse(Fault):
         self.cut = cut
 
 
+class Listen(Fault):
+    """Requests and their answers pass, and are noted.
+
+    Attributes:
+        requests: correlation id -> monotonic seconds when the request came.
+        responses: correlation id -> monotonic seconds just before the answer was forwarded, and the answer.
+    """
+
+    def __init__(self, api_key: int, times: int) -> None:
+        super().__init__(api_key, times)
+        self.requests: dict[int, float] = {}
+        self.responses: dict[int, tuple[float, bytes]] = {}
+
+
 class Proxy:
     """A port that leads to another port of this machine; ``with Proxy(port) as proxy`` closes it.
 
@@ -113,6 +128,12 @@ class Proxy:
     def watch(self, api_key: int, times: int = 1) -> Fault:
         """Do nothing to the next requests of a kind but note that they came."""
         return self._arm(Fault(api_key, times))
+
+    def listen(self, api_key: int, times: int = 1) -> Listen:
+        """Note the next requests of a kind, and their answers."""
+        listening = Listen(api_key, times)
+        self._arm(listening)
+        return listening
 
     def cut_request(self, api_key: int, after: int, times: int = 1) -> Fault:
         """Cut the connection in the middle of the next requests of a kind, after so many of their bytes."""
@@ -216,7 +237,7 @@ class _Connection:
         self._client = client
         self._broker = broker
         self._frames = frames
-        self._losing: dict[int, LoseResponse] = {}
+        self._awaited: dict[int, LoseResponse | Listen] = {}
         for side in (client, broker):
             side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -264,8 +285,10 @@ class _Connection:
                 self.cut()
                 fault.note(correlation_id)
                 return
-            if isinstance(fault, LoseResponse):
-                self._losing[correlation_id] = fault
+            if isinstance(fault, Listen):
+                fault.requests[correlation_id] = time.monotonic()
+            if isinstance(fault, LoseResponse | Listen):
+                self._awaited[correlation_id] = fault
             elif fault is not None:
                 fault.note(correlation_id)
             self._broker.sendall(frame)
@@ -274,14 +297,16 @@ class _Connection:
         while True:
             frame = _read_frame(self._broker)
             _, correlation_id = _RESPONSE.unpack_from(frame)
-            fault = self._losing.pop(correlation_id, None)
+            fault = self._awaited.pop(correlation_id, None)
             self._proxy.running.wait()
-            if fault is None:
+            if isinstance(fault, Listen):
+                fault.responses[correlation_id] = (time.monotonic(), frame)
+            if not isinstance(fault, LoseResponse):
                 self._client.sendall(frame)
-                continue
-            if fault.cut:
+            elif fault.cut:
                 self.cut()
-            fault.note(correlation_id)
+            if fault is not None:
+                fault.note(correlation_id)
 
     def _forward_bytes(self, source: socket.socket, target: socket.socket) -> None:
         while data := source.recv(1 << 16):
