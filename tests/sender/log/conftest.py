@@ -8,45 +8,13 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from batches import make_batch
 from kafka.record import MemoryRecords
 
-from shmaccum.cluster import TopicPartition
-from shmaccum.record.compression import CompressionType
-from shmaccum.record.format import record_format
 from shmaccum.sender.log.transport import NODE, LogTransport
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 
-T0 = TopicPartition("t", 0)
 NEVER = 2**63 - 1
-
-
-def make_batch(
-    values: list[bytes],
-    *,
-    to: TopicPartition = T0,
-    magic: int = 2,
-    compression: CompressionType = CompressionType.NONE,
-    producer_id: int = -1,
-    sequence: int = -1,
-    epoch: int = 0,
-) -> ProduceBatch:
-    """Return a sealed batch of records without keys; record ``i`` has timestamp ``1000 + i``."""
-    form = record_format(magic)
-    records = b"".join(
-        form.encode_record(i, 1000 + i, 1000, form.encode_body(None, value, ())) for i, value in enumerate(values)
-    )
-    epoch = epoch if producer_id >= 0 else -1
-    payload = form.seal(
-        memoryview(bytearray(form.header_size) + records),
-        record_count=len(values),
-        base_timestamp=1000,
-        max_timestamp=999 + len(values),
-        compression=compression,
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        base_sequence=sequence,
-    )
-    return ProduceBatch(to, payload, len(values), magic, producer_id, epoch, sequence, 999 + len(values), slot=7)
 
 
 @pytest.fixture(name="make_batch")

@@ -1,0 +1,43 @@
+"""Batches as the sender hands them to a transport."""
+
+from __future__ import annotations
+
+from shmaccum.cluster import TopicPartition
+from shmaccum.record.compression import CompressionType
+from shmaccum.record.format import record_format
+from shmaccum.sender.transport import ProduceBatch
+
+T0 = TopicPartition("t", 0)
+
+
+def make_batch(
+    values: list[bytes],
+    *,
+    to: TopicPartition = T0,
+    magic: int = 2,
+    compression: CompressionType = CompressionType.NONE,
+    producer_id: int = -1,
+    sequence: int = -1,
+    epoch: int = 0,
+    first_timestamp: int = 1000,
+    key: bytes | None = None,
+) -> ProduceBatch:
+    """Return a sealed batch; record ``i`` has timestamp ``first_timestamp + i``, and all have the same key."""
+    form = record_format(magic)
+    records = b"".join(
+        form.encode_record(i, first_timestamp + i, first_timestamp, form.encode_body(key, value, ()))
+        for i, value in enumerate(values)
+    )
+    epoch = epoch if producer_id >= 0 else -1
+    last_timestamp = first_timestamp + len(values) - 1
+    payload = form.seal(
+        memoryview(bytearray(form.header_size) + records),
+        record_count=len(values),
+        base_timestamp=first_timestamp,
+        max_timestamp=last_timestamp,
+        compression=compression,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+    return ProduceBatch(to, payload, len(values), magic, producer_id, epoch, sequence, last_timestamp, slot=7)

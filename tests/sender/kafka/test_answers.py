@@ -1,0 +1,282 @@
+"""What brokers answer, also what no real one can be made to say: each answer is told apart, and none is lost."""
+
+from __future__ import annotations
+
+import pytest
+from batches import make_batch
+from fake_broker import INIT_PRODUCER_ID, METADATA, PRODUCE, FakeBroker, Request, encoded, produced
+from kafka.protocol.producer import InitProducerIdResponse, ProduceResponse
+from wires import MakeWire, now_ms
+
+from shmaccum.cluster import Node, TopicPartition
+from shmaccum.errors import (
+    ClusterAuthorizationError,
+    CoordinatorLoadInProgressError,
+    InvalidRecordError,
+    InvalidTopicError,
+    NetworkError,
+    NotLeaderOrFollowerError,
+    UnknownServerError,
+    error_for_code,
+)
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+ONE = make_batch([b"value"], to=T0)
+OTHER = make_batch([b"value"], to=T1)
+
+
+def hint(leader_id: int, leader_epoch: int) -> object:
+    Partition = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+    return Partition.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
+
+
+@pytest.mark.parametrize("version", range(7, 13))
+def test_where_batches_were_stored(fake: FakeBroker, wire: MakeWire, version: int) -> None:
+    fake.versions[PRODUCE] = (3, version)
+    fake.answers[PRODUCE] = lambda request: produced((1, 0), (0, 0), log_append_time_ms=5)
+    first, second = wire(fake.servers).ask(ONE, OTHER)
+    assert fake.of(PRODUCE)[0].version == version
+    assert (first.batch, first.base_offset, first.log_append_time_ms) == (ONE, 100, 5)
+    assert (second.batch, second.base_offset, second.log_append_time_ms) == (OTHER, 101, 5)
+    assert first.error is second.error is None
+
+
+@pytest.mark.parametrize("version", [7, 8, 12])
+def test_an_error_is_that_of_its_batch(fake: FakeBroker, wire: MakeWire, version: int) -> None:
+    fake.versions[PRODUCE] = (3, version)
+    fake.answers[PRODUCE] = lambda request: produced((0, 6), (1, 0))
+    failed, stored = wire(fake.servers).ask(ONE, OTHER)
+    assert (failed.error, failed.message) == (
+        NotLeaderOrFollowerError,
+        "broker 1 answered NotLeaderOrFollowerError for t-0",
+    )
+    assert (stored.error, stored.base_offset) == (None, 101)
+
+
+def test_an_error_without_a_name(fake: FakeBroker, wire: MakeWire) -> None:
+    fake.answers[PRODUCE] = lambda request: produced((0, 1234), error_message="new in Kafka 9")
+    (answer,) = wire(fake.servers).ask(ONE)
+    assert answer.error is UnknownServerError
+    assert answer.message == "broker 1 answered error code 1234 for t-0: new in Kafka 9"
+
+
+def test_records_that_were_refused(fake: FakeBroker, wire: MakeWire) -> None:
+    """KIP-467."""
+    Partition = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+    errors = [
+        Partition.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=None) for index in (1, 4)
+    ]
+    fake.answers[PRODUCE] = lambda request: produced((0, 87), record_errors=errors, error_message="no key")
+    (answer,) = wire(fake.servers).ask(ONE)
+    assert (answer.error, answer.invalid_records) == (InvalidRecordError, (1, 4))
+    assert answer.message.endswith("no key")
+
+
+def test_a_new_leader_is_followed_at_once(fake: FakeBroker, wire: MakeWire) -> None:
+    """KIP-951: the answer says who leads now, and where that is."""
+    Endpoint = ProduceResponse.NodeEndpoint
+    endpoint = Endpoint(node_id=2, host="elsewhere", port=9, rack=None)
+    fake.answers[PRODUCE] = lambda request: produced((0, 6), current_leader=hint(2, 4), node_endpoints=[endpoint])
+    here = wire(fake.servers)
+    here.ask(ONE)
+    assert here.transport.cluster().leader_for(T0) == Node(2, "elsewhere", 9)
+    assert here.transport.cluster().leader_for(T1) == Node(1, "127.0.0.1", fake.port)
+
+
+def test_old_news_of_a_leader(fake: FakeBroker, wire: MakeWire) -> None:
+    """The metadata had epoch 3."""
+    fake.answers[PRODUCE] = lambda request: produced((0, 6), current_leader=hint(2, 3))
+    here = wire(fake.servers)
+    before = here.leader(T0)
+    here.ask(ONE)
+    assert here.transport.cluster().leader_for(T0) == before
+
+
+def test_old_metadata_does_not_undo_a_leader(fake: FakeBroker, wire: MakeWire) -> None:
+    here = wire(fake.servers)
+    before = here.leader(T0)
+    fake.answers[METADATA] = lambda request: fake.metadata(request, leader=2, epoch=2)
+    asked = len(fake.of(METADATA))
+    here.transport.request_update(["t"])
+    here.until(lambda: "t" in here.transport.cluster().partition_counts)
+    assert len(fake.of(METADATA)) > asked
+    assert here.transport.cluster().leader_for(T0) == before
+
+
+def test_an_answer_that_leaves_a_batch_out(fake: FakeBroker, wire: MakeWire) -> None:
+    fake.answers[PRODUCE] = lambda request: produced((0, 0))
+    answers = wire(fake.servers).ask(ONE, OTHER)
+    assert [answer.error for answer in answers] == [NetworkError, NetworkError]
+    assert "t-1" in answers[0].message
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "no Kafka broker"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "security.protocol"),
+        (b"\x00\x00\x00\x05\x7f\x00\x00\x00\x00", "request 2130706432"),
+        (b"\x00\x00\x00\x02\x00\x00", "answer to nothing"),
+    ],
+)
+def test_what_is_no_answer(fake: FakeBroker, wire: MakeWire, answer: bytes, said: str) -> None:
+    fake.answers[PRODUCE] = lambda request: answer
+    (response,) = wire(fake.servers).ask(ONE)
+    assert response.error is NetworkError
+    assert said in response.message
+
+
+def test_an_answer_cut_short(fake: FakeBroker, wire: MakeWire) -> None:
+    fake.answers[PRODUCE] = lambda request: (9).to_bytes(4) + request.correlation_id.to_bytes(4) + b"\x00\x02\x02t\x02"
+    (response,) = wire(fake.servers).ask(ONE)
+    assert response.error is NetworkError
+    assert "no ProduceResponse" in response.message
+
+
+def test_answers_in_pieces(fake: FakeBroker, wire: MakeWire) -> None:
+    """A frame may come in any number of pieces, and several in one."""
+    held: list[bytes] = []
+
+    def answer(request: Request) -> bytes:
+        held.append(encoded(produced((0, 0)), request))
+        return b"" if len(held) < 3 else b"".join(held)[:-1]
+
+    fake.answers[PRODUCE] = answer
+    here = wire(fake.servers)
+    for _ in range(3):
+        here.send(ONE)
+    assert [response.error for response in here.take(2)] == [None, None]
+    fake.send(held[2][-1:])
+    assert here.take(1)[0].error is None
+
+
+def test_throttled(fake: FakeBroker, wire: MakeWire) -> None:
+    """A broker that is overburdened says for how long to leave it alone (KIP-219)."""
+    fake.answers[PRODUCE] = lambda request: produced((0, 0), throttle_ms=300)
+    here = wire(fake.servers)
+    node = here.connect(T0)
+    here.ask(ONE)
+    assert not here.transport.ready(node, now_ms())
+    delay_ms = here.transport.connection_delay_ms(node, now_ms())
+    assert 0 < delay_ms <= 301
+    assert here.transport.ready(node, now_ms() + 301)
+
+
+def test_every_code_of_the_protocol_has_the_name_and_retriability_of_kafka_python() -> None:
+    """Where both have the error, both say the same of it; kafka-python took it from Kafka's ``Errors``."""
+    from kafka import errors
+
+    theirs = {
+        error.errno: error
+        for error in vars(errors).values()
+        if isinstance(error, type) and getattr(error, "errno", None) is not None
+    }
+    ours = {code: error_for_code(code) for code in theirs if error_for_code(code) is not UnknownServerError}
+    assert len(ours) > 35
+    differing = {code for code, error in ours.items() if error.retriable != theirs[code].retriable}
+    # kafka-python counts a corrupt batch as final; Kafka's CorruptRecordException is retriable.
+    assert differing <= {2}
+    refreshing = {code for code in ours if issubclass(ours[code], errors_that_refresh())}
+    assert refreshing == {3, 5, 6, 9, 13, 56, 72, 74, 100, 103}
+
+
+def errors_that_refresh() -> type:
+    from shmaccum.errors import InvalidMetadataError
+
+    return InvalidMetadataError
+
+
+# --- metadata and producer ids ----------------------------------------------------------------------
+
+
+def test_a_topic_that_may_not_be(fake: FakeBroker, wire: MakeWire) -> None:
+    """An answer that is final is told, and taken back as soon as somebody asks again."""
+    fake.answers[METADATA] = lambda request: fake.metadata(request, error=17, partition_count=0)
+    here = wire(fake.servers)
+    here.transport.request_update(["t"])
+    assert here.until(lambda: here.transport.cluster().topic_errors) == {"t": InvalidTopicError}
+    here.transport.request_update(["t"])
+    assert here.transport.cluster().topic_errors == {}
+    fake.answers[METADATA] = fake.metadata
+    assert here.until(lambda: here.transport.cluster().partition_counts) == {"t": 2}
+
+
+@pytest.mark.parametrize("error", [3, 5])
+def test_a_topic_that_is_not_there_yet(fake: FakeBroker, wire: MakeWire, error: int) -> None:
+    """Asked for again and again, each time after a longer while."""
+    fake.answers[METADATA] = lambda request: fake.metadata(request, error=error, partition_count=0)
+    here = wire(fake.servers, retry_backoff_ms=20, retry_backoff_max_ms=80)
+    here.transport.request_update(["t"])
+    here.until(lambda: len(fake.of(METADATA)) >= 6)
+    assert here.transport.cluster().topic_errors == {"t": error_for_code(error)}
+    came = [request.came for request in fake.of(METADATA)]
+    assert came[3] - came[1] >= 0.8 * 0.020 + 0.8 * 0.040
+    fake.answers[METADATA] = fake.metadata
+    here.leader(T0)
+
+
+def test_a_partition_without_a_leader(fake: FakeBroker, wire: MakeWire) -> None:
+    fake.answers[METADATA] = lambda request: fake.metadata(request, leader=-1)
+    here = wire(fake.servers)
+    here.transport.request_update(["t"])
+    here.until(lambda: here.transport.cluster().partition_counts)
+    assert here.transport.cluster().leader_for(T0) is None
+    fake.answers[METADATA] = lambda request: fake.metadata(request, epoch=4)
+    assert here.until(lambda: here.transport.cluster().leader_for(T0)).id == 1
+
+
+def test_a_topic_that_grows_is_noticed(fake: FakeBroker, wire: MakeWire) -> None:
+    here = wire(fake.servers, metadata_max_age_ms=50)
+    here.leader(T0)
+    fake.answers[METADATA] = lambda request: fake.metadata(request, partition_count=3)
+    here.until(lambda: here.transport.cluster().partition_counts == {"t": 3})
+
+
+def test_nothing_is_asked_about_a_topic_out_of_use(fake: FakeBroker, wire: MakeWire) -> None:
+    here = wire(fake.servers, metadata_max_age_ms=50, metadata_max_idle_ms=5000)
+    here.leader(T0)
+    metadata = here.transport._metadata
+    metadata.use("t", now_ms() - 5000)
+    here.until(lambda: not here.transport.cluster().partition_counts)
+    assert here.transport.cluster().leaders == {}
+    asked = len(fake.of(METADATA))
+    here.poll(300)
+    assert len(fake.of(METADATA)) == asked
+    here.leader(T0)
+
+
+def test_the_cluster_is_the_same_object_until_something_changes(fake: FakeBroker, wire: MakeWire) -> None:
+    here = wire(fake.servers, metadata_max_age_ms=20)
+    here.leader(T0)
+    before = here.transport.cluster()
+    asked = len(fake.of(METADATA))
+    here.until(lambda: len(fake.of(METADATA)) >= asked + 3)
+    assert here.transport.cluster() is before
+
+
+def test_a_producer_id_at_the_second_attempt(fake: FakeBroker, wire: MakeWire) -> None:
+    codes = [CoordinatorLoadInProgressError.code, 0]
+    fake.answers[INIT_PRODUCER_ID] = lambda request: InitProducerIdResponse(
+        throttle_time_ms=0, error_code=codes.pop(0), producer_id=9, producer_epoch=0
+    )
+    here = wire(fake.servers)
+    assert here.producer_id() == (9, 0)
+    assert here.transport.failure() is None
+
+
+def test_no_producer_id_for_us(fake: FakeBroker, wire: MakeWire) -> None:
+    """An idempotent producer may have to be permitted to be one."""
+    code = ClusterAuthorizationError.code
+    fake.answers[INIT_PRODUCER_ID] = lambda request: InitProducerIdResponse(
+        throttle_time_ms=0, error_code=code, producer_id=9, producer_epoch=0
+    )
+    here = wire(fake.servers)
+
+    def failure() -> object:
+        assert here.transport.init_producer_id() is None
+        return here.transport.failure()
+
+    assert here.until(failure) is ClusterAuthorizationError
+    code = 0
+    assert here.producer_id() == (9, 0)
+    assert here.transport.failure() is None

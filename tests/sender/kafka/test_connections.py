@@ -1,0 +1,351 @@
+"""Connections come and go, and no batch gets lost between them or sent from memory that is somebody else's by now."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from typing import Any
+
+import pytest
+from batches import make_batch
+from fake_broker import API_VERSIONS, METADATA, PRODUCE, FakeBroker, Request, produced
+from kafka.protocol.metadata import ApiVersionsResponse
+from wires import MakeWire, Wire, now_ms
+
+from shmaccum.cluster import Node, TopicPartition
+from shmaccum.errors import NetworkError, RequestTimedOutError, UnsupportedVersionError
+from shmaccum.sender.transport import ProduceBatch
+from tools.kafka.ports import free_port
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def batch(to: TopicPartition = T0, size: int = 10) -> ProduceBatch:
+    return make_batch([bytes(size)], to=to)
+
+
+def silent(request: Request) -> None:
+    """Never answer."""
+
+
+def is_free(batch: ProduceBatch) -> bool:
+    """Say whether nothing refers to a batch's memory, once its payload is released."""
+    memory = batch.payload.obj
+    assert isinstance(memory, bytearray)
+    batch.payload.release()
+    try:
+        memory.append(0)  # a bytearray that somebody has a view of cannot grow
+    except BufferError:
+        return False
+    return True
+
+
+# --- greeting ---------------------------------------------------------------------------------------
+
+
+def test_a_broker_that_is_not_up_yet_is_waited_for(wire: MakeWire) -> None:
+    port = free_port()
+    here = wire(f"127.0.0.1:{port}", reconnect_backoff_ms=5, reconnect_backoff_max_ms=20)
+    here.transport.request_update(["t"])
+    assert here.transport.init_producer_id() is None
+    here.poll(100)
+    assert here.transport.failure() is None
+    with FakeBroker(port) as fake:
+        here.until(lambda: here.transport.cluster().leader_for(T0))
+        assert here.producer_id() == (77, 0)
+        assert len(fake.connections) >= 1
+
+
+def test_a_name_that_is_not_known_yet(wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+    here = wire("no-such-host.invalid:9092")
+    here.transport.request_update(["t"])
+    here.poll(100)
+    assert "no-such-host.invalid:9092" in caplog.text
+    assert here.transport.failure() is None
+
+
+def test_one_of_two_is_enough(fake: FakeBroker, wire: MakeWire) -> None:
+    here = wire(f"127.0.0.1:{free_port()},{fake.servers}")
+    assert here.leader(T0) == Node(1, "127.0.0.1", fake.port)
+
+
+def test_nobody_is_connected_to_without_need(fake: FakeBroker, wire: MakeWire) -> None:
+    here = wire(fake.servers)
+    here.poll(50)
+    assert fake.connections == []
+
+
+def test_a_broker_of_old_versions_is_asked_again_in_them(fake: FakeBroker, wire: MakeWire) -> None:
+    """As brokers have it that are older than the question (KIP-511), and librdkafka's mock in a way of its own."""
+
+    def answer(request: Request) -> Any:
+        if request.version > 2:
+            return ApiVersionsResponse(version=0, error_code=35, api_keys=[])
+        return fake.api_versions(request)
+
+    fake.answers[API_VERSIONS] = answer
+    assert wire(fake.servers).ask(batch())[0].error is None
+    assert [request.version for request in fake.of(API_VERSIONS)] == [3, 0, 3, 0]
+
+
+@pytest.mark.parametrize(("versions", "said"), [((3, 6), "Kafka 2.1"), ((13, 14), "Kafka 2.1"), (None, "controller")])
+def test_a_broker_that_cannot_be_spoken_with(
+    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, versions: tuple[int, int] | None, said: str
+) -> None:
+    if versions is None:
+        del fake.versions[PRODUCE]
+    else:
+        fake.versions[PRODUCE] = versions
+    here = wire(fake.servers)
+    here.transport.request_update(["t"])
+    assert here.until(here.transport.failure) is UnsupportedVersionError
+    assert said in caplog.text
+    assert here.transport.cluster().topic_errors == {"t": UnsupportedVersionError}
+
+
+def test_greets_by_name(fake: FakeBroker, wire: MakeWire) -> None:
+    wire(fake.servers, client_id="the-app").ask(batch())
+    assert b"shmaccum" in fake.of(API_VERSIONS)[0].frame
+    assert all(b"\x00\x07the-app" in request.frame for request in fake.requests)
+
+
+def test_a_name_of_its_own(fake: FakeBroker, wire: MakeWire) -> None:
+    wire(fake.servers, client_id="", shmaccum_name="flights").ask(batch())
+    assert b"shmaccum-flights" in fake.of(PRODUCE)[0].frame
+
+
+def test_a_broker_that_does_not_greet(fake: FakeBroker, wire: MakeWire) -> None:
+    """Whoever accepts and then says nothing is given up, and later given another chance."""
+    fake.answers[API_VERSIONS] = silent
+    setup = {"socket_connection_setup_timeout_ms": 50, "socket_connection_setup_timeout_max_ms": 50}
+    here = wire(fake.servers, reconnect_backoff_ms=5, **setup)
+    here.transport.request_update(["t"])
+    here.until(lambda: len(fake.connections) == 2)
+    fake.answers[API_VERSIONS] = fake.api_versions
+    here.leader(T0)
+
+
+def test_waits_longer_after_each_failure(wire: MakeWire) -> None:
+    """KIP-144: exponential, with a fifth more or less at random."""
+    here = wire(f"127.0.0.1:{free_port()}", reconnect_backoff_ms=40, reconnect_backoff_max_ms=160)
+    node = Node(5, "127.0.0.1", free_port())
+    for wait_ms in (40, 80, 160, 160):
+        while (delay_ms := here.transport.connection_delay_ms(node, now_ms())) in (0, math.inf):
+            assert not here.transport.ready(node, now_ms())
+            here.transport.poll(1, -1)
+        assert delay_ms <= wait_ms * 1.2 + 1
+        assert here.transport._brokers._backoff.wait_ms(here.transport._brokers._brokers[5].failures) >= wait_ms * 0.8
+        here.until(lambda: here.transport.connection_delay_ms(node, now_ms()) == 0)
+
+
+# --- requests ---------------------------------------------------------------------------------------
+
+
+def test_so_many_requests_are_under_way_to_a_node(fake: FakeBroker, wire: MakeWire) -> None:
+    fake.answers[PRODUCE] = silent
+    here = wire(fake.servers, max_in_flight_requests_per_connection=2)
+    node = here.send(batch())
+    here.send(batch())
+    assert not here.transport.ready(node, now_ms())
+    assert here.transport.connection_delay_ms(node, now_ms()) > 1000
+
+
+def test_poll_returns_when_a_node_is_ready_again(fake: FakeBroker, wire: MakeWire) -> None:
+    here = wire(fake.servers)
+    node = here.leader(T0)
+    assert not here.transport.ready(node, now_ms())
+    begun = time.monotonic()
+    while not here.transport.ready(node, now_ms()):
+        here.poll(20_000)
+    assert time.monotonic() - begun < 10
+
+
+def test_poll_waits_for_the_doorbell(fake: FakeBroker, wire: MakeWire) -> None:
+    """And for nothing, where there is nothing: not a moment of the processor."""
+    here = wire(fake.servers)
+    here.ask(batch())
+    reader, writer = os.pipe()
+    try:
+        here.until(lambda: here.transport._next_ms > now_ms() + 5000)
+        used = time.process_time()
+        assert here.transport.poll(300, reader) == []
+        assert time.process_time() - used < 0.1
+        os.write(writer, b"!")
+        begun = time.monotonic()
+        assert here.transport.poll(20_000, reader) == []
+        assert time.monotonic() - begun < 10
+    finally:
+        here.transport.poll(0, -1)
+        os.close(reader)
+        os.close(writer)
+
+
+def test_a_large_request_goes_out_in_parts(fake: FakeBroker, wire: MakeWire) -> None:
+    """More than the socket takes at once, and more pieces than the system takes in one call."""
+    fake.answers[PRODUCE] = lambda request: produced((0, 0), (1, 0))
+    here = wire(fake.servers, send_buffer_bytes=4096)
+    large = [make_batch([os.urandom(3_000_000)], to=to) for to in (T0, T1)]
+    assert [answer.error for answer in here.ask(*large)] == [None, None]
+    frame = fake.of(PRODUCE)[0].frame
+    assert all(bytes(each.payload) in frame for each in large)
+    assert all(is_free(each) for each in large)
+
+
+def test_many_batches_in_a_request(fake: FakeBroker, wire: MakeWire) -> None:
+    many = [make_batch([b"%d" % number], to=TopicPartition("t", number)) for number in range(700)]
+    fake.answers[METADATA] = lambda request: fake.metadata(request, partition_count=700)
+    fake.answers[PRODUCE] = lambda request: produced(*((number, 0) for number in range(700)))
+    answers = wire(fake.servers).ask(*many)
+    assert [answer.base_offset for answer in answers] == [100 + number for number in range(700)]
+
+
+def test_without_acknowledgement_a_batch_is_done_when_it_is_sent(fake: FakeBroker, wire: MakeWire) -> None:
+    fake.answers[PRODUCE] = silent
+    here = wire(fake.servers, acks="0", enable_idempotence=False)
+    sent = batch()
+    (answer,) = here.ask(sent)
+    assert (answer.batch, answer.error, answer.base_offset) == (sent, None, -1)
+    assert is_free(sent)
+
+
+# --- ends -------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_is_not_answered_in_time(fake: FakeBroker, wire: MakeWire) -> None:
+    """Its connection is closed, so that what comes late is not taken for another's answer, and what is behind fails."""
+    fake.answers[PRODUCE] = silent
+    here = wire(fake.servers, request_timeout_ms=200, delivery_timeout_ms=10_000)
+    first, second = batch(T0), batch(T1)
+    here.send(first)
+    time.sleep(0.1)
+    here.send(second)
+    late, behind = here.take(2)
+    assert (late.batch, late.error) == (first, RequestTimedOutError)
+    assert (behind.batch, behind.error) == (second, NetworkError)
+    assert "request.timeout.ms (200 ms)" in late.message
+    assert is_free(first)
+    assert is_free(second)
+    fake.answers[PRODUCE] = lambda request: produced((0, 0))
+    assert here.ask(batch())[0].error is None
+
+
+def test_a_request_that_does_not_even_get_out_in_time(fake: FakeBroker, wire: MakeWire) -> None:
+    """Most of it is still in the slab: not one byte of that may be sent once it is answered."""
+    here = wire(fake.servers, request_timeout_ms=200, delivery_timeout_ms=10_000, send_buffer_bytes=4096)
+    here.connect(T0)
+    fake.pause()
+    large = make_batch([b"\x01" * 8_000_000])
+    (answer,) = here.ask(large)
+    assert answer.error is RequestTimedOutError
+    memory = large.payload.obj
+    assert is_free(large)
+    memory[:] = b"\x02" * len(memory)
+    fake.resume()
+    here.until(lambda: any(fake.fragments))
+    received = max(fake.fragments, key=len)
+    assert 0 < len(received) < 8_000_000
+    assert b"\x02" * 16 not in received
+
+
+@pytest.mark.parametrize("acks", ["all", "0"])
+def test_a_connection_that_ends(fake: FakeBroker, wire: MakeWire, acks: str) -> None:
+    fake.answers[PRODUCE] = silent
+    here = wire(fake.servers, acks=acks, enable_idempotence=acks == "all", send_buffer_bytes=4096)
+    sent = [make_batch([bytes(8_000_000)], to=T0)]
+    here.connect(T0)
+    fake.pause()
+    here.send(*sent)
+    here.poll(20)
+    fake.cut()
+    fake.resume()
+    (answer,) = here.take(1)
+    assert answer.error is NetworkError
+    assert f"broker 1 at 127.0.0.1:{fake.port}" in answer.message
+    assert is_free(sent[0])
+
+
+def test_metadata_is_asked_for_again_after_a_connection_ended(fake: FakeBroker, wire: MakeWire) -> None:
+    """The leader may be another one now."""
+    here = wire(fake.servers)
+    here.ask(batch())
+    asked = len(fake.of(METADATA))
+    fake.cut()
+    here.until(lambda: len(fake.of(METADATA)) > asked)
+
+
+def test_without_a_connection_there_is_an_answer_all_the_same(fake: FakeBroker, wire: MakeWire) -> None:
+    here = wire(fake.servers)
+    node = here.leader(T0)
+    here.transport.send(node, [batch()], now_ms())
+    assert here.take(1)[0].error is NetworkError
+
+
+def test_an_idle_connection_is_closed(fake: FakeBroker, wire: MakeWire) -> None:
+    here = wire(fake.servers, connections_max_idle_ms=150)
+    node = here.connect(T0)
+    asked = len(fake.of(METADATA))
+    here.until(lambda: not here.transport._brokers.connection(node))
+    here.poll(100)
+    assert len(fake.of(METADATA)) == asked
+    assert here.transport.connection_delay_ms(node, now_ms()) == 0
+    assert here.ask(batch())[0].error is None
+
+
+def test_a_busy_connection_is_not_idle(fake: FakeBroker, wire: MakeWire) -> None:
+    fake.answers[PRODUCE] = silent
+    here = wire(fake.servers, connections_max_idle_ms=50)
+    node = here.send(batch())
+    for _ in range(3):
+        here.poll(60)
+    assert here.transport._brokers.connection(node)
+
+
+def test_bootstrap_connections_are_not_kept(fake: FakeBroker, wire: MakeWire) -> None:
+    here = wire(fake.servers)
+    here.connect(T0)
+    here.poll(20)
+    assert list(here.transport._brokers._brokers) == [1]
+
+
+def test_the_first_brokers_are_asked_again_when_all_others_are_gone(wire: MakeWire) -> None:
+    with FakeBroker() as old, FakeBroker() as new:
+        here = wire(f"{old.servers},{new.servers}", reconnect_backoff_max_ms=100)
+        new.answers[METADATA] = old.metadata
+        here.connect(T0)
+        new.answers[METADATA] = new.metadata
+        old.stop()
+        here.transport.request_update(["t"])
+        here.until(lambda: here.transport.cluster().leader_for(T0) == Node(1, "127.0.0.1", new.port))
+        assert here.ask(batch())[0].error is None
+
+
+def test_a_broker_that_moves(fake: FakeBroker, wire: MakeWire) -> None:
+    """The same number at another address is another connection."""
+    here = wire(fake.servers)
+    here.ask(batch())
+    with FakeBroker() as elsewhere:
+        fake.answers[METADATA] = elsewhere.metadata
+        here.transport.request_update(["t"])
+        here.until(lambda: here.leader(T0).port == elsewhere.port)
+        here.ask(batch())
+        assert len(elsewhere.of(PRODUCE)) == 1
+
+
+def test_closing_lets_go_of_everything(fake: FakeBroker, wire: MakeWire) -> None:
+    fake.answers[PRODUCE] = silent
+    here = Wire(fake.servers, {})
+    sent = batch()
+    here.send(sent)
+    here.transport.close()
+    assert is_free(sent)
+    assert here.transport._answers == []
+
+
+def test_nothing_secret_or_endless_is_logged(
+    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    wire(fake.servers).ask(make_batch([b"confidential"]))
+    assert "confidential" not in caplog.text

@@ -1,0 +1,74 @@
+"""The request that is written here is byte for byte the one that the library writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol.producer import ProduceRequest
+
+from shmaccum.cluster import TopicPartition
+from shmaccum.sender.kafka.produce_request import NEWEST_VERSION, OLDEST_VERSION, ProduceEncoder
+from shmaccum.sender.transport import ProduceBatch
+
+TOPICS = st.text("abcdefghijklmnopqrstuvwxyz._-", min_size=1, max_size=249)
+
+
+def batch(topic: str, partition: int, payload: bytes) -> ProduceBatch:
+    return ProduceBatch(TopicPartition(topic, partition), memoryview(payload), 1, 2, -1, -1, -1, -1, 0)
+
+
+def by_library(version: int, correlation_id: int, client_id: str, batches: list[ProduceBatch], **fields: Any) -> bytes:
+    Topic = ProduceRequest.TopicProduceData
+    topics: dict[str, list[Any]] = {}
+    for each in batches:
+        data = Topic.PartitionProduceData(index=each.topic_partition.partition, records=bytes(each.payload))
+        topics.setdefault(each.topic_partition.topic, []).append(data)
+    request = ProduceRequest(
+        transactional_id=None,
+        topic_data=[Topic(name=name, partition_data=data) for name, data in topics.items()],
+        **fields,
+    )
+    request.API_VERSION = version
+    request.with_header(correlation_id=correlation_id, client_id=client_id)
+    return bytes(request.encode(framed=True, header=True))
+
+
+@pytest.mark.parametrize("version", range(OLDEST_VERSION, NEWEST_VERSION + 1))
+@given(
+    batches=st.lists(
+        st.builds(batch, TOPICS, st.integers(0, 2**31 - 1), st.binary(min_size=1, max_size=300)),
+        min_size=1,
+        max_size=5,
+        unique_by=lambda each: each.topic_partition,
+    ),
+    correlation_id=st.integers(0, 2**31 - 1),
+    acks=st.sampled_from([-1, 0, 1]),
+    client_id=st.text(max_size=20),
+)
+def test_is_that_of_the_library(
+    version: int, batches: list[ProduceBatch], correlation_id: int, acks: int, client_id: str
+) -> None:
+    encoder = ProduceEncoder(version, client_id, acks, 30_000)
+    buffers = encoder.encode(batches, correlation_id)
+    expected = by_library(version, correlation_id, client_id, batches, acks=acks, timeout_ms=30_000)
+    assert b"".join(buffers) == expected
+
+
+@pytest.mark.parametrize("version", [OLDEST_VERSION, NEWEST_VERSION])
+@pytest.mark.parametrize("size", [127, 128, 16_383, 16_384, 3_000_000])
+def test_batches_of_any_size(version: int, size: int) -> None:
+    """Around the sizes where a varint gets longer."""
+    batches = [batch("t", 0, bytes(size - 1)), batch("t", 1, bytes(size))]
+    buffers = ProduceEncoder(version, "me", -1, 1).encode(batches, 1)
+    assert b"".join(buffers) == by_library(version, 1, "me", batches, acks=-1, timeout_ms=1)
+
+
+def test_carries_the_batches_themselves() -> None:
+    """Not copies of them."""
+    batches = [batch("t", number, bytes(100)) for number in range(3)]
+    buffers = ProduceEncoder(NEWEST_VERSION, "me", -1, 1).encode(batches, 1)
+    assert [each for each in buffers if isinstance(each, memoryview)] == [each.payload for each in batches]
+    assert all(any(buffer is each.payload for buffer in buffers) for each in batches)

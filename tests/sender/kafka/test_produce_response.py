@@ -1,0 +1,101 @@
+"""Answers are understood as the library understands them, whether they are read here or by it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from fake_broker import Request, encoded
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol.producer import ProduceResponse as LibraryResponse
+
+from shmaccum.cluster import Node, TopicPartition
+from shmaccum.errors import NetworkError
+from shmaccum.sender.kafka.produce_response import _decode_any, _read_plain, decode_answers
+from shmaccum.sender.transport import ProduceBatch
+
+NODE = Node(1, "here", 9092)
+INT64 = st.integers(-1, 2**63 - 1)
+Topic = LibraryResponse.TopicProduceResponse
+
+
+def frame(version: int, results: dict[TopicPartition, dict[str, Any]], throttle_ms: int = 0, **tagged: Any) -> bytes:
+    """Return the response that says of each partition what is given, without its size."""
+    topics: dict[str, list[Any]] = {}
+    for (topic, partition), result in results.items():
+        fields = {
+            "index": partition,
+            "error_code": 0,
+            "base_offset": 7,
+            "log_append_time_ms": -1,
+            "log_start_offset": 0,
+            "record_errors": [],
+            "error_message": None,
+        }
+        topics.setdefault(topic, []).append(Topic.PartitionProduceResponse(**(fields | result)))
+    responses = [Topic(name=name, partition_responses=partitions) for name, partitions in topics.items()]
+    response = LibraryResponse(responses=responses, throttle_time_ms=throttle_ms, **tagged)
+    return encoded(response, Request(0, version, 5, b"", 0.0))[4:]
+
+
+def batch(to: TopicPartition) -> ProduceBatch:
+    return ProduceBatch(to, memoryview(b""), 1, 2, -1, -1, -1, -1, 0)
+
+
+PARTITIONS = st.builds(TopicPartition, st.text("abc-", min_size=1, max_size=249), st.integers(0, 2**31 - 1))
+PLAIN = st.fixed_dictionaries({"base_offset": INT64, "log_append_time_ms": INT64})
+
+
+@pytest.mark.parametrize("version", [9, 10, 11, 12])
+@given(results=st.dictionaries(PARTITIONS, PLAIN, min_size=1, max_size=200), throttle_ms=st.integers(0, 2**31 - 1))
+def test_plain_answers(version: int, results: dict[TopicPartition, dict[str, Any]], throttle_ms: int) -> None:
+    """They are read here, and as the library would."""
+    data = frame(version, results, throttle_ms)
+    batches = [batch(to) for to in reversed(results)]
+    assert _read_plain(data) is not None
+    answers = decode_answers(version, data, batches, NODE)
+    assert answers == _decode_any(version, data, batches, NODE)
+    assert answers.throttle_time_ms == throttle_ms
+    assert [answer.base_offset for answer in answers.responses] == [
+        results[each.topic_partition]["base_offset"] for each in batches
+    ]
+
+
+HINT = Topic.PartitionProduceResponse.LeaderIdAndEpoch(leader_id=2, leader_epoch=1)
+ENDPOINT = LibraryResponse.NodeEndpoint(node_id=2, host="there", port=1, rack=None)
+RECORD = Topic.PartitionProduceResponse.BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message="no")
+
+
+@pytest.mark.parametrize(
+    ("result", "tagged"),
+    [
+        ({"error_code": 3}, {}),
+        ({"error_message": "by the way"}, {}),
+        ({"record_errors": [RECORD]}, {}),
+        ({"current_leader": HINT}, {}),
+        ({}, {"node_endpoints": [ENDPOINT]}),
+    ],
+)
+def test_an_answer_with_more_to_say_is_the_librarys(result: dict[str, Any], tagged: dict[str, Any]) -> None:
+    data = frame(12, {TopicPartition("t", 0): result}, **tagged)
+    assert _read_plain(data) is None
+    (answer,) = decode_answers(12, data, [batch(TopicPartition("t", 0))], NODE).responses
+    assert answer.base_offset == (-1 if "error_code" in result else 7)
+
+
+@given(st.data())
+def test_what_is_cut_short_is_refused(data: st.DataObject) -> None:
+    """Wherever it is cut."""
+    whole = frame(12, {TopicPartition("topic", number): {} for number in range(3)})
+    cut = whole[: data.draw(st.integers(4, len(whole) - 1))]
+    with pytest.raises(NetworkError):
+        decode_answers(12, cut, [batch(TopicPartition("topic", 0))], NODE)
+
+
+@given(st.binary(min_size=4, max_size=60))
+def test_nonsense_is_refused_or_read_as_something(data: bytes) -> None:
+    """But nothing worse happens."""
+    with suppress(NetworkError):
+        decode_answers(12, data, [batch(TopicPartition("t", 0))], NODE)

@@ -1,0 +1,93 @@
+"""The transport for brokers by hand: a sender's steps, one at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from shmaccum.cluster import Node, TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import NotLeaderOrFollowerError
+from shmaccum.sender.kafka.transport import KafkaTransport
+from shmaccum.sender.transport import ProduceBatch, ProduceResponse
+
+PATIENCE_S = 30.0
+"""How long a test waits for a broker before it gives up: far longer than anything takes."""
+
+
+def now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class Wire:
+    """Takes the sender's steps one at a time.
+
+    Attributes:
+        transport: started.
+        answers: those that came and were not asked for yet.
+    """
+
+    def __init__(self, servers: str, settings: dict[str, object]) -> None:
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        self.config = ProducerConfig.parse({"bootstrap.servers": servers, "client.id": "wire"} | given)
+        self.transport = KafkaTransport(self.config)
+        self.transport.start()
+        self.answers: list[ProduceResponse] = []
+
+    def poll(self, timeout_ms: float = 100) -> None:
+        self.answers += self.transport.poll(timeout_ms, -1)
+
+    def until(self, condition: Callable[[], Any]) -> Any:
+        """Poll until a condition holds, and return what it said."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not (found := condition()):
+            assert time.monotonic() < deadline, "it does not come about"
+            self.poll()
+        return found
+
+    def leader(self, to: TopicPartition) -> Node:
+        """Find out who leads a partition."""
+        if self.transport.cluster().leader_for(to) is None:
+            self.transport.request_update([to.topic])
+        node: Node = self.until(lambda: self.transport.cluster().leader_for(to))
+        return node
+
+    def connect(self, to: TopicPartition) -> Node:
+        """Have a connection to a partition's leader."""
+        node = self.leader(to)
+        self.until(lambda: self.transport.ready(node, now_ms()))
+        return node
+
+    def send(self, *batches: ProduceBatch) -> Node:
+        """Send a request to the leader of the first batch's partition, and do not wait for its answer."""
+        node = self.connect(batches[0].topic_partition)
+        self.transport.send(node, batches, now_ms())
+        return node
+
+    def take(self, count: int) -> list[ProduceResponse]:
+        """Wait for so many answers."""
+        self.until(lambda: len(self.answers) >= count)
+        taken, self.answers = self.answers[:count], self.answers[count:]
+        return taken
+
+    def ask(self, *batches: ProduceBatch) -> list[ProduceResponse]:
+        """Send a request, and wait for its answers."""
+        self.send(*batches)
+        return self.take(len(batches))
+
+    def store(self, *batches: ProduceBatch) -> list[ProduceResponse]:
+        """Send a request as often as its topic is too new for the broker to know that it leads it."""
+        while True:
+            answers = self.ask(*batches)
+            if NotLeaderOrFollowerError not in {answer.error for answer in answers}:
+                return answers
+
+    def producer_id(self) -> tuple[int, int]:
+        """Get a producer id."""
+        answer: tuple[int, int] = self.until(self.transport.init_producer_id)
+        return answer
+
+
+MakeWire = Callable[..., Wire]
+"""``make(servers, **settings)``; in the names of settings ``_`` stands for Kafka's ``.``."""
