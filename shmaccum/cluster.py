@@ -55,7 +55,7 @@ class Cluster:
         nodes: by node id.
         partition_counts: topic -> number of partitions, for every topic known to exist.
         leaders: partition -> id of the node that leads it; a partition without a leader is not in it.
-        topic_errors: topic -> why there is no metadata for it, where the answer is final.
+        topic_errors: topic -> why there is no metadata for it; the answer to the next request may be another.
     """
 
     nodes: Mapping[int, Node] = field(default_factory=dict)

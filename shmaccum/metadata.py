@@ -10,8 +10,9 @@ import time
 
 from shmaccum.accumulator.partition_map import TopicEntry
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaTimeoutError, SerializationError, UnknownTopicOrPartitionError
-from shmaccum.shm.layout import TopicState
+from shmaccum.explanation import explain
 
 
 class ProducerMetadata:
@@ -19,15 +20,16 @@ class ProducerMetadata:
 
     Args:
         accumulator: of the slab.
-        max_block_ms: how long a call may wait (``max.block.ms``), counted from the ``started`` that it gives.
-        retry_backoff_ms: pause before asking again after an answer that may be another next time.
+        config: the producer's. A call may wait for ``max.block.ms``, counted from the ``started`` that it gives;
+            after an answer that may be another next time, the next question comes ``retry.backoff.ms`` later.
     """
 
-    def __init__(self, accumulator: RecordAccumulator, max_block_ms: int, retry_backoff_ms: int) -> None:
+    def __init__(self, accumulator: RecordAccumulator, config: ProducerConfig) -> None:
         self._map = accumulator.map
         self._acks = accumulator.acks
-        self._max_block_ms = max_block_ms
-        self._retry_backoff_s = retry_backoff_ms / 1000
+        self._config = config
+        self._max_block_s = config.max_block_ms / 1000
+        self._retry_backoff_s = config.retry_backoff_ms / 1000
 
     def topic(self, name: str, started: float) -> TopicEntry:
         """Return a topic whose partitions are known.
@@ -40,18 +42,10 @@ class ProducerMetadata:
             KafkaTimeoutError: they were not to be known in time.
             KafkaError: why they never will.
         """
-        deadline_s = started + self._max_block_ms / 1000
         self._map.refresh()
         entry = self._map.topic(name)
         while entry is None or not entry.queues:
-            entry = self._ask(name, deadline_s)
-            if entry.state == TopicState.FAILED:
-                error = entry.error
-                if error is not None and not error.retriable:
-                    raise error(f"no metadata of topic {name!r}: {(error.__doc__ or '').splitlines()[0]}")
-                if time.monotonic() + self._retry_backoff_s > deadline_s:
-                    raise self._timed_out(entry)
-                time.sleep(self._retry_backoff_s)
+            entry = self._ask(name, started + self._max_block_s)
         return entry
 
     def check_partition(self, entry: TopicEntry, partition: object, started: float) -> None:
@@ -60,32 +54,54 @@ class ProducerMetadata:
         Raises:
             SerializationError: it is no number.
             UnknownTopicOrPartitionError: there is no such partition.
-            KafkaTimeoutError: the sender did not answer in time.
+            KafkaTimeoutError: there was no answer in time.
+            KafkaError: why there never will be one.
         """
         if not isinstance(partition, int) or isinstance(partition, bool):
             raise SerializationError(f"partition must be an int, not {type(partition).__name__}: {partition!r}")
         if partition >= len(entry.queues):
-            entry = self._ask(entry.name, started + self._max_block_ms / 1000)
+            entry = self._ask(entry.name, started + self._max_block_s)
         if not 0 <= partition < len(entry.queues):
             raise UnknownTopicOrPartitionError(
                 f"Partition {partition} of topic {entry.name} with partition count {len(entry.queues)} does not exist"
             )
 
     def _ask(self, name: str, deadline_s: float) -> TopicEntry:
-        """Ask the sender for a topic's metadata, and wait for the answer."""
+        """Ask the sender for a topic's metadata, and wait until it knows them."""
         self._acks.check_process()
+        while True:
+            entry = self._ask_once(name, deadline_s)
+            error = entry.error
+            if error is None:
+                return entry
+            if not error.retriable:
+                raise error(f"no metadata of topic {name!r}: {explain(error, self._config)}")
+            if time.monotonic() + self._retry_backoff_s > deadline_s:
+                raise self._timed_out(entry)
+            time.sleep(self._retry_backoff_s)
+
+    def _ask_once(self, name: str, deadline_s: float) -> TopicEntry:
+        """Ask the sender, and wait for an answer, whatever it is.
+
+        The topic's state does not tell of one: another producer may have asked again before we look.
+        """
+        known = self._map.topic(name)
+        answers = known.answers if known is not None else 0
         entry = self._map.request(name)
 
-        def answered() -> bool:
+        def is_answered() -> bool:
             self._map.refresh()
-            return entry.state != TopicState.REQUESTED
+            return entry.answers != answers
 
-        if not self._acks.wait_until(answered, deadline_s - time.monotonic()):
+        if not self._acks.wait_until(is_answered, deadline_s - time.monotonic()):
             raise self._timed_out(entry)
         return entry
 
     def _timed_out(self, entry: TopicEntry) -> KafkaTimeoutError:
-        reason = f": {entry.error.__name__}" if entry.error is not None else ""
-        timeout = KafkaTimeoutError(f"Topic {entry.name} not present in metadata after {self._max_block_ms} ms{reason}")
-        timeout.__cause__ = entry.error() if entry.error is not None else None
+        error = entry.error
+        reason = f": {error.__name__}: {explain(error, self._config)}" if error is not None else ""
+        timeout = KafkaTimeoutError(
+            f"Topic {entry.name} not present in metadata after {self._config.max_block_ms} ms{reason}"
+        )
+        timeout.__cause__ = error() if error is not None else None
         return timeout

@@ -93,7 +93,7 @@ class Producer:
         try:
             self._accumulator = RecordAccumulator(self._slab, self.config)
             self._map = self._accumulator.map
-            self._metadata = ProducerMetadata(self._accumulator, self._max_block_ms, self.config.retry_backoff_ms)
+            self._metadata = ProducerMetadata(self._accumulator, self.config)
             self._encode_body = self._accumulator.format.encode_body
             self._append = self._accumulator.appender.append
             self._max_record_size = min(self._max_request_size, self._accumulator.pool.total_memory)

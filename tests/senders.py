@@ -77,10 +77,6 @@ class Hand:
         strict: whether sequence numbers without those before them are refused, as a broker does and the log does not.
         no_leader: partitions of which nobody knows the leader.
         sent: all batches that came, as (partition, first sequence number).
-        epochs: their producer epochs.
-        lose: what the answer is for batches of a partition although they are stored.
-        producer_ids: whether there are any to be had yet.
-        out_of_reach: why nothing can be sent at all.
     """
 
     def __init__(self, config: ProducerConfig) -> None:
@@ -93,11 +89,7 @@ class Hand:
         self.is_invalid: Callable[[bytes | None], bool] = lambda value: False
         self.strict = False
         self.no_leader: frozenset[TopicPartition] = frozenset()
-        self.lose: dict[TopicPartition, type[KafkaError]] = {}
-        self.producer_ids = True
-        self.out_of_reach: type[KafkaError] | None = None
         self.sent: list[tuple[TopicPartition, int]] = []
-        self.epochs: list[int] = []
         self.updates: list[set[str]] = []
         self._answers: list[ProduceResponse] = []
         self._cluster: tuple[Cluster, frozenset[TopicPartition], Cluster] | None = None
@@ -106,10 +98,10 @@ class Hand:
         self._log.start()
 
     def init_producer_id(self) -> tuple[int, int] | None:
-        return self._log.init_producer_id() if self.producer_ids else None
+        return self._log.init_producer_id()
 
     def failure(self) -> type[KafkaError] | None:
-        return self.out_of_reach
+        return self._log.failure()
 
     def cluster(self) -> Cluster:
         real = self._log.cluster()
@@ -134,16 +126,12 @@ class Hand:
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
         for batch in batches:
             self.sent.append((batch.topic_partition, batch.base_sequence))
-            self.epochs.append(batch.producer_epoch)
-            refusal, loss = self._refusal(batch), self.lose.get(batch.topic_partition)
-            if refusal is not None:
+            refusal = self._refusal(batch)
+            if refusal is None:
+                self._log.send(node, [batch], now_ms)
+                self._answers += self._log.poll(0, -1)
+            else:
                 self._answers.append(refusal)
-                continue
-            self._log.send(node, [batch], now_ms)
-            answers = self._log.poll(0, -1)
-            if loss is not None:
-                answers = [ProduceResponse(batch, error=loss, message="stored, and the answer lost by the test")]
-            self._answers += answers
 
     def _refusal(self, batch: ProduceBatch) -> ProduceResponse | None:
         error = self.refuse.get(batch.topic_partition)

@@ -19,7 +19,16 @@ FLOORS = (
     {"pool"},
     {"accumulator"},
     {"sender"},
-    {"producer", "metadata", "partitioner", "partition_load", "serialization", "interceptors", "columns"},
+    {
+        "producer",
+        "metadata",
+        "explanation",
+        "partitioner",
+        "partition_load",
+        "serialization",
+        "interceptors",
+        "columns",
+    },
     {"spark"},
     {"cli", "__main__"},
 )

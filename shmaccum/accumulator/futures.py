@@ -301,5 +301,4 @@ class FutureColumnsMetadata:
 
 def error_of(kind: type[KafkaError], topic_partition: TopicPartition) -> KafkaError:
     """Make the error that a producer gets for its records in a batch that was given up."""
-    what = (kind.__doc__ or kind.__name__).strip().splitlines()[0]
-    return kind(f"{topic_partition}: {what}")
+    return kind(f"{topic_partition}: {kind.meaning()}")

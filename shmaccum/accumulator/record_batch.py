@@ -44,7 +44,8 @@ class RecordBatch:
         self._at = slab.geometry.header(slot)
 
     def __repr__(self) -> str:
-        return f"<RecordBatch in slot {self.slot}: {self.state.name}, {self.record_count} records>"
+        settled = f", {self.settled} of them settled" if self.in_pieces else ""
+        return f"<RecordBatch in slot {self.slot}: {self.state.name}, {self.record_count} records{settled}>"
 
     @property
     def state(self) -> SlotState:
@@ -203,7 +204,7 @@ class RecordBatch:
 
     @property
     def piece_end(self) -> int:
-        """The record behind the piece that is being sent; there is none if that is a settled one."""
+        """The record behind the piece that is being sent; if that is settled, the next piece is yet to be cut."""
         return int(self._words[self._at + Slot.PIECE]) & PROGRESS_MASK
 
     def cut(self, end: int) -> None:

@@ -15,6 +15,8 @@ over the death of senders. The invariants:
   broker may see again are among its last five: `OUT_OF_ORDER_SEQUENCE_NUMBER` never means one that it has stored.
 * A broker that does not know a producer id takes any sequence number (since Kafka 2.5). So nothing follows a
   partition's first batch before that is acknowledged: else the second would be stored in front of it if it failed.
+* A batch that is sent in pieces has the numbers that it was given as a whole. A record that was never stored takes none
+  of them, and what is left over in the end goes to the next batch, if that is not numbered yet.
 
 Where this differs from Kafka: Kafka numbers batches anew as soon as one before them has failed, although they may be
 in flight and stored. Here they are sent again under their old number first.

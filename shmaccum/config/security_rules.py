@@ -84,6 +84,11 @@ def sasl_has_credentials(config: ProducerSettings) -> Changes:
         return KEEP  # a sasl.jaas.config that is still there has been refused
     mechanism = config.sasl_mechanism
     if mechanism == "GSSAPI":
+        if config.sasl_username or config.sasl_password is not None:
+            raise ConfigError(
+                "sasl.mechanism = 'GSSAPI', which is the default: Kerberos has no use for sasl.username and "
+                "sasl.password; set sasl.mechanism to PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, or leave those two out"
+            )
         needed = {"sasl.kerberos.service.name": config.sasl_kerberos_service_name}
     elif mechanism == "OAUTHBEARER":
         needed = {"sasl.oauthbearer.token.provider": config.sasl_oauthbearer_token_provider}

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import re
+from typing import ClassVar, Final
+
+_JAVA_NAME: Final = re.compile(r" \(``\w+``\)")
 
 
 class ShmaccumError(Exception):
     """Base of everything that this package raises on purpose."""
+
+    @classmethod
+    def meaning(cls) -> str:
+        """Return what is wrong whenever it is this error, where no more is known: its docstring's first line."""
+        first_line = (cls.__doc__ or f"{cls.__name__}.").splitlines()[0]
+        return _JAVA_NAME.sub("", first_line).replace("``", "").removesuffix(".")
 
 
 class KafkaError(ShmaccumError):

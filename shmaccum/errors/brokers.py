@@ -147,7 +147,7 @@ class UnsupportedSaslMechanismError(AuthenticationError):
 
 
 class IllegalSaslStateError(AuthenticationError):
-    """The broker expected something else while logging in (``IllegalSaslStateException``)."""
+    """The broker expected something else while logging in; has it SASL at all? (``IllegalSaslStateException``)"""
 
     code = 34
 

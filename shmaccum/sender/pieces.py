@@ -92,7 +92,6 @@ class Pieces:
         """
         count = response.batch.record_count
         first = batch.settled
-        logger.warning("%s; %r is sent in pieces", response.message, batch)
         if response.error is RecordTooLargeError:
             batch.cut(first + self._halve(batch, first + count))
         else:
@@ -103,9 +102,11 @@ class Pieces:
             if bad == count or (bad and batch.in_pieces):
                 # Up to the next that is invalid, so that the broker takes it; what is behind is cut in its turn.
                 batch.cut(first + min((each for each in invalid if each > bad), default=count))
+                logger.error("%s; gave up %d records of %r", response.message, bad, batch)
                 return BatchOutcome(batch, error=response.error, end=first + bad)
             # What was sent as a whole has no room in the rings for a part: its first records are sent once more.
             batch.cut(first + (bad or min(invalid)))
+        logger.warning("%s; %r is sent in smaller pieces", response.message, batch)
         self._accumulator.put_back(batch)
         return None
 

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 HOUSEKEEPING_MS: Final = 1000
 """How often, at most, the sender looks for processes that have died."""
 LOOK_AGAIN_MS: Final = 100
-"""How long the sender sleeps at most while it needs to know something of the cluster: a leader, a producer id."""
+"""How long the sender sleeps at most while something of the cluster is wanted: a topic, a leader, a producer id."""
 LONGEST_SLEEP_MS: Final = 10_000
 """A producer may have died between an append and the ring that tells of it: the sender looks without one."""
 
@@ -96,7 +96,7 @@ class Sender:
     def run_once(self, now_ms: int) -> None:
         """Make one pass of the loop."""
         # 1. What is known of the cluster, what producers want to know of it, and who we are to it.
-        self._update_metadata()
+        is_asked = self._update_metadata()
         self._update_producer_id()
         self._give_up_if_out_of_reach()
         cluster = self._transport.cluster()
@@ -129,7 +129,7 @@ class Sender:
         )
         if result.ready_nodes:
             poll_timeout = 0
-        if result.unknown_leader_topics or self._accumulator.sequences.need_producer_id:
+        if is_asked or result.unknown_leader_topics or self._accumulator.sequences.need_producer_id:
             poll_timeout = min(poll_timeout, LOOK_AGAIN_MS)
         # 7. Off they go.
         for node_id, of_node in batches.items():
@@ -157,8 +157,8 @@ class Sender:
 
     # --- metadata -----------------------------------------------------------------------------------
 
-    def _update_metadata(self) -> None:
-        """Ask for what producers want to know, and store what came."""
+    def _update_metadata(self) -> bool:
+        """Ask for what producers want to know, and store what came; say whether anybody has to wait for more."""
         requests = self._words[Super.METADATA_REQUESTS]
         partition_map = self._accumulator.map
         if requests != self._metadata_requests:
@@ -171,7 +171,7 @@ class Sender:
         cluster = self._transport.cluster()
         requested = partition_map.requested()
         if cluster is self._cluster and not requested:
-            return
+            return False
         self._cluster = cluster
         for name, topic in partition_map.topics.items():
             count = cluster.partition_counts.get(name, 0)
@@ -180,6 +180,7 @@ class Sender:
                 self._store_metadata(name, count, None if count else error)
         for entry in self._slab.processes.in_use():
             self._slab.bells.ring(entry)
+        return bool(partition_map.requested())
 
     def _store_metadata(self, name: str, partition_count: int, error: type[KafkaError] | None) -> None:
         try:
@@ -287,7 +288,7 @@ class Sender:
         self._accumulator.reenqueue(batch, now_ms)
 
     def _fail(self, batch: RecordBatch, response: ProduceResponse) -> BatchOutcome:
-        logger.error("%s; gave up %r", response.message, batch)
+        logger.error("%s; gave up %d records of %r", response.message, response.batch.record_count, batch)
         if response.error is ProducerFencedError:
             self._accumulator.sequences.replace_producer_id()
         return BatchOutcome(batch, error=response.error, end=batch.piece_end)

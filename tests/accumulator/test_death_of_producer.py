@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import random
 import signal
@@ -256,6 +257,8 @@ def test_interrupted_anywhere_in_append(accumulate: OpenAccumulator, size: int) 
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
+    gc.collect()
+    gc.disable()  # an interrupt that comes in the middle of a finalizer is lost, and this waits for one
     try:
         for _ in range(300):
             appended = 0
@@ -272,6 +275,7 @@ def test_interrupted_anywhere_in_append(accumulate: OpenAccumulator, size: int) 
             accumulator.await_flush_completion(0)
             assert accumulator.pool.available_memory() == accumulator.pool.total_memory
     finally:
+        gc.enable()
         signal.signal(signal.SIGALRM, before)
     assert_empty(accumulator)
 

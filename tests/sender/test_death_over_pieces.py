@@ -11,7 +11,7 @@ from killpoints import die_before, lines_of
 from producers import wait_until_gone
 from senders import HandRun, read_values
 
-from shmaccum.accumulator import completer, completion, record_batch, sequences
+from shmaccum.accumulator import completer, completion, record_batch
 from shmaccum.accumulator.futures import FutureRecordMetadata
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
@@ -133,7 +133,7 @@ class Scene:
     [
         pytest.param((sender, pieces), 1, id="sender"),
         pytest.param((completer, completion), 2, id="accumulator"),
-        pytest.param((record_batch, sequences), 1, id="header"),
+        pytest.param((record_batch,), 2, id="header"),
     ],
 )
 def test_killed_at_any_line(

@@ -563,6 +563,20 @@ def test_the_next_sender_goes_on_in_a_partitions_epoch(run: BrokerRun, start_run
 # --- metadata -------------------------------------------------------------------------------------------
 
 
+def test_a_topic_that_takes_its_time(start_run: StartRun, cluster: ClusterModel) -> None:
+    """The sender looks again soon, whatever the transport wakes it for."""
+    run = start_run()
+    cluster.topic = "elsewhere"
+    run.topic("t")
+    run.transport.asked.clear()
+    run.step(4)
+    assert max(run.transport.asked) == 100
+    cluster.topic = "t"
+    cluster.publish()
+    run.step()
+    assert run.accumulator.map.queue(T0) is not None
+
+
 def test_a_topic_that_grows_is_noticed(run: BrokerRun) -> None:
     """Whoever brings the news: nobody has to ask."""
     run.cluster.grow()

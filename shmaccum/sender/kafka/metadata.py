@@ -134,10 +134,9 @@ class Metadata:
                 of_topic = self._leaders(topic)
                 leaders |= {where: leader for where, leader in of_topic.items() if leader in nodes}
                 complete &= nodes.keys() >= set(of_topic.values())
-            elif error.retriable:
-                complete = False
             else:
                 errors[topic.name] = error
+                complete &= not error.retriable
                 logger.warning("no metadata of topic %r: %s", topic.name, error.__name__)
         if complete:
             self._attempts = 0

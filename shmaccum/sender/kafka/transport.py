@@ -226,9 +226,10 @@ class KafkaTransport:
         self._has_news = True
         if error is None:
             return
-        if issubclass(error, AuthenticationError | UnsupportedVersionError):
+        is_final = issubclass(error, AuthenticationError | UnsupportedVersionError)
+        if is_final or self._brokers.all_failed(self._nodes()):
             self._metadata.refuse(error)
-        else:
+        if not is_final:
             self._metadata.doubt()
 
     def _has_something(self, now_ms: float) -> bool:

@@ -208,7 +208,7 @@ def test_a_topic_that_is_not_there_yet(fake: FakeBroker, wire: MakeWire, error: 
     here = wire(fake.servers, retry_backoff_ms=20, retry_backoff_max_ms=80)
     here.transport.request_update(["t"])
     here.until(lambda: len(fake.of(METADATA)) >= 6)
-    assert here.transport.cluster().topic_errors == {}
+    assert here.transport.cluster().topic_errors == {"t": error_for_code(error)}
     came = [request.came for request in fake.of(METADATA)]
     assert came[3] - came[1] >= 0.8 * 0.020 + 0.8 * 0.040
     fake.answers[METADATA] = fake.metadata

@@ -1,0 +1,207 @@
+"""What somebody meets who has a setting wrong: an error that says which, and never a hang or a silent loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from producers import settings_of, wait_until_gone
+
+from shmaccum import Producer
+from shmaccum.errors import (
+    ConfigError,
+    IllegalSaslStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    NetworkError,
+    SaslAuthenticationError,
+    SenderError,
+    SslAuthenticationError,
+    UnknownTopicOrPartitionError,
+    UnsupportedSaslMechanismError,
+)
+from tools.kafka import Certificates, KafkaCluster
+from tools.kafka.settings import USERS
+
+MAX_BLOCK_MS = 3000
+"""By then the sender has made several attempts; nobody waits for longer."""
+
+
+@pytest.fixture(scope="module")
+def secured(kafka_cluster: Callable[..., KafkaCluster], certificates: Certificates) -> KafkaCluster:
+    """Return a cluster that speaks SASL_SSL, and of the mechanisms only PLAIN."""
+    overrides = {"listener.name.client.sasl.enabled.mechanisms": "PLAIN"}
+    cluster = kafka_cluster(sasl=True, certificates=certificates, overrides=overrides)
+    cluster.start()
+    cluster.admin.create_topic("t")
+    return cluster
+
+
+@pytest.fixture
+def login(secured: KafkaCluster, certificates: Certificates) -> dict[str, object]:
+    """Return settings that the secured cluster lets in."""
+    return {
+        "bootstrap.servers": secured.bootstrap_servers,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": USERS["alice"],
+        "ssl.truststore.location": str(certificates.ca),
+    }
+
+
+@pytest.fixture
+def refusal(slab_name: str) -> Iterator[Callable[..., KafkaError | SenderError]]:
+    """Return ``refusal(settings, topic="t")``: the error that a producer with these settings gets for its record."""
+
+    def send(given: dict[str, Any], topic: str = "t") -> KafkaError | SenderError:
+        settings = settings_of(slab_name, "", max_block_ms=MAX_BLOCK_MS) | {"transport": "kafka", "log.dir": ""}
+        with pytest.raises((KafkaError, SenderError)) as caught, Producer(settings | given) as producer:
+            producer.send(topic, b"value")
+        assert isinstance(caught.value, KafkaError | SenderError)
+        return caught.value
+
+    yield send
+    wait_until_gone(slab_name)
+
+
+def check_timeout(error: object, cause: type[KafkaError], *parts: str) -> None:
+    """See that a record waited for its topic in vain, and that the error says why."""
+    assert isinstance(error, KafkaTimeoutError)
+    assert isinstance(error.__cause__, cause)
+    assert f"not present in metadata after {MAX_BLOCK_MS} ms: {cause.__name__}: " in str(error)
+    for part in parts:
+        assert part in str(error)
+
+
+def test_settings_that_work(login: dict[str, object], slab_name: str) -> None:
+    """Else what is refused below might be for another reason."""
+    with Producer(settings_of(slab_name, "") | {"transport": "kafka", "log.dir": ""} | login) as producer:
+        assert producer.send("t", b"value").get(20).offset == 0
+    wait_until_gone(slab_name)
+
+
+# --- before anything runs ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "bootstrap.servers is missing: transport kafka needs brokers to begin with"),
+        ({"bootstrap.servers": "broker1"}, "bootstrap.servers = 'broker1': expected host:port"),
+        ({"bootstrap.server": "broker1:9092"}, "bootstrap.server: there is no such setting; did you mean boot"),
+        ({"bootstrap.servers": "broker1:9092", "linger.sm": 5}, "linger.sm: there is no such setting; did you mean li"),
+        ({"bootstrap.servers": "broker1:9092", "acks": "some"}, "acks = 'some': must be one of all, -1, 0, 1"),
+    ],
+)
+def test_a_setting_that_cannot_be(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Producer(settings)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_password_without_a_mechanism_for_it(login: dict[str, object]) -> None:
+    """As in Kafka the default is GSSAPI."""
+    del login["sasl.mechanism"]
+    with pytest.raises(ConfigError, match=r"^sasl\.mechanism = 'GSSAPI', which is the default: .* set sasl\.mechanism"):
+        Producer(login)
+
+
+def test_a_certificate_that_is_not_there(
+    login: dict[str, object], refusal: Callable[..., KafkaError | SenderError]
+) -> None:
+    error = refusal(login | {"ssl.truststore.location": "/nowhere/ca.pem"})
+    assert isinstance(error, SenderError)
+    assert "ssl.truststore.location = '/nowhere/ca.pem': cannot be read" in str(error)
+
+
+# --- brokers that cannot be spoken with ----------------------------------------------------------------
+
+
+def test_a_port_where_nobody_listens(refusal: Callable[..., KafkaError]) -> None:
+    check_timeout(
+        refusal({"bootstrap.servers": "127.0.0.1:1"}),
+        NetworkError,
+        "no broker can be reached",
+        "(bootstrap.servers = '127.0.0.1:1', security.protocol = 'PLAINTEXT'); set sender.log.file to hear more",
+    )
+
+
+def test_the_log_that_has_more_is_named(refusal: Callable[..., KafkaError], tmp_path: Path) -> None:
+    log = tmp_path / "sender.log"
+    error = refusal({"bootstrap.servers": "127.0.0.1:1", "sender.log.file": log})
+    check_timeout(error, NetworkError, f"; {log} has more")
+    assert "broker 127.0.0.1:1: Connection refused" in log.read_text()
+
+
+def test_no_tls_where_there_is_tls(secured: KafkaCluster, refusal: Callable[..., KafkaError]) -> None:
+    error = refusal({"bootstrap.servers": secured.bootstrap_servers})
+    check_timeout(error, NetworkError, "none speaks as we do", "security.protocol = 'PLAINTEXT'")
+
+
+def test_tls_where_there_is_none(kafka: KafkaCluster, refusal: Callable[..., KafkaError]) -> None:
+    error = refusal({"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": "SSL"})
+    check_timeout(error, NetworkError, "none speaks as we do", "security.protocol = 'SSL'")
+
+
+# --- brokers that do not let us in: that is known at once -----------------------------------------------
+
+
+def test_sasl_where_there_is_none(kafka: KafkaCluster, refusal: Callable[..., KafkaError]) -> None:
+    error = refusal(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "alice",
+            "sasl.password": "alice-secret",
+        }
+    )
+    assert isinstance(error, IllegalSaslStateError)
+    assert "has it SASL at all? (security.protocol = 'SASL_PLAINTEXT')" in str(error)
+
+
+def test_a_certificate_that_is_not_trusted(login: dict[str, object], refusal: Callable[..., KafkaError]) -> None:
+    del login["ssl.truststore.location"]
+    error = refusal(login)
+    assert isinstance(error, SslAuthenticationError)
+    assert "ssl.truststore.location = ''" in str(error)
+
+
+def test_a_mechanism_that_is_not_offered(login: dict[str, object], refusal: Callable[..., KafkaError]) -> None:
+    error = refusal(login | {"sasl.mechanism": "SCRAM-SHA-512"})
+    assert isinstance(error, UnsupportedSaslMechanismError)
+    assert "The broker does not offer sasl.mechanism (sasl.mechanism = 'SCRAM-SHA-512')" in str(error)
+
+
+def test_a_wrong_password(login: dict[str, object], refusal: Callable[..., KafkaError]) -> None:
+    error = refusal(login | {"sasl.password": "wrong-secret"})
+    assert isinstance(error, SaslAuthenticationError)
+    assert "The broker refused the credentials (sasl.mechanism = 'PLAIN', sasl.username = 'alice')" in str(error)
+    assert "wrong-secret" not in str(error)
+
+
+# --- topics --------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_not_there(kafka: KafkaCluster, refusal: Callable[..., KafkaError], topic: str) -> None:
+    check_timeout(
+        refusal({"bootstrap.servers": kafka.bootstrap_servers}, topic),
+        UnknownTopicOrPartitionError,
+        f"Topic {topic} not present",
+        "The topic, or that partition of it, is not there",
+    )
+
+
+def test_a_topic_that_is_made_meanwhile(kafka: KafkaCluster, topic: str, slab_name: str) -> None:
+    """An answer that there is no such topic is not the last word on it."""
+    settings = settings_of(slab_name, "") | {"transport": "kafka", "log.dir": ""}
+    settings |= {"bootstrap.servers": kafka.bootstrap_servers}
+    with Producer(settings | {"max.block.ms": MAX_BLOCK_MS}) as impatient, Producer(settings) as patient:
+        with pytest.raises(KafkaTimeoutError, match="UnknownTopicOrPartitionError"):
+            impatient.send(topic, b"value")
+        kafka.admin.create_topic(topic, partitions=2)
+        assert patient.partitions_for(topic) == {0, 1}
+    wait_until_gone(slab_name)

@@ -1,0 +1,41 @@
+"""A sender by hand, for tests of batches that are sent in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pieces import StartRun, config_of
+from senders import HandRun
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def start_run(log_dir: Path, slab_name: str) -> Iterator[StartRun]:
+    """Return a function that starts a sender by hand, which knows topic "t", with the settings given.
+
+    The broker of a second one is as that of the first.
+    """
+    runs: list[HandRun] = []
+
+    def start(**settings: object) -> HandRun:
+        runs.append(HandRun(config_of(slab_name, log_dir, **settings)))
+        runs[-1].transport.is_invalid = runs[0].transport.is_invalid
+        runs[-1].transport.strict = True
+        runs[-1].begin()
+        runs[-1].topic("t")
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.close()
+
+
+@pytest.fixture
+def run(start_run: StartRun) -> HandRun:
+    return start_run()
