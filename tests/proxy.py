@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import socket
 import struct
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
+from typing import NamedTuple
 
 from tools.kafka.ports import free_port
 
@@ -87,18 +89,30 @@ class LoseResponse(Fault):
         self.cut = cut
 
 
-class Listen(Fault):
-    """Requests and their answers pass, and are noted.
+class Answer(NamedTuple):
+    """A response.
 
     Attributes:
-        requests: correlation id -> monotonic seconds when the request came.
-        responses: correlation id -> monotonic seconds just before the answer was forwarded, and the answer.
+        at_s: monotonic seconds, just before it was forwarded.
+        frame: all of it.
     """
 
-    def __init__(self, api_key: int, times: int) -> None:
-        super().__init__(api_key, times)
-        self.requests: dict[int, float] = {}
-        self.responses: dict[int, tuple[float, bytes]] = {}
+    at_s: float
+    frame: bytes
+
+
+class Listen(Fault):
+    """Requests and their answers are noted, and pass.
+
+    Attributes:
+        requests: when each came, in monotonic seconds.
+        answers: as they were forwarded.
+    """
+
+    def __init__(self, api_key: int) -> None:
+        super().__init__(api_key, sys.maxsize)
+        self.requests: list[float] = []
+        self.answers: list[Answer] = []
 
 
 class Proxy:
@@ -129,11 +143,14 @@ class Proxy:
         """Do nothing to the next requests of a kind but note that they came."""
         return self._arm(Fault(api_key, times))
 
-    def listen(self, api_key: int, times: int = 1) -> Listen:
-        """Note the next requests of a kind, and their answers."""
-        listening = Listen(api_key, times)
+    @contextmanager
+    def listen(self, api_key: int) -> Iterator[Listen]:
+        """Note the requests of a kind that come meanwhile, and their answers."""
+        listening = Listen(api_key)
         self._arm(listening)
-        return listening
+        yield listening
+        with self._lock:
+            self._faults.remove(listening)
 
     def cut_request(self, api_key: int, after: int, times: int = 1) -> Fault:
         """Cut the connection in the middle of the next requests of a kind, after so many of their bytes."""
@@ -286,7 +303,7 @@ class _Connection:
                 fault.note(correlation_id)
                 return
             if isinstance(fault, Listen):
-                fault.requests[correlation_id] = time.monotonic()
+                fault.requests.append(time.monotonic())
             if isinstance(fault, LoseResponse | Listen):
                 self._awaited[correlation_id] = fault
             elif fault is not None:
@@ -300,7 +317,7 @@ class _Connection:
             fault = self._awaited.pop(correlation_id, None)
             self._proxy.running.wait()
             if isinstance(fault, Listen):
-                fault.responses[correlation_id] = (time.monotonic(), frame)
+                fault.answers.append(Answer(time.monotonic(), frame))
             if not isinstance(fault, LoseResponse):
                 self._client.sendall(frame)
             elif fault.cut:

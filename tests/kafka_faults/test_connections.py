@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from kafka_faults.table import Table
 from kafka_faults.trial import Trial
-from proxy import PRODUCE, Listen, Proxy
+from proxy import PRODUCE, Answer, Proxy
 
 from tools.kafka import KafkaCluster
 
@@ -108,27 +109,22 @@ def test_throttled(scene: Scene, trial: Callable[..., Trial], table: Table) -> N
     One request at a time: then whatever comes after an answer was sent by somebody who had read it.
     """
     run = trial("throttled by a quota", scene.cluster, settings={"max.in.flight.requests.per.connection": 1})
-    listening = scene.proxy.listen(PRODUCE, times=1_000_000)
-    run.start_producers()
-    run.await_heard()
-    scene.cluster.admin.throttle(QUOTA)
-    run.await_that(lambda: sum(map(throttle_s, responses(listening))) > 1, "a second of throttling in all")
-    scene.cluster.admin.throttle(None)
-    run.await_heard()
-    row = table.finish(run)
+    with scene.proxy.listen(PRODUCE) as listening:
+        run.start_producers()
+        run.await_heard()
+        scene.cluster.admin.throttle(QUOTA)
+        run.await_that(lambda: sum(map(throttle_s, listening.answers)) > 1, "a second of throttling in all")
+        scene.cluster.admin.throttle(None)
+        run.await_heard()
+        row = table.finish(run)
     assert row.all_arrived(), row
-    sent = sorted(listening.requests.values())
-    for at, response in responses(listening):
-        following = next((each for each in sent if each > at), None)
-        assert following is None or following - at > throttle_s((at, response)) - CLOCK_S
+    for answer in listening.answers:
+        following = next((came for came in listening.requests if came > answer.at_s), math.inf)
+        assert following - answer.at_s > throttle_s(answer) - CLOCK_S
 
 
-def responses(listening: Listen) -> list[tuple[float, bytes]]:
-    return list(listening.responses.values())
-
-
-def throttle_s(response: tuple[float, bytes]) -> float:
+def throttle_s(answer: Answer) -> float:
     """Return for how long a broker says, at the end of an answer without errors, that nothing is to be sent."""
-    milliseconds, tags = THROTTLE.unpack(response[1][-THROTTLE.size :])
+    milliseconds, tags = THROTTLE.unpack(answer.frame[-THROTTLE.size :])
     assert tags == 0
     return float(milliseconds) / 1000

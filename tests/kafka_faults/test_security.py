@@ -49,7 +49,7 @@ def scene(
 def test_wrong_password(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
     run = trial("wrong password", scene.cluster, settings=scene.settings | {"sasl.password": "wrong"})
     run.start_producers()
-    run.await_heard(10)
+    run.await_heard(5)
     row = table.finish(run)
     assert row.all_told(), row
     assert row.errors == {"SaslAuthenticationError": row.sent}
@@ -61,7 +61,7 @@ def test_expired_certificate_of_the_client(
     expired = {"ssl.keystore.location": str(certificates.expired.pem)}
     run = trial("expired certificate of the client", scene.cluster, settings=scene.settings | expired)
     run.start_producers()
-    run.await_heard(10)
+    run.await_heard(5)
     row = table.finish(run)
     assert row.all_told(), row
     assert row.errors == {"SslAuthenticationError": row.sent}
