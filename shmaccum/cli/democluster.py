@@ -27,6 +27,8 @@ _NOT_KNOWN_YET: Final = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
 )
 _TOKEN_LIFE_S: Final = 300.0
+_AT_ONCE: Final = 10_000
+"""Messages to take from the consumer in one call."""
 
 
 class ClusterTarget:
@@ -83,8 +85,9 @@ class ClusterTarget:
             ends = self._ends(consumer)
             nexts = {partition: self._starts.get(partition, 0) for partition in ends}
             consumer.assign([TopicPartition(self.topic, *each) for each in nexts.items()])
-            while any(nexts[partition] < end for partition, end in ends.items()):
-                messages = consumer.consume(10_000, timeout=_PATIENCE_S)
+            while left := sum(max(0, end - nexts[partition]) for partition, end in ends.items()):
+                # It waits until it has as many as it is told to bring.
+                messages = consumer.consume(min(left, _AT_ONCE), timeout=_PATIENCE_S)
                 if not messages:
                     contents.problems.append(f"{self.name}: nothing more came within {_PATIENCE_S:.0f} s")
                     break
@@ -119,7 +122,12 @@ class ClusterTarget:
 
     @contextmanager
     def _consumer(self) -> Iterator[Consumer]:
-        settings = {"group.id": "shmaccum-demo", "enable.auto.commit": False, "auto.offset.reset": "error"}
+        settings = {
+            "group.id": "shmaccum-demo",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "check.crcs": True,
+        }
         consumer = Consumer(self._connection | settings)
         try:
             yield consumer
