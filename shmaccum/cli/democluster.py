@@ -26,6 +26,7 @@ _NOT_KNOWN_YET: Final = (
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
 )
+_NO_ANSWER: Final = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 _TOKEN_LIFE_S: Final = 300.0
 _AT_ONCE: Final = 10_000
 """Messages to take from the consumer in one call."""
@@ -139,7 +140,11 @@ class ClusterTarget:
         try:
             yield
         except KafkaException as error:
-            raise NetworkError(f"{self.name}: {error.args[0].str()}") from error
+            what = error.args[0].str()
+            if error.args[0].code() in _NO_ANSWER:
+                protocol = self._connection["security.protocol"]
+                what = f"no broker has answered; is the address right, and security.protocol = {protocol!r}? ({what})"
+            raise NetworkError(f"{self.name}: {what}") from error
 
 
 def librdkafka_settings(config: ProducerConfig) -> dict[str, Any]:
