@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from brokers import consume, consume_values
 from confluent_kafka import TIMESTAMP_CREATE_TIME
+from examples import example
 from kafka.partitioner.default import murmur2
 from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -54,6 +55,23 @@ def test_a_batch_job(spark: SparkSession, ours: Options, kafka: KafkaCluster, to
             assert partition == (murmur2(record.key()) & 0x7FFFFFFF) % 3
             of_a_task[number * 4 // count].append(number)
         assert all(task == sorted(task) for task in of_a_task.values())
+
+
+def test_the_readme(spark: SparkSession, ours: Options, kafka: KafkaCluster, topic: str, tmp_path: Path) -> None:
+    kafka.admin.create_topic(topic)
+    (tmp_path / "flights.json").write_text('{"carrier": "UA", "flight": 1545}\n{"carrier": "AA", "flight": 1141}\n')
+    changes = {
+        "flights.json": str(tmp_path / "flights.json"),
+        '"flights"': f'"{topic}"',
+        "broker1:9092,broker2:9092": kafka.bootstrap_servers,
+        '.option("kafka.linger.ms", "5")': f'.option("kafka.linger.ms", "5").options(**{ours!r})',
+    }
+    exec(example("With PySpark", changes), {})
+    (records,) = consume({"bootstrap.servers": kafka.bootstrap_servers}, topic).values()
+    assert sorted((record.key(), record.value()) for record in records) == [
+        (b"AA", b'{"carrier":"AA","flight":1141}'),
+        (b"UA", b'{"carrier":"UA","flight":1545}'),
+    ]
 
 
 def test_all_columns(spark: SparkSession, ours: Options, kafka: KafkaCluster, topic: str) -> None:
