@@ -1,4 +1,4 @@
-"""Sets up what make needs: a virtual environment with this project in it, and a Java runtime for PySpark.
+"""Sets up what make needs: a virtual environment with this project in it, Java for PySpark, spin for the models.
 
 ``python3 -m tools.setup_env VENV EXTRA`` works on a bare Debian, with nothing but the standard library. What the
 system lacks is installed by apt-get for root; for others the one command that installs it is printed.
@@ -18,6 +18,8 @@ if sys.version_info < (3, 11):  # noqa: UP036 (whoever has an older one is to be
     sys.exit(f"Python 3.11 or later is needed, this is {sys.version.split()[0]}: make PYTHON=python3.12 ...")
 
 from shmaccum.cli.java import INSTALL_JAVA, missing_java
+from tools.model.check import INSTALL as INSTALL_SPIN
+from tools.model.check import missing_tools as missing_spin
 
 
 def install_system_package(command: Sequence[str], why: str) -> None:
@@ -57,12 +59,21 @@ def ensure_java() -> None:
         sys.exit(still)
 
 
+def ensure_spin() -> None:
+    if missing := missing_spin():
+        install_system_package(INSTALL_SPIN, missing)
+    if missing := missing_spin():
+        sys.exit(missing)
+
+
 def main() -> int:
     venv, extra = sys.argv[1:]
     try:
         make_venv(Path(venv))
         install_project(Path(venv), extra)
         ensure_java()
+        if extra == "test":
+            ensure_spin()
     except subprocess.CalledProcessError as error:
         return error.returncode or 1
     return 0

@@ -4,6 +4,8 @@
 calls any of it, in one thread. A drained batch is IN_FLIGHT and the sender's; one whose outcome is known is
 COMPLETING until everybody who contributed has been told and its slot is free. Both survive the sender: `recover`
 goes on where the last one died.
+
+Modelled in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ One ring a process, written by the sender and read by the process. It is as long
 more, and so cannot overflow: a process reads its ring before it contributes to one more batch, and until it does so
 again nothing can be told but the batches that are in the slots at that time, each of them once. (A sender that takes
 over tells what the one before may not have told; see `RingWriter.has_told`.)
+
+Modelled in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations

@@ -46,9 +46,9 @@ class Result(NamedTuple):
 
 
 def missing_tools() -> str:
-    """Return how to install what the check needs, nothing if it is there."""
+    """Return what the check needs and lacks, as a sentence; nothing if all is there."""
     missing = [tool for tool in ("spin", "gcc") if shutil.which(tool) is None]
-    return f"the models need {' and '.join(missing)}: sudo {' '.join(INSTALL)}" if missing else ""
+    return f"the models need {' and '.join(missing)}" if missing else ""
 
 
 def check(run: Run) -> Result:
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     missing = missing_tools()
     if missing:
-        sys.exit(missing)
+        sys.exit(f"{missing}: sudo {' '.join(INSTALL)}")
     runs: Sequence[Run] = [*BRIEF, *(FULL if options.full else ()), *MUTANTS]
     if options.mutant:
         runs = [run for run in MUTANTS if run.name == options.mutant]

@@ -12,7 +12,6 @@
  *   shmaccum.shm.locks.SlabLock._wait                      waiting, ran_out, not_now
  *   shmaccum.shm.locks.SlabLock._take_over                 ran_out to not_now
  *   shmaccum.shm.locks.SlabLock._died_holding              named
- *   shmaccum.shm.locks.SlabLock._forget_all_dead           forget
  *   shmaccum.shm.locks.SlabLock.forget_dead                forget
  *   shmaccum.shm.locks._Look.__init__                      look_anew
  *   shmaccum.shm.locks._Look.proves_dead_holder            conclude
