@@ -1,4 +1,4 @@
-"""Sets up what make needs: a virtual environment with this project, Java for PySpark, and Apache Kafka for the tests.
+"""Sets up what make needs: a virtual environment with this project, Java, and for the tests Apache Kafka and spin.
 
 ``python3 -m tools.setup_env VENV EXTRA`` works on a bare Debian, with nothing but the standard library. What the
 system lacks is installed by apt-get for root; for others the one command that installs it is printed. Apache Kafka
@@ -21,6 +21,8 @@ if sys.version_info < (3, 11):  # noqa: UP036 (whoever has an older one is to be
 from shmaccum.cli.java import INSTALL_JAVA, missing_java
 from tools.kafka import KafkaMissingError, ensure_kafka
 from tools.kafka.jars import INSTALL_MAVEN, class_archive, jar_directory, missing_maven
+from tools.model.check import INSTALL as INSTALL_SPIN
+from tools.model.check import missing_tools as missing_spin
 
 
 def may_install() -> bool:
@@ -77,6 +79,13 @@ def fetch_kafka() -> None:
         print(f"the tests against Apache Kafka will be skipped: {error}", flush=True)
 
 
+def ensure_spin() -> None:
+    if missing := missing_spin():
+        install_system_package(INSTALL_SPIN, missing)
+    if missing := missing_spin():
+        sys.exit(missing)
+
+
 def main() -> int:
     venv, extra = sys.argv[1:]
     try:
@@ -85,6 +94,7 @@ def main() -> int:
         ensure_java()
         if extra == "test":
             fetch_kafka()
+            ensure_spin()
     except subprocess.CalledProcessError as error:
         return error.returncode or 1
     return 0

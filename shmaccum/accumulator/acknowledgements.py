@@ -2,6 +2,8 @@
 
 The process reads its completion ring when it appends, polls, flushes or waits; futures resolve and callbacks run
 then, in order, in whichever thread it is.
+
+Modelled in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@
 open batch and committed, bytes and count together, by one store; until then it does not exist, and from then on
 it outlives this process. Where there is no room, a new batch is made ready in memory that is still ours alone, with
 the record in it, and one store of its state puts it into the deque: nobody ever sees half a batch.
+
+Modelled in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 ``RecordAccumulator.ready``, ``drain`` and ``reenqueue``. Only the one sender calls any of it, in one thread. A drained
 batch is IN_FLIGHT and the sender's; if the sender dies, `recover` puts it back.
+
+Modelled in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations

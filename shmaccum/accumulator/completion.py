@@ -10,6 +10,8 @@ unread one, and any other part of it does so with a piece; a piece is sent only 
 (`RingWriter.has_room`); and a process owes itself one batch more only after it has read its ring, when the other
 two are within the length by themselves. What is read between two steps of another process only makes it shorter. (A
 sender that takes over tells what the one before may not have told; see `RingWriter.has_told`.)
+
+Modelled in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations

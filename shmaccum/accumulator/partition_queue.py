@@ -3,6 +3,8 @@
 The links, the ends and the count are indexes: what is in the deque, and in which order, the headers say (state
 OPEN or CLOSED, partition, position). All methods but the constructor are called under the partition's lock; a
 state is stored before the links that follow from it, and `rebuild_stripe` makes the links anew after a death.
+
+Modelled in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ then.
 
 Every step of a slot from or to FREE is taken here, under the pool's lock, header first: the bitmap and the counts
 follow, and are rebuilt from the headers when somebody dies in between.
+
+Modelled in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations

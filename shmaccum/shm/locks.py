@@ -330,7 +330,10 @@ class SlabLock:
             if not self._lock_file.try_lock(TAKEOVER):
                 return False
             owner = self.owner()
-            if not (self._died_holding(owner) if owner >= 0 else look is not None and look.proves_dead_holder(self)):
+            if owner < 0:
+                if look is None or not look.proves_dead_holder(self):
+                    return False
+            elif not self._died_holding(owner):
                 return False
             words[self._owner_at] = self._me
             words[self.geometry.lock(self.number) + Lock.TAKEOVERS] += 1

@@ -2,6 +2,8 @@
 
 An entry is *taken* by holding byte ``PROCESS + entry`` of the lock file; that byte is the liveness, the
 entry's words are only a description. Taking and freeing entries happens under the lifecycle byte.
+
+Modelled in ``tools/model/lock.pml``.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ descriptor of the lock file and one entry of the process table: see `shmaccum.sh
 
 A forked child is a new process. It keeps the mapping, and takes a table entry of its own when it first takes a
 lock; `Slab.on_fork` callbacks let the floors above drop what belongs to the parent.
+
+Modelled in ``tools/model/lock.pml``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A process that is found dead, or asked about, may have moved on since it was looked at: nobody is mistaken for it.
+"""A process that is found dead may have moved on since it was last looked at: nobody is mistaken for it.
 
 Each test has other processes do something while this one asks the kernel whether one of them is alive.
 """

@@ -101,6 +101,20 @@ def fetch_kafka(path: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+FETCH_SPIN = """#!/bin/sh
+echo "$*" >> {bin}/notes
+[ "$1" = install ] && /usr/bin/touch {bin}/spin {bin}/gcc && /bin/chmod +x {bin}/spin {bin}/gcc
+exit 0
+"""
+
+
+def ensure_spin(path: Path) -> subprocess.CompletedProcess[str]:
+    program = "from tools.setup_env import ensure_spin; ensure_spin()"
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env={"PATH": str(path)}, capture_output=True, text=True, check=False
+    )
+
+
 @needs_root
 def test_root_gets_a_missing_maven_installed(tmp_path: Path) -> None:
     (tmp_path / "apt-get").write_text(APT_GET_MAVEN.format(bin=tmp_path))
@@ -121,6 +135,25 @@ def test_without_maven_the_set_up_goes_on_and_says_what_to_do(tmp_path: Path) ->
         "the tests against Apache Kafka will be skipped: Maven (mvn) fetches Apache Kafka, but there is" in done.stdout
     )
     assert "apt-get install --yes --no-install-recommends maven`" in done.stdout
+
+
+@needs_root
+def test_root_gets_a_missing_spin_installed(tmp_path: Path) -> None:
+    (tmp_path / "apt-get").write_text(FETCH_SPIN.format(bin=tmp_path))
+    (tmp_path / "apt-get").chmod(0o755)
+    install = "install --yes --no-install-recommends spin gcc libc6-dev"
+
+    done = ensure_spin(tmp_path)
+
+    assert (done.returncode, done.stdout) == (0, f"the models need spin and gcc: apt-get {install}\n")
+    again = ensure_spin(tmp_path)
+    assert (again.returncode, again.stdout) == (0, ""), "what is there is not installed again"
+
+
+def test_whoever_cannot_install_spin_is_told_the_command(tmp_path: Path) -> None:
+    done = ensure_spin(tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("the models need spin and gcc: sudo apt-get install --yes ")
 
 
 def test_an_old_python_is_told_so() -> None:

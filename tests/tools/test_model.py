@@ -1,0 +1,76 @@
+"""The models hold and their mutants are found, and what they say that they model is there."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sys
+from pathlib import Path
+from pkgutil import resolve_name
+
+import pytest
+
+from tools.model.check import Result, check_all, missing_tools, verdict
+from tools.model.runs import BRIEF, FULL, MUTANTS, Property, Run
+
+ROOT = Path(__file__).parents[2]
+MODELS = {name: (ROOT / "tools" / "model" / name).read_text() for name in ("lock.pml", "pool.pml")}
+CITED = sorted({name for text in MODELS.values() for name in re.findall(r"^ \*\s+(shmaccum(?:\.\w+)+)", text, re.M)})
+
+
+# --- what the models say of the code ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CITED)
+def test_what_a_model_cites_is_there_and_its_module_names_the_model(name: str) -> None:
+    function = resolve_name(name)
+    assert inspect.isfunction(function)
+    models = [model for model, text in MODELS.items() if name in text]
+    said = sys.modules[function.__module__].__doc__ or ""
+    assert any(f"tools/model/{model}" in said for model in models), f"{function.__module__} does not name {models}"
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_mutation_of_a_model_is_checked(model: str) -> None:
+    there = set(re.findall(r"#(?:ifdef|ifndef|if defined\() ?(M_\w+)", MODELS[model]))
+    assert there == {name for run in MUTANTS if run.model == model for name in run.defines if name.startswith("M_")}
+
+
+# --- the check --------------------------------------------------------------------------------------------------------
+
+HOLDS = Run("holds", "lock.pml")
+MUTANT = Run("mutant", "lock.pml", violates=Property.LOCK_LOST)
+FOUND = Property.LOCK_LOST + "[(holder-1)])"
+
+
+@pytest.mark.parametrize(
+    ("run", "violation", "failure", "wrong"),
+    [
+        (HOLDS, "", "", ""),
+        (HOLDS, FOUND, "", FOUND),
+        (HOLDS, "", "out of memory", "did not come to its end"),
+        (MUTANT, FOUND, "", ""),
+        (MUTANT, "", "", "was not found; it must violate LOCK_LOST"),
+        (MUTANT, Property.HALF_DONE_SEEN, "", "was found by another property than LOCK_LOST"),
+    ],
+)
+def test_a_result_is_judged(run: Run, violation: str, failure: str, wrong: str) -> None:
+    said = verdict(run, Result(1, 1, 1.0, violation, failure))
+    assert said.startswith(wrong)
+    assert bool(said) == bool(wrong)
+
+
+def test_runs_can_be_told_apart() -> None:
+    names = [run.name for run in (*BRIEF, *FULL, *MUTANTS)]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.timeout(1800)
+def test_the_models_hold_and_the_mutants_are_found(capsys: pytest.CaptureFixture[str]) -> None:
+    missing = missing_tools()
+    if missing and "CI" not in os.environ:
+        pytest.skip(missing)
+    assert not missing
+    good = check_all((*BRIEF, *MUTANTS), jobs=2)
+    assert good, capsys.readouterr().out

@@ -1,0 +1,135 @@
+"""Checks the models: ``python -m tools.model.check [--full] [--mutant NAME] [--jobs N]``.
+
+Each run has spin make a program of a model, gcc compile it, and the program visit every state that the model can
+reach. The models must hold; each mutant must be found, by the property that it is known to violate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tools.model.runs import BRIEF, FULL, MUTANTS, Run
+
+HERE: Final = Path(__file__).parent
+MEMORY_MIB: Final = {False: 1900, True: 7800}
+"""What a run may take; by whether it is a long one."""
+DEPTH: Final = {False: 1_500_000, True: 5_000_000}
+"""Longest path that is followed: a model for which that is not enough has not been checked."""
+INSTALL: Final = ("apt-get", "install", "--yes", "--no-install-recommends", "spin", "gcc", "libc6-dev")
+_SAFETY: Final = ("-DSAFETY", "-DCOLLAPSE")
+_PROGRESS: Final = ("-DNP", "-DNFAIR=4", "-DCOLLAPSE")
+_STATES: Final = re.compile(r"(\S+) states, stored")
+_MEMORY: Final = re.compile(r"(\S+)\s+total actual memory usage")
+_VIOLATION: Final = re.compile(r"pan:1: (.*) \(at depth")
+
+
+class Result(NamedTuple):
+    """What a run came to."""
+
+    states: int
+    memory_mib: int
+    seconds: float
+    violation: str
+    """What `pan` says was violated; empty if nothing was."""
+    failure: str
+    """Why the run did not come to its end; empty if it did."""
+
+
+def missing_tools() -> str:
+    """Return what the check needs and lacks, as a sentence; nothing if all is there."""
+    missing = [tool for tool in ("spin", "gcc") if shutil.which(tool) is None]
+    return f"the models need {' and '.join(missing)}" if missing else ""
+
+
+def check(run: Run) -> Result:
+    """Do one run, in a directory of its own."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="shmaccum-model-") as directory:
+
+        def call(*command: str) -> str:
+            done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+            # `pan` ends with the number of violations, and a mutant is to have one.
+            if done.returncode and command[0] != "./pan":
+                raise RuntimeError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
+            return done.stdout + done.stderr
+
+        defines = [f"-D{name}" if value is None else f"-D{name}={value}" for name, value in run.defines.items()]
+        call("spin", "-a", *defines, str(HERE / run.model))
+        how = (*(_PROGRESS if run.progress else _SAFETY), f"-DMEMLIM={MEMORY_MIB[run.long]}")
+        call("gcc", "-O2" if run.long else "-O0", "-w", *how, "-o", "pan", "pan.c")
+        output = call("./pan", "-n", f"-m{DEPTH[run.long]}", *(("-l", "-f") if run.progress else ()))
+    violation = _VIOLATION.search(output)
+    states, memory = _STATES.search(output), _MEMORY.search(output)
+    complete = states is not None and memory is not None and "max search depth too small" not in output
+    complete = complete and "Search not completed" not in output
+    return Result(
+        states=int(float(states[1])) if states else 0,
+        memory_mib=round(float(memory[1])) if memory else 0,
+        seconds=time.monotonic() - started,
+        violation=violation[1] if violation else "",
+        failure="" if complete or violation else output[-2000:],
+    )
+
+
+def verdict(run: Run, result: Result) -> str:
+    """Return what is wrong with a result, nothing if it is as it must be."""
+    if result.failure:
+        return f"did not come to its end:\n{result.failure}"
+    if run.violates is None:
+        return result.violation
+    if not result.violation:
+        return f"was not found; it must violate {run.violates.name}"
+    if not result.violation.startswith(run.violates):
+        return f"was found by another property than {run.violates.name}: {result.violation}"
+    return ""
+
+
+def check_all(runs: Sequence[Run], jobs: int) -> bool:
+    """Do runs, so many at a time, print what they come to, and say whether it is what it must be."""
+    with ThreadPoolExecutor(jobs) as pool:
+        return report(zip(runs, pool.map(check, runs), strict=True))
+
+
+def report(results: Iterable[tuple[Run, Result]]) -> bool:
+    """Print what runs come to, and say whether it is what it must be."""
+    good = True
+    for run, result in results:
+        wrong = verdict(run, result)
+        good = good and not wrong
+        found = f"found: {run.violates.name.lower().replace('_', ' ')}" if run.violates is not None else "holds"
+        print(
+            f"{run.name:<58} {result.states:>12,} states {result.memory_mib:>6,} MiB {result.seconds:>6.1f} s  "
+            f"{'WRONG: ' + wrong if wrong else found}",
+            flush=True,
+        )
+    return good
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    names = [mutant.name for mutant in MUTANTS]
+    parser = argparse.ArgumentParser(prog="python -m tools.model.check", description=__doc__.splitlines()[0])
+    parser.add_argument("--full", action="store_true", help="the large sizes, too: many minutes and up to 8 GiB")
+    parser.add_argument("--mutant", choices=names, metavar="NAME", help=f"this mutant only: {', '.join(names)}")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time (1)")
+    options = parser.parse_args(arguments)
+    missing = missing_tools()
+    if missing:
+        sys.exit(f"{missing}: sudo {' '.join(INSTALL)}")
+    runs: Sequence[Run] = [*BRIEF, *(FULL if options.full else ()), *MUTANTS]
+    if options.mutant:
+        runs = [run for run in MUTANTS if run.name == options.mutant]
+    return 0 if check_all(runs, options.jobs) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

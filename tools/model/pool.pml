@@ -1,0 +1,553 @@
+/*
+ * The life of slots and records: allocate, fill, place, append, close, drain, number, send, complete, free; with
+ * producers and senders killed at every step (DEATHS times in all), and what the next ones make of the remains.
+ *
+ * P producers append RECORDS records each to one partition, in S slots of CAP records. One sender at a time sends to a
+ * broker that keeps what it has got on the wire though the sender dies, and drops what it has stored already, by the
+ * sequence number. A lock is one step here, with its takeover: lock.pml is about that. Under a lock, a store of a
+ * slot header and the change of the index that follows are two steps; of an index that is half changed a rebuild reads no
+ * more than of one that is not, so its change is one step.
+ *
+ *   in the code                                                        here
+ *   shmaccum.pool.buffer_pool.BufferPool.allocate                      allocate
+ *   shmaccum.pool.buffer_pool.BufferPool._take                         allocate
+ *   shmaccum.pool.buffer_pool.BufferPool.deallocate                    deallocate
+ *   shmaccum.pool.buffer_pool.BufferPool.reclaim                       reclaim
+ *   shmaccum.pool.buffer_pool.BufferPool._dead_runs                    reclaim
+ *   shmaccum.pool.buffer_pool.BufferPool._rebuild                      rebuild_pool
+ *   shmaccum.accumulator.batch_appender.BatchAppender.append           append
+ *   shmaccum.accumulator.batch_appender.BatchAppender._try_append      try_append
+ *   shmaccum.accumulator.batch_appender.BatchAppender.commit           try_append
+ *   shmaccum.accumulator.batch_appender.BatchAppender.fill             fill
+ *   shmaccum.accumulator.batch_appender.BatchAppender.give_back_unused append
+ *   shmaccum.accumulator.partition_queue.PartitionQueue.append         place
+ *   shmaccum.accumulator.partition_queue.PartitionQueue.close_open     try_append, place
+ *   shmaccum.accumulator.partition_queue.PartitionQueue.pop_first      drain
+ *   shmaccum.accumulator.partition_queue.PartitionQueue.put_back       put_back
+ *   shmaccum.accumulator.partition_queue.rebuild_stripe                rebuild_stripe
+ *   shmaccum.accumulator.acknowledgements.Acknowledgements.contribute  contribute
+ *   shmaccum.accumulator.acknowledgements.Acknowledgements._read       read_ring
+ *   shmaccum.accumulator.completion.RingWriter.tell                    finish
+ *   shmaccum.accumulator.completion.RingWriter.has_told                finish
+ *   shmaccum.accumulator.batch_drainer.BatchDrainer._assign_sequence   drain
+ *   shmaccum.accumulator.batch_drainer.BatchDrainer.complete           complete
+ *   shmaccum.accumulator.batch_drainer.BatchDrainer._finish            finish
+ *   shmaccum.accumulator.batch_drainer.BatchDrainer.reenqueue          put_back
+ *   shmaccum.accumulator.batch_drainer.BatchDrainer.recover            recover
+ *   shmaccum.shm.slab.Slab.reap_dead                                   housekeeping
+ *
+ * Checked: a record reaches the log only if it was committed, once, whole, and in the order of the commits; a slot that
+ * is taken is FREE; a completion ring does not overflow, and tells no one of a batch that is not theirs; at the end all
+ * that was committed is in the log, all slots are free, by header and by bitmap, and nobody waits any more.
+ *
+ * Options: -DP=producers -DRECORDS= -DS=slots -DCAP= -DDEATHS= -DRETRIES=; -DM_... are mutants.
+ */
+
+#ifndef P
+#define P 2
+#endif
+#ifndef RECORDS
+#define RECORDS 2
+#endif
+#ifndef S
+#define S 2
+#endif
+#ifndef CAP
+#define CAP 2
+#endif
+#ifndef DEATHS
+#define DEATHS 1
+#endif
+#ifndef RETRIES
+#define RETRIES 1
+#endif
+
+#define FREE 0
+#define ALLOCATED 1
+#define OPEN 2
+#define CLOSED 3
+#define IN_FLIGHT 4
+#define COMPLETING 5
+
+#define SENDER P                /* its number among the processes */
+#define NONE 255
+
+/* Slot headers and slots: the truth. */
+typedef Slot {
+    byte state;
+    byte owner;                 /* process that allocated it */
+    bit generation;             /* its lowest bit: enough to tell two that follow each other */
+    byte position;
+    byte count;                 /* the commit word */
+    byte sequence;              /* + 1; 0 for none */
+    bit contributor[P];
+    bit result;                 /* 1: stored */
+    byte record[CAP]            /* the bytes */
+}
+Slot slot[S];
+
+/* Indexes, believed under their locks only. */
+bit is_free[S] = 1;             /* the bitmap */
+byte deque[S];                  /* slots in their order, and how many */
+byte queued;
+byte open_slot = NONE;
+byte next_position;
+
+byte next_sequence;             /* the sender's, in the partition table */
+
+byte pool_lock = NONE;          /* who holds it */
+byte stripe_lock = NONE;
+#define DEAD 254                /* the holder is dead */
+
+bit dead[P];
+byte done;                      /* producers that have ended, one way or the other */
+chan ring[P] = [S + 1] of { byte, bit };        /* completions: slot, generation */
+
+chan wire = [DEATHS + RETRIES + 1] of { byte, byte, byte, byte };       /* sequence, count, records */
+byte expected;                  /* sequence number that the broker expects */
+
+/* Ghosts. */
+byte commits;                   /* records committed so far */
+byte rank[P * RECORDS + 1];     /* the number of a record among them, 0 before */
+byte logged;                    /* records in the log */
+byte deaths;
+byte retries;
+
+#define DIE atomic { deaths < DEATHS -> die(); goto died }
+#define STEP(...) if :: atomic { __VA_ARGS__ } :: DIE fi
+
+#define LOCK(lock, other, rebuild) \
+    if \
+    :: atomic { lock == NONE -> assert(other != me); lock = me } \
+    :: atomic { lock == DEAD -> assert(other != me); lock = me }; rebuild \
+    :: DIE \
+    fi
+#define LOCK_POOL LOCK(pool_lock, stripe_lock, rebuild_pool())
+#define LOCK_STRIPE LOCK(stripe_lock, pool_lock, rebuild_stripe())
+#define UNLOCK(lock) STEP(lock = NONE)
+
+inline die() {
+    deaths++;
+    if :: pool_lock == me -> pool_lock = DEAD :: else fi;
+    if :: stripe_lock == me -> stripe_lock = DEAD :: else fi;
+    if :: me != SENDER -> dead[me] = 1; done++ :: else fi
+}
+
+/* Frees what the dead took and never used; header first. */
+inline reclaim() {
+    s = 0;
+    do
+    :: s < S ->
+        STEP(take_back = (slot[s].state == ALLOCATED));
+        if
+        :: take_back -> STEP(take_back = dead[slot[s].owner])
+        :: else
+        fi;
+#ifndef M_RECLAIM_READ_ONCE
+        if
+        :: take_back -> STEP(take_back = (slot[s].state == ALLOCATED))
+        :: else
+        fi;
+#endif
+        if
+        :: take_back -> STEP(slot[s].state = FREE); STEP(is_free[s] = 1; take_back = 0)
+        :: else
+        fi;
+        s++
+    :: else -> break
+    od;
+    s = 0
+}
+
+/* The same, and the bitmap anew. It is whoever has the lock from a dead one who does it. */
+inline rebuild_pool() {
+#ifdef M_NO_INDEX_REBUILD
+    skip
+#else
+    reclaim();
+    STEP(for (s : 0 .. S - 1) { is_free[s] = (slot[s].state == FREE) } s = 0)
+#endif
+}
+
+inline rebuild_stripe() {
+#ifdef M_NO_INDEX_REBUILD
+    skip
+#else
+    STEP(
+        queued = 0; open_slot = NONE; position = 0;
+        do
+        :: position <= next_position ->
+            for (s : 0 .. S - 1) {
+                if
+                :: (slot[s].state == OPEN || slot[s].state == CLOSED) && slot[s].position == position ->
+                    if :: queued > 0 -> slot[deque[queued - 1]].state = CLOSED :: else fi;
+                    deque[queued] = s; queued++;
+                    open_slot = (slot[s].state == OPEN -> s : NONE)
+                :: else
+                fi;
+                /* Of a batch that was placed, and not yet counted: */
+                if
+                :: slot[s].state >= OPEN && slot[s].position == next_position -> next_position++
+                :: else
+                fi
+            }
+            position++
+        :: else -> break
+        od;
+        position = 0; s = 0
+    )
+#endif
+}
+
+inline count_commit(id) { commits++; assert(rank[id] == 0); rank[id] = commits }
+
+/* Notes who is to be told; the process itself remembers what it is waiting for. */
+inline contribute(b) {
+    if
+    :: !(pending[b] && pending_generation[b] == slot[b].generation) ->
+        read_ring();
+        pending[b] = 1; pending_generation[b] = slot[b].generation
+    :: else
+    fi;
+    slot[b].contributor[me] = 1
+}
+
+inline read_ring() {
+    do
+    :: nempty(ring[me]) ->
+        ring[me] ? told, generation;
+        if :: pending[told] && pending_generation[told] == generation -> pending[told] = 0 :: else fi
+    :: empty(ring[me]) -> break
+    od;
+    told = 0; generation = 0
+}
+
+/* Into the open batch, if there is one with room; under the stripe's lock. `appended` says whether. */
+inline try_append() {
+    appended = 0;
+    if
+    :: open_slot != NONE && slot[open_slot].count == CAP ->
+        STEP(slot[open_slot].state = CLOSED);
+        STEP(open_slot = NONE)
+    :: open_slot != NONE && slot[open_slot].count < CAP ->
+#ifdef M_COMMIT_BEFORE_BYTES
+        STEP(contribute(open_slot));
+        STEP(slot[open_slot].count++; count_commit(id));
+        STEP(slot[open_slot].record[slot[open_slot].count - 1] = id; appended = 1)
+#else
+        STEP(slot[open_slot].record[slot[open_slot].count] = id);
+        STEP(contribute(open_slot));
+        STEP(slot[open_slot].count++; count_commit(id); appended = 1)
+#endif
+    :: else
+    fi
+}
+
+inline fill() {                 /* nobody else reads it as long as the slot is ALLOCATED */
+    STEP(slot[mine].record[0] = id);
+    STEP(
+        slot[mine].count = 1; slot[mine].sequence = 0; slot[mine].result = 0;
+        for (i : 0 .. P - 1) { slot[mine].contributor[i] = 0 }
+        i = 0
+    )
+}
+
+proctype producer(byte me) {
+    byte n;                     /* records appended */
+    byte id;                    /* the record at hand */
+    byte mine = NONE;           /* slot at hand */
+    bit appended;
+    bit pending[S];             /* batches that it waits for */
+    bit pending_generation[S];
+    byte s, i, told, position;
+    bit generation, take_back;
+
+append:
+    do
+    :: n < RECORDS ->
+        atomic { id = me * RECORDS + n + 1; read_ring() };
+        LOCK_STRIPE;
+        try_append();
+        UNLOCK(stripe_lock);
+        if
+        :: appended -> goto next_record
+        :: else
+        fi;
+allocate:
+        LOCK_POOL;
+        if
+        :: atomic {
+            is_free[0] || is_free[S - 1];
+            mine = (is_free[0] -> 0 : S - 1);
+            assert(slot[mine].state == FREE)
+           };
+           STEP(slot[mine].generation = !slot[mine].generation);
+           STEP(slot[mine].owner = me; slot[mine].state = ALLOCATED);
+           STEP(is_free[mine] = 0);
+           UNLOCK(pool_lock)
+        :: atomic { !is_free[0] && !is_free[S - 1] -> skip };
+           UNLOCK(pool_lock);
+           if
+           :: is_free[0] || is_free[S - 1] || pool_lock == DEAD -> goto allocate
+           :: DIE
+           fi
+        fi;
+#ifndef M_STATE_BEFORE_FILL
+        fill();
+#endif
+        LOCK_STRIPE;
+        try_append();
+        if
+        :: !appended ->         /* place */
+            STEP(contribute(mine));
+            if
+            :: open_slot != NONE -> STEP(slot[open_slot].state = CLOSED); STEP(open_slot = NONE)
+            :: else
+            fi;
+            STEP(slot[mine].position = next_position);
+#ifdef M_STATE_BEFORE_FILL
+            STEP(slot[mine].state = OPEN);
+            fill();
+            STEP(contribute(mine); count_commit(id));
+#else
+            STEP(slot[mine].state = OPEN; count_commit(id));
+#endif
+            STEP(next_position++);
+            STEP(deque[queued] = mine; queued++; open_slot = mine);
+            mine = NONE
+        :: else
+        fi;
+        UNLOCK(stripe_lock);
+        if
+        :: mine != NONE ->      /* somebody else had opened a batch meanwhile: it is given back */
+            LOCK_POOL;
+            STEP(assert(slot[mine].state == ALLOCATED && slot[mine].owner == me); slot[mine].state = FREE);
+            STEP(is_free[mine] = 1; mine = NONE);
+            UNLOCK(pool_lock)
+        :: else
+        fi;
+next_record:
+        atomic { n++; appended = 0; id = 0 }
+    :: else -> break
+    od;
+    do                          /* waits until it has been told of everything */
+    :: atomic { nempty(ring[me]) -> read_ring() }
+    :: atomic { !pending[0] && !pending[S - 1] -> break }
+    :: DIE
+    od;
+    done++;
+died:
+    skip
+}
+
+/* A batch back to its place in the deque, from where it was taken. */
+inline put_back() {
+    LOCK_STRIPE;
+    STEP(slot[b].state = CLOSED);
+    STEP(
+        i = queued; queued++;
+#ifndef M_PUT_BACK_LAST
+        do
+        :: i > 0 && slot[deque[i - 1]].position > slot[b].position -> deque[i] = deque[i - 1]; i--
+        :: else -> break
+        od;
+#endif
+        deque[i] = b; i = 0
+    );
+    UNLOCK(stripe_lock)
+}
+
+inline deallocate() {
+    LOCK_POOL;
+    STEP(slot[b].state = FREE);
+    STEP(is_free[b] = 1);
+    UNLOCK(pool_lock)
+}
+
+inline tell_all() {
+    i = 0;
+    do
+    :: i < P ->
+        if
+        :: atomic { slot[b].contributor[i] && !dead[i] ->
+#ifndef M_TELL_AGAIN
+            if
+            :: again && ring[i] ?? [eval(b), eval(slot[b].generation)]
+            :: !(again && ring[i] ?? [eval(b), eval(slot[b].generation)]) ->
+#else
+            if
+            :: true ->
+#endif
+                assert(nfull(ring[i]) && slot[b].result);
+                ring[i] ! b, slot[b].generation
+            fi
+           }
+        :: atomic { !slot[b].contributor[i] || dead[i] -> skip }
+        :: DIE
+        fi;
+        i++
+    :: else -> break
+    od;
+    i = 0
+}
+
+/* From COMPLETING to FREE. */
+inline finish() {
+#ifdef M_FREE_BEFORE_TELLING
+    deallocate();
+    tell_all()
+#else
+    tell_all();
+    deallocate()
+#endif
+}
+
+proctype sender(byte me) {
+    byte b = NONE;              /* slot at hand */
+    byte s, i, position;
+    bit again, take_back;
+
+recover:
+    STEP(b = 0; again = 1);
+    do
+    :: b < S ->
+        if
+        :: slot[b].state == COMPLETING -> finish()
+        :: else
+        fi;
+        b++
+    :: else -> break
+    od;
+    atomic { b = 0; again = 0 };
+    do
+    :: b < S ->
+#ifndef M_NO_SEQUENCE_FIX
+        STEP(               /* the last sender may have died between the two stores of the assignment */
+            if
+            :: slot[b].state >= OPEN && slot[b].sequence == next_sequence + 1 -> next_sequence = next_sequence + slot[b].count
+            :: else
+            fi
+        );
+#endif
+#ifndef M_NO_RECOVERY
+        if
+        :: slot[b].state == IN_FLIGHT -> put_back()
+        :: else
+        fi;
+#endif
+        b++
+    :: else -> break
+    od;
+
+idle:
+    atomic { b = NONE; s = 0; i = 0; position = 0; again = 0; take_back = 0 };
+    if
+    :: queued > 0 -> goto drain
+    :: (pool_lock == DEAD || slot[0].state == ALLOCATED || slot[S - 1].state == ALLOCATED) -> goto housekeeping_pool
+    :: stripe_lock == DEAD -> goto housekeeping_stripe
+    :: atomic {
+        done == P && queued == 0 && pool_lock == NONE && stripe_lock == NONE &&
+        slot[0].state != ALLOCATED && slot[S - 1].state != ALLOCATED ->
+        assert(logged == commits);
+        for (s : 0 .. S - 1) { assert(slot[s].state == FREE && is_free[s]) };
+        goto over
+       }
+    :: DIE
+    fi;
+
+housekeeping_pool:
+    LOCK_POOL;
+    reclaim();
+    UNLOCK(pool_lock);
+    goto idle;
+
+housekeeping_stripe:
+    LOCK_STRIPE;
+    UNLOCK(stripe_lock);
+    goto idle;
+
+drain:
+    LOCK_STRIPE;
+    if
+    :: queued > 0 ->
+        STEP(b = deque[0]; slot[b].state = IN_FLIGHT);
+        STEP(
+            if :: open_slot == b -> open_slot = NONE :: else fi;
+            queued--;
+            for (i : 1 .. S - 1) { deque[i - 1] = deque[i] }
+            deque[S - 1] = 0; i = 0
+        )
+    :: else
+    fi;
+    UNLOCK(stripe_lock);
+    if
+    :: b == NONE -> goto idle
+    :: else
+    fi;
+#ifndef M_NEW_SEQUENCE
+    if
+    :: !slot[b].sequence ->
+#else
+    if
+    :: true ->
+#endif
+        STEP(slot[b].sequence = next_sequence + 1);
+        STEP(next_sequence = next_sequence + slot[b].count)
+#ifndef M_NEW_SEQUENCE
+    :: else
+#endif
+    fi;
+    STEP(wire ! slot[b].sequence - 1, slot[b].count, slot[b].record[0], slot[b].record[CAP - 1]);
+    if                          /* the answer: it is stored; or nobody knows, and it is sent again */
+    :: expected >= slot[b].sequence
+    :: atomic { retries < RETRIES -> retries++ }; put_back(); goto idle
+    :: DIE
+    fi;
+complete:
+#ifdef M_COMPLETING_FIRST
+    STEP(slot[b].state = COMPLETING);
+    STEP(slot[b].result = 1);
+#else
+    STEP(slot[b].result = 1);
+    STEP(slot[b].state = COMPLETING);
+#endif
+    finish();
+    goto idle;
+
+died:
+    atomic { b = NONE; s = 0; i = 0; position = 0; again = 0; take_back = 0; goto recover };
+over:
+    skip
+}
+
+proctype broker() {
+    byte sequence, count, first, last;
+end_broker:
+    do
+    :: atomic {
+        wire ? sequence, count, first, last ->
+        if
+        :: sequence == expected ->
+            expected = expected + count;
+            assert(first != 0 && rank[first] == logged + 1);
+            logged++;
+            if
+            :: count > 1 -> assert(last != 0 && rank[last] == logged + 1); logged++
+            :: else
+            fi
+        :: sequence < expected          /* a duplicate */
+        :: sequence > expected -> assert(false)
+        fi;
+        sequence = 0; count = 0; first = 0; last = 0
+       }
+    od
+}
+
+init {
+    atomic {
+        byte p;
+        for (p : 0 .. P - 1) { run producer(p) }
+        run sender(SENDER);
+        run broker()
+    }
+}

@@ -1,0 +1,122 @@
+"""What is checked: the models in several sizes, and the mutants that must fail, each by a property that is named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+
+class Property(StrEnum):
+    """What can be violated: how `pan` says so. A model's assertions are told apart by the words they begin with."""
+
+    TAKEN_FROM_THE_LIVING = "assertion violated ((holder!=0)&& !(alive"
+    LOCK_LOST = "assertion violated ((((holder==0)||alive"
+    HALF_DONE_SEEN = "assertion violated  !(half_done)"
+    NO_PROGRESS = "non-progress cycle"
+    WRONG_RECORD_SENT = "assertion violated ((first!=0)&&(rank"
+    WRONG_RECORD_BEHIND_SENT = "assertion violated ((last!=0)&&(rank"
+    SEQUENCE_GAP = "assertion violated 0"
+    RECORD_LOST = "assertion violated (logged==commits)"
+    SLOT_LEAKED = "assertion violated ((slot[s].state==0)&&is_free"
+    WRONGLY_TOLD = "assertion violated ((!q_full(ring"
+    WAITS_FOR_EVER = "invalid end state"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of spin.
+
+    Attributes:
+        name: what to call it by.
+        model: file name of the model.
+        defines: its size and mutation, as the C preprocessor takes them.
+        progress: look for cycles without progress, under weak fairness, rather than for wrong states.
+        violates: the property that a mutant must be found to violate; None for a model that must hold.
+        long: worth an optimizing compiler, which takes ten times as long as a plain one.
+    """
+
+    name: str
+    model: str
+    defines: dict[str, int | None] = field(default_factory=dict)
+    progress: bool = False
+    violates: Property | None = None
+    long: bool = False
+
+
+def _lock(name: str, processes: int, deaths: int, *options: str, progress: bool = False) -> Run:
+    defines = {"N": processes, "DEATHS": deaths} | dict.fromkeys(options)
+    return Run(name, "lock.pml", defines, progress)
+
+
+def _pool(name: str, producers: int, records: int, slots: int, deaths: int) -> Run:
+    return Run(name, "pool.pml", {"P": producers, "RECORDS": records, "S": slots, "DEATHS": deaths})
+
+
+def _mutants(of: Run, violates: Property, *names: str) -> list[Run]:
+    return [Run(name, of.model, of.defines | {f"M_{name}": None}, of.progress, violates) for name in names]
+
+
+BRIEF = (
+    _lock("lock: 3 processes, 1 death", 3, 1),
+    _lock("lock: 2 processes, 2 deaths, clean-up", 2, 2, "REAP"),
+    _lock("lock: progress, 2 processes, 1 death", 2, 1, "LIVE", progress=True),
+    _pool("pool: 2 producers, 1 record each, 2 slots, 1 death", 2, 1, 2, 1),
+    _pool("pool: 2 producers, 1 record each, 1 slot, 1 death", 2, 1, 1, 1),
+    _pool("pool: 1 producer, 3 records, 2 slots, 1 death", 1, 3, 2, 1),
+)
+"""For every change: about a minute."""
+
+_FULL = (
+    _lock("lock: 3 processes, 2 deaths", 3, 2),
+    _lock("lock: 3 processes, 3 deaths", 3, 3),
+    _lock("lock: 3 processes, 1 death, states not reduced", 3, 1, "PLAIN"),
+    _lock("lock: 3 processes, 1 death, clean-up", 3, 1, "REAP"),
+    _lock("lock: 4 processes, 1 looks, 1 death", 4, 1, "ONE_LOOKER"),
+    _lock("lock: progress, 3 processes, 1 death", 3, 1, "LIVE", progress=True),
+    _pool("pool: 2 producers, 1 record each, 2 slots, 2 deaths", 2, 1, 2, 2),
+    _pool("pool: 2 producers, 2 records each, 2 slots, 1 death", 2, 2, 2, 1),
+    _pool("pool: 1 producer, 3 records, 2 slots, 3 deaths", 1, 3, 2, 3),
+)
+FULL = tuple(replace(run, long=True) for run in _FULL)
+"""Larger: many minutes, and gigabytes."""
+
+_THREE = _lock("", 3, 1)
+_ONE_LOOKS = _lock("", 3, 1, "ONE_LOOKER")
+_POOL = _pool("", 2, 1, 2, 1)
+
+MUTANTS = (
+    # The rules of a look.
+    *_mutants(_THREE, Property.TAKEN_FROM_THE_LIVING, "NO_PARKED", "NO_RELEASED", "SILENT_GIVE_UP", "IGNORE_NEWCOMERS"),
+    *_mutants(_ONE_LOOKS, Property.TAKEN_FROM_THE_LIVING, "PARKED_ONCE", "ALIVE_AFTER_PARKED"),
+    *_mutants(_lock("", 3, 1, "ONE_LOOKER", "PLAIN"), Property.TAKEN_FROM_THE_LIVING, "ALIVE_AT_END"),
+    *_mutants(_lock("", 4, 1, "ONE_LOOKER"), Property.TAKEN_FROM_THE_LIVING, "WANTS_BEFORE_RELEASED"),
+    *_mutants(_lock("", 4, 2, "ONE_LOOKER"), Property.TAKEN_FROM_THE_LIVING, "SILENT_FORGET"),
+    *_mutants(_lock("", 2, 1, "LIVE", progress=True), Property.NO_PROGRESS, "LOOK_ONCE"),
+    # The order of two stores, and what goes with a store.
+    *_mutants(
+        _THREE,
+        Property.TAKEN_FROM_THE_LIVING,
+        "POST_BEFORE_OWNER",
+        "RELEASED_BEFORE_POST",
+        "FORGET_BEFORE_OWNER",
+        "NO_TAKEOVER_BYTE",
+    ),
+    *_mutants(_ONE_LOOKS, Property.TAKEN_FROM_THE_LIVING, "WANTS_AFTER_UNIT"),
+    *_mutants(_THREE, Property.HALF_DONE_SEEN, "NO_UNFINISHED", "NO_REBUILD"),
+    *_mutants(_lock("", 2, 1), Property.LOCK_LOST, "REUSE_WANTED"),
+    # What the code did before there was a model: somebody who was asked about had moved on.
+    *_mutants(_THREE, Property.TAKEN_FROM_THE_LIVING, "OWNER_READ_ONCE"),
+    *_mutants(_lock("", 2, 0, "PLAIN"), Property.TAKEN_FROM_THE_LIVING, "INCARNATION_AFTER_ALIVE"),
+    *_mutants(_lock("", 2, 1, "REAP"), Property.LOCK_LOST, "FORGET_WANTS_FIRST", "FREE_WANTS_FIRST"),
+    *_mutants(_POOL, Property.RECORD_LOST, "RECLAIM_READ_ONCE"),
+    # Slots and records.
+    *_mutants(_POOL, Property.WRONG_RECORD_SENT, "STATE_BEFORE_FILL", "NEW_SEQUENCE"),
+    *_mutants(_POOL, Property.WRONG_RECORD_BEHIND_SENT, "COMMIT_BEFORE_BYTES"),
+    *_mutants(_POOL, Property.SEQUENCE_GAP, "PUT_BACK_LAST"),
+    *_mutants(_POOL, Property.RECORD_LOST, "NO_SEQUENCE_FIX"),
+    *_mutants(_POOL, Property.SLOT_LEAKED, "NO_INDEX_REBUILD"),
+    *_mutants(_POOL, Property.WAITS_FOR_EVER, "NO_RECOVERY", "FREE_BEFORE_TELLING"),
+    *_mutants(_POOL, Property.WRONGLY_TOLD, "COMPLETING_FIRST"),
+    *_mutants(_pool("", 1, 1, 1, 2), Property.WRONGLY_TOLD, "TELL_AGAIN"),
+)
+"""Mistakes that must be found, and how."""
