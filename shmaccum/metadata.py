@@ -13,7 +13,6 @@ from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaTimeoutError, SerializationError, UnknownTopicOrPartitionError
 from shmaccum.explanation import explain
-from shmaccum.shm.layout import TopicState
 
 
 class ProducerMetadata:
@@ -70,23 +69,33 @@ class ProducerMetadata:
     def _ask(self, name: str, deadline_s: float) -> TopicEntry:
         """Ask the sender for a topic's metadata, and wait until it knows them."""
         self._acks.check_process()
-        entry = self._map.request(name)
-        while entry.state != TopicState.KNOWN:
-            if not self._acks.wait_until(lambda: self._is_answered(entry), deadline_s - time.monotonic()):
+        while True:
+            entry = self._ask_once(name, deadline_s)
+            error = entry.error
+            if error is None:
+                return entry
+            if not error.retriable:
+                raise error(f"no metadata of topic {name!r}: {explain(error, self._config)}")
+            if time.monotonic() + self._retry_backoff_s > deadline_s:
                 raise self._timed_out(entry)
-            if entry.state == TopicState.FAILED:
-                error = entry.error
-                if error is not None and not error.retriable:
-                    raise error(f"no metadata of topic {name!r}: {explain(error, self._config)}")
-                if time.monotonic() + self._retry_backoff_s > deadline_s:
-                    raise self._timed_out(entry)
-                time.sleep(self._retry_backoff_s)
-                self._map.request(name)
-        return entry
+            time.sleep(self._retry_backoff_s)
 
-    def _is_answered(self, entry: TopicEntry) -> bool:
-        self._map.refresh()
-        return entry.state != TopicState.REQUESTED
+    def _ask_once(self, name: str, deadline_s: float) -> TopicEntry:
+        """Ask the sender, and wait for an answer, whatever it is.
+
+        The topic's state does not tell of one: another producer may have asked again before we look.
+        """
+        known = self._map.topic(name)
+        answers = known.answers if known is not None else 0
+        entry = self._map.request(name)
+
+        def is_answered() -> bool:
+            self._map.refresh()
+            return entry.answers != answers
+
+        if not self._acks.wait_until(is_answered, deadline_s - time.monotonic()):
+            raise self._timed_out(entry)
+        return entry
 
     def _timed_out(self, entry: TopicEntry) -> KafkaTimeoutError:
         error = entry.error

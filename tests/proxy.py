@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import socket
 import struct
+import sys
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
+from typing import NamedTuple
 
 from tools.kafka.ports import free_port
 
@@ -42,12 +45,14 @@ class Fault:
 
     Attributes:
         api_key: of the requests.
+        longer_than: shorter ones are left alone, in bytes.
         left: how many more it is to happen to.
         happened: the correlation ids of those that it has happened to.
     """
 
     def __init__(self, api_key: int, times: int) -> None:
         self.api_key = api_key
+        self.longer_than = 0
         self.left = times
         self.happened: list[int] = []
         self._times = times
@@ -69,11 +74,11 @@ class Fault:
 
 
 class CutRequest(Fault):
-    """The connection is cut when the broker has got the first ``after`` bytes of the request, its size included."""
+    """The connection is cut when the broker has got so many bytes of a longer request, its size included."""
 
     def __init__(self, api_key: int, times: int, after: int) -> None:
         super().__init__(api_key, times)
-        self.after = after
+        self.longer_than = after
 
 
 class LoseResponse(Fault):
@@ -82,6 +87,32 @@ class LoseResponse(Fault):
     def __init__(self, api_key: int, times: int, cut: bool) -> None:
         super().__init__(api_key, times)
         self.cut = cut
+
+
+class Answer(NamedTuple):
+    """A response.
+
+    Attributes:
+        at_s: monotonic seconds, just before it was forwarded.
+        frame: all of it.
+    """
+
+    at_s: float
+    frame: bytes
+
+
+class Listen(Fault):
+    """Requests and their answers are noted, and pass.
+
+    Attributes:
+        requests: when each came, in monotonic seconds.
+        answers: as they were forwarded.
+    """
+
+    def __init__(self, api_key: int) -> None:
+        super().__init__(api_key, sys.maxsize)
+        self.requests: list[float] = []
+        self.answers: list[Answer] = []
 
 
 class Proxy:
@@ -111,6 +142,15 @@ class Proxy:
     def watch(self, api_key: int, times: int = 1) -> Fault:
         """Do nothing to the next requests of a kind but note that they came."""
         return self._arm(Fault(api_key, times))
+
+    @contextmanager
+    def listen(self, api_key: int) -> Iterator[Listen]:
+        """Note the requests of a kind that come meanwhile, and their answers."""
+        listening = Listen(api_key)
+        self._arm(listening)
+        yield listening
+        with self._lock:
+            self._faults.remove(listening)
 
     def cut_request(self, api_key: int, after: int, times: int = 1) -> Fault:
         """Cut the connection in the middle of the next requests of a kind, after so many of their bytes."""
@@ -169,12 +209,12 @@ class Proxy:
     ) -> None:
         self.close()
 
-    def take_fault(self, api_key: int) -> Fault | None:
-        """Count a request that has come, and return what is to happen to it."""
+    def take_fault(self, api_key: int, size: int) -> Fault | None:
+        """Count a request that has come, of so many bytes, and return what is to happen to it."""
         with self._lock:
             self.requests[api_key] += 1
             for fault in self._faults:
-                if fault.api_key == api_key and fault.left:
+                if fault.api_key == api_key and fault.left and size > fault.longer_than:
                     fault.left -= 1
                     return fault
         return None
@@ -214,7 +254,7 @@ class _Connection:
         self._client = client
         self._broker = broker
         self._frames = frames
-        self._losing: dict[int, LoseResponse] = {}
+        self._awaited: dict[int, LoseResponse | Listen] = {}
         for side in (client, broker):
             side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -255,15 +295,17 @@ class _Connection:
         while True:
             frame = _read_frame(self._client)
             _, api_key, _, correlation_id = _REQUEST.unpack_from(frame)
-            fault = self._proxy.take_fault(api_key)
+            fault = self._proxy.take_fault(api_key, len(frame))
             self._proxy.running.wait()
             if isinstance(fault, CutRequest):
-                self._broker.sendall(frame[: fault.after])
+                self._broker.sendall(frame[: fault.longer_than])
                 self.cut()
                 fault.note(correlation_id)
                 return
-            if isinstance(fault, LoseResponse):
-                self._losing[correlation_id] = fault
+            if isinstance(fault, Listen):
+                fault.requests.append(time.monotonic())
+            if isinstance(fault, LoseResponse | Listen):
+                self._awaited[correlation_id] = fault
             elif fault is not None:
                 fault.note(correlation_id)
             self._broker.sendall(frame)
@@ -272,14 +314,16 @@ class _Connection:
         while True:
             frame = _read_frame(self._broker)
             _, correlation_id = _RESPONSE.unpack_from(frame)
-            fault = self._losing.pop(correlation_id, None)
+            fault = self._awaited.pop(correlation_id, None)
             self._proxy.running.wait()
-            if fault is None:
+            if isinstance(fault, Listen):
+                fault.answers.append(Answer(time.monotonic(), frame))
+            if not isinstance(fault, LoseResponse):
                 self._client.sendall(frame)
-                continue
-            if fault.cut:
+            elif fault.cut:
                 self.cut()
-            fault.note(correlation_id)
+            if fault is not None:
+                fault.note(correlation_id)
 
     def _forward_bytes(self, source: socket.socket, target: socket.socket) -> None:
         while data := source.recv(1 << 16):

@@ -79,6 +79,27 @@ def test_a_cut_request_is_none_to_the_broker(
     assert stored() == VALUES
 
 
+def test_a_request_that_is_shorter_than_the_cut_passes(
+    behind: Behind, topic: str, stored: Callable[[], list[bytes | None]]
+) -> None:
+    cut = behind.proxy.cut_request(PRODUCE, after=1 << 20)
+    produce(behind.settings() | PLAIN, topic, VALUES)
+    assert not cut.happened
+    assert stored() == VALUES
+
+
+def test_listens_to_requests_and_their_answers(
+    behind: Behind, topic: str, stored: Callable[[], list[bytes | None]]
+) -> None:
+    with behind.proxy.listen(PRODUCE) as listening:
+        for value in VALUES[:2]:
+            produce(behind.settings() | PLAIN, topic, [value])
+    assert stored() == VALUES[:2]
+    first, second = listening.answers
+    assert listening.requests[0] <= first.at_s <= listening.requests[1] <= second.at_s
+    assert all(topic.encode() in answer.frame for answer in listening.answers)
+
+
 @pytest.mark.parametrize("cut", [True, False])
 def test_a_lost_response_is_of_records_that_are_stored(
     behind: Behind, topic: str, stored: Callable[[], list[bytes | None]], cut: bool

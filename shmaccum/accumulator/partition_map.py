@@ -46,8 +46,13 @@ class TopicEntry:
         return int(self._words[self._at + Topic.PARTITIONS])
 
     @property
+    def answers(self) -> int:
+        """How many times the sender has answered a `PartitionMap.request` for it."""
+        return int(self._words[self._at + Topic.ANSWERS])
+
+    @property
     def error(self) -> type[KafkaError] | None:
-        """Why there is no metadata of it; None if there is, or if the sender has not answered yet."""
+        """Why there was no metadata of it by the last answer; None if there was, or if there is no answer yet."""
         code = int(self._words[self._at + Topic.ERROR])
         return error_for_code(code - 0x10000 if code & 0x8000 else code) if code else None
 
@@ -128,7 +133,9 @@ class PartitionMap:
             queue.put_back(batch)
 
     def request(self, name: str) -> TopicEntry:
-        """Ask the sender, again or for the first time, for a topic's metadata; its answer ends state REQUESTED.
+        """Ask the sender, again or for the first time, for a topic's metadata.
+
+        Its answer ends state REQUESTED, but somebody else may ask again before it is seen: `TopicEntry.answers` tells.
 
         Raises:
             InvalidTopicError: Kafka does not allow the name.
@@ -188,6 +195,7 @@ class PartitionMap:
             else:
                 words[at + Topic.ERROR] = (error or SlabFullError).code & 0xFFFF
                 words[at + Topic.STATE] = TopicState.FAILED
+            words[at + Topic.ANSWERS] += 1
             words[Super.GENERATION] += 1
             self.refresh()
         if full:

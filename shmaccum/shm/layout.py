@@ -250,6 +250,8 @@ class Topic:
     """Kafka's error code, 16 bits two's complement, of the last time that the state was FAILED; 0 before"""
     NAME_LENGTH: Final = 3
     """bytes in the name"""
+    ANSWERS: Final = 4
+    """how many times the sender has said what it found out: who waits for that sees by it that it did"""
     NAME: Final = 8
     """first word of the name, ASCII"""
 

@@ -99,7 +99,7 @@ ABI: dict[int, dict[str, object]] = {
             "EXHAUSTED": 29,
             "COMPRESSED": 30,
         },
-        "Topic": {"STATE": 0, "PARTITIONS": 1, "ERROR": 2, "NAME_LENGTH": 3, "NAME": 8},
+        "Topic": {"STATE": 0, "PARTITIONS": 1, "ERROR": 2, "NAME_LENGTH": 3, "ANSWERS": 4, "NAME": 8},
         "Partition": {
             "KEY": 0,
             "LEADER": 1,

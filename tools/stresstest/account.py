@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shmaccum.cluster import RecordMetadata
-from shmaccum.errors import ShmaccumError
+from shmaccum.errors import KafkaError, ShmaccumError, error_for_code
 
 CAPACITY: Final = 1 << 23
 """Records that an account has room for; the file is sparse, and takes what is used of it."""
@@ -26,9 +26,12 @@ _CLOSED: Final = 2
 _OUTCOMES: Final = 8
 """Word of the first outcome: one a record, in their order."""
 
-NOT_HEARD: Final = 0
-FAILED: Final = (1 << 64) - 1
 _PARTITION_SHIFT: Final = 48
+_CODE_BITS: Final = 32
+
+NOT_HEARD: Final = 0
+FAILED: Final = 0xFFFF << _PARTITION_SHIFT
+"""The least word of a record that was given up; the error's code is in its lower half. No partition has this number."""
 
 
 def outcome_of(partition: int, offset: int) -> int:
@@ -39,6 +42,18 @@ def outcome_of(partition: int, offset: int) -> int:
 def place_of(outcome: int) -> tuple[int, int]:
     """Return the partition and the offset that a record was acknowledged at."""
     return outcome >> _PARTITION_SHIFT, (outcome & (1 << _PARTITION_SHIFT) - 1) - 1
+
+
+def failure_of(error: ShmaccumError) -> int:
+    """Return the word that says that a record was given up, and why."""
+    code = error.code if isinstance(error, KafkaError) else KafkaError.code
+    return FAILED | code % (1 << _CODE_BITS)
+
+
+def error_of(outcome: int) -> type[KafkaError]:
+    """Return why a record was given up."""
+    code = outcome % (1 << _CODE_BITS)
+    return error_for_code(code if code < 1 << (_CODE_BITS - 1) else code - (1 << _CODE_BITS))
 
 
 class Account:
@@ -76,9 +91,9 @@ class Account:
 
     def hear(self, number: int, error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
         """Note what became of a record: a delivery callback, but for the number."""
-        if metadata is None:
-            self._words[_OUTCOMES + number] = FAILED
-        else:
+        if error is not None:
+            self._words[_OUTCOMES + number] = failure_of(error)
+        elif metadata is not None:
             self._words[_OUTCOMES + number] = outcome_of(metadata.partition, metadata.offset)
 
     def hear_all(self, first: int, partitions: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]) -> None:
@@ -86,10 +101,10 @@ class Account:
         outcomes = partitions.astype(np.uint64) << np.uint64(_PARTITION_SHIFT) | (offsets + 1).astype(np.uint64)
         self._words[_OUTCOMES + first : _OUTCOMES + first + len(outcomes)] = memoryview(outcomes.tobytes()).cast("Q")
 
-    def fail_all(self, first: int, count: int) -> None:
+    def fail_all(self, first: int, count: int, error: ShmaccumError) -> None:
         """Note that the rows of a batch were given up."""
         for number in range(first, first + count):
-            self._words[_OUTCOMES + number] = FAILED
+            self._words[_OUTCOMES + number] = failure_of(error)
 
     def note_closed(self) -> None:
         """Note that the producer has closed, and so has been told of everything."""

@@ -87,10 +87,11 @@ class Writer:
         """Note what has become of the oldest batches of rows, as far as it is known."""
         while self._pending and self._pending[0][0].is_done:
             future, first, count = self._pending.popleft()
-            if future.exception is None:
+            error = future.exception
+            if error is None:
                 self.account.hear_all(first, *future.get(0))
             else:
-                self.account.fail_all(first, count)
+                self.account.fail_all(first, count, error)
 
     def _send(self) -> None:
         account = self.account

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -32,9 +33,9 @@ class Route(NamedTuple):
     key: bytes | None
 
 
-def topic_of(writer: int) -> str:
-    """Return the topic that a writer appends to."""
-    return TOPICS[writer % len(TOPICS)]
+def topic_of(writer: int, topics: Sequence[str] = TOPICS) -> str:
+    """Return which of the topics a writer appends to."""
+    return topics[writer % len(topics)]
 
 
 def route_of(writer: int, number: int, partitions: int) -> Route:

@@ -5,14 +5,15 @@ The oracle for a key's partition is kafka-python's murmur2.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from tools.stresstest.account import FAILED, NOT_HEARD, Account, place_of
+from tools.stresstest.account import FAILED, NOT_HEARD, Account, error_of, place_of
+from tools.stresstest.options import TOPICS
 from tools.stresstest.reading import Stored
 from tools.stresstest.records import Route, read_value, route_of, topic_of
 
@@ -41,6 +42,8 @@ class Verdict:
         records, bytes: found in the log, with the bytes of their values.
         appended: by the accounts.
         acknowledged: records that a producer has been told of.
+        errors: the names of the errors that records were given up with, and of how many.
+        failed_found: records that were given up, and are in the log.
         in_doubt: records of calls that a kill cut short.
         in_doubt_found: those of them that are in the log.
     """
@@ -51,6 +54,8 @@ class Verdict:
     bytes: int = 0
     appended: int = 0
     acknowledged: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    failed_found: int = 0
     in_doubt: int = 0
     in_doubt_found: int = 0
 
@@ -64,28 +69,31 @@ class Verdict:
 class _Book:
     """One writer's account, and what has been found of it so far."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, topics: Sequence[str]) -> None:
         self.writer = account.writer
-        self.topic = topic_of(account.writer)
+        self.topic = topic_of(account.writer, topics)
         self.begun, self.appended, self.closed = account.begun, account.appended, account.closed
         outcomes = account.outcomes()
         self.heard = outcomes != NOT_HEARD
-        self.failed = outcomes == FAILED
+        self.failed = outcomes >= FAILED
         self.outcomes = outcomes.tolist()  # an item of a list is read faster than one of an array
         self.found = bytearray(self.begun)
         self.last: dict[int, int] = defaultdict(lambda: -1)
 
 
-def judge(accounts: Iterable[Account], records: Iterable[Stored], partitions: int) -> Verdict:
+def judge(
+    accounts: Iterable[Account], records: Iterable[Stored], partitions: int, topics: Sequence[str] = TOPICS
+) -> Verdict:
     """Compare what the producers know with what was found.
 
     Args:
         accounts: of all writers.
         records: of all partitions, each partition's in the order of their offsets.
         partitions: of each topic.
+        topics: that the writers append to, in turn.
     """
     verdict = Verdict()
-    books = {account.writer: _Book(account) for account in accounts}
+    books = {account.writer: _Book(account, topics) for account in accounts}
     for record in records:
         verdict.records += 1
         verdict.bytes += len(record.value or b"")
@@ -122,7 +130,7 @@ def _judge_record(record: Stored, books: dict[int, _Book], partitions: int, verd
     ):
         verdict.add("misplaced", f"record {number} of writer {writer} with key {record.key!r}, {where}; meant {route}")
     outcome = book.outcomes[number]
-    if outcome not in (NOT_HEARD, FAILED) and place_of(outcome) != (record.partition, record.offset):
+    if NOT_HEARD < outcome < FAILED and place_of(outcome) != (record.partition, record.offset):
         verdict.add("misplaced", f"record {number} of writer {writer}, {where}; acknowledged at {place_of(outcome)}")
 
 
@@ -133,6 +141,8 @@ def _judge_book(book: _Book, partitions: int, verdict: Verdict) -> None:
     acknowledged = book.heard & ~book.failed
     verdict.appended += book.appended
     verdict.acknowledged += int(acknowledged.sum())
+    verdict.errors.update(error_of(outcome).__name__ for outcome in book.outcomes if outcome >= FAILED)
+    verdict.failed_found += int((book.failed & found).sum())
     verdict.in_doubt += book.begun - book.appended
     verdict.in_doubt_found += int(found[~certain].sum())
     for kind, cases in (

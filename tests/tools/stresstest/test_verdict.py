@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shmaccum.cluster import RecordMetadata
-from shmaccum.errors import DeliveryTimeoutError
+from shmaccum.errors import DeliveryTimeoutError, RecordTooLargeError
 from tools.stresstest.account import _CLOSED, _OUTCOMES, NOT_HEARD, Account
 from tools.stresstest.reading import Stored, read_log
 from tools.stresstest.records import make_value, read_value, route_of, topic_of
@@ -130,7 +130,11 @@ def test_a_wrong_log(scene: Any, change: Callable[[list[Stored]], None], kinds: 
 
 def test_given_up(scene: Any) -> None:
     scene.accounts[0].hear(0, DeliveryTimeoutError("too late"), None)
-    assert wrong(judge(scene.accounts, scene.records, PARTITIONS)) == {"failed"}
+    scene.accounts[0].fail_all(1, 2, RecordTooLargeError("too large"))
+    verdict = judge(scene.accounts, scene.records, PARTITIONS)
+    assert wrong(verdict) == {"failed"}
+    assert verdict.errors == {"DeliveryTimeoutError": 1, "RecordTooLargeError": 2}
+    assert verdict.failed_found == 3
 
 
 def test_never_told(scene: Any) -> None:

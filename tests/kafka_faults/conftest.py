@@ -1,0 +1,59 @@
+"""Trials of faults, and the table of what came of them at the end of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_faults.table import Table
+from kafka_faults.trial import Trial
+from processes import Child
+
+from tools.kafka import KafkaCluster
+
+_TABLE = pytest.StashKey[Table]()
+
+
+@pytest.fixture
+def trial(start: Callable[..., Child], slab_name: str, tmp_path: Path, topic: str) -> Iterator[Callable[..., Trial]]:
+    """Return ``trial(fault, cluster, topics=2, ...)``: producers, to be started yet, for so many topics.
+
+    The topics are made, with ``topic_settings``, if the cluster runs. What else there is goes to `Trial`.
+    """
+    trials: list[Trial] = []
+
+    def make(
+        fault: str,
+        cluster: KafkaCluster,
+        topics: int = 1,
+        *,
+        topic_settings: Mapping[str, object] | None = None,
+        settings: Mapping[str, object] | None = None,
+        **options: Any,
+    ) -> Trial:
+        names = tuple(f"{topic}-{number}" for number in range(topics))
+        made = Trial(fault, cluster, start, slab_name, tmp_path, names, settings or {}, **options)
+        if any(node.is_running() for node in cluster.nodes.values()):
+            made.make_topics(topic_settings or {})
+        trials.append(made)
+        return made
+
+    yield make
+    for each in trials:
+        each.abandon()
+
+
+@pytest.fixture
+def table(request: pytest.FixtureRequest) -> Table:
+    """Return the table, to finish trials with."""
+    return request.config.stash.setdefault(_TABLE, Table())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    lines = list(config.stash.get(_TABLE, Table()).lines())
+    if lines:
+        terminalreporter.section("what came of the faults")
+        for line in lines:
+            terminalreporter.write_line(line)

@@ -1,0 +1,42 @@
+"""The table of what came of the faults: a row for each trial, in the order of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kafka_faults.trial import Row, Trial
+
+_HEADINGS = ("sent", "acknowledged", "found", "duplicated", "out of order")
+
+
+class Table:
+    """The rows of a run."""
+
+    def __init__(self) -> None:
+        self._rows: list[Row] = []
+
+    def finish(self, trial: Trial) -> Row:
+        """Finish a trial; note and return its row."""
+        trial.finish()
+        self._rows.append(trial.row())
+        return self._rows[-1]
+
+    def finish_by_topic(self, trial: Trial, *what: str) -> list[Row]:
+        """Finish a trial; note and return a row for each topic, with what it is."""
+        trial.finish()
+        rows = [trial.row([topic], each) for topic, each in zip(trial.topics, what, strict=True)]
+        self._rows += rows
+        return rows
+
+    def lines(self) -> Iterator[str]:
+        """Yield the table as text, if there are rows."""
+        if not self._rows:
+            return
+        width = max(len(row.fault) for row in self._rows)
+        yield " ".join(["fault".ljust(width), *(f"{heading:>12}" for heading in _HEADINGS), " errors"])
+        for row in self._rows:
+            numbers = (row.sent, row.acknowledged, row.found, row.duplicated, row.out_of_order)
+            errors = ", ".join(f"{count:,} {name}" for name, count in sorted(row.errors.items()))
+            in_spite = f" ({row.stored_in_spite:,} of them stored)" if row.stored_in_spite else ""
+            cells = [row.fault.ljust(width), *(f"{number:>12,}" for number in numbers), f" {errors}{in_spite}"]
+            yield " ".join(cells).rstrip()

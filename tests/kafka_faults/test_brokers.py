@@ -1,0 +1,56 @@
+"""A broker that dies, is down at first, or stops: every record is in the log once, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from kafka_faults.table import Table
+from kafka_faults.trial import Trial
+
+from tools.kafka import KafkaCluster
+
+
+@pytest.fixture(scope="module")
+def cluster(kafka_cluster: Callable[..., KafkaCluster]) -> KafkaCluster:
+    cluster = kafka_cluster()
+    cluster.start()
+    return cluster
+
+
+def test_killed_and_restarted(cluster: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
+    run = trial("broker killed and restarted", cluster)
+    run.start_producers()
+    for _ in range(2):
+        run.await_heard()
+        cluster.nodes[1].kill()
+        run.await_appended()
+        cluster.nodes[1].start()
+    run.await_heard()
+    row = table.finish(run)
+    assert row.all_arrived(), row
+
+
+def test_stopped_past_the_request_timeout(cluster: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
+    run = trial("broker stopped past request.timeout.ms", cluster)
+    run.start_producers()
+    for _ in range(2):
+        run.await_heard()
+        cluster.nodes[1].pause()
+        run.await_retries()
+        cluster.nodes[1].resume()
+    run.await_heard()
+    row = table.finish(run)
+    assert row.all_arrived(), row
+
+
+def test_down_at_start(kafka_cluster: Callable[..., KafkaCluster], trial: Callable[..., Trial], table: Table) -> None:
+    cluster = kafka_cluster()
+    run = trial("broker down at start", cluster)
+    run.start_producers()
+    run.await_said("Connection refused")
+    cluster.start()
+    run.make_topics({})
+    run.await_heard()
+    row = table.finish(run)
+    assert row.all_arrived(), row

@@ -1,0 +1,130 @@
+"""A network that cuts, loses and holds back: what was stored is not stored again, and what was not is."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pytest
+from kafka_faults.table import Table
+from kafka_faults.trial import Trial
+from proxy import PRODUCE, Answer, Proxy
+
+from tools.kafka import KafkaCluster
+
+CUTS = (0, 3, 30, 100, 1000, 2500)
+"""Bytes of a request that arrive: nothing, not even its size, its header, some of a batch, a batch and more."""
+
+QUOTA = 50_000
+"""Bytes a second."""
+THROTTLE = struct.Struct(">ib")
+"""The end of an answer: milliseconds, and how many tags there are."""
+CLOCK_S = 0.001
+"""What the sender's clock shows, it shows in whole milliseconds."""
+
+
+class Scene(NamedTuple):
+    cluster: KafkaCluster
+    proxy: Proxy
+
+
+@pytest.fixture(scope="module")
+def scene(kafka_cluster: Callable[..., KafkaCluster]) -> Iterator[Scene]:
+    cluster = kafka_cluster()
+    with Proxy(cluster.nodes[1].port) as proxy:
+        cluster.nodes[1].advertised_port = proxy.port
+        cluster.start()
+        yield Scene(cluster, proxy)
+
+
+def test_cut_in_the_middle_of_a_request(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
+    run = trial("connection cut in the middle of a request", scene.cluster)
+    run.start_producers()
+    for after in CUTS:
+        run.await_heard(100)
+        scene.proxy.cut_request(PRODUCE, after).wait()
+    run.await_heard()
+    row = table.finish(run)
+    assert row.all_arrived(), row
+
+
+def test_responses_lost(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
+    run = trial("responses lost after the batches were stored", scene.cluster)
+    run.start_producers()
+    lose_responses(scene.proxy, run)
+    row = table.finish(run)
+    assert row.all_arrived(), row
+
+
+def test_responses_lost_without_idempotence(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
+    """Nobody can do better here; that these trials see it is what makes them worth something."""
+    run = trial("the same with enable.idempotence=false", scene.cluster, settings={"enable.idempotence": False})
+    run.start_producers()
+    lose_responses(scene.proxy, run)
+    row = table.finish(run)
+    assert row.duplicated > 0
+    assert row.found == row.acknowledged + row.duplicated
+    assert row.sent == row.acknowledged
+    assert not row.errors
+
+
+def test_sender_killed_over_a_response(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
+    """What the broker has stored, and no sender has heard of, is sent again by the next one."""
+    run = trial("sender killed while the responses are lost", scene.cluster)
+    run.start_producers()
+    for _ in range(3):
+        run.await_heard(100)
+        scene.proxy.lose_response(PRODUCE, cut=False).wait()
+        run.kill_sender()
+    run.await_heard()
+    row = table.finish(run)
+    assert row.all_arrived(), row
+
+
+def lose_responses(proxy: Proxy, run: Trial) -> None:
+    for cut in (True, True, True, False):
+        run.await_heard(100)
+        proxy.lose_response(PRODUCE, cut=cut).wait()
+    run.await_heard()
+
+
+def test_stalled_past_the_request_timeout(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
+    run = trial("network stalled past request.timeout.ms", scene.cluster)
+    run.start_producers()
+    for _ in range(2):
+        run.await_heard()
+        scene.proxy.stall()
+        run.await_retries()
+        scene.proxy.resume()
+    run.await_heard()
+    row = table.finish(run)
+    assert row.all_arrived(), row
+
+
+def test_throttled(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
+    """Nothing is sent before the time is over that the broker has asked for.
+
+    One request at a time: then whatever comes after an answer was sent by somebody who had read it.
+    """
+    run = trial("throttled by a quota", scene.cluster, settings={"max.in.flight.requests.per.connection": 1})
+    with scene.proxy.listen(PRODUCE) as listening:
+        run.start_producers()
+        run.await_heard()
+        scene.cluster.admin.throttle(QUOTA)
+        run.await_that(lambda: sum(map(throttle_s, listening.answers)) > 1, "a second of throttling in all")
+        scene.cluster.admin.throttle(None)
+        run.await_heard()
+        row = table.finish(run)
+    assert row.all_arrived(), row
+    for answer in listening.answers:
+        following = next((came for came in listening.requests if came > answer.at_s), math.inf)
+        assert following - answer.at_s > throttle_s(answer) - CLOCK_S
+
+
+def throttle_s(answer: Answer) -> float:
+    """Return for how long a broker says, at the end of an answer without errors, that nothing is to be sent."""
+    milliseconds, tags = THROTTLE.unpack(answer.frame[-THROTTLE.size :])
+    assert tags == 0
+    return float(milliseconds) / 1000

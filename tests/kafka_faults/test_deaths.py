@@ -1,0 +1,45 @@
+"""Processes of ours that are killed: whatever `send` has returned for is in the log once, in order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from kafka_faults.table import Table
+from kafka_faults.trial import Trial
+
+from tools.kafka import KafkaCluster
+
+SENDERS_KILLED = 20
+PRODUCERS_KILLED = 8
+
+
+@pytest.mark.timeout(300)
+def test_sender_killed(kafka: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
+    run = trial(f"sender killed at {SENDERS_KILLED} random moments", kafka)
+    run.start_producers()
+    run.await_heard()
+    chance = random.Random(20)
+    for _ in range(SENDERS_KILLED):
+        run.await_heard(chance.randrange(1, 100))
+        run.kill_sender()
+    run.await_heard()
+    row = table.finish(run)
+    assert row.all_arrived(), row
+
+
+def test_producers_killed(kafka: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
+    run = trial(f"{PRODUCERS_KILLED} producers killed", kafka)
+    run.start_producers(3)
+    chance = random.Random(12)
+    for _ in range(PRODUCERS_KILLED):
+        run.await_appended(chance.randrange(1, 100))
+        run.kill_producer(chance.choice(list(run.producers)))
+    run.await_heard()
+    row = table.finish(run)
+    assert not row.wrong, row
+    assert not row.errors
+    # The dead have not heard of all that they appended; and of each, the last `send` may not have returned.
+    assert row.acknowledged < row.found
+    assert row.sent - PRODUCERS_KILLED <= row.found <= row.sent

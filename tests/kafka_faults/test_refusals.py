@@ -1,0 +1,51 @@
+"""What a broker does not take: exactly the records that it refuses get its error, and all others arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kafka_faults.table import Table
+from kafka_faults.trial import PARTITIONS, Trial
+
+from tools.kafka import KafkaCluster
+from tools.stresstest.records import route_of
+
+
+def test_topic_deleted(kafka: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
+    run = trial("topic deleted", kafka, topics=2, settings={"delivery.timeout.ms": 10_000})
+    run.start_producers()
+    run.await_heard()
+    run.delete_topic(run.topics[1])
+    run.await_appended()
+    stays, deleted = table.finish_by_topic(run, "the other topic", "that topic")
+    assert stays.all_arrived(), stays
+    assert deleted.errors.keys() == {"DeliveryTimeoutError"}
+    assert deleted.acknowledged > 0
+    assert deleted.sent == deleted.acknowledged + deleted.errors.total()
+
+
+def test_larger_than_the_topic_takes(kafka: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
+    run = trial(
+        "max.message.bytes below batch.size, and below some records",
+        kafka,
+        topic_settings={"max.message.bytes": 2500},
+        large=100,
+        large_size=3000,
+    )
+    run.start_producers()
+    run.await_heard(1000)
+    row = table.finish(run)
+    assert row.all_told(), row
+    assert row.errors == {"RecordTooLargeError": run.count(lambda writer, number: number % 100 == 0)}
+
+
+def test_no_key_in_a_compacted_topic(kafka: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
+    run = trial(
+        "compacted topic, half of the records without a key", kafka, topic_settings={"cleanup.policy": "compact"}
+    )
+    run.start_producers()
+    run.await_heard(1000)
+    row = table.finish(run)
+    assert row.all_told(), row
+    keyless = run.count(lambda writer, number: route_of(writer, number, PARTITIONS).key is None)
+    assert row.errors == {"InvalidRecordError": keyless}

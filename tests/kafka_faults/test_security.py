@@ -1,0 +1,99 @@
+"""Brokers that do not let us in, or not everywhere: those concerned get the error by its name, and nothing hangs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from kafka_faults.table import Table
+from kafka_faults.trial import Trial
+
+from tools.kafka import Certificates, KafkaCluster
+from tools.kafka.settings import USERS
+
+
+class Scene(NamedTuple):
+    """A cluster with TLS, SASL and access rules.
+
+    Attributes:
+        keystore: the broker's key and certificate, which it reads when it starts.
+        settings: of a producer that it lets in.
+    """
+
+    cluster: KafkaCluster
+    keystore: Path
+    settings: dict[str, object]
+
+
+@pytest.fixture(scope="module")
+def scene(
+    kafka_cluster: Callable[..., KafkaCluster], certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
+) -> Scene:
+    keystore = tmp_path_factory.mktemp("keystore") / "broker.pem"
+    shutil.copy(certificates.broker.pem, keystore)
+    overrides = {"listener.name.client.ssl.keystore.location": keystore}
+    cluster = kafka_cluster(sasl=True, certificates=certificates, overrides=overrides)
+    cluster.start()
+    settings = {
+        "ssl.truststore.location": str(certificates.ca),
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "alice",
+        "sasl.password": USERS["alice"],
+    }
+    return Scene(cluster, keystore, settings)
+
+
+def test_wrong_password(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
+    run = trial("wrong password", scene.cluster, settings=scene.settings | {"sasl.password": "wrong"})
+    run.start_producers()
+    run.await_heard(5)
+    row = table.finish(run)
+    assert row.all_told(), row
+    assert row.errors == {"SaslAuthenticationError": row.sent}
+
+
+def test_expired_certificate_of_the_client(
+    scene: Scene, certificates: Certificates, trial: Callable[..., Trial], table: Table
+) -> None:
+    expired = {"ssl.keystore.location": str(certificates.expired.pem)}
+    run = trial("expired certificate of the client", scene.cluster, settings=scene.settings | expired)
+    run.start_producers()
+    run.await_heard(5)
+    row = table.finish(run)
+    assert row.all_told(), row
+    assert row.errors == {"SslAuthenticationError": row.sent}
+
+
+def test_expired_certificate_of_the_broker(
+    scene: Scene, certificates: Certificates, trial: Callable[..., Trial], table: Table
+) -> None:
+    """The broker comes back with a certificate that has expired, and then with a good one."""
+    run = trial("expired certificate of the broker, for a while", scene.cluster, settings=scene.settings)
+    run.start_producers()
+    run.await_heard()
+    for identity in (certificates.expired, certificates.broker):
+        scene.cluster.nodes[1].kill()
+        shutil.copy(identity.pem, scene.keystore)
+        scene.cluster.nodes[1].start()
+        run.await_heard()
+    row = table.finish(run)
+    assert row.errors.keys() == {"SslAuthenticationError"}
+    assert not row.wrong, row
+    assert row.sent == row.acknowledged + row.errors.total()
+    assert row.found == row.acknowledged + row.stored_in_spite
+
+
+def test_one_topic_of_two_is_forbidden(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
+    run = trial("topic forbidden by an ACL", scene.cluster, topics=2, settings=scene.settings)
+    run.start_producers()
+    run.await_heard()
+    scene.cluster.admin.deny("alice", run.topics[1])
+    run.await_heard(1000)
+    allowed, forbidden = table.finish_by_topic(run, "the other topic", "that topic")
+    assert allowed.all_arrived(), allowed
+    assert forbidden.all_told(), forbidden
+    assert forbidden.acknowledged > 0
+    assert forbidden.errors.keys() == {"TopicAuthorizationError"}

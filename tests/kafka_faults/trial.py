@@ -1,0 +1,301 @@
+"""One fault: producers append under load, something breaks, and in the end every record is accounted for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from brokers import consume
+from kafka_faults.load import PATIENCE_S, Load, append
+from processes import Child
+from producers import wait_until_gone
+
+from shmaccum.shm.lifecycle import look, unlink
+from tools.kafka import KafkaCluster
+from tools.stresstest.account import NOT_HEARD, Account
+from tools.stresstest.reading import Stored
+from tools.stresstest.records import topic_of
+from tools.stresstest.slabcheck import SlabFigures, figures, sender_pid
+from tools.stresstest.verdict import judge
+
+PARTITIONS = 3
+SETTINGS = {
+    "linger.ms": 5,
+    "batch.size": 4096,
+    "request.timeout.ms": 1000,
+    # Where all records are to arrive, they do, however slow the machine is; what is to expire sets its own.
+    "delivery.timeout.ms": 120_000,
+    "max.block.ms": 60_000,
+    "retry.backoff.ms": 20,
+    "retry.backoff.max.ms": 200,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "sender.idle.ms": 100,
+    "shmaccum.max.processes": 64,
+    "shmaccum.max.topics": 4,
+    "shmaccum.max.partitions": 16,
+}
+"""Of the producers: small batches, and whatever fails is tried again soon."""
+
+
+class Row(NamedTuple):
+    """What came of a fault.
+
+    Attributes:
+        fault: its name.
+        sent: records that producers called `send` with.
+        acknowledged: records that they were told to be stored.
+        found: records in the log.
+        duplicated, out_of_order: of those.
+        errors: the others that they were told of, by the names of the errors.
+        stored_in_spite: records that they were told to have failed, and that are in the log.
+        wrong: how much there is of whatever must not be (see `judge`); errors are no such thing here.
+        examples: of that.
+    """
+
+    fault: str
+    sent: int
+    acknowledged: int
+    found: int
+    duplicated: int
+    out_of_order: int
+    errors: Counter[str]
+    stored_in_spite: int
+    wrong: dict[str, int]
+    examples: list[str]
+
+    def all_arrived(self) -> bool:
+        """Say whether every record was acknowledged, and is in the log."""
+        return not self.wrong and not self.errors and self.sent == self.acknowledged == self.found
+
+    def all_told(self) -> bool:
+        """Say whether every record is in the log and acknowledged, or else not there and given up by an error."""
+        given_up = self.errors.total()
+        return not self.wrong and self.sent == self.acknowledged + given_up and self.acknowledged == self.found
+
+
+class Trial:
+    """Producers that append to topics of a cluster.
+
+    Attributes:
+        deleted: of the topics, those that are not there any more.
+        producers: that append, by writer.
+
+    Args:
+        fault: its name, for the table.
+        cluster: where the records go.
+        start: starts a child process.
+        name: of the slab.
+        directory: for accounts and the sender's log.
+        topics: that are there, or will be.
+        settings: of the producers, beside `SETTINGS`.
+        large: see `Load`.
+        large_size: see `Load`.
+    """
+
+    def __init__(
+        self,
+        fault: str,
+        cluster: KafkaCluster,
+        start: Callable[..., Child],
+        name: str,
+        directory: Path,
+        topics: tuple[str, ...],
+        settings: Mapping[str, object],
+        *,
+        large: int = 0,
+        large_size: int = 0,
+    ) -> None:
+        self.fault = fault
+        self.topics = topics
+        self.deleted: set[str] = set()
+        self.producers: dict[int, Child] = {}
+        self._cluster = cluster
+        self._start = start
+        self._name = name
+        self._sender_log = directory / "sender.log"
+        self._directory = directory / "accounts"
+        self._directory.mkdir()
+        self._accounts: dict[int, Account] = {}
+        self._writers = 0
+        own = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "security.protocol": cluster.security_protocol,
+            "shmaccum.name": name,
+            "sender.log.file": str(self._sender_log),
+        }
+        self._load = Load(SETTINGS | own | dict(settings), self._directory, topics, PARTITIONS, large, large_size)
+
+    def make_topics(self, settings: Mapping[str, object]) -> None:
+        """Make the topics."""
+        for topic in self.topics:
+            self._cluster.admin.create_topic(topic, PARTITIONS, settings=settings)
+
+    # --- the load -----------------------------------------------------------------------------------
+
+    def start_producers(self, count: int = 2) -> None:
+        """Start producers, each with one writer: the first appends to the second topic, if there are two."""
+        for _ in range(count):
+            self._writers += 1
+            self.producers[self._writers] = self._start(append, self._load, self._writers)
+
+    def kill_producer(self, writer: int) -> None:
+        """Kill a producer, and start another one instead."""
+        self.producers.pop(writer).kill()
+        self.start_producers(1)
+
+    def await_heard(self, more: int = 200) -> None:
+        """Wait until each producer has been told of so many more records: stored, or given up."""
+        self._await_each(self._heard, more, "been told of")
+
+    def await_appended(self, more: int = 200) -> None:
+        """Wait until each producer has appended so many more records."""
+        self._await_each(lambda account: account.appended, more, "appended")
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic."""
+        self._cluster.admin.delete_topic(topic)
+        self.deleted.add(topic)
+
+    def _await_each(self, count: Callable[[Account], int], more: int, what: str) -> None:
+        accounts = [self._account(writer) for writer in self.producers]
+        targets = {account: count(account) + more for account in accounts}
+        self.await_that(
+            lambda: all(count(account) >= target for account, target in targets.items()),
+            f"each producer has {what} {more} more records",
+        )
+
+    def await_that(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for something, while no producer fails."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {PATIENCE_S:.0f} s: {what}"
+            self._look_after_producers()
+            time.sleep(0.002)
+
+    def _look_after_producers(self) -> None:
+        for producer in self.producers.values():
+            with suppress(TimeoutError):  # it has nothing to say as long as it works
+                producer.hear(0)
+
+    def _account(self, writer: int) -> Account:
+        """Return a writer's account, once it is there."""
+
+        def is_there() -> bool:
+            with suppress(FileNotFoundError):
+                self._accounts[writer] = Account(self._directory, writer)
+            return writer in self._accounts
+
+        if writer not in self._accounts:
+            self.await_that(is_there, f"writer {writer} has an account")
+        return self._accounts[writer]
+
+    def _heard(self, account: Account) -> int:
+        return int(np.count_nonzero(account.outcomes() != NOT_HEARD))
+
+    # --- the slab and its sender --------------------------------------------------------------------
+
+    def figures(self) -> SlabFigures:
+        """Return what the slab has counted."""
+        with look(self._name) as view:
+            return figures(view)
+
+    def await_retries(self, more: int = 1) -> None:
+        """Wait until the sender has had to send so many more batches again."""
+        before = self.figures().batches_retried
+        self.await_that(lambda: self.figures().batches_retried >= before + more, f"{more} more batches sent again")
+
+    def await_said(self, text: str) -> None:
+        """Wait until the sender has logged something."""
+        self.await_that(
+            lambda: self._sender_log.exists() and text in self._sender_log.read_text(), f"the sender says {text!r}"
+        )
+
+    def kill_sender(self) -> None:
+        """Kill the sender, and wait for another one."""
+        victim = self._await_sender(0)
+        with suppress(ProcessLookupError):  # it has just left
+            os.kill(victim, signal.SIGKILL)
+        self._await_sender(victim)
+
+    def _await_sender(self, other_than: int) -> int:
+        """Return the pid of the slab's sender, once there is one, and not the given one."""
+        found = 0
+
+        def is_there() -> bool:
+            nonlocal found
+            found = sender_pid(self._name)
+            return found not in (0, other_than)
+
+        self.await_that(is_there, "there is a sender")
+        return found
+
+    # --- the end ------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Have the producers hear of all their records, and end."""
+        for producer in self.producers.values():
+            producer.tell("stop")
+        for producer in self.producers.values():
+            producer.result(2 * PATIENCE_S)
+        wait_until_gone(self._name)
+
+    def row(self, topics: Sequence[str] | None = None, what: str = "") -> Row:
+        """Compare what producers know with what is in the log.
+
+        Args:
+            topics: of whose writers; all by default.
+            what: these topics are, for the table.
+        """
+        topics = self.topics if topics is None else topics
+        of_topics = [account for account in self._closed_accounts() if topic_of(account.writer, self.topics) in topics]
+        stored = [record for topic in topics if topic not in self.deleted for record in self._stored(topic)]
+        verdict = judge(of_topics, stored, PARTITIONS, self.topics)
+        wrong = {kind: count for kind, count in verdict.counts.items() if count and kind != "failed"}
+        return Row(
+            f"{self.fault}: {what}" if what else self.fault,
+            sum(account.begun for account in of_topics),
+            verdict.acknowledged,
+            verdict.records,
+            verdict.counts["duplicated"],
+            verdict.counts["out of order"],
+            verdict.errors,
+            verdict.failed_found,
+            wrong,
+            verdict.examples if wrong else [],
+        )
+
+    def count(self, is_counted: Callable[[int, int], bool]) -> int:
+        """Return how many records were sent of which this is true, by writer and number."""
+        return sum(
+            is_counted(account.writer, number) for account in self._closed_accounts() for number in range(account.begun)
+        )
+
+    def _closed_accounts(self) -> list[Account]:
+        """Return the accounts of all writers, of whom nothing more comes."""
+        return [self._account(writer) for writer in range(1, self._writers + 1)]
+
+    def _stored(self, topic: str) -> Iterator[Stored]:
+        found = consume({"bootstrap.servers": self._cluster.internal_servers}, topic)
+        for partition, records in found.items():
+            for record in records:
+                yield Stored(topic, partition, record.offset(), record.key(), record.value())
+
+    def abandon(self) -> None:
+        """Leave nothing behind, whatever state it is in."""
+        for producer in self.producers.values():
+            producer.kill()
+        for account in self._accounts.values():
+            account.close()
+        self._accounts.clear()
+        if pid := sender_pid(self._name):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        unlink(self._name)

@@ -1,0 +1,55 @@
+"""A producer that asks for a topic's metadata gets the next answer, whoever else asks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from accumulators import config_of, open_accumulator
+
+from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import TopicAuthorizationError
+from shmaccum.metadata import ProducerMetadata
+from shmaccum.shm.layout import TopicState
+from shmaccum.shm.lifecycle import detach
+
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def config(slab_name: str) -> ProducerConfig:
+    return config_of(slab_name, max_block_ms=1000 * int(PATIENCE_S))
+
+
+@pytest.fixture
+def accumulator(config: ProducerConfig) -> Iterator[RecordAccumulator]:
+    accumulator = open_accumulator(config)
+    yield accumulator
+    detach(accumulator.slab)
+
+
+def test_an_answer_counts_although_others_ask_again(accumulator: RecordAccumulator, config: ProducerConfig) -> None:
+    """One whose turn to run comes late would else wait for the next answer, and miss that as well."""
+    metadata = ProducerMetadata(accumulator, config)
+    raised: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            metadata.topic("forbidden", time.monotonic())
+        except BaseException as error:
+            raised.append(error)
+
+    waiting = threading.Thread(target=ask)
+    waiting.start()
+    deadline = time.monotonic() + PATIENCE_S
+    while accumulator.map.requested() != ["forbidden"] and time.monotonic() < deadline:
+        time.sleep(0.001)
+    accumulator.map.update("forbidden", 0, TopicAuthorizationError)
+    entry = accumulator.map.request("forbidden")
+    assert entry.state is TopicState.REQUESTED
+    accumulator.slab.bells.ring(accumulator.slab.me)
+    waiting.join(PATIENCE_S)
+    assert [type(error) for error in raised] == [TopicAuthorizationError]
