@@ -131,21 +131,26 @@ class Acknowledgements:
         Raises:
             IllegalStateError: the slab has been detached, perhaps meanwhile.
         """
-        self._slab.bell.check_open()
-        self.poll()
-        if condition():
-            return True
+        bell = self._slab.bell
+        bell.check_open()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._slab.bell.listening() as ear:
-            while True:
-                self.poll()
-                if condition():
-                    return True
-                remaining = WAIT_SLICE_S if deadline is None else deadline - time.monotonic()
-                if remaining <= 0:
-                    return False
-                self.while_waiting()
-                ear.wait(min(remaining, WAIT_SLICE_S))
+        try:
+            self.poll()
+            if condition():
+                return True
+            with bell.listening() as ear:
+                while True:
+                    self.poll()
+                    if condition():
+                        return True
+                    remaining = WAIT_SLICE_S if deadline is None else deadline - time.monotonic()
+                    if remaining <= 0:
+                        return False
+                    self.while_waiting()
+                    ear.wait(min(remaining, WAIT_SLICE_S))
+        except (ValueError, OSError):
+            bell.check_open()  # another thread has detached the slab: memory and files are not there any more
+            raise
 
     def incomplete(self) -> list[ProduceRequestResult]:
         """Return the results that are not settled."""

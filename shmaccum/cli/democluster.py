@@ -26,7 +26,10 @@ _NOT_KNOWN_YET: Final = (
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
 )
+_NO_ANSWER: Final = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 _TOKEN_LIFE_S: Final = 300.0
+_AT_ONCE: Final = 10_000
+"""Messages to take from the consumer in one call."""
 
 
 class ClusterTarget:
@@ -83,8 +86,9 @@ class ClusterTarget:
             ends = self._ends(consumer)
             nexts = {partition: self._starts.get(partition, 0) for partition in ends}
             consumer.assign([TopicPartition(self.topic, *each) for each in nexts.items()])
-            while any(nexts[partition] < end for partition, end in ends.items()):
-                messages = consumer.consume(10_000, timeout=_PATIENCE_S)
+            while left := sum(max(0, end - nexts[partition]) for partition, end in ends.items()):
+                # It waits until it has as many as it is told to bring.
+                messages = consumer.consume(min(left, _AT_ONCE), timeout=_PATIENCE_S)
                 if not messages:
                     contents.problems.append(f"{self.name}: nothing more came within {_PATIENCE_S:.0f} s")
                     break
@@ -119,7 +123,12 @@ class ClusterTarget:
 
     @contextmanager
     def _consumer(self) -> Iterator[Consumer]:
-        settings = {"group.id": "shmaccum-demo", "enable.auto.commit": False, "auto.offset.reset": "error"}
+        settings = {
+            "group.id": "shmaccum-demo",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "check.crcs": True,
+        }
         consumer = Consumer(self._connection | settings)
         try:
             yield consumer
@@ -131,7 +140,11 @@ class ClusterTarget:
         try:
             yield
         except KafkaException as error:
-            raise NetworkError(f"{self.name}: {error.args[0].str()}") from error
+            what = error.args[0].str()
+            if error.args[0].code() in _NO_ANSWER:
+                protocol = self._connection["security.protocol"]
+                what = f"no broker has answered; is the address right, and security.protocol = {protocol!r}? ({what})"
+            raise NetworkError(f"{self.name}: {what}") from error
 
 
 def librdkafka_settings(config: ProducerConfig) -> dict[str, Any]:

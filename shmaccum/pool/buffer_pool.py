@@ -292,8 +292,12 @@ class BufferPool:
         words, slab = self._words, self.slab
         dead = []
         for first, count in runs:
-            state = words[slab.geometry.header(first) + Slot.STATE]
-            if state & STATE_MASK == SlotState.ALLOCATED and not slab.owner_is_alive(state):
+            state_at = slab.geometry.header(first) + Slot.STATE
+            state = words[state_at]
+            if state & STATE_MASK != SlotState.ALLOCATED or slab.owner_is_alive(state):
+                continue
+            # It may have put the slot into a deque, which needs another lock, before it died.
+            if words[state_at] == state:
                 dead.append((first, count))
         return dead
 

@@ -47,6 +47,7 @@ class Ear:
                 bell.check_open()
                 if bell.rings == self._heard and bell.waiting:
                     bell.changed.wait(timeout_s)
+                    bell.check_open()
                 if bell.rings != self._heard:
                     self._heard = bell.rings
                     return True

@@ -13,7 +13,7 @@ A *look* begins when a slice ran out and snapshots, in this order: everyone's ``
 ``parked``. It is concluded after a later slice that ran out, under the takeover byte of the lock file, which the
 kernel frees on death:
 
-* An owner that is dead is certain: take over.
+* An owner that is dead, and is named still after it was found dead, is certain: take over.
 * No owner: the semaphore is still 0, some process that was dead at the snapshot wants this lock, every other
   process either does not want it or has parked **twice** since, and, read after that, nobody's ``released`` moved.
   Then whoever holds the semaphore was dead at the snapshot.
@@ -27,6 +27,8 @@ Taking over leaves the semaphore at 0: ``owner = me``, clear the dead ones' ``wa
 rebuild what the lock guards, go on as the owner.
 
 A process wants one lock at a time, so its threads take turns on a local mutex, and no process ever holds two.
+
+All of it is checked by a model, ``tools/model/lock.pml``; ``docs/crash-safety.md`` tells what that covers.
 """
 
 from __future__ import annotations
@@ -90,11 +92,7 @@ class _Look:
         words, geometry, processes = lock.words, lock.geometry, lock.processes
         entries = [geometry.process(entry) for entry in range(geometry.max_processes)]
         self.released = [words[entry + Process.RELEASED] for entry in entries]
-        self.dead = {
-            entry: words[geometry.process(entry) + Process.INCARNATION]
-            for entry in processes.in_use()
-            if not processes.is_alive(entry)
-        }
+        self.dead = {entry: dead for entry in processes.in_use() if (dead := processes.dead_incarnation(entry))}
         self.parked = [words[entry + Process.PARKED] for entry in entries]
 
     def proves_dead_holder(self, lock: SlabLock) -> bool:
@@ -247,10 +245,12 @@ class SlabLock:
 
     def forget_dead(self, entry: int) -> None:
         """Clear a dead process's ``wants`` for this lock; the caller holds it, so the dead one does not."""
-        base = self.geometry.process(entry)
-        if self.words[base + Process.WANTS] == self.number + 1 and not self.processes.is_alive(entry):
-            self.words[base + Process.RELEASED] += 1
-            self.words[base + Process.WANTS] = 0
+        words, base = self.words, self.geometry.process(entry)
+        dead = self.processes.dead_incarnation(entry)
+        # In this order: a dead process's WANTS stays until we clear it, and keeps others out of its entry.
+        if dead and words[base + Process.WANTS] == self.number + 1 and words[base + Process.INCARNATION] == dead:
+            words[base + Process.RELEASED] += 1
+            words[base + Process.WANTS] = 0
 
     def _mend_interrupted(self) -> None:
         """Leave the lock, which an interrupt kept this thread from leaving.
@@ -330,11 +330,7 @@ class SlabLock:
             if not self._lock_file.try_lock(TAKEOVER):
                 return False
             owner = self.owner()
-            if owner >= 0:
-                dead = not self.processes.is_alive(owner)
-            else:
-                dead = look is not None and look.proves_dead_holder(self)
-            if not dead:
+            if not (self._died_holding(owner) if owner >= 0 else look is not None and look.proves_dead_holder(self)):
                 return False
             words[self._owner_at] = self._me
             words[self.geometry.lock(self.number) + Lock.TAKEOVERS] += 1
@@ -343,6 +339,15 @@ class SlabLock:
         finally:
             self._lock_file.end_takeover()
         return True
+
+    def _died_holding(self, owner: int) -> bool:
+        """Say whether a process that was named as the holder has died so.
+
+        It may have let go before it died, and another process, even in the same entry, may hold the lock by now.
+        """
+        dead = self.processes.dead_incarnation(owner)
+        still_named = self.owner() == owner
+        return dead != 0 and still_named and self.words[self.geometry.process(owner) + Process.INCARNATION] == dead
 
     def _rebuild(self) -> None:
         try:

@@ -124,7 +124,8 @@ class ProcessTable:
     def free_dead(self, entry: int) -> None:
         """Free a dead process's entry; the caller holds the lifecycle byte and has cleaned up behind it."""
         base = self._geometry.process(entry)
-        if not self._words[base + Process.WANTS] and not self.is_alive(entry):
+        # In this order: one that lives could still set WANTS, and die, after we had looked.
+        if not self.is_alive(entry) and not self._words[base + Process.WANTS]:
             self._words[base + Process.FLUSHING] = 0
             self._words[base + Process.STATE] = 0
 
@@ -144,6 +145,16 @@ class ProcessTable:
             return False
         started = words[base + Process.START_TIME]
         return started != 0 and start_time(words[base + Process.PID]) == started
+
+    def dead_incarnation(self, entry: int) -> int:
+        """Return which incarnation of an entry in use is dead, 0 if its process lives.
+
+        The entry may have a new process by now. What is read of it from now on is the dead one's only if the
+        incarnation, read after that, is still the same.
+        """
+        # In this order: a process that takes the entry in between is not the dead one.
+        incarnation: int = self._words[self._geometry.process(entry) + Process.INCARNATION]
+        return 0 if self.is_alive(entry) else incarnation
 
     def in_use(self) -> Iterator[int]:
         """Yield the entries in use, alive or dead."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -10,7 +11,7 @@ from brokers import produce
 from shmaccum.cli.democluster import ClusterTarget, librdkafka_settings
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import ConfigError, NetworkError
-from tools.kafka import Certificates, KafkaCluster
+from tools.kafka import Certificates, KafkaCluster, segments
 from tools.kafka.settings import USERS
 
 VALUES = [b"one", b"two", b"three"]
@@ -36,6 +37,19 @@ def test_what_was_there_before_is_left_out(kafka: KafkaCluster, topic: str) -> N
     kafka.admin.create_topic(topic, partitions=2)
     produce({"bootstrap.servers": kafka.bootstrap_servers}, topic, [b"old"] * 5, 1)
     round_trip({"bootstrap.servers": kafka.bootstrap_servers}, topic)
+
+
+def test_a_batch_that_was_damaged(kafka: KafkaCluster, topic: str) -> None:
+    given = {"bootstrap.servers": kafka.bootstrap_servers}
+    target = ClusterTarget(given, topic, 1)
+    target.prepare()
+    produce(given, topic, [b"a value to be damaged"])
+    (segment,) = segments(kafka.nodes[1].data, topic)
+    with open(segment, "r+b") as file:
+        file.seek(-3, os.SEEK_END)
+        file.write(b"X")
+    with pytest.raises(NetworkError, match="CRC"):
+        target.read_back()
 
 
 def test_a_list_of_brokers_is_one_option(kafka: KafkaCluster, topic: str) -> None:
@@ -65,7 +79,7 @@ def test_a_secured_cluster(
 
 def test_brokers_that_are_not_there(topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shmaccum.cli.democluster._PATIENCE_S", 1.0)
-    with pytest.raises(NetworkError, match=f"^topic {topic} of 127.0.0.1:1: "):
+    with pytest.raises(NetworkError, match=f"^topic {topic} of 127.0.0.1:1: no broker has answered; "):
         ClusterTarget({"bootstrap.servers": "127.0.0.1:1"}, topic, 1).prepare()
 
 

@@ -70,6 +70,36 @@ def test_memory_that_holds_records_is_not_reclaimed(make_pool: MakePool, start: 
     pool.deallocate(open_batch)
 
 
+def use_and_die(link: Connection, name: str) -> None:
+    """Take memory, and when told to, put it into a deque, as far as the pool can see, and die."""
+    pool = BufferPool(0, 0, slab=attach(name))
+    buffer = pool.allocate(8, 0)
+    link.send(buffer)
+    link.recv()
+    pool.slab.words[pool.slab.geometry.header(buffer.slot) + Slot.STATE] += SlotState.OPEN - SlotState.ALLOCATED
+    die()
+
+
+def test_memory_that_got_records_just_before_its_owner_died_is_not_reclaimed(
+    make_pool: MakePool, start: Start, slab_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = make_pool(32, 8)
+    child = start(use_and_die, slab_name)
+    buffer = child.hear()
+    ask = pool.slab.owner_is_alive
+
+    def use_it_while_asked(state: int) -> bool:
+        child.tell()
+        child.join()
+        return ask(state)
+
+    monkeypatch.setattr(pool.slab, "owner_is_alive", use_it_while_asked)
+    assert pool.reclaim() == 0
+
+    assert pool.buffer_at(buffer.slot) == buffer
+    pool.deallocate(buffer)
+
+
 def test_memory_is_reclaimed_although_another_process_has_the_entry_of_the_dead(
     make_pool: MakePool, start: Start, slab_name: str
 ) -> None:

@@ -246,10 +246,11 @@ class Brokers:
         broker.failures += 1
         wait_ms = self._backoff.wait_ms(broker.failures)
         broker.retry_ms = monotonic_ms() + wait_ms
+        level = logging.WARNING
         if issubclass(error, AuthenticationError | UnsupportedVersionError):
             self._failure = (broker.retry_ms, error)
-            logger.error("%s; nothing can be sent there", message)
-        else:
-            level = logging.WARNING if broker.failures == 1 else logging.INFO
-            logger.log(level, "%s; next attempt in %.0f ms", message, wait_ms)
+            level = logging.ERROR
+        # Said again after 2, 4, 8 ... attempts: an outage of hours is no reason for thousands of lines.
+        seldom = level if broker.failures & (broker.failures - 1) == 0 else logging.DEBUG
+        logger.log(seldom, "%s; attempt %d failed, the next one is in %.0f ms", message, broker.failures, wait_ms)
         self._on_change(error)

@@ -199,7 +199,7 @@ class Connection:
         self.last_used_ms = now = monotonic_ms()
         request = _InFlight(correlation_id, now + self._request_timeout_ms, on_answer, on_failure)
         self._output.extend(frame)
-        self._queued_bytes += sum(map(len, frame))
+        self._queued_bytes += 4 + int.from_bytes(frame[0][:4])
         if is_answered:
             self._in_flight.append(request)
         else:
@@ -254,6 +254,9 @@ class Connection:
             if not written:
                 break
             self._sent_bytes += written
+            if self._sent_bytes == self._queued_bytes:
+                output.clear()
+                break
             while written:
                 first = output[0]
                 if written < len(first):

@@ -155,10 +155,8 @@ def test_producer_ids_differ(here: Wire) -> None:
 def test_a_topic_that_is_made_later(kafka: KafkaCluster, here: Wire, topic: str) -> None:
     """The test's broker makes none by itself, so the sender's producers wait, up to their ``max.block.ms``."""
     here.transport.request_update([topic])
-    here.until(lambda: here.transport.cluster().nodes)
-    for _ in range(5):
-        here.poll(50)
-    assert here.transport.cluster().topic_errors == {}
+    errors = here.until(lambda: here.transport.cluster().topic_errors)
+    assert errors == {topic: UnknownTopicOrPartitionError}
     kafka.admin.create_topic(topic, partitions=2)
     assert here.until(lambda: here.transport.cluster().partition_counts) == {topic: 2}
 

@@ -51,7 +51,9 @@ def secure(kafka_cluster: Callable[..., KafkaCluster], certificates: Certificate
 @pytest.fixture(scope="module")
 def tls(kafka_cluster: Callable[..., KafkaCluster], certificates: Certificates) -> Iterator[KafkaCluster]:
     """A cluster that wants a certificate of its clients."""
-    with kafka_cluster(certificates=certificates, overrides={"ssl.client.auth": "required"}) as cluster:
+    with kafka_cluster(
+        certificates=certificates, overrides={"listener.name.client.ssl.client.auth": "required"}
+    ) as cluster:
         yield cluster
 
 
@@ -212,7 +214,7 @@ def test_an_expired_certificate_of_the_brokers(
     wire: MakeWire,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    overrides = {"ssl.keystore.location": certificates.expired.pem}
+    overrides = {"listener.name.client.ssl.keystore.location": certificates.expired.pem}
     given = {"security_protocol": "SSL", "ssl_truststore_location": certificates.ca}
     with kafka_cluster(certificates=certificates, overrides=overrides) as cluster:
         assert failure_of(wire, cluster.bootstrap_servers, **given) is SslAuthenticationError
@@ -237,7 +239,7 @@ def test_plain_text_to_a_broker_that_speaks_tls(
 ) -> None:
     here = wire(tls.bootstrap_servers)
     here.transport.request_update(["t"])
-    here.until(lambda: "next attempt" in caplog.text)
+    here.until(lambda: "the next one" in caplog.text)
     assert "security.protocol should be SSL" in caplog.text
     assert here.transport.failure() is None
 

@@ -1,0 +1,183 @@
+"""Every error that shmaccum raises, by the name that Kafka's users know it by.
+
+Kafka's ``XxxException`` is ``XxxError`` here. An error that a broker can answer carries the broker's
+error code (``code``); one that only a client raises carries a code below -100, so that every error
+fits the one word that a completion has for it (see ``shmaccum.accumulator``). ``retriable`` says what
+the sender does with a batch that met it.
+
+The package is at the bottom: it imports nothing of the others.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shmaccum.errors.base import (
+    AuthenticationError,
+    AuthorizationError,
+    InvalidMetadataError,
+    KafkaError,
+    RetriableError,
+    ShmaccumError,
+)
+from shmaccum.errors.brokers import (
+    BrokerNotAvailableError,
+    ClusterAuthorizationError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    CorruptRecordError,
+    DuplicateSequenceNumberError,
+    FencedLeaderEpochError,
+    IllegalSaslStateError,
+    InconsistentTopicIdError,
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidRequestError,
+    InvalidRequiredAcksError,
+    InvalidTimestampError,
+    InvalidTopicError,
+    KafkaStorageError,
+    LeaderNotAvailableError,
+    ListenerNotFoundError,
+    NetworkError,
+    NotCoordinatorError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    OutOfOrderSequenceError,
+    PolicyViolationError,
+    ProducerFencedError,
+    RecordBatchTooLargeError,
+    RecordTooLargeError,
+    ReplicaNotAvailableError,
+    RequestTimedOutError,
+    SaslAuthenticationError,
+    SecurityDisabledError,
+    ThrottlingQuotaExceededError,
+    TopicAuthorizationError,
+    UnknownLeaderEpochError,
+    UnknownProducerIdError,
+    UnknownServerError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    UnsupportedCompressionTypeError,
+    UnsupportedForMessageFormatError,
+    UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
+)
+from shmaccum.errors.clients import (
+    BufferExhaustedError,
+    ConfigError,
+    DeliveryTimeoutError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    ProducerClosedError,
+    SerializationError,
+    SslAuthenticationError,
+)
+from shmaccum.errors.slab import (
+    ApiVersionError,
+    DeadOwnerError,
+    LockTimeoutError,
+    SenderError,
+    SenderExistsError,
+    SlabAbiError,
+    SlabError,
+    SlabFullError,
+    SlabInUseError,
+    SlabMemoryError,
+    SlabNotFoundError,
+    SlabPermissionError,
+)
+
+__all__ = [
+    "ApiVersionError",
+    "AuthenticationError",
+    "AuthorizationError",
+    "BrokerNotAvailableError",
+    "BufferExhaustedError",
+    "ClusterAuthorizationError",
+    "ConfigError",
+    "CoordinatorLoadInProgressError",
+    "CoordinatorNotAvailableError",
+    "CorruptRecordError",
+    "DeadOwnerError",
+    "DeliveryTimeoutError",
+    "DuplicateSequenceNumberError",
+    "FencedLeaderEpochError",
+    "IllegalSaslStateError",
+    "IllegalStateError",
+    "InconsistentTopicIdError",
+    "InvalidMetadataError",
+    "InvalidProducerEpochError",
+    "InvalidRecordError",
+    "InvalidRequestError",
+    "InvalidRequiredAcksError",
+    "InvalidTimestampError",
+    "InvalidTopicError",
+    "KafkaError",
+    "KafkaStorageError",
+    "KafkaTimeoutError",
+    "LeaderNotAvailableError",
+    "ListenerNotFoundError",
+    "LockTimeoutError",
+    "NetworkError",
+    "NotCoordinatorError",
+    "NotEnoughReplicasAfterAppendError",
+    "NotEnoughReplicasError",
+    "NotLeaderOrFollowerError",
+    "OutOfOrderSequenceError",
+    "PolicyViolationError",
+    "ProducerClosedError",
+    "ProducerFencedError",
+    "RecordBatchTooLargeError",
+    "RecordTooLargeError",
+    "ReplicaNotAvailableError",
+    "RequestTimedOutError",
+    "RetriableError",
+    "SaslAuthenticationError",
+    "SecurityDisabledError",
+    "SenderError",
+    "SenderExistsError",
+    "SerializationError",
+    "ShmaccumError",
+    "SlabAbiError",
+    "SlabError",
+    "SlabFullError",
+    "SlabInUseError",
+    "SlabMemoryError",
+    "SlabNotFoundError",
+    "SlabPermissionError",
+    "SslAuthenticationError",
+    "ThrottlingQuotaExceededError",
+    "TopicAuthorizationError",
+    "UnknownLeaderEpochError",
+    "UnknownProducerIdError",
+    "UnknownServerError",
+    "UnknownTopicIdError",
+    "UnknownTopicOrPartitionError",
+    "UnsupportedCompressionTypeError",
+    "UnsupportedForMessageFormatError",
+    "UnsupportedSaslMechanismError",
+    "UnsupportedVersionError",
+    "error_for_code",
+]
+
+
+def _by_code() -> dict[int, type[KafkaError]]:
+    found: dict[int, type[KafkaError]] = {}
+    todo: list[type[KafkaError]] = [KafkaError]
+    while todo:
+        cls = todo.pop()
+        todo.extend(cls.__subclasses__())
+        if "code" in cls.__dict__ and cls is not KafkaError:
+            found[cls.code] = cls
+    return found
+
+
+_BY_CODE: Final = _by_code()
+
+
+def error_for_code(code: int) -> type[KafkaError]:
+    """Return the class for an error code of a completion; an unknown code is `UnknownServerError`."""
+    return _BY_CODE.get(code, UnknownServerError)

@@ -1,0 +1,257 @@
+"""The same records by Kafka's Java producer and by ours, one topic each: what the broker then has in its segments.
+
+Both idempotent, in the same batches, at the same settings. Uncompressed, the batches are equal byte for byte but for
+the producer id that the broker gave out and the checksum that covers it: base sequences and producer epochs are the
+same, too, and so is what the broker fills in, the base offset and its leader epoch.
+
+Compressed, the headers are equal but for these two and the length, and so are the records, once decompressed. The
+compressed bytes in between are not, and need not be; each side reads the other's. What differs:
+
+======  ==============================================================================================================
+gzip    the same level, 6, but another deflate: it chooses other matches, and stores a block that it cannot make smaller
+snappy  the same frame of blocks of 32 KiB (xerial's); in them, another Snappy chooses other matches
+lz4     both write independent blocks of 64 KiB; ours have a checksum each (4 bytes), which Kafka's reader checks
+zstd    the same level, 3; ours says in its header how long the content is, Java's does not
+======  ==============================================================================================================
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+from brokers import consume
+from crc32c import crc32c
+from producers import settings_of, wait_until_gone
+
+from shmaccum import Producer
+from shmaccum.record.compression import CompressionType, decompress
+from tools.kafka import KafkaCluster, dump_batches, segments
+from tools.kafka.jvm import java_command
+
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+
+PROGRAM = Path(__file__).with_name("ProduceRecords.java")
+NOW = 1_700_000_000_000
+BATCH_SIZE = 1 << 20
+"""So much that Java's producer, which goes by what it expects of compression, closes no batch before it is told to."""
+LENGTH = slice(8, 12)
+CRC = slice(17, 21)
+ATTRIBUTES = slice(21, 23)
+PRODUCER_ID = slice(43, 51)
+HEADER_SIZE = 61
+
+
+class Sample(NamedTuple):
+    """A record to be sent by both."""
+
+    value: bytes | None
+    key: bytes | None = None
+    timestamp: int = NOW
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    def line(self, topic: str, partition: str = "0") -> str:
+        """Return the record as `ProduceRecords` reads it."""
+        headers = (f"{name.encode().hex()}={_hex(value)}" for name, value in self.headers)
+        fields = ["record", topic, partition, str(self.timestamp), _hex(self.key), _hex(self.value), *headers]
+        return "\t".join(fields)
+
+
+def _hex(data: bytes | None) -> str:
+    return "-" if data is None else data.hex()
+
+
+def _drawn(count: int) -> Iterator[Sample]:
+    """Yield records of all sizes, in words that can be compressed."""
+    draw = random.Random(3)
+    words = [draw.randbytes(draw.randrange(1, 12)) for _ in range(50)]
+    for number in range(count):
+        value = b" ".join(draw.choices(words, k=draw.choice([0, 1, 10, 100])))
+        key = draw.choice([None, b"", b"key %d" % number, draw.randbytes(draw.randrange(200))])
+        headers = tuple((f"header {i}", draw.choice([None, b"", draw.choice(words)])) for i in range(draw.randrange(4)))
+        yield Sample(draw.choice([value, value, None]), key, NOW + draw.randrange(-(10**9), 10**9), headers)
+
+
+BATCHES: list[list[Sample]] = [
+    [Sample(b"value", b"key")],
+    [Sample(b"no key"), Sample(None, b"tombstone"), Sample(None), Sample(b"", b""), Sample(b"\0\xff" * 40, b"\0")],
+    [
+        Sample(b"v", headers=(("name", b"value"), ("null", None), ("empty", b""))),
+        Sample(b"v", headers=(("twice", b"1"), ("twice", b"2"), ("twice", b"1"))),
+        Sample(b"v", headers=(("", b"no name"), ("größe \N{SNOWMAN}", b"\xe2\x98\x83"))),
+        Sample(None, headers=tuple((str(number), b"x" * number) for number in range(100))),
+    ],
+    [Sample(b"%d" % number, timestamp=NOW - 3_600_000 * number) for number in range(20)],
+    [Sample(b"first", timestamp=0), Sample(b"then", timestamp=NOW), Sample(b"last", timestamp=1)],
+    [Sample(b"0123456789 abcdef " * 5690, b"100 KiB")],
+    [Sample(random.Random(1).randbytes(100 << 10), b"100 KiB that cannot be compressed"), Sample(b"and one more")],
+    list(_drawn(300)),
+]
+
+
+class Stored(NamedTuple):
+    """What the broker has of both."""
+
+    ours: list[bytes]
+    javas: list[bytes]
+
+
+def run_java(lines: Iterable[str]) -> list[tuple[int, int]]:
+    """Have Kafka's producer do what the lines say, and return (partition, offset) of each record."""
+    done = subprocess.run(
+        java_command(str(PROGRAM)), input="\n".join(lines), capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [(int(partition), int(offset)) for partition, offset in map(str.split, done.stdout.splitlines())]
+
+
+def java_settings(cluster: KafkaCluster, codec: str = "none") -> str:
+    """Return the line that makes a producer which sends nothing before it is told to flush."""
+    settings = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "compression.type": codec,
+        "batch.size": BATCH_SIZE,
+        "linger.ms": 60_000,
+    }
+    return "\t".join(["producer", *(f"{name}={value}" for name, value in settings.items())])
+
+
+def our_settings(cluster: KafkaCluster, slab: str, codec: str = "none") -> dict[str, object]:
+    settings = settings_of(slab, "", batch_size=BATCH_SIZE, buffer_memory=8 << 20, linger_ms=60_000)
+    return settings | {
+        "transport": "kafka",
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "log.dir": "",
+        "compression.type": codec,
+    }
+
+
+def our_topic(codec: str) -> str:
+    return f"ours-{codec}"
+
+
+def javas_topic(codec: str) -> str:
+    return f"javas-{codec}"
+
+
+@pytest.fixture(scope="module")
+def stored(kafka: KafkaCluster) -> dict[str, Stored]:
+    """Send the batches by both producers, with each codec."""
+    lines = []
+    for codec in CODECS:
+        for topic in (our_topic(codec), javas_topic(codec)):
+            kafka.admin.create_topic(topic, settings={"retention.ms": -1})  # the records are from all times
+        lines.append(java_settings(kafka, codec))
+        for batch in BATCHES:
+            lines += [*(sample.line(javas_topic(codec)) for sample in batch), "flush"]
+        send_batches(kafka, codec)
+    run_java(lines)
+    return {
+        codec: Stored(*(read_batches(kafka, topic) for topic in (our_topic(codec), javas_topic(codec))))
+        for codec in CODECS
+    }
+
+
+def send_batches(cluster: KafkaCluster, codec: str) -> None:
+    slab = f"java-{codec}"
+    with Producer(our_settings(cluster, slab, codec)) as producer:
+        for batch in BATCHES:
+            futures = [
+                producer.send(our_topic(codec), value, key, headers, partition=0, timestamp_ms=timestamp)
+                for value, key, timestamp, headers in batch
+            ]
+            producer.flush(30)
+            assert all(future.succeeded() for future in futures)
+    wait_until_gone(slab)
+
+
+def read_batches(cluster: KafkaCluster, topic: str) -> list[bytes]:
+    """Return the batches as they are in the segments of the topic's one partition."""
+    data = b"".join(segment.read_bytes() for segment in segments(cluster.nodes[1].data, topic))
+    starts = [0]
+    while starts[-1] < len(data):
+        starts.append(starts[-1] + 12 + int.from_bytes(data[starts[-1] :][LENGTH]))
+    return [data[start:end] for start, end in pairwise(starts)]
+
+
+def with_producer_id(batch: bytes, producer_id: bytes) -> bytes:
+    """Return the batch as it would be with another producer id."""
+    changed = bytearray(batch)
+    changed[PRODUCER_ID] = producer_id
+    changed[CRC] = crc32c(changed[ATTRIBUTES.start :]).to_bytes(4)
+    return bytes(changed)
+
+
+def test_uncompressed_batches_are_equal(stored: dict[str, Stored]) -> None:
+    ours, javas = stored["none"]
+    assert len(ours) == len(javas) == len(BATCHES)
+    for our, java in zip(ours, javas, strict=True):
+        assert our[PRODUCER_ID] != java[PRODUCER_ID]
+        assert with_producer_id(our, java[PRODUCER_ID]) == java
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_compressed_batches_are_equal_but_for_the_compressing(stored: dict[str, Stored], codec: str) -> None:
+    ours, javas = stored[codec]
+    assert len(ours) == len(javas) == len(BATCHES)
+    for our, java in zip(ours, javas, strict=True):
+        assert codec_of(our) is codec_of(java) is CompressionType.for_name(codec)
+        assert header_of(our) == header_of(java)
+        assert section_of(our) == section_of(java)
+
+
+def codec_of(batch: bytes) -> CompressionType:
+    return CompressionType.for_attributes(int.from_bytes(batch[ATTRIBUTES]))
+
+
+def header_of(batch: bytes) -> bytes:
+    """Return the header without what is to differ."""
+    header = bytearray(batch[:HEADER_SIZE])
+    for field in (LENGTH, CRC, PRODUCER_ID):
+        header[field] = bytes(field.stop - field.start)
+    return bytes(header)
+
+
+def section_of(batch: bytes) -> bytes:
+    """Return the records, not compressed any more."""
+    return decompress(codec_of(batch), batch[HEADER_SIZE:], 2)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_kafkas_dump_tool_on_ours(stored: dict[str, Stored], kafka: KafkaCluster, codec: str) -> None:
+    dumped = dump_batches(kafka.nodes[1].data, our_topic(codec))
+    assert [batch.count for batch in dumped] == [len(batch) for batch in BATCHES]
+    assert [batch.size for batch in dumped] == [len(batch) for batch in stored[codec].ours]
+    assert all(batch.valid and batch.magic == 2 and batch.compression == codec for batch in dumped)
+    assert all(batch.producer_id >= 0 and batch.producer_epoch == 0 for batch in dumped)
+    assert [batch.base_sequence for batch in dumped] == [batch.base_offset for batch in dumped]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_another_consumer_on_ours(stored: dict[str, Stored], kafka: KafkaCluster, codec: str) -> None:
+    found = consume({"bootstrap.servers": kafka.bootstrap_servers, "check.crcs": True}, our_topic(codec))[0]
+    assert [Sample(each.value(), each.key(), each.timestamp()[1], tuple(each.headers() or ())) for each in found] == [
+        sample for batch in BATCHES for sample in batch
+    ]
+
+
+def test_keys_go_to_the_same_partitions(kafka: KafkaCluster, topic: str, slab_name: str) -> None:
+    draw = random.Random(7)
+    keys = [b"", *(draw.randbytes(draw.randrange(40)) for _ in range(5000))]
+    kafka.admin.create_topic(topic, partitions=13)
+    javas = run_java([java_settings(kafka), *(Sample(b"v", key).line(topic, "-") for key in keys), "flush"])
+    partitions = [partition for partition, _ in javas]
+    with Producer(our_settings(kafka, slab_name)) as producer:
+        futures = [producer.send(topic, b"v", key) for key in keys]
+        rows = producer.send_batch(topic, pa.RecordBatch.from_pydict({"key": keys, "value": [b"v"] * len(keys)}))
+        producer.flush(30)
+        assert [future.get().partition for future in futures] == partitions
+        assert rows.get().partitions.tolist() == partitions
+    assert set(partitions) == set(range(13))
+    wait_until_gone(slab_name)

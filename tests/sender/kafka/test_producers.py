@@ -1,0 +1,100 @@
+"""Whole producers, in processes of their own, and a sender that speaks to brokers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+from brokers import consume_values
+from processes import Child
+from producers import sender_pid, wait_until_gone
+
+from shmaccum import Producer
+from shmaccum.errors import InvalidTopicError, KafkaError, KafkaTimeoutError, SaslAuthenticationError
+from tools.kafka import KafkaCluster
+
+Start = Callable[..., Child]
+PARTITIONS = 3
+
+
+def settings(servers: str, name: str, **more: object) -> dict[str, object]:
+    return {
+        "bootstrap.servers": servers,
+        "shmaccum.name": name,
+        "buffer.memory": 1 << 20,
+        "sender.idle.ms": 100,
+        "max.block.ms": 20_000,
+    } | {key.replace("_", "."): value for key, value in more.items()}
+
+
+def write(link: Connection, config: dict[str, object], topic: str, worker: int, count: int) -> None:
+    with Producer(config) as producer:
+        for number in range(count):
+            producer.send(topic, b"%d-%d" % (worker, number), partition=number % PARTITIONS)
+        producer.flush()
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_many_processes_through_one_sender(
+    kafka: KafkaCluster, start: Start, slab_name: str, topic: str, compression: str
+) -> None:
+    kafka.admin.create_topic(topic, partitions=PARTITIONS)
+    config = settings(kafka.bootstrap_servers, slab_name, compression_type=compression)
+    workers, count = 3, 3000
+    for child in [start(write, config, topic, worker, count) for worker in range(workers)]:
+        child.result()
+    wait_until_gone(slab_name)
+    found = consume_values({"bootstrap.servers": kafka.bootstrap_servers}, topic)
+    for partition, values in found.items():
+        for worker in range(workers):
+            of_worker = [value for value in values if value is not None and value.startswith(b"%d-" % worker)]
+            assert of_worker == [b"%d-%d" % (worker, number) for number in range(partition, count, PARTITIONS)]
+    assert sum(map(len, found.values())) == workers * count
+
+
+def test_the_sender_is_killed(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
+    """The next one goes on with the same producer id and numbers: everything is there once, and in order."""
+    kafka.admin.create_topic(topic)
+    values = [b"%d" % number for number in range(20_000)]
+    with Producer(settings(kafka.bootstrap_servers, slab_name, linger_ms=0)) as producer:
+        for number, value in enumerate(values):
+            producer.send(topic, value)
+            if number % 5_000 == 4_000 and (pid := sender_pid(producer)):
+                os.kill(pid, signal.SIGKILL)
+        producer.flush()
+    wait_until_gone(slab_name)
+    assert consume_values({"bootstrap.servers": kafka.bootstrap_servers}, topic) == {0: values}
+
+
+def error_of(producer: Producer, topic: str) -> type[Any]:
+    """Return what a send ends with."""
+    with pytest.raises(KafkaError) as caught:
+        producer.send(topic, b"x").get(20)
+    return caught.type
+
+
+def test_a_topic_that_is_not_there(kafka: KafkaCluster, slab_name: str, topic: str) -> None:
+    with Producer(settings(kafka.bootstrap_servers, slab_name, max_block_ms=500)) as producer:
+        assert error_of(producer, topic) is KafkaTimeoutError
+        assert error_of(producer, "no/topic") is InvalidTopicError
+    wait_until_gone(slab_name)
+
+
+def test_a_wrong_password(kafka_cluster: Callable[..., KafkaCluster], slab_name: str, topic: str) -> None:
+    login = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "alice",
+        "sasl_password": "not-it",
+    }
+    with (
+        kafka_cluster(sasl=True) as cluster,
+        Producer(settings(cluster.bootstrap_servers, slab_name, **login)) as producer,
+    ):
+        cluster.admin.create_topic(topic)
+        assert error_of(producer, topic) is SaslAuthenticationError
+    wait_until_gone(slab_name)

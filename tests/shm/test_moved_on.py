@@ -1,0 +1,154 @@
+"""A process that is found dead, or asked about, may have moved on since it was looked at: nobody is mistaken for it.
+
+Each test has other processes do something while this one asks the kernel whether one of them is alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pytest
+from faults import before, die
+from processes import Child
+
+from shmaccum.shm.layout import Process
+from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.locks import SlabLock, _Look
+from shmaccum.shm.slab import Slab
+
+NUMBER = 5
+Start = Callable[..., Child]
+Act = Callable[[], object]
+
+
+def hold(link: Connection, name: str, number: int = NUMBER) -> None:
+    """Attach, hold a lock when told to, and leave when told to."""
+    slab = attach(name)
+    for lock in slab.locks:
+        lock.rebuild = lambda: None
+    link.send(slab.me)
+    link.recv()
+    with slab.locks[number]:
+        link.send("holding")
+        link.recv()
+    detach(slab)
+
+
+def take_and_die(link: Connection, name: str) -> None:
+    """Attach, and die with a lock when told to, before this process is named as its holder."""
+    slab = attach(name)
+    link.send(slab.me)
+    link.recv()
+    before(SlabLock.acquire, "unfinished = words", die)
+    with slab.locks[NUMBER]:
+        pass
+
+
+def holding(start: Start, slab: Slab, number: int = NUMBER) -> tuple[Child, int]:
+    child = start(hold, slab.name, number)
+    entry = child.hear()
+    child.tell()
+    assert child.hear() == "holding"
+    return child, entry
+
+
+def leave(child: Child) -> None:
+    child.tell()
+    assert child.join() == 0
+
+
+def while_asking(monkeypatch: pytest.MonkeyPatch, slab: Slab, *acts: tuple[Act, Act]) -> None:
+    """Have things happen just before and just after the answers to the next questions whether others are alive."""
+    ask = slab.processes.is_alive
+    remaining = list(acts)
+
+    def is_alive(entry: int) -> bool:
+        if entry == slab.me or not remaining:
+            return ask(entry)
+        just_before, just_after = remaining.pop(0)
+        just_before()
+        alive = ask(entry)
+        just_after()
+        return alive
+
+    monkeypatch.setattr(slab.processes, "is_alive", is_alive)
+
+
+def nothing() -> None:
+    pass
+
+
+def test_a_holder_that_let_go_and_left_has_not_died_over_the_lock(
+    slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children = [holding(start, slab)]
+    entry = children[0][1]
+
+    def next_one() -> None:
+        children.append(holding(start, slab))
+
+    while_asking(
+        monkeypatch, slab, (lambda: leave(children[-1][0]), next_one), (lambda: leave(children[-1][0]), next_one)
+    )
+    assert not slab.locks[NUMBER]._take_over(None)
+
+    assert [entry for _, entry in children] == [entry] * 3, "all in the same entry of the table"
+    assert slab.locks[NUMBER].owner() == entry
+    leave(children[-1][0])
+    assert slab.locks[NUMBER].semaphore.value == 1
+
+
+def test_a_look_does_not_take_a_new_process_for_the_dead_one_before_it(
+    slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = start(hold, slab.name)
+    entry = dead.hear()
+    dead.kill()
+    words, at = slab.words, slab.geometry.process(entry) + Process.INCARNATION
+    while_asking(monkeypatch, slab, (nothing, lambda: holding(start, slab)))
+
+    look = _Look(slab.locks[NUMBER])
+
+    assert words[at] == 2
+    assert look.dead == {entry: 1}
+
+
+@pytest.mark.parametrize("number", [NUMBER, NUMBER + 1])
+def test_what_a_new_process_wants_is_not_forgotten_for_the_dead_one_before_it(
+    slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    first, entry = holding(start, slab)
+    new: list[Child] = []
+
+    def wants_too() -> None:
+        new.append(holding(start, slab, number)[0])
+
+    while_asking(monkeypatch, slab, (lambda: leave(first), wants_too))
+    released = slab.words[slab.geometry.process(entry) + Process.RELEASED]
+
+    slab.locks[NUMBER].forget_dead(entry)
+
+    assert slab.words[slab.geometry.process(entry) + Process.WANTS] == number + 1
+    assert slab.words[slab.geometry.process(entry) + Process.RELEASED] == released + 1
+    leave(new[0])
+
+
+def test_the_entry_of_a_process_that_dies_with_a_lock_meanwhile_is_kept(
+    slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slab.locks[NUMBER].rebuild = nothing
+    child = start(take_and_die, slab.name)
+    entry = child.hear()
+
+    def take_it_along() -> None:
+        child.tell()
+        child.join()
+
+    while_asking(monkeypatch, slab, (take_it_along, nothing))
+    with slab.lock_file.lifecycle():
+        slab.processes.free_dead(entry)
+
+    assert entry in slab.processes.in_use()
+    with slab.locks[NUMBER].within(10):
+        assert slab.locks[NUMBER].owner() == slab.me

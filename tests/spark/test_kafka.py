@@ -1,0 +1,149 @@
+"""From a Spark session into Apache Kafka by code for Spark's own sink, one word changed; read by confluent-kafka."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from brokers import consume, consume_values
+from confluent_kafka import TIMESTAMP_CREATE_TIME
+from examples import example
+from kafka.partitioner.default import murmur2
+from pyspark.errors import PythonException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from tools.kafka import KafkaCluster
+
+Options = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def ours(options: Options, kafka: KafkaCluster) -> Options:
+    """Return what a job gives to ``format("kafka")``; and a slab that goes with the session, smaller than usual."""
+    spark_sinks = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "kafka.security.protocol": "PLAINTEXT",
+        "kafka.acks": "all",
+        "kafka.compression.type": "lz4",
+        "includeHeaders": "true",
+    }
+    return spark_sinks | {
+        "kafka.shmaccum.name": f"{options['kafka.shmaccum.name']}-kafka",
+        "kafka.sender.idle.ms": "200",
+        "kafka.buffer.memory": str(4 << 20),
+    }
+
+
+def numbers(spark: SparkSession, count: int) -> DataFrame:
+    """Return ``count`` rows in four tasks: number ``i`` with key ``k<i % 100>``."""
+    return spark.range(0, count, 1, 4).selectExpr("concat('k', id % 100) AS key", "CAST(id AS STRING) AS value")
+
+
+def test_a_batch_job(spark: SparkSession, ours: Options, kafka: KafkaCluster, topic: str) -> None:
+    count = 40_000
+    kafka.admin.create_topic(topic, partitions=3)
+    numbers(spark, count).write.format("shmaccum").mode("append").options(**ours).option("topic", topic).save()
+    found = consume({"bootstrap.servers": kafka.bootstrap_servers}, topic)
+    assert sorted(int(record.value()) for records in found.values() for record in records) == list(range(count))
+    for partition, records in found.items():
+        of_a_task: dict[int, list[int]] = defaultdict(list)
+        for record in records:
+            number = int(record.value())
+            assert record.key() == b"k%d" % (number % 100)
+            assert partition == (murmur2(record.key()) & 0x7FFFFFFF) % 3
+            of_a_task[number * 4 // count].append(number)
+        assert all(task == sorted(task) for task in of_a_task.values())
+
+
+def test_the_readme(spark: SparkSession, ours: Options, kafka: KafkaCluster, topic: str, tmp_path: Path) -> None:
+    kafka.admin.create_topic(topic)
+    (tmp_path / "flights.json").write_text('{"carrier": "UA", "flight": 1545}\n{"carrier": "AA", "flight": 1141}\n')
+    changes = {
+        "flights.json": str(tmp_path / "flights.json"),
+        '"flights"': f'"{topic}"',
+        "broker1:9092,broker2:9092": kafka.bootstrap_servers,
+        '.option("kafka.linger.ms", "5")': f'.option("kafka.linger.ms", "5").options(**{ours!r})',
+    }
+    exec(example("With PySpark", changes), {})
+    (records,) = consume({"bootstrap.servers": kafka.bootstrap_servers}, topic).values()
+    assert sorted((record.key(), record.value()) for record in records) == [
+        (b"AA", b'{"carrier":"AA","flight":1141}'),
+        (b"UA", b'{"carrier":"UA","flight":1545}'),
+    ]
+
+
+def test_all_columns(spark: SparkSession, ours: Options, kafka: KafkaCluster, topic: str) -> None:
+    for name in (f"{topic}-0", f"{topic}-1"):
+        kafka.admin.create_topic(name, partitions=4)
+    an_hour_ago = int(time.time() - 3600) * 1000
+    rows = spark.range(0, 1_000, 1, 2).selectExpr(
+        f"concat('{topic}-', id % 2) AS topic",
+        "CAST(id % 4 AS INT) AS partition",
+        "IF(id % 10 = 0, NULL, CAST(id AS STRING)) AS key",
+        "IF(id % 7 = 0, NULL, CAST(CAST(id AS STRING) AS BINARY)) AS value",
+        "array(struct('id' AS key, CAST(CAST(id AS STRING) AS BINARY) AS value),"
+        "      struct('none' AS key, CAST(NULL AS BINARY) AS value)) AS headers",
+        f"timestamp_millis({an_hour_ago}L + id) AS timestamp",
+    )
+    rows.write.format("shmaccum").mode("append").options(**ours).save()
+    seen = []
+    for parity in (0, 1):
+        found = consume({"bootstrap.servers": kafka.bootstrap_servers}, f"{topic}-{parity}")
+        for partition, records in found.items():
+            for record in records:
+                (_, number), none = record.headers()
+                assert none == ("none", None)
+                seen.append(int(number))
+                assert (seen[-1] % 2, seen[-1] % 4) == (parity, partition)
+                assert record.key() == (None if seen[-1] % 10 == 0 else number)
+                assert record.value() == (None if seen[-1] % 7 == 0 else number)
+                assert record.timestamp() == (TIMESTAMP_CREATE_TIME, an_hour_ago + seen[-1])
+    assert sorted(seen) == list(range(1_000))
+
+
+def test_a_stream_goes_on_where_it_stopped(
+    spark: SparkSession, ours: Options, kafka: KafkaCluster, topic: str, tmp_path: Path
+) -> None:
+    kafka.admin.create_topic(topic, partitions=2)
+    arriving = tmp_path / "arriving"
+    arriving.mkdir()
+
+    def run() -> None:
+        query = (
+            spark.readStream.text(str(arriving))
+            .writeStream.format("shmaccum")
+            .options(**ours)
+            .option("topic", topic)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    def found() -> list[int]:
+        values = consume_values({"bootstrap.servers": kafka.bootstrap_servers}, topic)
+        return sorted(int(value) for of_partition in values.values() for value in of_partition if value is not None)
+
+    (arriving / "first.txt").write_text("\n".join(map(str, range(1_000))))
+    run()
+    assert found() == list(range(1_000))
+    (arriving / "second.txt").write_text("\n".join(map(str, range(1_000, 1_500))))
+    run()
+    assert found() == list(range(1_500))
+
+
+def test_a_topic_that_is_not_there_fails_the_job_with_the_reason(
+    spark: SparkSession, ours: Options, topic: str, tmp_path: Path
+) -> None:
+    options = ours | {"kafka.max.block.ms": "2000", "topic": topic}
+    reason = f"KafkaTimeoutError: Topic {topic} not present in metadata after 2000 ms: UnknownTopicOrPartitionError"
+    with pytest.raises(PythonException, match=reason):
+        numbers(spark, 10).coalesce(1).write.format("shmaccum").mode("append").options(**options).save()
+    (tmp_path / "arriving").mkdir()
+    (tmp_path / "arriving" / "a.txt").write_text("1")
+    stream = spark.readStream.text(str(tmp_path / "arriving")).writeStream.format("shmaccum").options(**options)
+    stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    with pytest.raises(StreamingQueryException, match=reason):
+        stream.start().awaitTermination()
