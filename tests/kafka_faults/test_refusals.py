@@ -33,7 +33,7 @@ def test_larger_than_the_topic_takes(kafka: KafkaCluster, trial: Callable[..., T
         large_size=3000,
     )
     run.start_producers()
-    run.await_heard(1000)
+    run.await_heard(300)
     row = table.finish(run)
     assert row.all_told(), row
     assert row.errors == {"RecordTooLargeError": run.count(lambda writer, number: number % 100 == 0)}
@@ -44,7 +44,7 @@ def test_no_key_in_a_compacted_topic(kafka: KafkaCluster, trial: Callable[..., T
         "compacted topic, half of the records without a key", kafka, topic_settings={"cleanup.policy": "compact"}
     )
     run.start_producers()
-    run.await_heard(1000)
+    run.await_heard(300)
     row = table.finish(run)
     assert row.all_told(), row
     keyless = run.count(lambda writer, number: route_of(writer, number, PARTITIONS).key is None)

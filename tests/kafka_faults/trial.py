@@ -84,10 +84,6 @@ class Row(NamedTuple):
 class Trial:
     """Producers that append to topics of a cluster.
 
-    Attributes:
-        deleted: of the topics, those that are not there any more.
-        producers: that append, by writer.
-
     Args:
         fault: its name, for the table.
         cluster: where the records go.
@@ -98,6 +94,12 @@ class Trial:
         settings: of the producers, beside `SETTINGS`.
         large: see `Load`.
         large_size: see `Load`.
+
+    Attributes:
+        fault: its name.
+        topics: all of them.
+        deleted: those that are not there any more.
+        producers: that append, by writer.
     """
 
     def __init__(
