@@ -4,6 +4,8 @@ A result counts from the store of the state COMPLETING on. What follows is the s
 if that one dies, for its successor: tell those who have not been told, then free the slot; or, where the result is
 only of a part, count that part as settled and put the batch back, to go on with the rest. Only a batch that is given
 up while it is in flight keeps its slot after that, until the transport has let go of its memory.
+
+Modelled, but for parts and for what is given up in flight, in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations

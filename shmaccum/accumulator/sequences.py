@@ -25,6 +25,8 @@ What a broker stores of a request whose connection has long been closed, after i
 one, nobody can know; an idempotent producer of Kafka has this gap, too.
 
 Only the one sender uses this module, in one thread.
+
+That a batch is numbered once, whenever senders die, is modelled in ``tools/model/pool.pml``; epochs are not.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@
  *   shmaccum.accumulator.acknowledgements.Acknowledgements._read       read_ring
  *   shmaccum.accumulator.completion.RingWriter.tell                    finish
  *   shmaccum.accumulator.completion.RingWriter.has_told                finish
- *   shmaccum.accumulator.batch_drainer.BatchDrainer._assign_sequence   drain
- *   shmaccum.accumulator.batch_drainer.BatchDrainer.complete           complete
- *   shmaccum.accumulator.batch_drainer.BatchDrainer._finish            finish
+ *   shmaccum.accumulator.sequences.Sequences.drained                   drain
+ *   shmaccum.accumulator.completer.BatchCompleter.complete             complete
+ *   shmaccum.accumulator.completer.BatchCompleter.finish               finish
  *   shmaccum.accumulator.batch_drainer.BatchDrainer.reenqueue          put_back
  *   shmaccum.accumulator.batch_drainer.BatchDrainer.recover            recover
  *   shmaccum.shm.slab.Slab.reap_dead                                   housekeeping
