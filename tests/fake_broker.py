@@ -86,7 +86,9 @@ class FakeBroker:
         return ApiVersionsResponse(version=request.version, error_code=0, api_keys=keys, throttle_time_ms=0)
 
     def metadata(self, request: Request, **changes: Any) -> Any:
-        """Answer truthfully, but for what is changed: ``leader``, ``epoch``, ``error``, ``partition_count``."""
+        """Answer truthfully, but for what is changed: ``leader``, ``epoch``, ``error``, ``partition_count``,
+        ``brokers`` (by number).
+        """
         version = request.version
         Topic, Broker = MetadataResponse.MetadataResponseTopic, MetadataResponse.MetadataResponseBroker
         partitions = [
@@ -108,7 +110,10 @@ class FakeBroker:
         return MetadataResponse(
             version=version,
             throttle_time_ms=0,
-            brokers=[Broker(version=version, node_id=1, host="127.0.0.1", port=self.port, rack=None)],
+            brokers=[
+                Broker(version=version, node_id=number, host="127.0.0.1", port=broker.port, rack=None)
+                for number, broker in changes.get("brokers", [(1, self)])
+            ],
             cluster_id="fake",
             controller_id=1,
             topics=[topic],

@@ -126,14 +126,14 @@ class Brokers:
     def least_loaded(self, nodes: Iterable[Node], now_ms: float) -> Connection | None:
         """Return the connection with the fewest requests under way, of those that can take one more now.
 
-        Without any, begin to connect to one of the nodes, unless that is under way.
+        Without any, begin to connect to another of the nodes, unless that is under way.
         """
         brokers = [self._broker(node) for node in nodes]
         connections = [broker.connection for broker in brokers if broker.connection is not None]
         free = [connection for connection in connections if connection.can_send(now_ms)]
         if free:
             return min(free, key=lambda connection: connection.in_flight)
-        if all(connection.throttle_delay_ms(now_ms) for connection in connections):
+        if all(connection.is_ready for connection in connections):
             idle = [broker for broker in brokers if broker.connection is None and now_ms >= broker.retry_ms]
             if idle:
                 self._connect(random.choice(idle))
@@ -149,21 +149,22 @@ class Brokers:
         for broker in map(self._broker, nodes):
             if broker.connection is None:
                 chances.append(broker.retry_ms)
+            elif not broker.connection.is_ready:
+                return FOREVER_MS
             elif throttle_ms := broker.connection.throttle_delay_ms(now_ms):
                 chances.append(now_ms + throttle_ms)
-            else:
-                return FOREVER_MS
         return min(chances, default=FOREVER_MS)
 
-    def keep_only(self, nodes: Iterable[Node]) -> None:
-        """Close connections to all other nodes, once nothing is under way on them; they are not asked again."""
-        kept = {node.id for node in nodes}
-        for node_id, broker in list(self._brokers.items()):
-            if node_id in kept or (broker.connection is not None and broker.connection.in_flight):
-                continue
-            if broker.connection is not None:
-                broker.connection.close(None, "the broker is not in use any more")
-            del self._brokers[node_id]
+    def keep_only(self, nodes: Iterable[Node]) -> bool:
+        """Close the connections to all other nodes on which nothing is under way; say whether that was all of them."""
+        others = self._brokers.keys() - {node.id for node in nodes}
+        for node_id in others:
+            connection = self._brokers[node_id].connection
+            if connection is None or not connection.in_flight:
+                if connection is not None:
+                    connection.close(None, "it is not needed any more")
+                del self._brokers[node_id]
+        return not others & self._brokers.keys()
 
     def check(self, now_ms: float) -> None:
         """Do what it is time for on each connection."""

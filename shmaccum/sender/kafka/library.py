@@ -17,7 +17,7 @@ try:
     from kafka.net.sasl import get_sasl_mechanism
     from kafka.net.sasl.oauth import AbstractTokenProvider
     from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
-    from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest, ProduceResponse
+    from kafka.protocol.producer import InitProducerIdRequest, ProduceResponse
     from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 except ImportError as error:
     raise ApiVersionError(
@@ -29,7 +29,6 @@ __all__ = [
     "ApiVersionsRequest",
     "InitProducerIdRequest",
     "MetadataRequest",
-    "ProduceRequest",
     "ProduceResponse",
     "SaslAuthenticateRequest",
     "SaslHandshakeRequest",

@@ -67,6 +67,8 @@ class Metadata:
 
         The leaders stay: what is sent meanwhile goes by them.
         """
+        if not any(name in self.cluster.partition_counts or name in self.cluster.topic_errors for name in topics):
+            return
         counts = {name: count for name, count in self.cluster.partition_counts.items() if name not in topics}
         errors = {name: error for name, error in self.cluster.topic_errors.items() if name not in topics}
         self._replace(Cluster(self.cluster.nodes, counts, self.cluster.leaders, errors))

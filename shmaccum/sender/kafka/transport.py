@@ -69,6 +69,7 @@ class KafkaTransport:
         self._has_news = False
         """Whether the sender should look again: at the cluster, a node, a producer id, a failure."""
         self._has_new_nodes = False
+        """Whether there may be connections to brokers that are none of the cluster's: to the first ones."""
         self._next_ms = FOREVER_MS
         """When there is something to do, if nothing happens before."""
 
@@ -180,8 +181,7 @@ class KafkaTransport:
     def _attend(self, now_ms: float) -> None:
         """Do what it is time for, and work out when it is next time for something."""
         if self._has_new_nodes:
-            self._has_new_nodes = False
-            self._brokers.keep_only(self.cluster().nodes.values())
+            self._has_new_nodes = not self._brokers.keep_only(self.cluster().nodes.values())
         if now_ms >= self._brokers.next_check_ms:
             self._brokers.check(now_ms)
         next_ms = FOREVER_MS

@@ -309,6 +309,20 @@ def test_bootstrap_connections_are_not_kept(fake: FakeBroker, wire: MakeWire) ->
     assert list(here.transport._brokers._brokers) == [1]
 
 
+def test_whoever_is_busy_is_not_waited_for(wire: MakeWire) -> None:
+    """One broker that does not answer does not keep us from asking another."""
+    with FakeBroker() as silent_one, FakeBroker() as other:
+        here = wire(silent_one.servers, max_in_flight_requests_per_connection=1)
+        both = [(1, silent_one), (2, other)]
+        for each in (silent_one, other):
+            each.answers[METADATA] = lambda request: silent_one.metadata(request, brokers=both)
+        silent_one.answers[PRODUCE] = silent
+        here.send(batch())
+        here.transport.request_update(["t"])
+        here.until(lambda: other.of(METADATA))
+        assert here.until(lambda: here.transport.cluster().partition_counts) == {"t": 2}
+
+
 def test_the_first_brokers_are_asked_again_when_all_others_are_gone(wire: MakeWire) -> None:
     with FakeBroker() as old, FakeBroker() as new:
         here = wire(f"{old.servers},{new.servers}", reconnect_backoff_max_ms=100)
