@@ -1,0 +1,33 @@
+"""What the documents refer to is there: tests, modules, and each other."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+_FILE = re.compile(r"`((?:shmaccum|tests|tools)/[\w/]+\.\w+)`")
+_LINK = re.compile(r"\]\(([\w./-]+\.\w+)(?:#[\w-]*)?\)")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_all_that_a_document_refers_to_is_there(document: Path) -> None:
+    text = document.read_text()
+    files = [ROOT / name for name in _FILE.findall(text)] + [document.parent / name for name in _LINK.findall(text)]
+    assert [file for file in files if not file.exists()] == []
+    assert [f"{file}::{name}" for file, name in _TEST.findall(text) if name not in functions(ROOT / file)] == []
+
+
+def functions(module: Path) -> set[str]:
+    return {node.name for node in ast.parse(module.read_text()).body if isinstance(node, ast.FunctionDef)}
+
+
+def test_the_guarantees_are_shown_by_tests() -> None:
+    """Else the test above could not fail."""
+    assert len(_TEST.findall((ROOT / "docs" / "delivery-guarantees.md").read_text())) > 50
