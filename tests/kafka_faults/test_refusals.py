@@ -41,7 +41,9 @@ def test_larger_than_the_topic_takes(kafka: KafkaCluster, trial: Callable[..., T
 
 def test_no_key_in_a_compacted_topic(kafka: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
     run = trial(
-        "compacted topic, half of the records without a key", kafka, topic_settings={"cleanup.policy": "compact"}
+        "compacted topic, three quarters of the records without a key",
+        kafka,
+        topic_settings={"cleanup.policy": "compact"},
     )
     run.start_producers()
     run.await_heard(300)
