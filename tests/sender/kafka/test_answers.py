@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from batches import make_batch
 from fake_broker import INIT_PRODUCER_ID, METADATA, PRODUCE, FakeBroker, Request, encoded, produced
@@ -239,6 +241,7 @@ def test_nothing_is_asked_about_a_topic_out_of_use(fake: FakeBroker, wire: MakeW
     metadata.use("t", now_ms() - 5000)
     here.until(lambda: not here.transport.cluster().partition_counts)
     assert here.transport.cluster().leaders == {}
+    here.until(lambda: here.transport._metadata.due_ms() == math.inf and not here.transport._metadata._under_way)
     asked = len(fake.of(METADATA))
     here.poll(300)
     assert len(fake.of(METADATA)) == asked
