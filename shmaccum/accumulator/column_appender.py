@@ -4,6 +4,8 @@ The rows of a partition are laid out over batches beforehand, by the sizes of th
 encoded in one vectorised call, and each batch's share is copied into its slot in one piece. The first rows go into
 the batch that is open, if it is still as it was when they were encoded for it: somebody else's record in between
 changes the offsets behind it, and then these rows begin a batch of their own.
+
+Modelled in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from tools.model.runs import BRIEF, FULL, MUTANTS, Run
 HERE: Final = Path(__file__).parent
 MEMORY_MIB: Final = {False: 1900, True: 7800}
 """What a run may take; by whether it is a long one."""
-DEPTH: Final = {False: 1_500_000, True: 5_000_000}
+DEPTH: Final = {False: 1_500_000, True: 30_000_000}
 """Longest path that is followed: a model for which that is not enough has not been checked."""
 INSTALL: Final = ("apt-get", "install", "--yes", "--no-install-recommends", "spin", "gcc", "libc6-dev")
 _SAFETY: Final = ("-DSAFETY", "-DCOLLAPSE")

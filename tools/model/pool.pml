@@ -20,6 +20,8 @@
  *   shmaccum.accumulator.batch_appender.BatchAppender.commit           try_append
  *   shmaccum.accumulator.batch_appender.BatchAppender.fill             fill
  *   shmaccum.accumulator.batch_appender.BatchAppender.give_back_unused append
+ *   shmaccum.accumulator.batch_appender.BatchAppender.place            place
+ *   shmaccum.accumulator.column_appender.ColumnAppender._append_batch  allocate to place
  *   shmaccum.accumulator.partition_queue.PartitionQueue.append         place
  *   shmaccum.accumulator.partition_queue.PartitionQueue.close_open     try_append, place
  *   shmaccum.accumulator.partition_queue.PartitionQueue.pop_first      drain
@@ -296,7 +298,10 @@ allocate:
         fill();
 #endif
         LOCK_STRIPE;
-        try_append();
+        if
+        :: true -> try_append() /* the second look */
+        :: true                 /* columns begin a batch of their own */
+        fi;
         if
         :: !appended ->         /* place */
             STEP(contribute(mine));
