@@ -26,10 +26,8 @@
  * the lock is taken. Where the code decides by time (when a look is concluded, when a wait is given up), the model may
  * decide either way at every turn. A load that nobody else can change the answer of is one step with the next store.
  *
- * Options: -DN=processes -DDEATHS=deaths; -DREAP adds cleaning up behind the dead while the lock is not contended for;
- * -DONE_LOOKER has only one of the processes look for a holder without a name, which is what four of them can be checked
- * with; -DPLAIN does without the one reduction of the states (see `spoil`); -DLIVE is the form that progress is checked in.
- * -DM_... are mutants: mistakes that must be found.
+ * Options: -DN=processes -DDEATHS=deaths; -DREAP adds cleaning up behind the dead; -DONE_LOOKER and -DLIVE: options.h;
+ * -DPLAIN does without the one reduction of the states (see `spoil`). -DM_... are mutants: mistakes that must be found.
  */
 
 #ifndef N
@@ -75,54 +73,7 @@ byte holder;                    /* entry + 1 of the process that has the semapho
 bit half_done;                  /* what the lock guards is in the middle of a change */
 byte deaths;
 
-#ifdef LIVE
-byte whims = 1;                 /* no progress can be asked for where others give up, come and go for ever */
-#define WHIM whims > 0 -> whims--
-/* Nor where a look is always concluded while another one is: here nobody else moves during the microseconds of that. */
-#define UNDISTURBED_BEGIN atomic {
-#define UNDISTURBED_END }
-#define SLICES 4                /* from the beginning of a look to its conclusion, as in the code */
-#define COUNT_SLICE slices = (slices + 1) % SLICES; keep_pace(me)
-/* Nor where one waits in its sleep while another looks and looks: slices last equally long for all. */
-#ifndef LEAD
-#define LEAD 2
-#endif
-typedef Lead { byte over[N] }
-Lead lead[N];                   /* slices of p that have run out since one of q last did */
-#define AHEAD(p, q) (p != q && alive[q] && wants[q] == THIS && lead[p].over[q] == LEAD)
-#define IN_PACE(p) (!AHEAD(p, 0) && !AHEAD(p, 1) && !AHEAD(p, N - 1))
-inline keep_pace(p) {
-    for (i : 0 .. N - 1) {
-        if :: i != p && lead[p].over[i] < LEAD && alive[i] && wants[i] == THIS -> lead[p].over[i]++ :: else fi;
-        lead[i].over[p] = 0
-    }
-    i = 0
-}
-#define END_PACE for (i : 0 .. N - 1) { lead[me].over[i] = 0; lead[i].over[me] = 0 } i = 0
-#define MAY_CONCLUDE (slices == 0)
-#define MAY_WAIT (slices != 0)
-#define END_WAIT slices = 0; END_PACE
-#else
-#define WHIM true
-#define UNDISTURBED_BEGIN
-#define UNDISTURBED_END
-#define COUNT_SLICE skip
-#define IN_PACE(p) true
-#define END_WAIT skip
-#define MAY_CONCLUDE true
-#define MAY_WAIT true
-#endif
-
-#ifdef ONE_LOOKER
-#define LOOKS (me == 0)
-#else
-#define LOOKS true
-#endif
-#if defined(ONE_LOOKER) || defined(LIVE)
-#define COMES_AND_GOES false
-#else
-#define COMES_AND_GOES true
-#endif
+#include "options.h"
 
 #define DIE atomic { deaths < DEATHS -> die(); goto end_absent }
 #define STEP(...) if :: atomic { __VA_ARGS__ } :: DIE fi
