@@ -181,3 +181,8 @@ _BY_CODE: Final = _by_code()
 def error_for_code(code: int) -> type[KafkaError]:
     """Return the class for an error code of a completion; an unknown code is `UnknownServerError`."""
     return _BY_CODE.get(code, UnknownServerError)
+
+
+# A traceback names an error as its users import it, not by the module that it happens to be written in.
+for _name in __all__:
+    globals()[_name].__module__ = __name__
