@@ -145,6 +145,8 @@ class Producer:
             RecordTooLargeError: the record is larger than ``max.request.size``, or than the slab.
             InvalidTopicError, UnknownTopicOrPartitionError, SerializationError, InvalidTimestampError: as they say.
             ProducerClosedError: the producer has been closed.
+            SenderError: there was no sender, and none could be started. The record is in the slab and will be sent by
+                the next one: do not call again for it.
         """
         try:  # as `_settling` does, but without another call
             self._check_open()

@@ -22,7 +22,7 @@ from shmaccum.sender.kafka.channel import Buffer, Channel
 from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
 from shmaccum.sender.kafka.frames import FrameReader
 from shmaccum.sender.kafka.greeting import Call, Conversation, Greeting
-from shmaccum.sender.kafka.library import encode
+from shmaccum.sender.kafka.kafka_python import encode
 from shmaccum.sender.kafka.poller import READ, WRITE, Poller
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from typing import Any
 
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import ApiVersionError, ConfigError, SaslAuthenticationError
-from shmaccum.sender.kafka.library import AbstractTokenProvider, get_sasl_mechanism
+from shmaccum.sender.kafka.kafka_python import AbstractTokenProvider, get_sasl_mechanism
 
 
 def tls_context(config: ProducerConfig) -> ssl.SSLContext | None:

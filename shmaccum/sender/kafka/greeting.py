@@ -18,7 +18,7 @@ from shmaccum.errors import (
     UnsupportedVersionError,
     error_for_code,
 )
-from shmaccum.sender.kafka.library import ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest, decode
+from shmaccum.sender.kafka.kafka_python import ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest, decode
 from shmaccum.sender.kafka.produce_request import API_KEY, NEWEST_VERSION, OLDEST_VERSION
 
 _NAMED_VERSION: Final = 3

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import KafkaError, NetworkError, UnknownServerError, error_for_code
-from shmaccum.sender.kafka.library import ProduceResponse as LibraryResponse
-from shmaccum.sender.kafka.library import decode
+from shmaccum.sender.kafka.kafka_python import ProduceResponse as LibraryResponse
+from shmaccum.sender.kafka.kafka_python import decode
 from shmaccum.sender.kafka.produce_request import FIRST_FLEXIBLE_VERSION
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 

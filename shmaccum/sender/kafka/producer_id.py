@@ -9,7 +9,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, error_for_code
 from shmaccum.sender.kafka.backoff import ExponentialBackoff
 from shmaccum.sender.kafka.clock import FOREVER_MS
-from shmaccum.sender.kafka.library import InitProducerIdRequest
+from shmaccum.sender.kafka.kafka_python import InitProducerIdRequest
 
 logger = logging.getLogger(__name__)
 
