@@ -321,3 +321,24 @@ class BrokerRun(HandRun):
             self.transport.answer_all()
             self.step(after_ms=5)
         raise AssertionError(f"{self.slab.undelivered()} is left")
+
+
+def troubled_config(slab_name: str, slot_size: int, timeout_ms: int) -> ProducerConfig:
+    """Return settings under which much happens in a short time: little memory, short waits, two partitions."""
+    return ProducerConfig.parse(
+        {
+            "shmaccum.name": slab_name,
+            "transport": "log",
+            "log.dir": "/nowhere",
+            "batch.size": slot_size,
+            "buffer.memory": 24 * slot_size,
+            "linger.ms": 0,
+            "retry.backoff.ms": 2,
+            "retry.backoff.max.ms": 10,
+            "request.timeout.ms": 500,
+            "delivery.timeout.ms": timeout_ms,
+            "shmaccum.max.processes": 4,
+            "shmaccum.max.topics": 1,
+            "shmaccum.max.partitions": 2,
+        }
+    )

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
-from broker_model import NODES, BrokerRun, Clock, ClusterModel, Flight, TransportModel, stop_the_clock
+from broker_model import NODES, BrokerRun, Clock, ClusterModel, Flight, TransportModel, stop_the_clock, troubled_config
 from kafka.record import MemoryRecords
 from killpoints import interrupt_after
 from senders import HandRun
@@ -188,23 +188,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def config(slab_name: str) -> ProducerConfig:
-    return ProducerConfig.parse(
-        {
-            "shmaccum.name": slab_name,
-            "transport": "log",
-            "log.dir": "/nowhere",
-            "batch.size": SLOT,
-            "buffer.memory": 24 * SLOT,
-            "linger.ms": 0,
-            "retry.backoff.ms": 2,
-            "retry.backoff.max.ms": 10,
-            "request.timeout.ms": 500,
-            "delivery.timeout.ms": TIMEOUT_MS,
-            "shmaccum.max.processes": 4,
-            "shmaccum.max.topics": 1,
-            "shmaccum.max.partitions": 2,
-        }
-    )
+    return troubled_config(slab_name, SLOT, TIMEOUT_MS)
 
 
 @pytest.mark.parametrize("seed", range(8))
