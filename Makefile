@@ -9,14 +9,16 @@ BIN := $(VENV)/bin
 DEMO ?=
 KAFKA ?=
 PYTEST ?=
+WORKERS ?= 2
 
 .PHONY: demo test lint docs venv kafka clean
 
 demo: $(VENV)/.demo  ## DEMO="--workers 4" passes options on
 	$(BIN)/shmaccum demo $(DEMO)
 
-test: lint  ## PYTEST="tests/record -x" passes options on
-	$(BIN)/pytest $(PYTEST)
+# A module's tests stay together: they share what is costly to start. Each worker has its own Apache Kafka.
+test: lint  ## PYTEST="tests/record -x" passes options on; WORKERS=0 runs all in one process
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
