@@ -35,7 +35,9 @@ from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.takeover import LockState, Vigil
 
 DEFAULT_PATIENCE_S: Final = 60.0
-"""How long ``with lock:`` waits for a holder that lives (stopped, perhaps) before it fails."""
+"""How long ``with lock:`` waits for a holder that lives (stopped, perhaps) before it fails, where nobody has said."""
+LEAST_PATIENCE_S: Final = 1.0
+"""The least that is good for where failing is worse than waiting: a busy machine keeps holders from going on."""
 
 _SPINS: Final = range(200)
 _ONCE: Final = (0,)
@@ -44,8 +46,10 @@ _ONCE: Final = (0,)
 class Turn:
     """What the locks of one slab share within one process: whose turn it is among its threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience_s: float = DEFAULT_PATIENCE_S) -> None:
         self.mutex = threading.RLock()
+        self.patience_s = patience_s
+        """How long ``with lock:`` waits."""
         self.holding: SlabLock | _Nothing | None = None
         """The lock that this process waits for or holds; only the mutex's owner reads or writes it."""
         self.unit: list[None] = []
@@ -122,11 +126,12 @@ class SlabLock:
         self._released_at = base + Process.RELEASED + self.number
         self.before_use = None
 
-    def acquire(self, patience_s: float = DEFAULT_PATIENCE_S) -> None:
+    def acquire(self, patience_s: float | None = None) -> None:
         """Take the lock; leave it by ``__exit__``.
 
         Raises:
-            LockTimeoutError: a living process has been in the way for ``patience_s``: says which.
+            LockTimeoutError: a living process has been in the way for ``patience_s``, or, where that is None, for as
+                long as this process's patience lasts: says which.
         """
         if self.before_use is not None:
             self.before_use()
@@ -233,7 +238,8 @@ class SlabLock:
         self._mend()
         self._end_turn()
 
-    def _wait_for_turn(self, patience_s: float) -> None:
+    def _wait_for_turn(self, patience_s: float | None) -> None:
+        patience_s = self._turn.patience_s if patience_s is None else patience_s
         if not self._turn.mutex.acquire(timeout=patience_s):
             raise LockTimeoutError(
                 f"slab {self._slab_name!r}: another thread of this process has been waiting for or holding a lock "
@@ -251,8 +257,9 @@ class SlabLock:
                 except posix_ipc.BusyError:
                     pass
 
-    def _wait(self, patience_s: float) -> None:
+    def _wait(self, patience_s: float | None) -> None:
         """Wait for the semaphore a slice at a time, and look for a dead holder in between."""
+        patience_s = self._turn.patience_s if patience_s is None else patience_s
         deadline = time.monotonic() + patience_s
         words, unit = self.words, self._turn.unit
         vigil = Vigil(self._state)
