@@ -236,7 +236,10 @@ class BatchDrainer:
 
     def put_back(self, batch: RecordBatch) -> None:
         """Put a batch that came back, and is to be sent otherwise, to its place: that was no attempt."""
-        self._returns.put_back(batch)
+        if self._returns.put_back(batch, self._is_back):
+            self._is_back(batch)
+
+    def _is_back(self, batch: RecordBatch) -> None:
         self._count_in_flight(batch, -1)
         self._sequences.review(batch.partition)
 
@@ -256,5 +259,6 @@ class BatchDrainer:
             if batch.state == SlotState.IN_FLIGHT:
                 if batch.in_pieces:
                     batch.note_attempt(batch.last_attempt_ms)  # nobody knows whether the piece has been stored
-                self._returns.put_back(batch)
+                if not self._returns.put_back(batch, self._is_back):
+                    self._count_in_flight(batch, 1)
         self._sequences.recover(left, len(self._map.by_entry))

@@ -116,7 +116,7 @@ class BatchCompleter:
                 told.update(self._tell(batch, again=again))
                 batch.settle(never_stored=_was_never_stored(batch))
             if batch.settled < batch.record_count:
-                self._returns.put_back(batch)
+                self._returns.put_back(batch, lambda batch: self._sequences.review(batch.partition))
                 left.append(batch)
                 continue
             self._sequences.give_back(batch)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Final
 
 from shmaccum.accumulator.partition_map import PartitionMap
@@ -92,23 +93,38 @@ class BatchReturns:
     def __init__(self, partition_map: PartitionMap, patience: Patience) -> None:
         self._map = partition_map
         self._patience = patience
-        self._waiting: dict[int, RecordBatch] = {}
+        self._waiting: dict[int, tuple[RecordBatch, Callable[[RecordBatch], None]]] = {}
 
-    def put_back(self, batch: RecordBatch) -> None:
-        """Put a batch that was taken out of its deque back to its place, now or as soon as can be."""
-        self._waiting[batch.slot] = batch
-        self.retry()
+    def put_back(self, batch: RecordBatch, if_later: Callable[[RecordBatch], None]) -> bool:
+        """Put a batch that was taken out of its deque back to its place, now or as soon as can be.
+
+        Args:
+            batch: in a state outside of the deque.
+            if_later: called when it is back, if that is not now.
+
+        Returns:
+            Whether it is back.
+        """
+        if self._try(batch):
+            return True
+        self._waiting[batch.slot] = batch, if_later
+        return False
 
     def retry(self) -> None:
         """Put back what could not be until now."""
-        for batch in list(self._waiting.values()):
-            queue = self._map.by_entry[batch.partition]
-            try:
-                with self._patience.with_lock(queue.lock):
-                    queue.put_back(batch)
-            except LockTimeoutError:
-                continue
-            del self._waiting[batch.slot]
+        for batch, is_back in list(self._waiting.values()):
+            if self._try(batch):
+                del self._waiting[batch.slot]
+                is_back(batch)
+
+    def _try(self, batch: RecordBatch) -> bool:
+        queue = self._map.by_entry[batch.partition]
+        try:
+            with self._patience.with_lock(queue.lock):
+                queue.put_back(batch)
+        except LockTimeoutError:
+            return False
+        return True
 
     def is_waiting(self, batch: RecordBatch) -> bool:
         """Say whether a batch is still on its way."""
@@ -116,7 +132,7 @@ class BatchReturns:
 
     def partitions(self) -> list[int]:
         """Return the partition entries that miss batches: nothing behind those may be sent before them."""
-        return [batch.partition for batch in self._waiting.values()]
+        return [batch.partition for batch, _ in self._waiting.values()]
 
 
 def _now_ms() -> int:

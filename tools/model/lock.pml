@@ -98,7 +98,7 @@ inline forget_look(p) {
 
 /* A complete look that cannot prove anything any more is as good as none: fewer states, and none missed that matters. */
 inline spoil(p) {
-#ifndef PLAIN
+#if !defined(PLAIN) && !defined(M_NO_RELEASED)
     if :: look[p].complete -> forget_look(p) :: else fi
 #else
     skip
@@ -384,6 +384,7 @@ look_anew:
         look[me].complete = 1;
 #else
         for (i : 0 .. N - 1) { if :: look[me].dead[i] && wants[i] == THIS -> look[me].complete = 1 :: else fi };
+        for (i : 0 .. N - 1) { if :: i != me && look[me].released_moved[i] -> spoil(me) :: else fi };
         if :: !look[me].complete -> forget_look(me) :: else fi;
 #endif
         i = 0;
