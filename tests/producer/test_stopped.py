@@ -23,8 +23,8 @@ Produce = Callable[..., Producer]
 
 @pytest.fixture
 def producer(produce: Produce) -> Producer:
-    """Return a producer of a known topic that waits for a second at most."""
-    producer = produce(max_block_ms=500)
+    """Return a producer of a known topic that waits for two seconds at most."""
+    producer = produce(max_block_ms=2000)
     producer.send("t", b"known", partition=2)
     producer.flush(30)
     return producer
@@ -70,7 +70,7 @@ def test_who_is_in_the_way_of_a_new_topic_is_named(producer: Producer) -> None:
 
 
 def test_flush_and_close_wait_as_long_as_they_are_told_to(produce: Produce, log_dir: Path, slab_name: str) -> None:
-    producer = produce(max_block_ms=500, linger_ms=1000)
+    producer = produce(linger_ms=1000)
     producer.send("t", b"a", partition=0)
     with stopped_with(producer._slab.locks[stripe(producer, 0)]):
         producer.poll(0.01)
