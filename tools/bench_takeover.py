@@ -60,7 +60,7 @@ CASES: Final = [
 ]
 
 
-class Helper:
+class Worker:
     """A child process that does one thing over and over, until it is killed."""
 
     def __init__(self, work: Callable[..., None], *args: Any) -> None:
@@ -126,11 +126,11 @@ def churning(name: str, per_second: float) -> Iterator[None]:
     over = threading.Event()
 
     def churn() -> None:
-        victims = [Helper(keep_waiting, name) for _ in range(4)]
+        victims = [Worker(keep_waiting, name) for _ in range(4)]
         try:
             while not over.wait(random.expovariate(per_second)):
                 victims.pop(0).kill()
-                victims.append(Helper(keep_waiting, name))
+                victims.append(Worker(keep_waiting, name))
         finally:
             for victim in victims:
                 victim.kill()
@@ -155,18 +155,18 @@ def measure(case: Case, rounds: int) -> list[float]:
     try:
         with ExitStack() as cleanup:
 
-            def helper(work: Callable[..., None], *args: Any) -> Helper:
-                helper = Helper(work, name, *args)
-                cleanup.callback(helper.kill)
-                return helper
+            def worker(work: Callable[..., None], *args: Any) -> Worker:
+                worker = Worker(work, name, *args)
+                cleanup.callback(worker.kill)
+                return worker
 
-            waiters = [helper(take_turns) for _ in range(case.waiters)]
+            waiters = [worker(take_turns) for _ in range(case.waiters)]
             for _ in range(case.busy):
-                helper(be_busy)
+                worker(be_busy)
             cleanup.enter_context(churning(name, case.churn))
             for _ in range(rounds):
                 slab.reap_dead()
-                holder = Helper(hold, name, case.named)
+                holder = Worker(hold, name, case.named)
                 pid = holder.link.recv()
                 for waiter in waiters:
                     waiter.link.send(None)
