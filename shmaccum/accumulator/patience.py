@@ -20,9 +20,9 @@ from shmaccum.shm.locks import SlabLock
 
 logger = logging.getLogger(__name__)
 
-STOPPED_PATIENCE_S: Final = 0.1
-"""How long the sender waits for a lock."""
-RETRY_MS: Final = 500
+STOPPED_PATIENCE_S: Final = 0.25
+"""How long the sender waits for a lock: long enough to take it over, had its holder died."""
+RETRY_MS: Final = 1000
 """How long it does without a lock that was not to be had."""
 
 
