@@ -102,6 +102,7 @@ class Producer:
             self._ensure_sender = partial(ensure_sender, self._slab, self.config)
             self._accumulator.acks.while_waiting = self._ensure_sender
             self._accumulator.pool.while_waiting = self._ensure_sender
+            self._slab.be_patient(self._max_block_ms / 1000)
             self._slab.add_role(Role.PRODUCER)
             self._ensure_sender()
         except BaseException:
@@ -142,6 +143,7 @@ class Producer:
         Raises:
             KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
             BufferExhaustedError: there was no memory within ``max.block.ms``.
+            LockTimeoutError: a process that is stopped was in the way for ``max.block.ms``; says which.
             RecordTooLargeError: the record is larger than ``max.request.size``, or than the slab.
             InvalidTopicError, UnknownTopicOrPartitionError, SerializationError, InvalidTimestampError: as they say.
             ProducerClosedError: the producer has been closed.

@@ -12,7 +12,8 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -57,6 +58,24 @@ def die() -> None:
 def stop() -> None:
     """Be stopped, until a SIGCONT comes."""
     os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@contextmanager
+def stopped_with(lock: AbstractContextManager[object]) -> Iterator[int]:
+    """Have a forked child take a lock and be stopped with it during the block; yields its process id."""
+    pid = os.fork()
+    if not pid:
+        try:
+            with lock:
+                stop()
+        finally:
+            os._exit(0)
+    os.waitpid(pid, os.WUNTRACED)
+    try:
+        yield pid
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        os.waitpid(pid, 0)
 
 
 def _trace_lines(act: Callable[[FrameType], None]) -> None:

@@ -8,7 +8,6 @@ Modelled in ``tools/model/pool.pml``.
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -21,19 +20,16 @@ from shmaccum.accumulator.batch_compressor import SEALING_PATIENCE_MS
 from shmaccum.accumulator.completer import BatchCompleter
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import PartitionQueue
+from shmaccum.accumulator.patience import BatchReturns, Patience
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.accumulator.sequences import Sequences
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.errors import LockTimeoutError
 from shmaccum.pool.buffer_pool import BufferPool
-from shmaccum.shm.layout import STATE_MASK, TIME_MASK, Partition, Process, Slot, SlotState, Super
+from shmaccum.shm.layout import LOCK_STRIPES, STATE_MASK, STRIPES, TIME_MASK, Partition, Process, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
 
-logger = logging.getLogger(__name__)
-
 FOREVER_MS: Final = float("inf")
-STOPPED_PATIENCE_S: Final = 0.1
-"""How long the sender waits for a partition whose lock a stopped process holds, before it goes on with the others."""
 
 _TIME = np.uint64(TIME_MASK)
 
@@ -58,6 +54,8 @@ class BatchDrainer:
         partition_map: the deques.
         completer: finishes what a dead sender had begun to complete.
         sequences: numbers what is drained, and says what may not be yet.
+        patience: with those who hold a lock.
+        returns: the way back into the deques.
         backoff: of batches that are tried again.
         linger_ms: ``linger.ms``.
         max_in_flight: ``max.in.flight.requests.per.connection``, here of a partition.
@@ -70,6 +68,8 @@ class BatchDrainer:
         partition_map: PartitionMap,
         completer: BatchCompleter,
         sequences: Sequences,
+        patience: Patience,
+        returns: BatchReturns,
         *,
         backoff: RetryBackoff,
         linger_ms: int,
@@ -80,6 +80,8 @@ class BatchDrainer:
         self._map = partition_map
         self._completer = completer
         self._sequences = sequences
+        self._patience = patience
+        self._returns = returns
         self._backoff = backoff
         self._linger_ms = linger_ms
         self._max_in_flight = max_in_flight
@@ -94,10 +96,13 @@ class BatchDrainer:
     def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
         """Find the nodes to which something can be sent now (see `RecordAccumulator.ready`)."""
         self._sync(cluster)
+        self._completer.retry()
+        self._returns.retry()
+        retry_delay = self._patience.retry_delay_ms()
         table = self._slab.partitions
         waiting = np.flatnonzero(table[:, Partition.HEAD])
         if not len(waiting):
-            return ReadyCheckResult(set(), FOREVER_MS, set())
+            return ReadyCheckResult(set(), retry_delay, set())
         leaders = table[waiting, Partition.LEADER]
         unknown = {self._map.by_entry[entry].topic_partition.topic for entry in waiting[leaders == 0].tolist()}
         free = (leaders != 0) & self._may_send(table, waiting)
@@ -119,15 +124,19 @@ class BatchDrainer:
         nodes = {cluster.nodes[int(leader) - 1] for leader in np.unique(leaders[is_ready])}
         delays = np.where(sealing, sealing_left, to_wait - waited)[~is_ready]
         delay = float(delays.min()) if len(delays) else FOREVER_MS
-        return ReadyCheckResult(nodes, delay, unknown)
+        return ReadyCheckResult(nodes, min(delay, retry_delay), unknown)
 
     def _may_send(self, table: npt.NDArray[np.uint64], entries: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Say which partitions neither wait for an answer nor have all the requests in flight that they may have."""
+        """Say which partitions neither wait for anything nor have all the requests in flight that they may have."""
         if self._sequences.need_producer_id:
             return np.zeros(len(entries), np.bool_)
         in_flight = table[entries, Partition.IN_FLIGHT] < self._max_in_flight
         waits = table[entries, Partition.MUTED] | table[entries, Partition.HELD]
-        return np.asarray((waits == 0) & in_flight)
+        may_send = np.asarray((waits == 0) & in_flight)
+        held_up, incomplete = self._patience.held_up(), self._returns.partitions()
+        if held_up or incomplete:
+            may_send &= ~np.isin(entries % STRIPES + LOCK_STRIPES, held_up) & ~np.isin(entries, incomplete)
+        return may_send
 
     def _is_closed(self, heads: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         return np.asarray((heads[:, Slot.STATE] & np.uint64(STATE_MASK)) == SlotState.CLOSED)
@@ -169,8 +178,7 @@ class BatchDrainer:
             room = max_size - size if drained else FOREVER_MS
             try:
                 batch, fits = self._take_first(self._map.by_entry[entry], room, now_ms)
-            except LockTimeoutError as error:
-                logger.warning("%s; going on with the other partitions", error)
+            except LockTimeoutError:
                 continue
             if not fits:
                 self._drain_index[node.id] = entry
@@ -185,7 +193,7 @@ class BatchDrainer:
 
     def _take_first(self, queue: PartitionQueue, room: float, now_ms: int) -> tuple[RecordBatch | None, bool]:
         """Take a partition's first batch if it is due; False if it is, but there is no room for it."""
-        with queue.lock.within(STOPPED_PATIENCE_S):
+        with self._patience.with_lock(queue.lock):
             batch = queue.first()
             if batch is None or self._is_backing_off(batch, now_ms) or self._is_sealing(batch, now_ms):
                 return None, True
@@ -228,7 +236,10 @@ class BatchDrainer:
 
     def put_back(self, batch: RecordBatch) -> None:
         """Put a batch that came back, and is to be sent otherwise, to its place: that was no attempt."""
-        self._map.put_back(batch)
+        if self._returns.put_back(batch, self._is_back):
+            self._is_back(batch)
+
+    def _is_back(self, batch: RecordBatch) -> None:
         self._count_in_flight(batch, -1)
         self._sequences.review(batch.partition)
 
@@ -248,5 +259,6 @@ class BatchDrainer:
             if batch.state == SlotState.IN_FLIGHT:
                 if batch.in_pieces:
                     batch.note_attempt(batch.last_attempt_ms)  # nobody knows whether the piece has been stored
-                self._map.put_back(batch)
+                if not self._returns.put_back(batch, self._is_back):
+                    self._count_in_flight(batch, 1)
         self._sequences.recover(left, len(self._map.by_entry))

@@ -10,17 +10,18 @@ Modelled, but for parts and for what is given up in flight, in ``tools/model/poo
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from shmaccum.accumulator.completion import RingWriter, pack_result, unpack_result
-from shmaccum.accumulator.partition_map import PartitionMap
+from shmaccum.accumulator.patience import BatchReturns, Patience
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.accumulator.sequences import Sequences
-from shmaccum.errors import KafkaError
-from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.errors import KafkaError, LockTimeoutError
+from shmaccum.pool.buffer_pool import Buffer, BufferPool
 from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
 
@@ -47,16 +48,22 @@ class BatchCompleter:
     Args:
         slab: where they are.
         pool: takes their memory.
-        partition_map: the deques, for those of which records are left.
+        returns: the way back into the deques, for those of which records are left.
         sequences: hears which batches the broker has, and which are done with.
+        patience: with those who hold a lock.
     """
 
-    def __init__(self, slab: Slab, pool: BufferPool, partition_map: PartitionMap, sequences: Sequences) -> None:
+    def __init__(
+        self, slab: Slab, pool: BufferPool, returns: BatchReturns, sequences: Sequences, patience: Patience
+    ) -> None:
         self._slab = slab
         self._words = slab.words
         self._pool = pool
-        self._map = partition_map
+        self._returns = returns
         self._sequences = sequences
+        self._patience = patience
+        self._to_free: list[Buffer] = []
+        self._barrier = threading.Lock()
         self._rings = RingWriter(slab.words, slab.geometry)
 
     def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
@@ -81,8 +88,6 @@ class BatchCompleter:
             self._conclude(outcome)
             self._sequences.finished(outcome.batch)
             told.update(self._tell(outcome.batch))
-        with self._slab.pool_lock:
-            pass  # a full barrier, see finish
         self._ring(told)
 
     def release(self, batch: RecordBatch, *, stored: bool) -> None:
@@ -111,7 +116,7 @@ class BatchCompleter:
                 told.update(self._tell(batch, again=again))
                 batch.settle(never_stored=_was_never_stored(batch))
             if batch.settled < batch.record_count:
-                self._map.put_back(batch)
+                self._returns.put_back(batch, lambda batch: self._sequences.review(batch.partition))
                 left.append(batch)
                 continue
             self._sequences.give_back(batch)
@@ -119,7 +124,6 @@ class BatchCompleter:
                 self._sequences.finished(batch)
             done.append(batch)
         self.deallocate(*done)
-        # After a lock, a full barrier: whoever is not seen listening now will see the ring.
         self._ring(told)
         return left
 
@@ -134,9 +138,18 @@ class BatchCompleter:
         return all(self._rings.has_room(entry, owed) for entry in alive)
 
     def deallocate(self, *batches: RecordBatch) -> None:
-        """Give the memory of batches back to the pool, telling nobody."""
-        if batches:
-            self._pool.deallocate(*(batch.buffer for batch in batches))
+        """Give the memory of batches back to the pool, telling nobody; now, or as soon as can be."""
+        self._to_free += [batch.buffer for batch in batches]
+        self.retry()
+
+    def retry(self) -> None:
+        """Give memory back that could not be until now."""
+        to_free, self._to_free = self._to_free, []
+        if to_free:
+            try:
+                self._pool.deallocate(*to_free, lock=self._patience.with_lock(self._slab.pool_lock))
+            except LockTimeoutError:
+                self._to_free = to_free
 
     def _conclude(self, outcome: BatchOutcome) -> None:
         batch = outcome.batch
@@ -155,6 +168,8 @@ class BatchCompleter:
         return contributors
 
     def _ring(self, entries: Iterable[int]) -> None:
+        with self._barrier:
+            pass  # A full barrier: whoever is not seen listening now will see what it was told.
         for entry in entries:
             self._slab.bells.ring(entry)
 

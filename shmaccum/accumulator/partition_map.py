@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 
 from shmaccum.accumulator.partition_queue import PartitionQueue
-from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.cluster import TopicPartition, check_topic
 from shmaccum.errors import KafkaError, SlabFullError, error_for_code
 from shmaccum.shm.layout import WORD, Partition, Super, Topic, TopicState
@@ -126,12 +126,6 @@ class PartitionMap:
             queue = self.queues.get(topic_partition)
         return queue
 
-    def put_back(self, batch: RecordBatch) -> None:
-        """Put a batch that was taken out of its deque back to its place."""
-        queue = self.by_entry[batch.partition]
-        with queue.lock:
-            queue.put_back(batch)
-
     def request(self, name: str) -> TopicEntry:
         """Ask the sender, again or for the first time, for a topic's metadata.
 
@@ -169,15 +163,28 @@ class PartitionMap:
         self.refresh()
         return [name for name, topic in self.topics.items() if topic.state == TopicState.REQUESTED]
 
-    def update(self, name: str, partition_count: int, error: type[KafkaError] | None) -> None:
+    def update(
+        self,
+        name: str,
+        partition_count: int,
+        error: type[KafkaError] | None,
+        lock: AbstractContextManager[None] | None = None,
+    ) -> None:
         """Store what the cluster says of a topic (the sender's side). A topic's partitions only ever grow.
 
+        Args:
+            name: of the topic, which the map has.
+            partition_count: how many it has now; 0 where that is not known.
+            error: why not.
+            lock: the tables' lock, for a sender that does not wait for it for long.
+
         Raises:
+            LockTimeoutError: as ``lock`` says.
             SlabFullError: the partition table is full; the topic has FAILED then.
         """
         words, geometry = self._words, self._geometry
         full = False
-        with self._slab.tables_lock:
+        with lock or self._slab.tables_lock:
             self.refresh()
             topic = self.topics[name]
             at = geometry.topic(topic.entry)

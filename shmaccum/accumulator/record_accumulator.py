@@ -23,6 +23,7 @@ from shmaccum.accumulator.expirer import BatchExpirer
 from shmaccum.accumulator.futures import DeliveryCallback, FutureColumnsMetadata
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import rebuild_stripe
+from shmaccum.accumulator.patience import BatchReturns, Patience
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.accumulator.sequences import Sequences
 from shmaccum.cluster import Cluster, Node, TopicPartition
@@ -53,6 +54,7 @@ class RecordAccumulator:
         acks: what this process waits to hear of; all accumulators of a process share them.
         appender: for those who have the deque and the encoded body at hand.
         sequences: the sender's: the producer id, and what brokers say of sequence numbers.
+        patience: the sender's, with those who hold a lock.
     """
 
     def __init__(self, slab: Slab, config: ProducerConfig) -> None:
@@ -66,18 +68,25 @@ class RecordAccumulator:
         compressor = BatchCompressor(slab, self.format, CompressionType.for_name(config.compression_type))
         self.appender: Final = BatchAppender(slab, self.pool, self.format, self.acks, compressor)
         self.sequences: Final = Sequences(slab, enabled=config.enable_idempotence)
-        self._completer = BatchCompleter(slab, self.pool, self.map, self.sequences)
+        patience = Patience()
+        returns = BatchReturns(self.map, patience)
+        self._completer = BatchCompleter(slab, self.pool, returns, self.sequences, patience)
+        self.patience: Final = patience
         self._drainer = BatchDrainer(
             slab,
             self.pool,
             self.map,
             self._completer,
             self.sequences,
+            patience,
+            returns,
             backoff=RetryBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
             linger_ms=config.linger_ms,
             max_in_flight=config.max_in_flight_requests_per_connection,
         )
-        self._expirer = BatchExpirer(slab, self.map, self._completer, delivery_timeout_ms=config.delivery_timeout_ms)
+        self._expirer = BatchExpirer(
+            slab, self.map, self._completer, patience, returns, delivery_timeout_ms=config.delivery_timeout_ms
+        )
 
     # --- the producers' half ------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shmaccum.errors.base import KafkaError, ShmaccumError
+from shmaccum.errors.clients import KafkaTimeoutError
 
 
 class SlabError(ShmaccumError):
@@ -39,8 +40,10 @@ class SenderExistsError(SlabInUseError):
     """The slab has a living sender already; one is enough."""
 
 
-class LockTimeoutError(SlabError):
+class LockTimeoutError(SlabError, KafkaTimeoutError):
     """A lock was not to be had in time; names the process that is in the way."""
+
+    code = -114
 
 
 class DeadOwnerError(SlabError):

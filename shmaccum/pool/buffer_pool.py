@@ -13,14 +13,22 @@ Modelled in ``tools/model/pool.pml``.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from shmaccum.errors import BufferExhaustedError, IllegalStateError, ProducerClosedError, RecordTooLargeError
+from shmaccum.errors import (
+    BufferExhaustedError,
+    IllegalStateError,
+    LockTimeoutError,
+    ProducerClosedError,
+    RecordTooLargeError,
+)
 from shmaccum.pool.bitmap import FreeBitmap
 from shmaccum.pool.waiters import WaiterQueue
 from shmaccum.shm.layout import (
@@ -35,6 +43,7 @@ from shmaccum.shm.layout import (
     Super,
 )
 from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.locks import LEAST_PATIENCE_S
 from shmaccum.shm.slab import Slab
 
 WAIT_SLICE_S: Final = 0.1
@@ -118,14 +127,19 @@ class BufferPool:
                     self.deallocate(buffer)
             raise
 
-    def deallocate(self, *buffers: Buffer) -> None:
+    def deallocate(self, *buffers: Buffer, lock: AbstractContextManager[None] | None = None) -> None:
         """Give memory back and wake the first waiter.
+
+        Args:
+            buffers: what was allocated.
+            lock: the pool's, for those who do not wait for it for long.
 
         Raises:
             IllegalStateError: one of them is not taken; the others are given back all the same.
+            LockTimeoutError: a living process is in the way; nothing is given back.
         """
         taken: list[tuple[int, int]] = []
-        with self.slab.pool_lock:
+        with lock or self.slab.pool_lock:
             for buffer in buffers:
                 header = self.slab.geometry.header(buffer.slot)
                 if self.buffer_at(buffer.slot) == buffer:
@@ -175,10 +189,12 @@ class BufferPool:
         try:
             with slab.bell.listening() as ear:
                 while True:
-                    with slab.pool_lock:
+                    with slab.pool_lock.within(max(LEAST_PATIENCE_S, deadline - time.monotonic())):
                         if ticket < 0:
                             ticket = self._waiters.join(slab.owner_tag, started, max_block_ms / 1000)
-                        waiting = self._drop_dead_head()
+                        else:
+                            self._waiters.look(ticket)
+                        waiting = self._pass_over_the_absent(ticket)
                         if ticket >= 0 and self._waiters.head() == ticket:
                             self._take(count, taken)
                     if taken:
@@ -204,14 +220,16 @@ class BufferPool:
         """Give a ticket back, if there is one, and let the next waiter have its turn."""
         waited_ns = int((time.monotonic() - started) * 1e9)
         entry = self.slab.geometry.process(self.slab.me)
-        with self.slab.pool_lock:
-            if ticket >= 0:
-                self._waiters.leave(ticket)
-            waiting = self._next_waiter()
-            self._waited_ns += waited_ns
-            self._words[entry + Process.WAITS] += 1
-            self._words[entry + Process.WAIT_NS] += waited_ns
-        self._wake(waiting)
+        # Its time is over: if somebody is in the way, the others remove the ticket before long.
+        with contextlib.suppress(LockTimeoutError):
+            with self.slab.pool_lock.within(LEAST_PATIENCE_S):
+                if ticket >= 0:
+                    self._waiters.leave(ticket)
+                waiting = self._next_waiter()
+                self._waited_ns += waited_ns
+                self._words[entry + Process.WAITS] += 1
+                self._words[entry + Process.WAIT_NS] += waited_ns
+            self._wake(waiting)
 
     def _exhausted(self, size: int, max_block_ms: float) -> BufferExhaustedError:
         self._words[self.slab.geometry.process(self.slab.me) + Process.EXHAUSTED] += 1
@@ -222,23 +240,33 @@ class BufferPool:
             "with `shmaccum status` why the sender frees so little"
         )
 
-    def _drop_dead_head(self) -> int:
-        """Remove dead and overdue waiters from the head of the queue; return the entry to wake instead, -1 for none."""
-        dropped = False
+    def _pass_over_the_absent(self, me: int = -1) -> int:
+        """See to it that the head is there: remove the dead and overdue, pass over one that does not look any more.
+
+        Args:
+            me: the ticket that is not asked about.
+
+        Returns:
+            The process entry to wake instead, -1 if nothing has changed.
+        """
+        changed = False
         now = time.monotonic()
-        while not self._waiters.is_empty():
-            head = self._waiters.head()
+        while (head := self._waiters.head()) >= 0 and head != me:
             tag = self._waiters.owner_tag(head)
             alive = tag == self.slab.owner_tag or self.slab.owner_is_alive(tag)
-            if alive and not self._waiters.is_overdue(head, now):
+            if not alive or self._waiters.is_overdue(head, now):
+                self._waiters.leave(head)
+            elif self._waiters.is_absent(head, now):
+                self._waiters.pass_over(head)
+            else:
                 break
-            self._waiters.leave(head)
-            dropped = True
-        return self._next_waiter() if dropped else -1
+            changed = True
+        return self._next_waiter() if changed else -1
 
     def _next_waiter(self) -> int:
-        """Return the process entry of the first waiter, -1 if nobody waits; under the lock."""
-        return -1 if self._waiters.is_empty() else self._waiters.owner_entry(self._waiters.head())
+        """Return the process entry of the waiter to be served next, -1 if there is none; under the lock."""
+        head = self._waiters.head()
+        return -1 if head < 0 else self._waiters.owner_entry(head)
 
     def _wake(self, entry: int) -> None:
         """Ring for a waiter; under no lock, for it is a system call."""
@@ -248,9 +276,8 @@ class BufferPool:
     # --- looking ------------------------------------------------------------------------------------
 
     def queued(self) -> int:
-        """Return how many threads, of all processes, wait for memory."""
-        with self.slab.pool_lock:
-            return len(self._waiters)
+        """Return how many threads, of all processes, wait for memory, without taking the lock."""
+        return len(self._waiters)
 
     def is_exhausted(self) -> bool:
         """Say whether anybody waits for memory, without taking the lock."""
@@ -270,16 +297,23 @@ class BufferPool:
 
     # --- death and the end --------------------------------------------------------------------------
 
-    def reclaim(self) -> int:
-        """Free the slots that dead processes took and never used; return how many."""
-        with self.slab.pool_lock:
+    def reclaim(self, lock: AbstractContextManager[None] | None = None) -> int:
+        """Free the slots that dead processes took and never used; return how many.
+
+        Args:
+            lock: the pool's, for those who do not wait for it for long.
+
+        Raises:
+            LockTimeoutError: a living process is in the way.
+        """
+        with lock or self.slab.pool_lock:
             dead = self._dead_runs(self._runs())
             for first, _ in dead:
                 self._words[self.slab.geometry.header(first) + Slot.STATE] = SlotState.FREE
             self._bitmap.give(dead)
             reclaimed = sum(count for _, count in dead)
             self._words[Super.RECLAIMED_SLOTS] += reclaimed
-            waiting = self._drop_dead_head() if not dead else self._next_waiter()
+            waiting = self._pass_over_the_absent() if not dead else self._next_waiter()
         self._wake(waiting)
         return reclaimed
 

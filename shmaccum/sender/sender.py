@@ -7,6 +7,7 @@ has missed anything.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from typing import Final
@@ -23,6 +24,7 @@ from shmaccum.errors import (
     DuplicateSequenceNumberError,
     InvalidMetadataError,
     KafkaError,
+    LockTimeoutError,
     OutOfOrderSequenceError,
     ProducerFencedError,
     SlabFullError,
@@ -172,21 +174,27 @@ class Sender:
         requested = partition_map.requested()
         if cluster is self._cluster and not requested:
             return False
-        self._cluster = cluster
+        stored = True
         for name, topic in partition_map.topics.items():
             count = cluster.partition_counts.get(name, 0)
             error = cluster.topic_errors.get(name)
             if count > len(topic.queues) or (name in requested and (count or error)):
-                self._store_metadata(name, count, None if count else error)
+                stored = self._store_metadata(name, count, None if count else error) and stored
+        self._cluster = cluster if stored else None
         for entry in self._slab.processes.in_use():
             self._slab.bells.ring(entry)
-        return bool(partition_map.requested())
+        return not stored or bool(partition_map.requested())
 
-    def _store_metadata(self, name: str, partition_count: int, error: type[KafkaError] | None) -> None:
+    def _store_metadata(self, name: str, partition_count: int, error: type[KafkaError] | None) -> bool:
+        """Store what is known of a topic; False if somebody is in the way, who is not waited for any longer."""
         try:
-            self._accumulator.map.update(name, partition_count, error)
+            lock = self._accumulator.patience.with_lock(self._slab.tables_lock)
+            self._accumulator.map.update(name, partition_count, error, lock)
         except SlabFullError as full:
             logger.error("%s", full)
+        except LockTimeoutError:
+            return False
+        return True
 
     def _update_producer_id(self) -> None:
         """Get a producer id for the slab, if it needs one: at its beginning, and when an old one is spent."""
@@ -332,7 +340,8 @@ class Sender:
         """Clean up behind processes that have died: their memory, their places."""
         if now_ms >= self._next_housekeeping_ms:
             self._next_housekeeping_ms = now_ms + HOUSEKEEPING_MS
-            self._accumulator.pool.reclaim()
+            with contextlib.suppress(LockTimeoutError):
+                self._accumulator.pool.reclaim(self._accumulator.patience.with_lock(self._slab.pool_lock))
             self._slab.reap_dead()
 
 

@@ -45,7 +45,7 @@ CACHE_LINE: Final = 64
 PAGE: Final = 4096
 
 MAGIC: Final = int.from_bytes(b"SHMACCUM", "little")
-ABI_VERSION: Final = 2
+ABI_VERSION: Final = 3
 """Raised by every change of this module that moves or re-interprets a word."""
 
 
@@ -182,7 +182,7 @@ UNFINISHED_OWNER: Final = 0xFFFF
 
 
 class Process:
-    """Words of a process entry (four cache lines: who writes which line is in the comments)."""
+    """Words of a process entry (nine cache lines: who writes which line is in the comments)."""
 
     # written at attach
     STATE: Final = 0
@@ -202,10 +202,6 @@ class Process:
     # written by the process itself as it goes
     WANTS: Final = 8
     """number of the lock that it waits for or holds + 1, or 0 (takeover protocol)"""
-    PARKED: Final = 9
-    """raised each time that a slice of waiting for a lock ran out (takeover protocol)"""
-    RELEASED: Final = 10
-    """raised each time that it stopped wanting a lock (takeover protocol)"""
     ASLEEP: Final = 11
     """1 while one of its threads listens for its bell"""
     FLUSHING: Final = 12
@@ -230,6 +226,11 @@ class Process:
     """times that waiting for memory ended without any"""
     COMPRESSED: Final = 30
     """batches compressed: of a producer, as they were closed; of the sender, those that nobody had compressed"""
+    # written by the process itself, a word for each lock
+    PARKED: Final = 32
+    """first of `LOCK_COUNT` words: raised each time that a slice of waiting for the lock ran out (takeover protocol)"""
+    RELEASED: Final = 50
+    """first of `LOCK_COUNT` words: raised each time that it let go of the lock (takeover protocol)"""
 
 
 class Role(IntFlag):
@@ -399,7 +400,7 @@ LOCK_COUNT: Final = LOCK_STRIPES + STRIPES
 
 SUPER_WORDS: Final = 64
 LOCK_WORDS: Final = CACHE_LINE // WORD
-PROCESS_WORDS: Final = 32
+PROCESS_WORDS: Final = 72
 TOPIC_WORDS: Final = 40
 PARTITION_WORDS: Final = 16
 COMPLETION_WORDS: Final = 4

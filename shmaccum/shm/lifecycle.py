@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import posix_ipc
 
-from shmaccum.errors import SlabAbiError, SlabError, SlabInUseError, SlabNotFoundError
+from shmaccum.errors import LockTimeoutError, SlabAbiError, SlabError, SlabInUseError, SlabNotFoundError
 from shmaccum.shm import names
 from shmaccum.shm.inspection import SlabView
 from shmaccum.shm.layout import LOCK_COUNT, Geometry, Super
@@ -52,7 +52,12 @@ def attach(name: str, geometry: Geometry | None = None, digest: int = 0) -> Slab
 
 
 def detach(slab: Slab) -> None:
-    """Give one `attach` back; the last one of the process leaves the slab."""
+    """Give one `attach` back; the last one of the process leaves the slab.
+
+    Raises:
+        LockTimeoutError: a process that is stopped over coming or going is in the way, says which; we have left, but
+            if we were the last, what is there stays for the next to come.
+    """
     with _slabs_lock:
         slab.users -= 1
         if slab.users == 0:
@@ -62,13 +67,18 @@ def detach(slab: Slab) -> None:
 
 def _leave(slab: Slab) -> None:
     slab.retire()
-    with slab.lock_file.lifecycle():
-        if slab.processes.me >= 0:
-            slab.processes.leave()
-            slab.rope.pull()  # a sender whose last producer this was begins to count the time
-        last = not slab.processes.others_alive() and slab.undelivered() == (0, 0)
-        if last and slab.lock_file.is_current():  # else it has been removed, and the name may be another slab's
-            unlink(slab.name)
+    try:
+        with slab.lock_file.lifecycle():
+            if slab.processes.me >= 0:
+                slab.processes.leave()
+                slab.rope.pull()  # a sender whose last producer this was begins to count the time
+            last = not slab.processes.others_alive() and slab.undelivered() == (0, 0)
+            if last and slab.lock_file.is_current():  # else it has been removed, and the name may be another slab's
+                unlink(slab.name)
+    except LockTimeoutError:
+        slab.processes.abandon()
+        raise
+    finally:
         slab.unmap()
         slab.lock_file.close()
 

@@ -123,6 +123,11 @@ class ProcessTable:
         self._lock_file.unlock(PROCESS + self.me)
         self.me = -1
 
+    def abandon(self) -> None:
+        """Be dead to the others once the lock file is closed: they clean up, since `leave` was not possible."""
+        if self.me >= 0:
+            self._words[self._geometry.process(self.me) + Process.START_TIME] = 0
+
     def free_dead(self, entry: int) -> None:
         """Free a dead process's entry; the caller holds the lifecycle byte and has cleaned up behind it."""
         base = self._geometry.process(entry)

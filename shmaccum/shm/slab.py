@@ -41,7 +41,7 @@ from shmaccum.shm.layout import (
     Super,
 )
 from shmaccum.shm.lockfile import SENDER, LockFile
-from shmaccum.shm.locks import SlabLock, Turn
+from shmaccum.shm.locks import LEAST_PATIENCE_S, SlabLock, Turn
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
 
@@ -71,6 +71,7 @@ class Slab:
         self.words: Final = segment.words
         self.lock_file: Final = lock_file
         self.users = 0
+        self._patience_s: float | None = None
         self._roles = Role(0)
         self._companions: dict[Callable[[Slab], object], object] = {}
         self._segment = segment
@@ -94,7 +95,7 @@ class Slab:
         entry = self.processes.me if self.processes.me >= 0 else self.processes.take()
         self.words[self.geometry.process(entry) + Process.ROLES] = self._roles
         self.bell = Bell(self.name, entry, self.words, self.geometry)
-        turn = Turn()
+        self._turn = turn = Turn() if self._patience_s is None else Turn(self._patience_s)
         for lock in self.locks:
             lock.bind(turn)
         incarnation = self.words[self.geometry.process(entry) + Process.INCARNATION] & 0xFFFF
@@ -107,6 +108,14 @@ class Slab:
         if self.processes.me < 0:
             self._rejoin()
         return self.processes.me
+
+    def be_patient(self, patience_s: float) -> None:
+        """Have this process wait for so long for locks whose holders live; of several such wishes the longest counts.
+
+        It is not less than `LEAST_PATIENCE_S`.
+        """
+        wanted = max(LEAST_PATIENCE_S, self._patience_s or 0.0, patience_s)
+        self._turn.patience_s = self._patience_s = min(wanted, threading.TIMEOUT_MAX)
 
     def add_role(self, role: Role) -> None:
         """Note in the process table what this process is to the slab."""

@@ -169,7 +169,8 @@ def test_the_bitmap_is_rebuilt_from_the_headers_alone(make_pool: MakePool) -> No
     with pytest.raises(ZeroDivisionError), pool.slab.pool_lock:
         raise ZeroDivisionError
 
-    assert pool.queued() == 0  # the next to take the lock
+    with pool.slab.pool_lock:
+        pass
 
     assert pool.available_memory() == 32
     assert [pool.allocate(8, 0).slot for _ in range(4)] == [0, 5, 6, 7]
