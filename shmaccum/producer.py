@@ -100,6 +100,7 @@ class Producer:
             overhead = self._accumulator.format.header_size + self._accumulator.format.record_overhead_max
             self._max_body_size = self._max_record_size - overhead
             self._ensure_sender = partial(ensure_sender, self._slab, self.config)
+            self._accumulator.appender.before_new_batch = self._ensure_sender
             self._accumulator.acks.while_waiting = self._ensure_sender
             self._accumulator.pool.while_waiting = self._ensure_sender
             self._slab.add_role(Role.PRODUCER)
@@ -145,8 +146,10 @@ class Producer:
             RecordTooLargeError: the record is larger than ``max.request.size``, or than the slab.
             InvalidTopicError, UnknownTopicOrPartitionError, SerializationError, InvalidTimestampError: as they say.
             ProducerClosedError: the producer has been closed.
-            SenderError: there was no sender, and none could be started. The record is in the slab and will be sent by
-                the next one: do not call again for it.
+            SenderError: there was no sender, and none could be started.
+
+        After an error the record is not taken, and will not be delivered. Only of what a signal's handler raises
+        (KeyboardInterrupt, say) that cannot be known: it may come when the record is in and its future not returned.
         """
         try:  # as `_settling` does, but without another call
             self._check_open()
@@ -182,16 +185,19 @@ class Producer:
                 on_delivery,
                 self._max_block_ms - (time.monotonic() - started) * 1000,
             )
-            if sticky is not None:
-                sticky.note_appended(len(body), new_batch=new_batch_created)
-            if new_batch_created:
-                self._ensure_sender()
-            if new_batch_created or batch_is_full:
-                self._slab.rope.pull()
-            return future
         except BaseException as error:
             self._settle(error)
             raise
+        try:  # The record is taken: no error any more, or a caller who tries again would send it twice.
+            if sticky is not None:
+                sticky.note_appended(len(body), new_batch=new_batch_created)
+            if new_batch_created or batch_is_full:
+                self._slab.rope.pull()
+        except (IllegalStateError, ValueError):
+            if not self._closed:
+                raise
+            # Another thread has closed the producer meanwhile: the sender looks by itself what was left behind.
+        return future
 
     @_settling
     def send_batch(self, topic: str, batch: pa.RecordBatch) -> FutureColumnsMetadata:
@@ -209,11 +215,13 @@ class Producer:
         Raises:
             SerializationError: a column is unknown or of the wrong type, or serializers or interceptors are set,
                 which work record by record.
-            KafkaError: as `send`; if memory ran out half-way, the rows before are in and will be delivered.
+            KafkaError: as `send`; if memory ran out half-way, or there was no sender any more, the rows before are in
+                and will be delivered.
         """
         from shmaccum.columns import partition_columns
 
         self._check_open()
+        self._ensure_sender()
         if self._interceptors or self._key_serializer or self._value_serializer:
             raise SerializationError(
                 "send_batch takes columns of bytes or text as they are; a producer with key.serializer, "
@@ -235,7 +243,6 @@ class Producer:
         for partition, part in parts.items():
             remaining_ms = self._max_block_ms - (time.monotonic() - started) * 1000
             self._accumulator.append_columns(TopicPartition(topic, partition), part, future, remaining_ms)
-        self._ensure_sender()
         self._slab.rope.pull()
         return future
 
@@ -250,6 +257,7 @@ class Producer:
             ProducerClosedError: the error came of the slab's having been detached.
         """
         self._slab.settle()
+        self._accumulator.appender.settle()
         if self._closed and isinstance(error, IllegalStateError | ValueError | OSError):
             raise ProducerClosedError("The producer has been closed meanwhile.") from error
 
@@ -313,6 +321,7 @@ class Producer:
 
         Raises:
             KafkaTimeoutError: some are neither after ``timeout``; they stay in the slab and are sent on.
+            SenderError: there was no sender any more, and none could be started; the next one goes on with them.
         """
         self._check_open()
         self._accumulator.acks.check_process()
@@ -329,6 +338,7 @@ class Producer:
 
         Raises:
             KafkaTimeoutError: something was not acknowledged within ``timeout`` (and that was not 0).
+            SenderError: there was no sender any more, and none could be started; the next one goes on with it.
         """
         if self._closed:
             return

@@ -143,15 +143,21 @@ def ensure_sender(slab: Slab, config: ProducerConfig) -> None:
 def _start(config: ProducerConfig) -> None:
     request = json.dumps({"path": sys.path, "config": config.to_json()})
     for _ in range(_ATTEMPTS):
-        with subprocess.Popen(
-            [sys.executable, "-c", _BOOTSTRAP],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            text=True,
-        ) as process:
-            answer, _ = process.communicate(request)
+        try:
+            with subprocess.Popen(
+                [sys.executable, "-c", _BOOTSTRAP],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                text=True,
+            ) as process:
+                answer, _ = process.communicate(request)
+        except OSError as error:
+            raise SenderError(
+                f"the sender did not start: {error}; a process takes {sys.executable!r}, memory, and some descriptors "
+                "(ulimit -n, -u, -v)"
+            ) from error
         if answer in (_SERVING, _EXISTS):
             return
         if answer:

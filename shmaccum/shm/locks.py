@@ -259,7 +259,7 @@ class SlabLock:
             IllegalStateError: it is not an interrupt's leftover, but still in use below: a signal's handler, or a
                 finalizer, has come back into the package in the middle of it.
         """
-        if _is_reentrant():
+        if is_reentrant():
             self._turn.mutex.release()
             raise IllegalStateError(
                 "reentrant call: a signal handler or finalizer used the producer in the middle of another call of it"
@@ -385,7 +385,7 @@ class _Within:
         self._lock.__exit__(kind, error, trace)
 
 
-def _is_reentrant() -> bool:
+def is_reentrant() -> bool:
     """Say whether this thread is inside the package twice, with somebody else's code in between."""
     left = False
     frame: FrameType | None = sys._getframe(1)

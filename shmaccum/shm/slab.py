@@ -94,6 +94,7 @@ class Slab:
         entry = self.processes.me if self.processes.me >= 0 else self.processes.take()
         self.words[self.geometry.process(entry) + Process.ROLES] = self._roles
         self.bell = Bell(self.name, entry, self.words, self.geometry)
+        self.rope.open()
         turn = Turn()
         for lock in self.locks:
             lock.bind(turn)

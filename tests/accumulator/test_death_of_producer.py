@@ -30,6 +30,7 @@ from accumulators import (
     first,
     open_accumulator,
 )
+from faults import InterruptAt
 from killpoints import die_before, lines_of
 from processes import Child
 
@@ -277,6 +278,29 @@ def test_interrupted_anywhere_in_append(accumulate: OpenAccumulator, size: int) 
     finally:
         gc.enable()
         signal.signal(signal.SIGALRM, before)
+    assert_empty(accumulator)
+
+
+@pytest.mark.parametrize("again", [*range(12), 20, 30])
+def test_interrupted_over_cleaning_up_behind_an_interrupt(accumulate: OpenAccumulator, again: int) -> None:
+    """What the first interrupt left in a thread's hands, and the second kept there, goes back with its next batch."""
+    accumulator = accumulate(buffer_memory=2 * BATCH_SIZE)
+    accumulator.append(TP1, 0, None, b"other")
+    for moment in range(400):
+        with InterruptAt(moment, again) as interrupt:
+            accumulator.append(TP0, 0, None, b"victim")
+        accumulator.append(TP0, 0, None, b"next", max_block_ms=0)
+        log = Log(accumulator)
+        log.take(drain(accumulator))
+        assert log.values(TP0)[-1] == b"next"
+        accumulator.appender.settle()
+        assert accumulator.pool.available_memory() == accumulator.pool.total_memory
+        accumulator.append(TP1, 0, None, b"other")
+        if not interrupt.came:
+            break
+    else:
+        pytest.fail("there is no end to the moments")
+    Log(accumulator).take_all()
     assert_empty(accumulator)
 
 
