@@ -10,6 +10,7 @@ Modelled, but for parts and for what is given up in flight, in ``tools/model/poo
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ from shmaccum.errors import KafkaError
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
+
+logger = logging.getLogger(__name__)
 
 
 class BatchOutcome(NamedTuple):
@@ -133,6 +136,10 @@ class BatchCompleter:
         alive = filter(self._slab.processes.is_alive, batch.contributors())
         return all(self._rings.has_room(entry, owed) for entry in alive)
 
+    def is_orphan(self, batch: RecordBatch) -> bool:
+        """Say whether all who appended to a batch are dead: nobody hears what becomes of it."""
+        return not any(map(self._slab.processes.is_alive, batch.contributors()))
+
     def deallocate(self, *batches: RecordBatch) -> None:
         """Give the memory of batches back to the pool, telling nobody."""
         if batches:
@@ -140,11 +147,28 @@ class BatchCompleter:
 
     def _conclude(self, outcome: BatchOutcome) -> None:
         batch = outcome.batch
+        if outcome.error is not None and self.is_orphan(batch):
+            self._report_loss(outcome, outcome.error)
         if batch.in_pieces:
             batch.set_part(outcome.end or batch.record_count)
         batch.set_result(outcome.base_offset + 1, pack_result(outcome.append_time_ms, outcome.error))
         batch.state = SlotState.COMPLETING
         self._count(outcome)
+
+    def _report_loss(self, outcome: BatchOutcome, error: type[KafkaError]) -> None:
+        """Say of records that are given up what nobody else will; before it counts, so that it is never left out."""
+        batch = outcome.batch
+        self._words[Super.RECORDS_LOST] += outcome.records
+        logger.error(
+            "%s: lost %d records, of a batch of %d records and %d bytes, whose senders have all died and cannot be told: "
+            "%s: %s",
+            self._map.by_entry[batch.partition].topic_partition,
+            outcome.records,
+            batch.record_count,
+            batch.size,
+            error.__name__,
+            error.meaning(),
+        )
 
     def _tell(self, batch: RecordBatch, *, again: bool = False) -> list[int]:
         contributors = batch.contributors()

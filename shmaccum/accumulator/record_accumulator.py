@@ -235,8 +235,12 @@ class RecordAccumulator:
         return self._expirer.abort_incomplete_batches(error)
 
     def recover(self) -> None:
-        """Go on where the last sender died: finish what was completing, put back what was in flight."""
+        """Go on where the last sender died: finish what was completing, put back what was in flight.
+
+        What dead processes have left behind gets its ``delivery.timeout.ms`` anew.
+        """
         self._drainer.recover()
+        self._expirer.renew_orphans(time.monotonic_ns() // 1_000_000)
 
     def send_all(self) -> None:
         """Make everything sendable at once from now on: the sender is about to leave."""

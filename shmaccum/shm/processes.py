@@ -13,8 +13,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from shmaccum.errors import SlabFullError
-from shmaccum.shm.layout import Geometry, Process, Role
+from shmaccum.shm.layout import STATE_MASK, WORD, Geometry, Process, Role, Slot, SlotState
 from shmaccum.shm.lockfile import PROCESS, LockFile
 
 
@@ -81,15 +83,17 @@ class ProcessTable:
     def take(self) -> int:
         """Take an entry for this process; the caller holds the lifecycle byte.
 
-        An entry of a dead process may be taken as well, with what it left behind: the caller cleans that up.
-        One whose ``WANTS`` is set may not: the dead process may have taken that lock with it, and the word is
-        all that tells so.
+        An entry of a dead process may be taken as well, with what it left behind: the caller cleans that up. It is
+        the last choice as long as a batch names it as one that appended to it, for whoever has the entry is taken for
+        that one. One whose ``WANTS`` is set may not be taken: the dead process may have taken that lock with it, and
+        the word is all that tells so.
 
         Raises:
             SlabFullError: as many processes as the table has entries are alive.
         """
         words = self._words
-        for entry in range(self._geometry.max_processes):
+        contributors = self._contributors()
+        for entry in sorted(range(self._geometry.max_processes), key=lambda entry: contributors >> entry & 1):
             base = self._geometry.process(entry)
             if (words[base + Process.STATE] and self.is_alive(entry)) or words[base + Process.WANTS]:
                 continue
@@ -110,6 +114,16 @@ class ProcessTable:
             f"slab {self._lock_file.name!r} has its {self._geometry.max_processes} processes; raise "
             "shmaccum.max.processes (for all users of the slab)"
         )
+
+    def _contributors(self) -> int:
+        """Return the entries whose processes appended to batches that are not done, one bit each."""
+        geometry = self._geometry
+        start = geometry.headers // WORD
+        with self._words[start : start + geometry.slot_count * geometry.slot_words] as words:
+            headers = np.array(words, np.uint64).reshape(geometry.slot_count, geometry.slot_words)
+        held = headers[(headers[:, Slot.STATE] & np.uint64(STATE_MASK)) >= np.uint64(SlotState.OPEN)]
+        bitmaps = held[:, Slot.CONTRIBUTORS : Slot.CONTRIBUTORS + geometry.contributor_words]
+        return int.from_bytes(np.bitwise_or.reduce(bitmaps, axis=0).tobytes(), "little")
 
     def leave(self) -> None:
         """Give this process's entry back; the caller holds the lifecycle byte.

@@ -1,4 +1,4 @@
-"""`send` either takes a record and returns its future, or raises and has not taken it, also while there is no sender."""
+"""`send` takes a record and returns its future, or raises and has not taken it, also while there is no sender."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ def kill_sender_by_word(link: Connection) -> None:
     link.recv()
 
 
-def test_without_descriptors(produce: Produce, start: Start, settings: Callable[..., dict[str, object]]) -> None:
+def test_without_descriptors(
+    produce: Produce, start: Start, settings: Callable[..., dict[str, object]], log_dir: Path
+) -> None:
     """A producer that is attached needs none to send; to start a sender takes some, and says so."""
     watcher = produce()
     watcher.partitions_for("t")
@@ -104,6 +106,4 @@ def test_without_descriptors(produce: Produce, start: Start, settings: Callable[
     said = child.result()
     assert len(said) == 2
     assert all("Too many open files" in each and "ulimit -n" in each for each in said)
-    wait_until(
-        lambda: read_values(Path(str(settings()["log.dir"])), "t") == [b"one", b"two"], "what was taken is there"
-    )
+    wait_until(lambda: read_values(log_dir, "t") == [b"one", b"two"], "what was taken is there")

@@ -27,6 +27,7 @@ from senders import read_partition, read_topic, read_values
 
 from shmaccum import Producer, ProducerConfig
 from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
+from shmaccum.cli.report import report
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import (
     DeliveryTimeoutError,
@@ -257,6 +258,32 @@ def test_records_that_nobody_has_delivered(settings: Settings, start: Start, log
         producer.partitions_for("t")
         wait_until(lambda: len(read_values(log_dir, "t")) == 20, "the dead producer's records are delivered")
         assert producer.send("t", b"own", partition=0).get(20).offset == 20
+
+
+def test_records_that_nobody_has_delivered_for_a_long_time(settings: Settings, start: Start, log_dir: Path) -> None:
+    """Longer than delivery.timeout.ms: that is for those who are there to be told."""
+    given = settings(delivery_timeout_ms=400, request_timeout_ms=100)
+    assert start(send_after_the_sender_s_death, given).join() == -signal.SIGKILL
+    time.sleep(0.5)
+    with Producer(given) as producer:
+        producer.partitions_for("t")
+        wait_until(lambda: len(read_values(log_dir, "t")) == 20, "the dead producer's records are delivered")
+        assert producer.metrics()["slab-metrics"]["record-lost-total"] == 0
+
+
+def test_records_that_nobody_can_deliver(
+    settings: Settings, start: Start, log_dir: Path, slab_name: str, tmp_path: Path
+) -> None:
+    """Nobody is there to be told that they are given up: the log and the metrics say so."""
+    log = tmp_path / "sender.log"
+    given = settings(delivery_timeout_ms=400, request_timeout_ms=100, sender_log_file=str(log))
+    assert start(send_after_the_sender_s_death, given).join() == -signal.SIGKILL
+    with in_the_way(log_dir / "t-0"), Producer(given) as producer:
+        words = producer._slab.words
+        wait_until(lambda: words[Super.RECORDS_LOST], "the records are given up")
+        assert words[Super.RECORDS_LOST] == words[Super.RECORDS_FAILED] == 20
+        assert report(slab_name).metrics["record-lost-total"] == 20
+    assert "ERROR shmaccum.accumulator.completer: t-0: lost 20 records, of a batch of 20 records" in log.read_text()
 
 
 def send_after_the_sender_s_death(link: Connection, settings: dict[str, object]) -> None:

@@ -32,7 +32,7 @@ from shmaccum.shm.layout import (
 GEOMETRY = Geometry(slot_size=16384, slot_count=2048, max_processes=128, max_topics=512, max_partitions=4096)
 
 ABI: dict[int, dict[str, object]] = {
-    2: {
+    3: {
         "Super": {
             "MAGIC": 0,
             "ABI": 1,
@@ -74,6 +74,7 @@ ABI: dict[int, dict[str, object]] = {
             "CAPACITY_BYTES": 48,
             "EPOCH_BUMPS": 50,
             "BATCHES_EXPIRED": 51,
+            "RECORDS_LOST": 52,
         },
         "Lock": {"OWNER": 0, "TAKEOVERS": 1},
         "Process": {
