@@ -107,7 +107,7 @@ class _NodeProgress:
         ready_ms[heads < 0] = now_ms
         taken = rows[:, Partition.NEXT_POSITION] - rows[:, Partition.QUEUED]
         result = np.ones(len(entries), np.bool_)
-        for leader in np.unique(leaders).tolist():
+        for leader in set(leaders.tolist()):
             of_node = leaders == leader
             drained = int(taken[of_node].sum())
             before, since_ms = self._drained.get(leader, (-1, now_ms))

@@ -90,6 +90,7 @@ class Producer:
         self._sticky: dict[str, StickyPartitioner] = {}
         uid = os.geteuid()
         self._slab = attach(self.config.slab_name(uid), slab_geometry(self.config), self.config.slab_digest(uid))
+        self._attached: list[None] = [None]
         try:
             self._accumulator = RecordAccumulator(self._slab, self.config)
             self._map = self._accumulator.map
@@ -106,7 +107,7 @@ class Producer:
             self._slab.add_role(Role.PRODUCER)
             self._ensure_sender()
         except BaseException:
-            detach(self._slab)
+            detach(self._slab, self._attached)
             raise
         self._closed = False
 
@@ -257,7 +258,8 @@ class Producer:
             ProducerClosedError: the error came of the slab's having been detached.
         """
         self._slab.settle()
-        self._accumulator.appender.settle()
+        if not self._closed:
+            self._accumulator.settle()
         if self._closed and isinstance(error, IllegalStateError | ValueError | OSError):
             raise ProducerClosedError("The producer has been closed meanwhile.") from error
 
@@ -330,7 +332,7 @@ class Producer:
 
     @_settling
     def close(self, timeout: float | None = None) -> None:
-        """Flush, and leave the slab. Closing twice does nothing.
+        """Flush, and leave the slab. Closing twice does nothing; after an interrupt, it ends what that cut short.
 
         Args:
             timeout: seconds to wait for what is under way; 0 not at all. What is not acknowledged by then stays
@@ -340,18 +342,22 @@ class Producer:
             KafkaTimeoutError: something was not acknowledged within ``timeout`` (and that was not 0).
             SenderError: there was no sender any more, and none could be started; the next one goes on with it.
         """
-        if self._closed:
+        if not self._attached:
             return
         self._closed = True
-        self._accumulator.close()
         try:
+            self._accumulator.close()
             self._accumulator.acks.check_process()
             if timeout != 0:
                 self._accumulator.begin_flush()
                 self._accumulator.await_flush_completion(timeout)
         finally:
-            self._interceptors.close()
-            detach(self._slab)
+            try:
+                self._interceptors.close()
+                self._slab.settle()
+                self._accumulator.settle()
+            finally:
+                detach(self._slab, self._attached)
 
     def __enter__(self) -> Self:
         return self

@@ -160,8 +160,8 @@ class BatchCompleter:
         batch = outcome.batch
         self._words[Super.RECORDS_LOST] += outcome.records
         logger.error(
-            "%s: lost %d records, of a batch of %d records and %d bytes, whose senders have all died and cannot be told: "
-            "%s: %s",
+            "%s: lost %d records, of a batch of %d records and %d bytes; those who sent them have died, nobody else "
+            "hears of it: %s: %s",
             self._map.by_entry[batch.partition].topic_partition,
             outcome.records,
             batch.record_count,

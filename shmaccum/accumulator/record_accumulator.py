@@ -32,6 +32,7 @@ from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import message_format_magic, record_format
 from shmaccum.shm.layout import LOCK_STRIPES, STRIPES, Geometry
+from shmaccum.shm.locks import is_reentrant
 from shmaccum.shm.slab import Slab
 
 if TYPE_CHECKING:  # pyarrow is an extra
@@ -158,6 +159,12 @@ class RecordAccumulator:
                 )
         finally:
             self.acks.end_flush()
+
+    def settle(self) -> None:
+        """Take back what an interrupt kept this thread from taking back: a flush, memory for a batch."""
+        if not is_reentrant():
+            self.acks.settle()
+            self.appender.settle()
 
     def close(self) -> None:
         """Take no more records from this process; its waits for memory end. The others go on."""

@@ -115,7 +115,7 @@ def _serve_once(
 
 
 def _stop_on_signals(sender: Sender) -> Callable[[], bool]:
-    """Have SIGTERM and SIGINT stop the sender; return what says whether one did."""
+    """Have SIGTERM, SIGINT, and SIGHUP where nobody ignores it, stop the sender; return what says whether one did."""
     received = []
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -124,6 +124,8 @@ def _stop_on_signals(sender: Sender) -> Callable[[], bool]:
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        signal.signal(signal.SIGHUP, stop)
     return lambda: bool(received)
 
 

@@ -117,13 +117,14 @@ class Bell:
     def close(self) -> None:
         """End the waits of all threads and let go of the semaphore; its name stays for the entry's next process."""
         with self.changed:
-            self._closed = True
-            if self.waiting:
+            if self.waiting and not self._closed:
                 self.semaphore.release()
+            self._closed = True
             self.changed.notify_all()
             self.changed.wait_for(lambda: not self.waiting)
         self.clock_wait.close()
-        self.semaphore.close()
+        with contextlib.suppress(posix_ipc.ExistentialError):  # closed already, before an interrupt
+            self.semaphore.close()
 
 
 class Bells:
@@ -157,9 +158,9 @@ class Bells:
     def close(self) -> None:
         """Let go of all semaphores; nobody is rung for any more."""
         with self._mutex:
-            for semaphore in (self._semaphores or {}).values():
+            semaphores, self._semaphores = self._semaphores, None
+            for semaphore in (semaphores or {}).values():
                 semaphore.close()
-            self._semaphores = None
 
 
 class Doorbell:
@@ -233,6 +234,6 @@ class DoorbellRope:
         """Let go of the FIFO; the sender is rung for no more."""
         with self._mutex:
             self._closed = True
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
-                self._descriptor = -1
+            descriptor, self._descriptor = self._descriptor, -1  # in this order: an interrupt may have it called again
+            if descriptor >= 0:
+                os.close(descriptor)

@@ -65,9 +65,9 @@ class ClockWait:
 
     def close(self) -> None:
         """Let go of it; nobody waits any more."""
-        if self._address is not None:
-            _libc.sem_close(self._address)
-            self._address = None
+        address, self._address = self._address, None  # in this order: an interrupt may have it called again
+        if address is not None:
+            _libc.sem_close(address)
 
     def _opened(self) -> int | None:
         """Return where the C library has the semaphore; it maps a name once, however often it is opened.

@@ -33,6 +33,7 @@ All of it is checked by a model, ``tools/model/lock.pml``; ``docs/crash-safety.m
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -236,7 +237,8 @@ class SlabLock:
     def close(self) -> None:
         """Let go of the semaphore; nobody of this process uses the lock any more."""
         self._clock_wait.close()
-        self.semaphore.close()
+        with contextlib.suppress(posix_ipc.ExistentialError):  # closed already, before an interrupt
+            self.semaphore.close()
 
     def owner(self) -> int:
         """Return the process entry that is named as the holder, -1 for none."""

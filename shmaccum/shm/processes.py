@@ -50,12 +50,16 @@ class ProcessInfo:
 
 
 def start_time(pid: int | str) -> int:
-    """Return a process's start time in clock ticks since boot; 0 if there is no such process, or a dead one."""
+    """Return a process's start time in clock ticks since boot; 0 if there is no such process, or a dead one.
+
+    Raises:
+        OSError: it cannot be told, for want of a descriptor, say.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name, in parentheses, may itself hold spaces and parentheses: count from the last one.
             fields = file.read().rpartition(b")")[2].split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return 0
     state = fields[0]
     return 0 if state in (b"Z", b"X") else int(fields[19])
@@ -137,6 +141,14 @@ class ProcessTable:
         self._lock_file.unlock(PROCESS + self.me)
         self.me = -1
 
+    def disown(self) -> None:
+        """Give back what an attach of this process that did not succeed has taken: by its pid it would seem alive."""
+        words, me = self._words, (os.getpid(), self._namespace)
+        for base in map(self._geometry.process, self.in_use()):
+            is_mine = (words[base + Process.PID], words[base + Process.PID_NAMESPACE]) == me
+            if is_mine and not words[base + Process.WANTS]:
+                words[base + Process.STATE] = 0
+
     def free_dead(self, entry: int) -> None:
         """Free a dead process's entry; the caller holds the lifecycle byte and has cleaned up behind it."""
         base = self._geometry.process(entry)
@@ -160,7 +172,10 @@ class ProcessTable:
         if not words[base + Process.STATE] or words[base + Process.PID_NAMESPACE] != self._namespace:
             return False
         started = words[base + Process.START_TIME]
-        return started != 0 and start_time(words[base + Process.PID]) == started
+        try:
+            return started != 0 and start_time(words[base + Process.PID]) == started
+        except OSError:
+            return True  # not known to be dead
 
     def dead_incarnation(self, entry: int) -> int:
         """Return which incarnation of an entry in use is dead, 0 if its process lives.

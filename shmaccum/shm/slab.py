@@ -62,6 +62,7 @@ class Slab:
         locks: all the locks; `pool_lock`, `tables_lock` and `stripe` give them by meaning.
         bell: this process's own bell; `bells` rings the others', `rope` the sender's.
         users: attaches of this process that have not been given back.
+        is_left: whether this process has left the slab, and only its own things are still to be let go of.
     """
 
     def __init__(self, name: str, segment: Segment, lock_file: LockFile) -> None:
@@ -71,6 +72,7 @@ class Slab:
         self.words: Final = segment.words
         self.lock_file: Final = lock_file
         self.users = 0
+        self.is_left = False
         self._roles = Role(0)
         self._companions: dict[Callable[[Slab], object], object] = {}
         self._segment = segment

@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+from faults import InterruptAt
 from processes import Child
 
 from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabMemoryError, SlabNotFoundError
@@ -337,3 +338,26 @@ def test_who_leaves_lets_go_of_the_lock_that_an_interrupt_left_taken(
     child.tell()
     child.result()
     detach(again)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # one in a finalizer is lost
+def test_an_interrupt_over_coming_and_going_leaves_nothing_behind(slab_name: str) -> None:
+    """Wherever it comes: the next one to come and go finds everything in order, and the last one out removes it."""
+    geometry = Geometry(64, 4, 4, 2, 2)
+    for moment in range(0, 5000, 11):  # of some 900
+        ticket: list[None] = []
+        with InterruptAt(moment) as interrupt:
+            slab = attach(slab_name, geometry)
+            ticket = [None]
+            detach(slab, ticket)
+        if ticket:
+            detach(slab, ticket)
+        slab = attach(slab_name, geometry)
+        assert slab.users == 1, f"after an interrupt at moment {moment}"
+        assert [entry for entry in slab.processes.in_use() if entry != slab.me and slab.processes.is_alive(entry)] == []
+        detach(slab)
+        assert not [path for path in names.leftovers(slab_name) if os.path.exists(path)], f"moment {moment}"
+        if not interrupt.came:
+            break
+    else:
+        pytest.fail("there is no end to the moments")
