@@ -20,7 +20,7 @@ from shmaccum.shm.layout import LOCK_COUNT, Geometry, Super
 from shmaccum.shm.lockfile import PROCESS, LockFile
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
-from shmaccum.shm.slab import Slab
+from shmaccum.shm.slab import OUT_OF_ROOM, Slab, no_room
 
 _slabs: dict[str, Slab] = {}
 _slabs_lock = threading.RLock()
@@ -37,7 +37,8 @@ def attach(name: str, geometry: Geometry | None = None, digest: int = 0) -> Slab
 
     Raises:
         SlabNotFoundError: there is none, and no geometry to make it by.
-        SlabMemoryError: /dev/shm has no room for it.
+        SlabMemoryError: /dev/shm has no room for it or for what this process needs there, or this process has no
+            descriptor left.
         SlabPermissionError, SlabAbiError: what is there of that name is not ours to use.
         SlabFullError: the process table is full.
     """
@@ -105,6 +106,7 @@ def _leave(slab: Slab) -> None:
             if slab.processes.me >= 0:
                 slab.processes.leave()
                 slab.rope.pull()  # a sender whose last producer this was begins to count the time
+            slab.rope.close()  # to remove everything takes a descriptor, and there may be no other
             last = not slab.processes.others_alive() and slab.undelivered() == (0, 0)
             if last and slab.lock_file.is_current():  # else it has been removed, and the name may be another slab's
                 unlink(slab.name)
@@ -237,10 +239,12 @@ def _attach(name: str, geometry: Geometry | None, digest: int) -> Slab:
         with _coming_or_going(name, create=geometry is not None) as lock_file:
             made.append(_attach_locked(name, geometry, digest, lock_file))
         return made[0]
-    except BaseException:
+    except BaseException as error:
         for slab in made:
             slab.processes.disown()
             slab.unmap()
+        if isinstance(error, OSError) and error.errno in OUT_OF_ROOM:
+            raise no_room(name, error) from error
         raise
 
 

@@ -11,6 +11,8 @@ Modelled in ``tools/model/lock.pml``.
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -20,7 +22,14 @@ import numpy as np
 import numpy.typing as npt
 import posix_ipc
 
-from shmaccum.errors import DeadOwnerError, IllegalStateError, LockTimeoutError, SenderExistsError, SlabAbiError
+from shmaccum.errors import (
+    DeadOwnerError,
+    IllegalStateError,
+    LockTimeoutError,
+    SenderExistsError,
+    SlabAbiError,
+    SlabMemoryError,
+)
 from shmaccum.shm import names
 from shmaccum.shm.bell import Bell, Bells, Doorbell, DoorbellRope
 from shmaccum.shm.inspection import undelivered
@@ -46,6 +55,9 @@ from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
 
 Companion = TypeVar("Companion")
+
+OUT_OF_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, None)
+"""Errors that say that memory or descriptors are used up; `posix_ipc` gives its own no number."""
 
 STOPPED_PATIENCE_S: Final = 0.25
 """How long to wait for what a stopped process has in its hands, where that can be done another time."""
@@ -152,7 +164,12 @@ class Slab:
                 raise DeadOwnerError(
                     f"slab {self.name!r} was removed after this process was forked: nobody else used it; attach anew"
                 )
-            self._join()
+            try:
+                self._join()
+            except OSError as error:
+                if error.errno in OUT_OF_ROOM:
+                    raise no_room(self.name, error) from error
+                raise
 
     # --- by meaning -------------------------------------------------------------------------------
 
@@ -304,3 +321,12 @@ def semaphore(name: str, number: int) -> posix_ipc.Semaphore:
         raise SlabAbiError(
             f"slab {name!r} is damaged: its semaphore {number} is gone; `shmaccum destroy {name}` removes the remains"
         ) from None
+
+
+def no_room(name: str, error: OSError) -> SlabMemoryError:
+    """Return the error for a process that cannot get what it takes to attach to a slab."""
+    room = os.statvfs(names.SHM_DIRECTORY)
+    return SlabMemoryError(
+        f"slab {name!r} cannot be attached to: {error}; {room.f_bavail * room.f_frsize} bytes are free in "
+        f"{names.SHM_DIRECTORY}, and a process needs a page of it and some descriptors (ulimit -n)"
+    )
