@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import signal
 import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -107,3 +108,25 @@ def test_without_descriptors(
     assert len(said) == 2
     assert all("Too many open files" in each and "ulimit -n" in each for each in said)
     wait_until(lambda: read_values(log_dir, "t") == [b"one", b"two"], "what was taken is there")
+
+
+def test_an_interrupt_while_a_sender_is_started(produce: Produce, log_dir: Path) -> None:
+    """The record is not taken, and the next call starts another, if that one does not serve yet."""
+    producer = produce(sender_idle_ms=2000)
+    producer.send("t", b"0", partition=0).get(20)
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    usual = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for number, delay in enumerate((0.002, 0.01, 0.05, 0.1), start=1):
+            kill_sender(producer)
+            signal.setitimer(signal.ITIMER_REAL, delay)
+            with pytest.raises(KeyboardInterrupt):
+                producer.send("t", b"interrupted", partition=0)
+            assert producer._slab.undelivered() == (0, 0)
+            assert producer.send("t", b"%d" % number, partition=0).get(20).offset == number
+    finally:
+        signal.signal(signal.SIGALRM, usual)
+    assert read_values(log_dir, "t") == [b"0", b"1", b"2", b"3", b"4"]
