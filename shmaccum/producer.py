@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
@@ -21,7 +22,6 @@ from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     IllegalStateError,
-    InvalidTimestampError,
     ProducerClosedError,
     RecordTooLargeError,
     SerializationError,
@@ -32,9 +32,10 @@ from shmaccum.metrics import slab_metrics
 from shmaccum.partition_load import PartitionLoads
 from shmaccum.partitioner import StickyPartitioner, partition_for_key
 from shmaccum.sender.process import ensure_sender
-from shmaccum.serialization import serialize
+from shmaccum.serialization import checked_timestamp, serialize
 from shmaccum.shm.layout import Process, Role
 from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.locks import is_reentrant
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,6 +81,7 @@ class Producer:
 
     def __init__(self, config: Mapping[str, object] | ProducerConfig) -> None:
         self._closed = True
+        self._closing = threading.RLock()  # the same thread may come again, after an interrupt
         self.config = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)
         self._max_block_ms = self.config.max_block_ms
         self._max_request_size = self.config.max_request_size
@@ -181,7 +183,7 @@ class Producer:
                 self._metadata.check_partition(entry, partition, started)
             future, batch_is_full, new_batch_created = self._append(
                 entry.queues[partition],
-                time.time_ns() // 1_000_000 if timestamp_ms is None else _checked_timestamp(timestamp_ms),
+                time.time_ns() // 1_000_000 if timestamp_ms is None else checked_timestamp(timestamp_ms),
                 body,
                 on_delivery,
                 self._max_block_ms - (time.monotonic() - started) * 1000,
@@ -342,8 +344,15 @@ class Producer:
             KafkaTimeoutError: something was not acknowledged within ``timeout`` (and that was not 0).
             SenderError: there was no sender any more, and none could be started; the next one goes on with it.
         """
-        if not self._attached:
-            return
+        if not self._attached or (self._closed and is_reentrant()):
+            return  # closed, or called by a callback of the flush below
+        if self._closing.acquire(blocking=False):
+            try:
+                self._close(timeout)
+            finally:
+                self._closing.release()
+
+    def _close(self, timeout: float | None) -> None:
         self._closed = True
         try:
             self._accumulator.close()
@@ -387,11 +396,3 @@ class Producer:
             },
             "slab-metrics": slab_metrics(words, geometry),
         }
-
-
-def _checked_timestamp(timestamp_ms: object) -> int:
-    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
-        raise InvalidTimestampError(
-            f"timestamp_ms must be an int, milliseconds since 1970, not {type(timestamp_ms).__name__}: {timestamp_ms!r}"
-        )
-    return timestamp_ms
