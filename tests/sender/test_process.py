@@ -235,7 +235,7 @@ def test_idle(settings: Settings, slab_name: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal(settings: Settings, start: Start, log_dir: Path, number: signal.Signals) -> None:
     """It delivers what is there, however long that was to linger, and leaves."""
-    given = settings(linger_ms=60_000, delivery_timeout_ms=100_000)
+    given = settings(linger_ms=60_000, delivery_timeout_ms=100_000, sender_idle_ms=2000)
     sender = start(serve_here, given)
     assert sender.hear() == "serving"
     with Producer(given) as producer:
