@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import random
 import time
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from shmaccum.accumulator.partition_map import TopicEntry
-from shmaccum.shm.layout import Partition, Slot
+from shmaccum.shm.layout import TIME_MASK, Partition, Slot
 from shmaccum.shm.slab import Slab
+
+_TIME: Final = np.uint64(TIME_MASK)
 
 
 class PartitionLoads:
@@ -100,11 +103,11 @@ class _NodeProgress:
         now_ms = time.monotonic_ns() // 1_000_000
         rows = self._slab.partitions[entries]
         heads = rows[:, Partition.HEAD].astype(np.int64) - 1  # -1, where there is none, is a slot like any other
-        ready_ms = self._slab.headers[heads, Slot.CREATED_MS].astype(np.int64) + self._linger_ms
+        ready_ms = (self._slab.headers[heads, Slot.CREATED_MS] & _TIME).astype(np.int64) + self._linger_ms
         ready_ms[heads < 0] = now_ms
         taken = rows[:, Partition.NEXT_POSITION] - rows[:, Partition.QUEUED]
         result = np.ones(len(entries), np.bool_)
-        for leader in np.unique(leaders).tolist():
+        for leader in set(leaders.tolist()):
             of_node = leaders == leader
             drained = int(taken[of_node].sum())
             before, since_ms = self._drained.get(leader, (-1, now_ms))

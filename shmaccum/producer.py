@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
@@ -21,7 +22,6 @@ from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     IllegalStateError,
-    InvalidTimestampError,
     ProducerClosedError,
     RecordTooLargeError,
     SerializationError,
@@ -32,9 +32,10 @@ from shmaccum.metrics import slab_metrics
 from shmaccum.partition_load import PartitionLoads
 from shmaccum.partitioner import StickyPartitioner, partition_for_key
 from shmaccum.sender.process import ensure_sender
-from shmaccum.serialization import serialize
+from shmaccum.serialization import checked_timestamp, serialize
 from shmaccum.shm.layout import Process, Role
 from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.locks import is_reentrant
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,6 +81,7 @@ class Producer:
 
     def __init__(self, config: Mapping[str, object] | ProducerConfig) -> None:
         self._closed = True
+        self._closing = threading.RLock()  # the same thread may come again, after an interrupt
         self.config = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)
         self._max_block_ms = self.config.max_block_ms
         self._max_request_size = self.config.max_request_size
@@ -90,6 +92,7 @@ class Producer:
         self._sticky: dict[str, StickyPartitioner] = {}
         uid = os.geteuid()
         self._slab = attach(self.config.slab_name(uid), slab_geometry(self.config), self.config.slab_digest(uid))
+        self._attached: list[None] = [None]
         try:
             self._accumulator = RecordAccumulator(self._slab, self.config)
             self._map = self._accumulator.map
@@ -100,13 +103,14 @@ class Producer:
             overhead = self._accumulator.format.header_size + self._accumulator.format.record_overhead_max
             self._max_body_size = self._max_record_size - overhead
             self._ensure_sender = partial(ensure_sender, self._slab, self.config)
+            self._accumulator.appender.before_new_batch = self._ensure_sender
             self._accumulator.acks.while_waiting = self._ensure_sender
             self._accumulator.pool.while_waiting = self._ensure_sender
             self._slab.be_patient(self._max_block_ms / 1000)
             self._slab.add_role(Role.PRODUCER)
             self._ensure_sender()
         except BaseException:
-            detach(self._slab)
+            detach(self._slab, self._attached)
             raise
         self._closed = False
 
@@ -147,8 +151,10 @@ class Producer:
             RecordTooLargeError: the record is larger than ``max.request.size``, or than the slab.
             InvalidTopicError, UnknownTopicOrPartitionError, SerializationError, InvalidTimestampError: as they say.
             ProducerClosedError: the producer has been closed.
-            SenderError: there was no sender, and none could be started. The record is in the slab and will be sent by
-                the next one: do not call again for it.
+            SenderError: there was no sender, and none could be started.
+
+        After an error the record is not taken, and will not be delivered. Only of what a signal's handler raises
+        (KeyboardInterrupt, say) that cannot be known: it may come when the record is in and its future not returned.
         """
         try:  # as `_settling` does, but without another call
             self._check_open()
@@ -179,21 +185,24 @@ class Producer:
                 self._metadata.check_partition(entry, partition, started)
             future, batch_is_full, new_batch_created = self._append(
                 entry.queues[partition],
-                time.time_ns() // 1_000_000 if timestamp_ms is None else _checked_timestamp(timestamp_ms),
+                time.time_ns() // 1_000_000 if timestamp_ms is None else checked_timestamp(timestamp_ms),
                 body,
                 on_delivery,
                 self._max_block_ms - (time.monotonic() - started) * 1000,
             )
-            if sticky is not None:
-                sticky.note_appended(len(body), new_batch=new_batch_created)
-            if new_batch_created:
-                self._ensure_sender()
-            if new_batch_created or batch_is_full:
-                self._slab.rope.pull()
-            return future
         except BaseException as error:
             self._settle(error)
             raise
+        try:  # The record is taken: no error any more, or a caller who tries again would send it twice.
+            if sticky is not None:
+                sticky.note_appended(len(body), new_batch=new_batch_created)
+            if new_batch_created or batch_is_full:
+                self._slab.rope.pull()
+        except (IllegalStateError, ValueError):
+            if not self._closed:
+                raise
+            # Another thread has closed the producer meanwhile: the sender looks by itself what was left behind.
+        return future
 
     @_settling
     def send_batch(self, topic: str, batch: pa.RecordBatch) -> FutureColumnsMetadata:
@@ -211,11 +220,13 @@ class Producer:
         Raises:
             SerializationError: a column is unknown or of the wrong type, or serializers or interceptors are set,
                 which work record by record.
-            KafkaError: as `send`; if memory ran out half-way, the rows before are in and will be delivered.
+            KafkaError: as `send`; if memory ran out half-way, or there was no sender any more, the rows before are in
+                and will be delivered.
         """
         from shmaccum.columns import partition_columns
 
         self._check_open()
+        self._ensure_sender()
         if self._interceptors or self._key_serializer or self._value_serializer:
             raise SerializationError(
                 "send_batch takes columns of bytes or text as they are; a producer with key.serializer, "
@@ -237,7 +248,6 @@ class Producer:
         for partition, part in parts.items():
             remaining_ms = self._max_block_ms - (time.monotonic() - started) * 1000
             self._accumulator.append_columns(TopicPartition(topic, partition), part, future, remaining_ms)
-        self._ensure_sender()
         self._slab.rope.pull()
         return future
 
@@ -252,6 +262,8 @@ class Producer:
             ProducerClosedError: the error came of the slab's having been detached.
         """
         self._slab.settle()
+        if not self._closed:
+            self._accumulator.settle()
         if self._closed and isinstance(error, IllegalStateError | ValueError | OSError):
             raise ProducerClosedError("The producer has been closed meanwhile.") from error
 
@@ -315,6 +327,7 @@ class Producer:
 
         Raises:
             KafkaTimeoutError: some are neither after ``timeout``; they stay in the slab and are sent on.
+            SenderError: there was no sender any more, and none could be started; the next one goes on with them.
         """
         self._check_open()
         self._accumulator.acks.check_process()
@@ -323,7 +336,7 @@ class Producer:
 
     @_settling
     def close(self, timeout: float | None = None) -> None:
-        """Flush, and leave the slab. Closing twice does nothing.
+        """Flush, and leave the slab. Closing twice does nothing; after an interrupt, it ends what that cut short.
 
         Args:
             timeout: seconds to wait for what is under way; 0 not at all. What is not acknowledged by then stays
@@ -331,19 +344,31 @@ class Producer:
 
         Raises:
             KafkaTimeoutError: something was not acknowledged within ``timeout`` (and that was not 0).
+            SenderError: there was no sender any more, and none could be started; the next one goes on with it.
         """
-        if self._closed:
-            return
+        if not self._attached or (self._closed and is_reentrant()):
+            return  # closed, or called by a callback of the flush below
+        if self._closing.acquire(blocking=False):
+            try:
+                self._close(timeout)
+            finally:
+                self._closing.release()
+
+    def _close(self, timeout: float | None) -> None:
         self._closed = True
-        self._accumulator.close()
         try:
+            self._accumulator.close()
             self._accumulator.acks.check_process()
             if timeout != 0:
                 self._accumulator.begin_flush()
                 self._accumulator.await_flush_completion(timeout)
         finally:
-            self._interceptors.close()
-            detach(self._slab)
+            try:
+                self._interceptors.close()
+                self._slab.settle()
+                self._accumulator.settle()
+            finally:
+                detach(self._slab, self._attached)
 
     def __enter__(self) -> Self:
         return self
@@ -373,11 +398,3 @@ class Producer:
             },
             "slab-metrics": slab_metrics(words, geometry),
         }
-
-
-def _checked_timestamp(timestamp_ms: object) -> int:
-    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
-        raise InvalidTimestampError(
-            f"timestamp_ms must be an int, milliseconds since 1970, not {type(timestamp_ms).__name__}: {timestamp_ms!r}"
-        )
-    return timestamp_ms

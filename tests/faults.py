@@ -93,13 +93,18 @@ def _trace_lines(act: Callable[[FrameType], None]) -> None:
 class InterruptAt:
     """Interrupts the block at its ``moment``-th moment; ``with InterruptAt(3) as interrupt: ...``.
 
+    Args:
+        moment: when.
+        again: when, counted from then, to interrupt what cleans up behind that; None for not at all.
+
     Attributes:
         came: whether there were so many moments.
     """
 
-    def __init__(self, moment: int) -> None:
+    def __init__(self, moment: int, again: int | None = None) -> None:
         self.came = False
         self._moment = moment
+        self._again = again
 
     def __enter__(self) -> InterruptAt:
         gc.disable()  # an error in a finalizer would come to nothing
@@ -109,6 +114,7 @@ class InterruptAt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        sys.settrace(None)
         sys.setprofile(None)
         gc.enable()
         return kind is KeyboardInterrupt
@@ -122,4 +128,20 @@ class InterruptAt:
         if self._moment < 0:
             self.came = True
             sys.setprofile(None)
+            if self._again is not None:
+                self._moment, self._again = self._again, None
+                self._look_on(frame)
             raise KeyboardInterrupt
+
+    def _look_on(self, frame: FrameType | None) -> None:
+        """Look again from the next line on: a profile function that raises is not called any more."""
+
+        def on(frame: FrameType, event: str, argument: object) -> None:
+            sys.settrace(None)
+            sys.setprofile(self._look)
+
+        sys.settrace(on)
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(_PACKAGE):
+                frame.f_trace = on
+            frame = frame.f_back

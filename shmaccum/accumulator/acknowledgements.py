@@ -45,6 +45,7 @@ class Acknowledgements:
     def _join(self) -> None:
         me = self._slab.me
         self._pending: dict[int, ProduceRequestResult] = {}
+        self._flushes: dict[int, int] = {}
         self._ring = RingReader(self._words, self._slab.geometry, me)
         self._reading = threading.RLock()  # a signal's handler may poll, too
         self._calling = threading.Lock()
@@ -161,15 +162,27 @@ class Acknowledgements:
     # --- flushing -----------------------------------------------------------------------------------
 
     def begin_flush(self) -> None:
-        """Make everything in the slab sendable at once, until `end_flush`."""
+        """Make everything in the slab sendable at once, until `end_flush` by the same thread."""
         with self._reading:
-            self._words[self.process_at + Process.FLUSHING] += 1
+            me = threading.get_ident()
+            self._flushes[me] = self._flushes.get(me, 0) + 1
+            self._count_flushes()
         self._slab.rope.pull()
 
     def end_flush(self) -> None:
         """Take a `begin_flush` back."""
         with self._reading:
-            self._words[self.process_at + Process.FLUSHING] -= 1
+            self._flushes[threading.get_ident()] -= 1
+            self._count_flushes()
+
+    def settle(self) -> None:
+        """Take the flushes back that an interrupt kept this thread from ending."""
+        with self._reading:
+            self._flushes.pop(threading.get_ident(), None)
+            self._count_flushes()
+
+    def _count_flushes(self) -> None:
+        self._words[self.process_at + Process.FLUSHING] = sum(self._flushes.values())
 
 
 def _do_nothing() -> None:

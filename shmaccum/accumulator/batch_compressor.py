@@ -12,6 +12,7 @@ says that somebody compresses it: that is the *claim*.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from typing import Final, NamedTuple
@@ -23,6 +24,8 @@ from shmaccum.record.compression import CompressionType, compress
 from shmaccum.record.format import RecordFormat
 from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Process, Slot
 from shmaccum.shm.slab import Slab
+
+logger = logging.getLogger(__name__)
 
 SEALING_PATIENCE_MS: Final = 30
 """How long the sender leaves a claimed batch alone, counted from its closing.
@@ -95,7 +98,11 @@ class BatchCompressor:
             except IndexError:
                 break  # another thread was faster
             found = True
-            self._compress_in_place(claim)
+            try:
+                self._compress_in_place(claim)
+            except Exception:
+                # The caller's own record may be in already: this must not fail, and the sender does it as well.
+                logger.debug("a batch is left to the sender to compress", exc_info=True)
         return found
 
     def _compress_in_place(self, claim: _Claim) -> None:
@@ -109,7 +116,7 @@ class BatchCompressor:
             return
         stored, compressed = self.compress(records)
         try:
-            # No longer than the claim is good for. The caller's own record may be in already: this must not fail.
+            # No longer than the claim is good for.
             with claim.queue.lock.within(SEALING_PATIENCE_MS / 1000):
                 if self._is_open_to(claim):
                     if stored is records:

@@ -121,7 +121,7 @@ class BatchDrainer:
         sealing_left = sealing_since + SEALING_PATIENCE_MS - now_ms
         sealing = (sealing_since > 0) & (sealing_left > 0)
         is_ready = sendable & ~backing_off & ~sealing
-        nodes = {cluster.nodes[int(leader) - 1] for leader in np.unique(leaders[is_ready])}
+        nodes = {cluster.nodes[leader - 1] for leader in set(leaders[is_ready].tolist())}
         delays = np.where(sealing, sealing_left, to_wait - waited)[~is_ready]
         delay = float(delays.min()) if len(delays) else FOREVER_MS
         return ReadyCheckResult(nodes, min(delay, retry_delay), unknown)

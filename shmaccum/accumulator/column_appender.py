@@ -170,15 +170,20 @@ class ColumnAppender:
             records, end - begin, int(timestamps[0]), int(timestamps.max()), largest, closed=closed
         )
         appender.check_usable()
-        buffer = appender.pool.allocate(max(batch.size, appender.slot_size), (deadline_s - time.monotonic()) * 1000)
+        taken = appender.empty_hand()
         try:
+            appender.before_new_batch()
+            max_block_ms = (deadline_s - time.monotonic()) * 1000
+            buffer = appender.pool.allocate(max(batch.size, appender.slot_size), max_block_ms, taken)
             appender.fill(buffer, batch)
             with queue.lock:
                 header = self._geometry.header(buffer.slot)
                 result = appender.acks.contribute(queue.topic_partition, buffer.slot, header)
                 future.add(Chunk(result, part.rows[begin:end], 0))
                 appender.place(queue, buffer, batch)
+                del taken[:]
         finally:
-            appender.give_back_unused(buffer)
+            if taken:
+                appender.give_back(taken)
         appender.compressor.compress_claimed()
         appender.slab.rope.pull()

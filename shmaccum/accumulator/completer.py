@@ -10,6 +10,7 @@ Modelled, but for parts and for what is given up in flight, in ``tools/model/poo
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -24,6 +25,8 @@ from shmaccum.errors import KafkaError, LockTimeoutError
 from shmaccum.pool.buffer_pool import Buffer, BufferPool
 from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
+
+logger = logging.getLogger(__name__)
 
 
 class BatchOutcome(NamedTuple):
@@ -48,17 +51,25 @@ class BatchCompleter:
     Args:
         slab: where they are.
         pool: takes their memory.
+        partition_map: names their partitions.
         returns: the way back into the deques, for those of which records are left.
         sequences: hears which batches the broker has, and which are done with.
         patience: with those who hold a lock.
     """
 
     def __init__(
-        self, slab: Slab, pool: BufferPool, returns: BatchReturns, sequences: Sequences, patience: Patience
+        self,
+        slab: Slab,
+        pool: BufferPool,
+        partition_map: PartitionMap,
+        returns: BatchReturns,
+        sequences: Sequences,
+        patience: Patience,
     ) -> None:
         self._slab = slab
         self._words = slab.words
         self._pool = pool
+        self._map = partition_map
         self._returns = returns
         self._sequences = sequences
         self._patience = patience
@@ -137,6 +148,10 @@ class BatchCompleter:
         alive = filter(self._slab.processes.is_alive, batch.contributors())
         return all(self._rings.has_room(entry, owed) for entry in alive)
 
+    def is_orphan(self, batch: RecordBatch) -> bool:
+        """Say whether all who appended to a batch are dead: nobody hears what becomes of it."""
+        return not any(map(self._slab.processes.is_alive, batch.contributors()))
+
     def deallocate(self, *batches: RecordBatch) -> None:
         """Give the memory of batches back to the pool, telling nobody; now, or as soon as can be."""
         self._to_free += [batch.buffer for batch in batches]
@@ -153,11 +168,28 @@ class BatchCompleter:
 
     def _conclude(self, outcome: BatchOutcome) -> None:
         batch = outcome.batch
+        if outcome.error is not None and self.is_orphan(batch):
+            self._report_loss(outcome, outcome.error)
         if batch.in_pieces:
             batch.set_part(outcome.end or batch.record_count)
         batch.set_result(outcome.base_offset + 1, pack_result(outcome.append_time_ms, outcome.error))
         batch.state = SlotState.COMPLETING
         self._count(outcome)
+
+    def _report_loss(self, outcome: BatchOutcome, error: type[KafkaError]) -> None:
+        """Say of records that are given up what nobody else will; before it counts, so that it is never left out."""
+        batch = outcome.batch
+        self._words[Super.RECORDS_LOST] += outcome.records
+        logger.error(
+            "%s: lost %d records, of a batch of %d records and %d bytes; those who sent them have died, nobody else "
+            "hears of it: %s: %s",
+            self._map.by_entry[batch.partition].topic_partition,
+            outcome.records,
+            batch.record_count,
+            batch.size,
+            error.__name__,
+            error.meaning(),
+        )
 
     def _tell(self, batch: RecordBatch, *, again: bool = False) -> list[int]:
         contributors = batch.contributors()

@@ -3,9 +3,15 @@
 ``RecordAccumulator.expiredBatches`` and ``abortBatches``, and ``Sender.getExpiredInflightBatches``. A batch's time,
 ``delivery.timeout.ms``, runs from its creation, over all retries. One that is in flight when it is over is given up,
 too: its producers are told at once, but its slot is not free before it is answered (`BatchCompleter.release`).
+
+A batch that nobody waits for any more, since all who appended to it are dead, was left for whoever comes next, and the
+time in which there was no sender must not count: each sender that begins gives it a whole ``delivery.timeout.ms``.
 """
 
 from __future__ import annotations
+
+import logging
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +24,11 @@ from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError
 from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
+
+logger = logging.getLogger(__name__)
+
+MAX_RENEWALS: Final = 10
+"""How often a batch's time begins anew: one that is the death of every sender that tries to send it must go at last."""
 
 
 class BatchExpirer:
@@ -72,6 +83,20 @@ class BatchExpirer:
         if queued:
             self._completer.complete(queued)
         return in_flight + queued
+
+    def renew_orphans(self, now_ms: int) -> None:
+        """Begin the time of those batches anew that dead processes have left behind; a new sender's first act.
+
+        One store a batch: a sender that dies in between has renewed some, and its successor renews all.
+        """
+        states = self._slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
+        left = np.flatnonzero((states >= SlotState.OPEN) & (states <= SlotState.IN_FLIGHT)).tolist()
+        orphans = [batch for slot in left if self._completer.is_orphan(batch := RecordBatch(self._slab, slot))]
+        for batch in orphans:
+            if batch.renewals < MAX_RENEWALS:
+                batch.renew(now_ms)
+        if orphans:
+            logger.info("%d batches of processes that have died are left to be sent", len(orphans))
 
     def abort_incomplete_batches(self, error: type[KafkaError]) -> list[BatchOutcome]:
         """Give up everything that is queued; return what was given up."""

@@ -180,6 +180,7 @@ class FutureRecordMetadata:
         Raises:
             KafkaTimeoutError: it is neither acknowledged nor given up by then; it is still under way.
             IllegalStateError: it was still under way when the producer was closed.
+            SenderError: it is under way, but there was no sender any more, and none could be started.
             KafkaError: why it was given up.
         """
         result = self._result

@@ -33,6 +33,7 @@ from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import message_format_magic, record_format
 from shmaccum.shm.layout import LOCK_STRIPES, STRIPES, Geometry
+from shmaccum.shm.locks import is_reentrant
 from shmaccum.shm.slab import Slab
 
 if TYPE_CHECKING:  # pyarrow is an extra
@@ -70,7 +71,7 @@ class RecordAccumulator:
         self.sequences: Final = Sequences(slab, enabled=config.enable_idempotence)
         patience = Patience()
         returns = BatchReturns(self.map, patience)
-        self._completer = BatchCompleter(slab, self.pool, returns, self.sequences, patience)
+        self._completer = BatchCompleter(slab, self.pool, self.map, returns, self.sequences, patience)
         self.patience: Final = patience
         self._drainer = BatchDrainer(
             slab,
@@ -168,6 +169,12 @@ class RecordAccumulator:
         finally:
             self.acks.end_flush()
 
+    def settle(self) -> None:
+        """Take back what an interrupt kept this thread from taking back: a flush, memory for a batch."""
+        if not is_reentrant():
+            self.acks.settle()
+            self.appender.settle()
+
     def close(self) -> None:
         """Take no more records from this process; its waits for memory end. The others go on."""
         self.appender.closed = True
@@ -244,8 +251,12 @@ class RecordAccumulator:
         return self._expirer.abort_incomplete_batches(error)
 
     def recover(self) -> None:
-        """Go on where the last sender died: finish what was completing, put back what was in flight."""
+        """Go on where the last sender died: finish what was completing, put back what was in flight.
+
+        What dead processes have left behind gets its ``delivery.timeout.ms`` anew.
+        """
         self._drainer.recover()
+        self._expirer.renew_orphans(time.monotonic_ns() // 1_000_000)
 
     def send_all(self) -> None:
         """Make everything sendable at once from now on: the sender is about to leave."""

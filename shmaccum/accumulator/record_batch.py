@@ -19,6 +19,7 @@ from shmaccum.shm.layout import (
     COMPRESSION_MASK,
     PROGRESS_MASK,
     PROGRESS_SHIFT,
+    RENEWALS_SHIFT,
     RUN_MASK,
     RUN_SHIFT,
     STATE_MASK,
@@ -123,8 +124,17 @@ class RecordBatch:
 
     @property
     def created_ms(self) -> int:
-        """Monotonic milliseconds of its creation."""
-        return int(self._words[self._at + Slot.CREATED_MS])
+        """Monotonic milliseconds of its creation, or of its last `renew`."""
+        return int(self._words[self._at + Slot.CREATED_MS]) & TIME_MASK
+
+    @property
+    def renewals(self) -> int:
+        """How often its time began anew."""
+        return int(self._words[self._at + Slot.CREATED_MS]) >> RENEWALS_SHIFT
+
+    def renew(self, now_ms: int) -> None:
+        """Begin its time anew."""
+        self._words[self._at + Slot.CREATED_MS] = self.renewals + 1 << RENEWALS_SHIFT | now_ms
 
     @property
     def attempts(self) -> int:

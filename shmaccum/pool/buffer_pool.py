@@ -94,10 +94,16 @@ class BufferPool:
 
     # --- taking and giving --------------------------------------------------------------------------
 
-    def allocate(self, size: int, max_block_ms: float) -> Buffer:
+    def allocate(self, size: int, max_block_ms: float, taken: list[Buffer] | None = None) -> Buffer:
         """Take memory of at least ``size`` bytes, waiting for it up to ``max_block_ms``.
 
         The slots' headers are in state ALLOCATED, owned by this process, of a new generation.
+
+        Args:
+            size: bytes.
+            max_block_ms: how long to wait.
+            taken: where to note the memory before it is taken, for a caller who will give back what an interrupt
+                left in his hands, whenever that came; empty.
 
         Raises:
             RecordTooLargeError: ``size`` is more than the pool has in all.
@@ -112,7 +118,7 @@ class BufferPool:
             )
         if self._closed:
             raise ProducerClosedError("the buffer pool has been closed")
-        taken: list[Buffer] = []
+        taken = [] if taken is None else taken
         try:
             with self.slab.pool_lock:
                 if self._waiters.is_empty():

@@ -115,7 +115,7 @@ def _serve_once(
 
 
 def _stop_on_signals(sender: Sender) -> Callable[[], bool]:
-    """Have SIGTERM and SIGINT stop the sender; return what says whether one did."""
+    """Have SIGTERM, SIGINT, and SIGHUP where nobody ignores it, stop the sender; return what says whether one did."""
     received = []
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -124,6 +124,8 @@ def _stop_on_signals(sender: Sender) -> Callable[[], bool]:
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        signal.signal(signal.SIGHUP, stop)
     return lambda: bool(received)
 
 
@@ -143,15 +145,21 @@ def ensure_sender(slab: Slab, config: ProducerConfig) -> None:
 def _start(config: ProducerConfig) -> None:
     request = json.dumps({"path": sys.path, "config": config.to_json()})
     for _ in range(_ATTEMPTS):
-        with subprocess.Popen(
-            [sys.executable, "-c", _BOOTSTRAP],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            text=True,
-        ) as process:
-            answer, _ = process.communicate(request)
+        try:
+            with subprocess.Popen(
+                [sys.executable, "-c", _BOOTSTRAP],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                text=True,
+            ) as process:
+                answer, _ = process.communicate(request)
+        except OSError as error:
+            raise SenderError(
+                f"the sender did not start: {error}; a process takes {sys.executable!r}, memory, and some descriptors "
+                "(ulimit -n, -u, -v)"
+            ) from error
         if answer in (_SERVING, _EXISTS):
             return
         if answer:

@@ -33,7 +33,7 @@ from shmaccum.record.compression import CompressionType
 from shmaccum.sender.pieces import Pieces
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse, Transport
 from shmaccum.shm.bell import Doorbell
-from shmaccum.shm.layout import STATE_MASK, Process, Role, Slot, SlotState, Super
+from shmaccum.shm.layout import STATE_MASK, TIME_MASK, Process, Role, Slot, SlotState, Super
 
 logger = logging.getLogger(__name__)
 
@@ -314,7 +314,7 @@ class Sender:
     def _holds_batches_older_than(self, time_ms: int) -> bool:
         headers = self._slab.headers
         held = (headers[:, Slot.STATE] & np.uint64(STATE_MASK)) >= SlotState.OPEN
-        return bool((headers[held, Slot.CREATED_MS] <= time_ms).any())
+        return bool(((headers[held, Slot.CREATED_MS] & np.uint64(TIME_MASK)) <= time_ms).any())
 
     def _idle_timeout_ms(self, now_ms: int) -> float:
         """Return how long to sleep at most: until it is time to leave, or to see whether anybody is still there."""

@@ -166,6 +166,8 @@ class Super:
     """times that a partition's producer epoch was raised, because numbers that had been given led nowhere"""
     BATCHES_EXPIRED: Final = 51
     """batches given up because of their age, queued or in flight"""
+    RECORDS_LOST: Final = 52
+    """records given up when all who had appended to their batch were dead: nobody was told"""
 
 
 class Lock:
@@ -313,7 +315,8 @@ class Slot:
     BASE_TIMESTAMP: Final = 7
     """timestamp of the first record"""
     CREATED_MS: Final = 8
-    """monotonic milliseconds when the batch was opened"""
+    """times that its time began anew << 48 | monotonic milliseconds when it began: when the batch was opened, or when a
+    sender found it left behind by dead processes"""
     ATTEMPTS: Final = 9
     """attempts << 48 | monotonic milliseconds of the last attempt"""
     PRODUCER_ID: Final = 10
@@ -380,6 +383,7 @@ PROGRESS_MASK: Final = (1 << PROGRESS_SHIFT) - 1
 RANGE_SHIFT: Final = 32
 RANGE_MASK: Final = (1 << RANGE_SHIFT) - 1
 ATTEMPTS_SHIFT: Final = 48
+RENEWALS_SHIFT: Final = 48
 TIME_MASK: Final = (1 << ATTEMPTS_SHIFT) - 1
 COMPRESSED_SIZE_SHIFT: Final = 8
 COMPRESSION_MASK: Final = (1 << COMPRESSED_SIZE_SHIFT) - 1

@@ -18,6 +18,7 @@ All of it is checked by a model, ``tools/model/lock.pml``; ``docs/crash-safety.m
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -196,7 +197,8 @@ class SlabLock:
     def close(self) -> None:
         """Let go of the semaphore; nobody of this process uses the lock any more."""
         self._clock_wait.close()
-        self.semaphore.close()
+        with contextlib.suppress(posix_ipc.ExistentialError):  # closed already, before an interrupt
+            self.semaphore.close()
 
     def owner(self) -> int:
         """Return the process entry that is named as the holder, -1 for none."""
@@ -213,7 +215,7 @@ class SlabLock:
             IllegalStateError: it is not an interrupt's leftover, but still in use below: a signal's handler, or a
                 finalizer, has come back into the package in the middle of it.
         """
-        if _is_reentrant():
+        if is_reentrant():
             self._turn.mutex.release()
             raise IllegalStateError(
                 "reentrant call: a signal handler or finalizer used the producer in the middle of another call of it"
@@ -301,7 +303,7 @@ class _Within:
         self._lock.__exit__(kind, error, trace)
 
 
-def _is_reentrant() -> bool:
+def is_reentrant() -> bool:
     """Say whether this thread is inside the package twice, with somebody else's code in between."""
     left = False
     frame: FrameType | None = sys._getframe(1)

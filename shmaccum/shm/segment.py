@@ -41,11 +41,20 @@ class _NoTracker:
 
 
 class _Block(SharedMemory):
-    """A block that does not unlink itself.
+    """A block that does not unlink itself, and can be closed again after an interrupt.
 
     `SharedMemory` unlinks a block that it cannot map, for want of address space or a descriptor, even one that
-    others made and use.
+    others made and use. And it keeps a descriptor of which it only knows after it is closed.
     """
+
+    _fd: int
+
+    def close(self) -> None:
+        """Unmap."""
+        descriptor, self._fd = self._fd, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+        super().close()
 
     def unlink(self) -> None:
         """Do nothing."""

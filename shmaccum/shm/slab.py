@@ -11,6 +11,8 @@ Modelled in ``tools/model/lock.pml``.
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -20,7 +22,14 @@ import numpy as np
 import numpy.typing as npt
 import posix_ipc
 
-from shmaccum.errors import DeadOwnerError, IllegalStateError, LockTimeoutError, SenderExistsError, SlabAbiError
+from shmaccum.errors import (
+    DeadOwnerError,
+    IllegalStateError,
+    LockTimeoutError,
+    SenderExistsError,
+    SlabAbiError,
+    SlabMemoryError,
+)
 from shmaccum.shm import names
 from shmaccum.shm.bell import Bell, Bells, Doorbell, DoorbellRope
 from shmaccum.shm.inspection import undelivered
@@ -47,6 +56,9 @@ from shmaccum.shm.segment import Segment
 
 Companion = TypeVar("Companion")
 
+OUT_OF_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, None)
+"""Errors that say that memory or descriptors are used up; `posix_ipc` gives its own no number."""
+
 STOPPED_PATIENCE_S: Final = 0.25
 """How long to wait for what a stopped process has in its hands, where that can be done another time."""
 
@@ -62,6 +74,7 @@ class Slab:
         locks: all the locks; `pool_lock`, `tables_lock` and `stripe` give them by meaning.
         bell: this process's own bell; `bells` rings the others', `rope` the sender's.
         users: attaches of this process that have not been given back.
+        is_left: whether this process has left the slab, and only its own things are still to be let go of.
     """
 
     def __init__(self, name: str, segment: Segment, lock_file: LockFile) -> None:
@@ -71,6 +84,7 @@ class Slab:
         self.words: Final = segment.words
         self.lock_file: Final = lock_file
         self.users = 0
+        self.is_left = False
         self._patience_s: float | None = None
         self._roles = Role(0)
         self._companions: dict[Callable[[Slab], object], object] = {}
@@ -95,6 +109,7 @@ class Slab:
         entry = self.processes.me if self.processes.me >= 0 else self.processes.take()
         self.words[self.geometry.process(entry) + Process.ROLES] = self._roles
         self.bell = Bell(self.name, entry, self.words, self.geometry)
+        self.rope.open()
         self._turn = turn = Turn() if self._patience_s is None else Turn(self._patience_s)
         for lock in self.locks:
             lock.bind(turn)
@@ -158,7 +173,12 @@ class Slab:
                 raise DeadOwnerError(
                     f"slab {self.name!r} was removed after this process was forked: nobody else used it; attach anew"
                 )
-            self._join()
+            try:
+                self._join()
+            except OSError as error:
+                if error.errno in OUT_OF_ROOM:
+                    raise no_room(self.name, error) from error
+                raise
 
     # --- by meaning -------------------------------------------------------------------------------
 
@@ -310,3 +330,12 @@ def semaphore(name: str, number: int) -> posix_ipc.Semaphore:
         raise SlabAbiError(
             f"slab {name!r} is damaged: its semaphore {number} is gone; `shmaccum destroy {name}` removes the remains"
         ) from None
+
+
+def no_room(name: str, error: OSError) -> SlabMemoryError:
+    """Return the error for a process that cannot get what it takes to attach to a slab."""
+    room = os.statvfs(names.SHM_DIRECTORY)
+    return SlabMemoryError(
+        f"slab {name!r} cannot be attached to: {error}; {room.f_bavail * room.f_frsize} bytes are free in "
+        f"{names.SHM_DIRECTORY}, and a process needs a page of it and some descriptors (ulimit -n)"
+    )

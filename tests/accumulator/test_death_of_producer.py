@@ -30,6 +30,7 @@ from accumulators import (
     first,
     open_accumulator,
 )
+from faults import InterruptAt
 from killpoints import die_before, lines_of
 from processes import Child
 
@@ -153,8 +154,8 @@ def test_killed_in_the_middle_of_writing(accumulator: RecordAccumulator) -> None
     assert log.values(TP0) == [b"before", b"after"]
 
 
-def append_and_say(link: Connection, name: str, count: int) -> None:
-    accumulator = open_accumulator(config_of(name))
+def append_and_say(link: Connection, name: str, count: int, processes: int = 16) -> None:
+    accumulator = open_accumulator(config_of(name, shmaccum_max_processes=processes))
     for number in range(count):
         accumulator.append((TP0, TP1)[number % 2], 0, None, b"%d" % number)
     link.send("appended")
@@ -214,16 +215,15 @@ def test_killed_in_a_flush(accumulate: OpenAccumulator, slab_name: str, start: S
     assert not accumulator.ready(CLUSTER, now).ready_nodes
 
 
-def test_the_next_process_in_its_place_is_not_told(
-    accumulator: RecordAccumulator, slab_name: str, start: Start
-) -> None:
-    """Completions that were meant for a dead process find another in its table entry, and do not harm it."""
-    victim = start(append_and_say, slab_name, 2)
+def test_the_next_process_in_its_place_is_not_told(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:
+    """Completions that were meant for a dead process find another in its table entry, where there was no other."""
+    accumulator = accumulate(shmaccum_max_processes=2)
+    victim = start(append_and_say, slab_name, 2, 2)
     assert victim.hear() == "appended"
     victim.kill()
     in_flight = drain(accumulator)
     accumulator.slab.reap_dead()
-    heir = start(append_and_wait, slab_name)
+    heir = start(append_and_wait, slab_name, 2)
     assert heir.hear() == "appended"
     (entry,) = set(accumulator.slab.processes.in_use()) - {accumulator.slab.me}
     assert in_flight[0].contributors() == [entry]
@@ -235,8 +235,8 @@ def test_the_next_process_in_its_place_is_not_told(
     assert words[base + Process.RING_TAIL] == 3
 
 
-def append_and_wait(link: Connection, name: str) -> int:
-    accumulator = open_accumulator(config_of(name))
+def append_and_wait(link: Connection, name: str, processes: int) -> int:
+    accumulator = open_accumulator(config_of(name, shmaccum_max_processes=processes))
     future = accumulator.append(TP0, 0, None, b"heir").future
     link.send("appended")
     offset = future.get(30).offset
@@ -277,6 +277,29 @@ def test_interrupted_anywhere_in_append(accumulate: OpenAccumulator, size: int) 
     finally:
         gc.enable()
         signal.signal(signal.SIGALRM, before)
+    assert_empty(accumulator)
+
+
+@pytest.mark.parametrize("again", [*range(12), 20, 30])
+def test_interrupted_over_cleaning_up_behind_an_interrupt(accumulate: OpenAccumulator, again: int) -> None:
+    """What the first interrupt left in a thread's hands, and the second kept there, goes back with its next batch."""
+    accumulator = accumulate(buffer_memory=2 * BATCH_SIZE)
+    accumulator.append(TP1, 0, None, b"other")
+    for moment in range(400):
+        with InterruptAt(moment, again) as interrupt:
+            accumulator.append(TP0, 0, None, b"victim")
+        accumulator.append(TP0, 0, None, b"next", max_block_ms=0)
+        log = Log(accumulator)
+        log.take(drain(accumulator))
+        assert log.values(TP0)[-1] == b"next"
+        accumulator.appender.settle()
+        assert accumulator.pool.available_memory() == accumulator.pool.total_memory
+        accumulator.append(TP1, 0, None, b"other")
+        if not interrupt.came:
+            break
+    else:
+        pytest.fail("there is no end to the moments")
+    Log(accumulator).take_all()
     assert_empty(accumulator)
 
 

@@ -46,7 +46,7 @@ def leave(process: subprocess.Popen[str], number: int) -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_has_it_deliver_what_is_there_and_leave(
     number: int, shmaccum: Command, settings: dict[str, object], slab_name: str, tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ ABI: dict[int, dict[str, object]] = {
             "CAPACITY_BYTES": 48,
             "EPOCH_BUMPS": 50,
             "BATCHES_EXPIRED": 51,
+            "RECORDS_LOST": 52,
         },
         "Lock": {"OWNER": 0, "TAKEOVERS": 1},
         "Process": {

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401  # what looks names up needs it, and would import it with the first name
 import logging
 import random
 import socket
