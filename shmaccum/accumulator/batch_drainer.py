@@ -20,13 +20,25 @@ from shmaccum.accumulator.backoff import RetryBackoff
 from shmaccum.accumulator.batch_compressor import SEALING_PATIENCE_MS
 from shmaccum.accumulator.completer import BatchCompleter
 from shmaccum.accumulator.partition_map import PartitionMap
-from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.accumulator.sequences import Sequences
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.errors import LockTimeoutError
 from shmaccum.pool.buffer_pool import BufferPool
-from shmaccum.shm.layout import STATE_MASK, TIME_MASK, Partition, Process, Slot, SlotState, Super
+from shmaccum.shm.layout import (
+    ATTEMPTS_SHIFT,
+    COMMIT_SIZE_SHIFT,
+    COMPRESSED_SIZE_SHIFT,
+    PARTITION_WORDS,
+    STATE_MASK,
+    STRIPES,
+    TIME_MASK,
+    Partition,
+    Process,
+    Slot,
+    SlotState,
+    Super,
+)
 from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)
@@ -34,6 +46,9 @@ logger = logging.getLogger(__name__)
 FOREVER_MS: Final = float("inf")
 STOPPED_PATIENCE_S: Final = 0.1
 """How long the sender waits for a partition whose lock a stopped process holds, before it goes on with the others."""
+
+_TAKEN_A_TURN: Final = 8
+"""Batches that are taken in one turn of a stripe's lock, at most: producers wait for it."""
 
 _TIME = np.uint64(TIME_MASK)
 
@@ -84,6 +99,9 @@ class BatchDrainer:
         self._linger_ms = linger_ms
         self._max_in_flight = max_in_flight
         self._words = slab.words
+        self._partitions_at = slab.geometry.partition(0)
+        self._headers_at = slab.geometry.header(0)
+        self._header_words = slab.geometry.slot_words
         self._cluster: Cluster | None = None
         self._drain_index: dict[int, int] = defaultdict(int)
         self.closed = False
@@ -163,48 +181,80 @@ class BatchDrainer:
         entries = entries[self._may_send(table, entries)]
         # Begin behind the partition where the last request to this node was full, so that none starves.
         start = int(np.searchsorted(entries, self._drain_index[node.id]))
-        drained: list[RecordBatch] = []
-        size = 0
-        for entry in np.roll(entries, -start).tolist():
-            room = max_size - size if drained else FOREVER_MS
-            try:
-                batch, fits = self._take_first(self._map.by_entry[entry], room, now_ms)
-            except LockTimeoutError as error:
-                logger.warning("%s; going on with the other partitions", error)
-                continue
-            if not fits:
-                self._drain_index[node.id] = entry
-                break
-            if batch is not None:
-                self._count_in_flight(batch, 1)
-                self._sequences.drained(batch)
-                batch.drained_ms = now_ms
-                size += batch.stored_size
-                drained.append(batch)
+        chosen = self._choose(node, np.roll(entries, -start).tolist(), max_size, now_ms)
+        drained = self._take_firsts(chosen, now_ms)
+        words = self._words
+        for batch in drained:
+            words[self._partitions_at + words[batch.at + Slot.PARTITION] * PARTITION_WORDS + Partition.IN_FLIGHT] += 1
+            words[batch.at + Slot.DRAINED_MS] = now_ms
+            self._sequences.drained(batch)
         return drained
 
-    def _take_first(self, queue: PartitionQueue, room: float, now_ms: int) -> tuple[RecordBatch | None, bool]:
-        """Take a partition's first batch if it is due; False if it is, but there is no room for it."""
-        with queue.lock.within(STOPPED_PATIENCE_S):
-            batch = queue.first()
-            if batch is None or self._is_backing_off(batch, now_ms) or self._is_sealing(batch, now_ms):
-                return None, True
-            if batch.stored_size > room:
-                return None, False
-            return queue.pop_first(SlotState.IN_FLIGHT), True
+    def _choose(self, node: Node, entries: list[int], max_size: int, now_ms: int) -> dict[int, int]:
+        """Choose of partitions those whose first batch is due, as many as fit into a request.
 
-    def _is_backing_off(self, batch: RecordBatch, now_ms: int) -> bool:
-        if not batch.attempts:
+        Without their locks: nobody else takes batches from the front, and one that is still open only grows.
+
+        Returns:
+            Partition entry -> how many bytes its first batch may have by the time that it is taken.
+        """
+        sizes: dict[int, int] = {}
+        room = max_size
+        for entry in entries:
+            head = self._words[self._partitions_at + entry * PARTITION_WORDS + Partition.HEAD]
+            if not head or not self._is_due(head - 1, now_ms):
+                continue
+            size = self._stored_size(head - 1)
+            if size > room and sizes:
+                self._drain_index[node.id] = entry
+                break
+            sizes[entry] = size
+            room -= size
+        # A first one is taken whatever its size.
+        to_grow = room // len(sizes) if len(sizes) > 1 else self._slab.geometry.slot_size
+        return {entry: size + to_grow for entry, size in sizes.items()}
+
+    def _take_firsts(self, chosen: dict[int, int], now_ms: int) -> list[RecordBatch]:
+        """Take the first batches of partitions, those of a stripe together: the lock takes longer than the taking."""
+        by_stripe: dict[int, list[int]] = defaultdict(list)
+        for entry in chosen:
+            by_stripe[entry % STRIPES].append(entry)
+        taken: dict[int, RecordBatch] = {}
+        for of_stripe in by_stripe.values():
+            try:
+                for begin in range(0, len(of_stripe), _TAKEN_A_TURN):
+                    self._take_turn(of_stripe[begin : begin + _TAKEN_A_TURN], chosen, taken, now_ms)
+            except LockTimeoutError as error:
+                logger.warning("%s; going on with the other partitions", error)
+        return [taken[entry] for entry in chosen if entry in taken]
+
+    def _take_turn(
+        self, entries: list[int], largest: dict[int, int], taken: dict[int, RecordBatch], now_ms: int
+    ) -> None:
+        """Take the first batches of some partitions of a stripe that are still due, and no larger than they may be."""
+        queues = [self._map.by_entry[entry] for entry in entries]
+        with queues[0].lock.within(STOPPED_PATIENCE_S):
+            for queue in queues:
+                slot = self._words[queue.head_at] - 1
+                if slot >= 0 and self._is_due(slot, now_ms) and self._stored_size(slot) <= largest[queue.entry]:
+                    taken[queue.entry] = queue.pop_first()
+
+    def _is_due(self, slot: int, now_ms: int) -> bool:
+        """Say whether a first batch neither backs off nor is being compressed, by a producer at it for too long."""
+        words, header = self._words, self._headers_at + slot * self._header_words
+        sealing_since_ms = words[header + Slot.SEALING]
+        if sealing_since_ms and now_ms < sealing_since_ms + SEALING_PATIENCE_MS:
             return False
-        backoff = self._backoff.after_last_attempt_ms(self._slab.headers[batch.slot : batch.slot + 1])
-        return bool(now_ms - batch.last_attempt_ms < backoff[0])
+        attempts = words[header + Slot.ATTEMPTS]
+        if not attempts >> ATTEMPTS_SHIFT:
+            return True
+        backoff = self._backoff.after_last_attempt_ms(self._slab.headers[slot : slot + 1])
+        return bool(now_ms - (attempts & TIME_MASK) >= backoff[0])
 
-    def _is_sealing(self, batch: RecordBatch, now_ms: int) -> bool:
-        """Say whether a producer compresses it, and has not been at it for too long."""
-        return batch.sealing_since_ms > 0 and now_ms < batch.sealing_since_ms + SEALING_PATIENCE_MS
-
-    def _count_in_flight(self, batch: RecordBatch, change: int) -> None:
-        self._words[self._slab.geometry.partition(batch.partition) + Partition.IN_FLIGHT] += change
+    def _stored_size(self, slot: int) -> int:
+        words, header = self._words, self._headers_at + slot * self._header_words
+        compressed = words[header + Slot.COMPRESSED]
+        return compressed >> COMPRESSED_SIZE_SHIFT if compressed else words[header + Slot.COMMIT] >> COMMIT_SIZE_SHIFT
 
     def mute(self, topic_partition: TopicPartition) -> None:
         """Send nothing of a partition until `unmute`: a batch of it is in flight, and order matters."""
@@ -229,7 +279,7 @@ class BatchDrainer:
     def put_back(self, batch: RecordBatch) -> None:
         """Put a batch that came back, and is to be sent otherwise, to its place: that was no attempt."""
         self._map.put_back(batch)
-        self._count_in_flight(batch, -1)
+        self._words[self._slab.geometry.partition(batch.partition) + Partition.IN_FLIGHT] -= 1
         self._sequences.review(batch.partition)
 
     def recover(self) -> None:

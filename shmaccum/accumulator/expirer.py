@@ -93,7 +93,7 @@ class BatchExpirer:
         return taken
 
     def _take_first(self, queue: PartitionQueue) -> RecordBatch:
-        batch = queue.pop_first(SlotState.IN_FLIGHT)
+        batch = queue.pop_first()
         self._words[self._slab.geometry.partition(queue.entry) + Partition.IN_FLIGHT] += 1
         return batch
 
