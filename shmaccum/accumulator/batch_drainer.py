@@ -9,6 +9,7 @@ Modelled in ``tools/model/pool.pml``.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -50,7 +51,10 @@ STOPPED_PATIENCE_S: Final = 0.1
 _TAKEN_A_TURN: Final = 8
 """Batches that are taken in one turn of a stripe's lock, at most: producers wait for it."""
 
-_TIME = np.uint64(TIME_MASK)
+# As numpy has them: to it, members of an enum and large numbers are objects that it has to look into.
+_TIME: Final = np.uint64(TIME_MASK)
+_STATE: Final = np.uint64(STATE_MASK)
+_CLOSED: Final = np.uint64(SlotState.CLOSED)
 
 
 class ReadyCheckResult(NamedTuple):
@@ -113,42 +117,58 @@ class BatchDrainer:
         """Find the nodes to which something can be sent now (see `RecordAccumulator.ready`)."""
         self._sync(cluster)
         table = self._slab.partitions
-        waiting = np.flatnonzero(table[:, Partition.HEAD])
-        if not len(waiting):
-            return ReadyCheckResult(set(), FOREVER_MS, set())
-        leaders = table[waiting, Partition.LEADER]
-        unknown = {self._map.by_entry[entry].topic_partition.topic for entry in waiting[leaders == 0].tolist()}
-        free = (leaders != 0) & self._may_send(table, waiting)
-        waiting, leaders = waiting[free], leaders[free]
+        waiting = table[:, Partition.HEAD].nonzero()[0]
+        rows = table[waiting]
+        unknown: set[str] = set()
+        may_send = self._may_send(rows)
+        if not may_send.all():
+            leaderless = waiting[rows[:, Partition.LEADER] == 0]
+            unknown = {self._map.by_entry[entry].topic_partition.topic for entry in leaderless.tolist()}
+            rows = rows[may_send]
+        if not len(rows):
+            return ReadyCheckResult(set(), FOREVER_MS, unknown)
         # Only this thread takes batches from the front, so what the heads say stays true without the locks.
-        heads = self._slab.headers[table[waiting, Partition.HEAD].astype(np.int64) - 1]
-        attempts = heads[:, Slot.ATTEMPTS]
-        waited = np.maximum(now_ms - (attempts & _TIME).astype(np.int64), 0)
-        backoff = self._backoff.after_last_attempt_ms(heads)
-        backing_off = waited < backoff
-        to_wait = np.where(backing_off, backoff, self._linger_ms)
-        sendable = (table[waiting, Partition.QUEUED] > 1) | self._is_closed(heads) | (waited >= to_wait)
-        if self._pool.is_exhausted() or self.closed or self.flush_in_progress():
-            sendable[:] = True
-        sealing_since = heads[:, Slot.SEALING].astype(np.int64)
-        sealing_left = sealing_since + SEALING_PATIENCE_MS - now_ms
-        sealing = (sealing_since > 0) & (sealing_left > 0)
-        is_ready = sendable & ~backing_off & ~sealing
-        nodes = {cluster.nodes[int(leader) - 1] for leader in np.unique(leaders[is_ready])}
-        delays = np.where(sealing, sealing_left, to_wait - waited)[~is_ready]
-        delay = float(delays.min()) if len(delays) else FOREVER_MS
-        return ReadyCheckResult(nodes, delay, unknown)
+        heads = self._slab.headers[rows[:, Partition.HEAD].astype(np.int64) - 1]
+        to_wait_ms = self._to_wait_ms(rows, heads, now_ms)
+        is_ready = to_wait_ms <= 0
+        leaders = rows[:, Partition.LEADER]
+        if is_ready.all():
+            delay_ms = FOREVER_MS
+        else:
+            leaders = leaders[is_ready]
+            delay_ms = float(to_wait_ms[~is_ready].min())
+        return ReadyCheckResult({cluster.nodes[leader - 1] for leader in set(leaders.tolist())}, delay_ms, unknown)
 
-    def _may_send(self, table: npt.NDArray[np.uint64], entries: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Say which partitions neither wait for an answer nor have all the requests in flight that they may have."""
+    def _may_send(self, rows: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """Say which partitions have a leader, wait for no answer, and may have one more request in flight."""
+        waits = rows[:, Partition.MUTED] | rows[:, Partition.HELD]
+        may_send = (
+            (waits == 0) & (rows[:, Partition.IN_FLIGHT] < self._max_in_flight) & (rows[:, Partition.LEADER] != 0)
+        )
         if self._sequences.need_producer_id:
-            return np.zeros(len(entries), np.bool_)
-        in_flight = table[entries, Partition.IN_FLIGHT] < self._max_in_flight
-        waits = table[entries, Partition.MUTED] | table[entries, Partition.HELD]
-        return np.asarray((waits == 0) & in_flight)
+            may_send[:] = False
+        return np.asarray(may_send)
 
-    def _is_closed(self, heads: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        return np.asarray((heads[:, Slot.STATE] & np.uint64(STATE_MASK)) == SlotState.CLOSED)
+    def _to_wait_ms(
+        self, rows: npt.NDArray[np.uint64], heads: npt.NDArray[np.uint64], now_ms: int
+    ) -> npt.NDArray[np.float64]:
+        """Return for partitions, by the headers of their first batches, how long those are not to be sent yet."""
+        attempts = heads[:, Slot.ATTEMPTS]
+        waited_ms = np.maximum(now_ms - (attempts & _TIME).astype(np.float64), 0)
+        # Full, as there is another one behind it, or closed.
+        sendable = (rows[:, Partition.QUEUED] > 1) | ((heads[:, Slot.STATE] & _STATE) == _CLOSED)
+        to_wait_ms = np.where(sendable, 0, self._linger_ms - waited_ms)
+        if not sendable.all() and (self._pool.is_exhausted() or self.closed or self.flush_in_progress()):
+            to_wait_ms[:] = 0
+        if (attempts > _TIME).any():
+            backoff_ms = self._backoff.after_last_attempt_ms(heads)
+            backing_off = waited_ms < backoff_ms
+            to_wait_ms = np.where(backing_off, backoff_ms - waited_ms, to_wait_ms)
+        sealing_since_ms = heads[:, Slot.SEALING]
+        if sealing_since_ms.any():
+            left_ms = np.where(sealing_since_ms > 0, sealing_since_ms + float(SEALING_PATIENCE_MS) - now_ms, 0)
+            to_wait_ms = np.where(left_ms > 0, left_ms, to_wait_ms)
+        return np.asarray(to_wait_ms)
 
     def _sync(self, cluster: Cluster) -> None:
         """Store the leaders of a new cluster snapshot in the partition table."""
@@ -177,11 +197,11 @@ class BatchDrainer:
     def _drain_node(self, node: Node, max_size: int, now_ms: int) -> list[RecordBatch]:
         table = self._slab.partitions
         due = (table[:, Partition.HEAD] != 0) & (table[:, Partition.LEADER] == node.id + 1)
-        entries = np.flatnonzero(due)
-        entries = entries[self._may_send(table, entries)]
+        waiting = due.nonzero()[0]
+        entries = waiting[self._may_send(table[waiting])].tolist()
         # Begin behind the partition where the last request to this node was full, so that none starves.
-        start = int(np.searchsorted(entries, self._drain_index[node.id]))
-        chosen = self._choose(node, np.roll(entries, -start).tolist(), max_size, now_ms)
+        start = bisect_left(entries, self._drain_index[node.id])
+        chosen = self._choose(node, entries[start:] + entries[:start], max_size, now_ms)
         drained = self._take_firsts(chosen, now_ms)
         words = self._words
         for batch in drained:

@@ -35,6 +35,7 @@ from shmaccum.shm.layout import STATE_MASK, Process, Role, Slot, SlotState, Supe
 
 logger = logging.getLogger(__name__)
 
+_COMPLETING: Final = SlotState.COMPLETING
 HOUSEKEEPING_MS: Final = 1000
 """How often, at most, the sender looks for processes that have died."""
 LOOK_AGAIN_MS: Final = 100
@@ -67,7 +68,9 @@ class Sender:
         self._guarantee_message_order = config.max_in_flight_requests_per_connection == 1
         self._pieces = Pieces(accumulator)
         self._in_flight: dict[int, RecordBatch] = {}
-        self._metadata_requests = -1
+        self._metadata_seen = (-1, -1)
+        """The words that tell of requests and of changes of the tables, as they were at the last look."""
+        self._is_asked = False
         self._cluster: Cluster | None = None
         self._listening = False
         self._stopping_since_ms: int | None = None
@@ -124,11 +127,10 @@ class Sender:
             for batch in (batch for of_node in batches.values() for batch in of_node):
                 self._accumulator.mute(self._accumulator.map.by_entry[batch.partition].topic_partition)
         # 6. How long there is nothing to do.
-        poll_timeout = min(
-            result.next_ready_check_delay_ms, not_ready_timeout, self._accumulator.next_expiry_ms - now_ms
-        )
-        if result.ready_nodes:
-            poll_timeout = 0
+        poll_timeout = 0.0
+        if not result.ready_nodes:
+            expiry_delay_ms = self._accumulator.next_expiry_ms - now_ms
+            poll_timeout = min(result.next_ready_check_delay_ms, not_ready_timeout, expiry_delay_ms)
         if is_asked or result.unknown_leader_topics or self._accumulator.sequences.need_producer_id:
             poll_timeout = min(poll_timeout, LOOK_AGAIN_MS)
         # 7. Off they go.
@@ -159,28 +161,31 @@ class Sender:
 
     def _update_metadata(self) -> bool:
         """Ask for what producers want to know, and store what came; say whether anybody has to wait for more."""
-        requests = self._words[Super.METADATA_REQUESTS]
-        partition_map = self._accumulator.map
-        if requests != self._metadata_requests:
+        words, partition_map = self._words, self._accumulator.map
+        cluster = self._transport.cluster()
+        seen = words[Super.METADATA_REQUESTS], words[Super.GENERATION]
+        if cluster is self._cluster and seen == self._metadata_seen and not self._is_asked:
+            return False
+        if seen[0] != self._metadata_seen[0]:
             # The first time, all: what a sender before this one knew of them went with it.
-            wanted = list(partition_map.topics) if self._metadata_requests < 0 else []
-            self._metadata_requests = requests
+            wanted = list(partition_map.topics) if self._metadata_seen[0] < 0 else []
             wanted += partition_map.requested()
             if wanted:
                 self._transport.request_update(wanted)
-        cluster = self._transport.cluster()
+                cluster = self._transport.cluster()
+        self._metadata_seen = seen
         requested = partition_map.requested()
-        if cluster is self._cluster and not requested:
-            return False
-        self._cluster = cluster
-        for name, topic in partition_map.topics.items():
-            count = cluster.partition_counts.get(name, 0)
-            error = cluster.topic_errors.get(name)
-            if count > len(topic.queues) or (name in requested and (count or error)):
-                self._store_metadata(name, count, None if count else error)
-        for entry in self._slab.processes.in_use():
-            self._slab.bells.ring(entry)
-        return bool(partition_map.requested())
+        if cluster is not self._cluster or requested:
+            self._cluster = cluster
+            for name, topic in partition_map.topics.items():
+                count = cluster.partition_counts.get(name, 0)
+                error = cluster.topic_errors.get(name)
+                if count > len(topic.queues) or (name in requested and (count or error)):
+                    self._store_metadata(name, count, None if count else error)
+            for entry in self._slab.processes.in_use():
+                self._slab.bells.ring(entry)
+        self._is_asked = bool(partition_map.requested())
+        return self._is_asked
 
     def _store_metadata(self, name: str, partition_count: int, error: type[KafkaError] | None) -> None:
         try:
@@ -209,33 +214,35 @@ class Sender:
 
     def _seal(self, batch: RecordBatch) -> ProduceBatch:
         """Make a drained batch ready for the wire, in place unless it is still to be compressed."""
-        piece = self._pieces.piece_of(batch)
-        compression = piece.compression
+        memory, record_count, base_timestamp, max_timestamp, compression = self._pieces.piece_of(batch)
         if compression is None and self._compression is not CompressionType.NONE:
             self._words[self._slab.geometry.process(self._slab.me) + Process.COMPRESSED] += 1
-        producer_id = batch.producer_id if batch.has_sequence else -1
-        payload = self._accumulator.format.seal(
-            piece.memory,
-            record_count=piece.record_count,
-            base_timestamp=piece.base_timestamp,
-            max_timestamp=piece.max_timestamp,
+        producer_id, producer_epoch, base_sequence = -1, -1, batch.piece_sequence
+        if base_sequence >= 0:
+            producer_id, producer_epoch = batch.producer_id, batch.producer_epoch
+        record_format = self._accumulator.format
+        payload = record_format.seal(
+            memory,
+            record_count=record_count,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
             compression=self._compression if compression is None else compression,
             compressed=compression is not None,
             producer_id=producer_id,
-            producer_epoch=batch.producer_epoch,
-            base_sequence=batch.piece_sequence,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
         )
         self._in_flight[batch.slot] = batch
         return ProduceBatch(
-            topic_partition=self._accumulator.map.by_entry[batch.partition].topic_partition,
-            payload=payload,
-            record_count=piece.record_count,
-            magic=self._accumulator.format.magic,
-            producer_id=producer_id,
-            producer_epoch=batch.producer_epoch,
-            base_sequence=batch.piece_sequence,
-            max_timestamp=piece.max_timestamp,
-            slot=batch.slot,
+            self._accumulator.map.by_entry[batch.partition].topic_partition,
+            payload,
+            record_count,
+            record_format.magic,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            max_timestamp,
+            batch.slot,
         )
 
     # --- answers ------------------------------------------------------------------------------------
@@ -245,19 +252,21 @@ class Sender:
         now_ms = _now_ms()
         outcomes: list[BatchOutcome] = []
         out_of_date: set[str] = set()
+        bytes_sent = 0
         for response in responses:
-            batch = self._in_flight.pop(response.batch.slot)
-            size = len(response.batch.payload)
-            response.batch.payload.release()
+            produced, error = response.batch, response.error
+            batch = self._in_flight.pop(produced.slot)
+            size = len(produced.payload)
+            produced.payload.release()
             self._pieces.answered(batch)
             if self._guarantee_message_order:
-                self._accumulator.unmute(response.batch.topic_partition)
-            if response.error is not None and issubclass(response.error, InvalidMetadataError):
-                out_of_date.add(response.batch.topic_partition.topic)
-            stored = response.error is None or response.error is DuplicateSequenceNumberError
+                self._accumulator.unmute(produced.topic_partition)
+            if error is not None and issubclass(error, InvalidMetadataError):
+                out_of_date.add(produced.topic_partition.topic)
+            stored = error is None or error is DuplicateSequenceNumberError
             if stored:
-                self._words[Super.BYTES_SENT] += size
-            if batch.state == SlotState.COMPLETING:
+                bytes_sent += size
+            if batch.state is _COMPLETING:
                 self._accumulator.release(batch, stored=stored)  # it had expired meanwhile
             elif stored:
                 offset, append_time_ms = response.base_offset, response.log_append_time_ms
@@ -269,6 +278,7 @@ class Sender:
                 self._retry(batch, response, now_ms)
             else:
                 outcomes.append(self._fail(batch, response))
+        self._words[Super.BYTES_SENT] += bytes_sent
         if outcomes:
             self._accumulator.complete(outcomes)
         if out_of_date:
@@ -313,7 +323,7 @@ class Sender:
         idle_ms = self._config.sender_idle_ms
         if idle_ms < 0:
             return LONGEST_SLEEP_MS
-        if self._has_producers() or self._slab.undelivered() != (0, 0):
+        if self._in_flight or self._has_producers() or self._slab.undelivered() != (0, 0):
             self._idle_since_ms = None
             return min(max(idle_ms, HOUSEKEEPING_MS), LONGEST_SLEEP_MS)
         if self._idle_since_ms is None:
