@@ -205,7 +205,7 @@ class BatchDrainer:
         drained = self._take_firsts(chosen, now_ms)
         words = self._words
         for batch in drained:
-            words[self._partitions_at + words[batch.at + Slot.PARTITION] * PARTITION_WORDS + Partition.IN_FLIGHT] += 1
+            words[batch.partition_at + Partition.IN_FLIGHT] += 1
             words[batch.at + Slot.DRAINED_MS] = now_ms
             self._sequences.drained(batch)
         return drained
@@ -299,7 +299,7 @@ class BatchDrainer:
     def put_back(self, batch: RecordBatch) -> None:
         """Put a batch that came back, and is to be sent otherwise, to its place: that was no attempt."""
         self._map.put_back(batch)
-        self._words[self._slab.geometry.partition(batch.partition) + Partition.IN_FLIGHT] -= 1
+        self._words[batch.partition_at + Partition.IN_FLIGHT] -= 1
         self._sequences.review(batch.partition)
 
     def recover(self) -> None:

@@ -25,7 +25,6 @@ from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import (
     COMMIT_COUNT_MASK,
     COMMIT_SIZE_SHIFT,
-    PARTITION_WORDS,
     PROGRESS_MASK,
     RUN_MASK,
     RUN_SHIFT,
@@ -50,11 +49,6 @@ class BatchOutcome(NamedTuple):
     end: int = 0
     """The record behind the last one that it is of; 0 for all records that are left."""
 
-    @property
-    def records(self) -> int:
-        """How many records it is of."""
-        return (self.end or self.batch.record_count) - self.batch.settled
-
 
 class BatchCompleter:
     """Completes batches of a slab.
@@ -73,7 +67,6 @@ class BatchCompleter:
         self._map = partition_map
         self._sequences = sequences
         self._rings = RingWriter(slab.words, slab.geometry)
-        self._partitions_at = slab.geometry.partition(0)
 
     def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
         """Tell everybody who contributed what became of their batches, which come from flight; free those done."""
@@ -82,10 +75,8 @@ class BatchCompleter:
         tally = _Tally()
         for outcome in outcomes:
             batch = outcome.batch
-            if outcome.error is None:
-                self._sequences.stored(batch, outcome.records)
             self._conclude(outcome, tally)
-            words[self._partition(batch) + Partition.IN_FLIGHT] -= 1
+            words[batch.partition_at + Partition.IN_FLIGHT] -= 1
             if not words[batch.at + Slot.PIECE]:
                 self._sequences.finished(batch)
             batches.append(batch)
@@ -110,7 +101,7 @@ class BatchCompleter:
         """Free a batch that was given up in flight, now that it is answered; ``stored`` if it came through."""
         if stored:
             self._sequences.stored(batch, (batch.piece_end or batch.record_count) - batch.settled)
-        self._words[self._partition(batch) + Partition.IN_FLIGHT] -= 1
+        self._words[batch.partition_at + Partition.IN_FLIGHT] -= 1
         self._sequences.review(batch.partition)
         self.deallocate(batch)
 
@@ -161,33 +152,35 @@ class BatchCompleter:
 
     def _conclude(self, outcome: BatchOutcome, tally: _Tally) -> None:
         """Store what became of a batch, or of a part of it, and note what there is to count."""
-        words, batch = self._words, outcome.batch
-        at = batch.at
+        words = self._words
+        batch, base_offset, append_time_ms, error, end = outcome
+        at, partition_at = batch.at, batch.partition_at
         commit, state = words[at + Slot.COMMIT], words[at + Slot.STATE]
         count = commit >> 1 & COMMIT_COUNT_MASK
-        end = outcome.end or count
+        end = end or count
         records = end - (words[at + Slot.SETTLED] & PROGRESS_MASK)
+        if error is None:
+            self._sequences.stored(batch, records)
         if words[at + Slot.PIECE]:
             batch.set_part(end)
-        words[at + Slot.BASE_OFFSET] = outcome.base_offset + 1
-        words[at + Slot.RESULT] = pack_result(outcome.append_time_ms, outcome.error)
+        words[at + Slot.BASE_OFFSET] = base_offset + 1
+        words[at + Slot.RESULT] = pack_result(append_time_ms, error)
         words[at + Slot.STATE] = state & ~STATE_MASK | _COMPLETING
         # Records are counted as they are told of, and a batch as its last part is.
         batches = int(end == count)
-        partition = self._partition(batch)
-        if outcome.error is not None:
+        if error is not None:
             tally.batches_failed += batches
             tally.records_failed += records
-            words[partition + Partition.RECORDS_FAILED] += records
+            words[partition_at + Partition.RECORDS_FAILED] += records
             return
         tally.batches_sent += batches
         tally.records_sent += records
         tally.fill_bytes += batches * (commit >> COMMIT_SIZE_SHIFT)
         tally.slots += batches * (state >> RUN_SHIFT & RUN_MASK)
-        words[partition + Partition.BATCHES_SENT] += batches
-        words[partition + Partition.RECORDS_SENT] += records
-        if outcome.base_offset >= 0:
-            words[partition + Partition.LAST_OFFSET] = outcome.base_offset + records
+        words[partition_at + Partition.BATCHES_SENT] += batches
+        words[partition_at + Partition.RECORDS_SENT] += records
+        if base_offset >= 0:
+            words[partition_at + Partition.LAST_OFFSET] = base_offset + records
 
     def _tell(self, batch: RecordBatch, *, again: bool = False) -> list[int]:
         contributors = batch.contributors()
@@ -211,9 +204,6 @@ class BatchCompleter:
         words[Super.RECORDS_SENT] += tally.records_sent
         words[Super.FILL_BYTES] += tally.fill_bytes
         words[Super.CAPACITY_BYTES] += tally.slots * self._slab.geometry.slot_size
-
-    def _partition(self, batch: RecordBatch) -> int:
-        return self._partitions_at + self._words[batch.at + Slot.PARTITION] * PARTITION_WORDS
 
 
 @dataclass(slots=True)

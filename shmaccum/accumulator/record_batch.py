@@ -38,7 +38,7 @@ _STATES: Final = {int(state): state for state in SlotState}
 class RecordBatch:
     """The batch in one slot (``ProducerBatch`` in Kafka, ``RecordBatch`` before)."""
 
-    __slots__ = ("_slab", "_words", "at", "slot")
+    __slots__ = ("_slab", "_words", "at", "partition", "partition_at", "slot")
 
     def __init__(self, slab: Slab, slot: int) -> None:
         self.slot = slot
@@ -46,6 +46,10 @@ class RecordBatch:
         self._words = slab.words
         self.at = slab.geometry.header(slot)
         """Word index of the header, for those who read many of its words for every batch."""
+        self.partition = self._words[self.at + Slot.PARTITION]
+        """Partition entry that it belongs to, as long as it is a batch."""
+        self.partition_at = slab.geometry.partition(self.partition)
+        """Word index of that entry."""
 
     def __repr__(self) -> str:
         settled = f", {self.settled} of them settled" if self.in_pieces else ""
@@ -71,11 +75,6 @@ class RecordBatch:
     def batch_id(self) -> int:
         """(generation, slot) in one word: names the batch for ever."""
         return self._words[self.at + Slot.GENERATION] << BATCH_SLOT_BITS | self.slot
-
-    @property
-    def partition(self) -> int:
-        """Partition entry that it belongs to."""
-        return self._words[self.at + Slot.PARTITION]
 
     @property
     def position(self) -> int:

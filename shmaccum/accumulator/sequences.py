@@ -115,11 +115,11 @@ class Sequences:
     def is_numbered(self, batch: RecordBatch) -> bool:
         """Say whether a batch has a number that counts."""
         words = self._words
-        sequence = words[batch.at + Slot.SEQUENCE]
+        number = words[batch.at + Slot.SEQUENCE]
         return (
-            sequence != 0
+            number != 0
             and words[batch.at + Slot.PRODUCER_ID] == words[Super.PRODUCER_ID] != 0
-            and (sequence >> _EPOCH_SHIFT) - 1 == self._next(batch.partition) >> _EPOCH_SHIFT
+            and (number >> _EPOCH_SHIFT) - 1 == words[batch.partition_at + Partition.NEXT_SEQUENCE] >> _EPOCH_SHIFT
         )
 
     def drained(self, batch: RecordBatch) -> None:
@@ -128,13 +128,16 @@ class Sequences:
             return
         partition = self._of(batch.partition)
         if not self.is_numbered(batch):
-            next_word = self._words[partition.at + Partition.NEXT_SEQUENCE]
+            words, at = self._words, partition.at
+            next_word = words[at + Partition.NEXT_SEQUENCE]
             epoch, sequence = next_word >> _EPOCH_SHIFT, next_word & _SEQUENCE_MASK
-            batch.set_sequence(self._words[Super.PRODUCER_ID] - 1, epoch, sequence)
-            self._words[partition.at + Partition.NEXT_SEQUENCE] = epoch << _EPOCH_SHIFT | batch.end_sequence
+            batch.set_sequence(words[Super.PRODUCER_ID] - 1, epoch, sequence)
+            words[at + Partition.NEXT_SEQUENCE] = epoch << _EPOCH_SHIFT | batch.end_sequence
             partition.batches[batch.slot] = batch
-        if next(iter(partition.batches)) == batch.slot:
-            partition.alone, partition.refused = batch.slot, False
+        for first in partition.batches:
+            if first == batch.slot:
+                partition.alone, partition.refused = first, False
+            break
         self._go_on(batch.partition, partition)
 
     def stored(self, batch: RecordBatch, records: int) -> None:

@@ -125,11 +125,12 @@ class BufferPool:
         Raises:
             IllegalStateError: one of them is not taken; the others are given back all the same.
         """
-        words, header_of = self._words, self.slab.geometry.header
+        words, geometry = self._words, self.slab.geometry
+        headers_at, header_words = geometry.header(0), geometry.slot_words
         taken: list[tuple[int, int]] = []
         with self.slab.pool_lock:
             for slot, slots, generation in buffers:
-                header = header_of(slot)
+                header = headers_at + slot * header_words
                 state = words[header + Slot.STATE]
                 is_taken = state & STATE_MASK and state >> RUN_SHIFT & RUN_MASK == slots
                 if is_taken and words[header + Slot.GENERATION] == generation:
