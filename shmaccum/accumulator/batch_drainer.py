@@ -51,10 +51,11 @@ STOPPED_PATIENCE_S: Final = 0.1
 _TAKEN_A_TURN: Final = 8
 """Batches that are taken in one turn of a stripe's lock, at most: producers wait for it."""
 
-# As numpy has them: to it, members of an enum and large numbers are objects that it has to look into.
-_TIME: Final = np.uint64(TIME_MASK)
+_MANY: Final = 32
+"""Partitions with something in their deques from which on to look at all of them at once pays."""
+
+_OPEN: Final = int(SlotState.OPEN)
 _STATE: Final = np.uint64(STATE_MASK)
-_CLOSED: Final = np.uint64(SlotState.CLOSED)
 
 
 class ReadyCheckResult(NamedTuple):
@@ -108,6 +109,7 @@ class BatchDrainer:
         self._header_words = slab.geometry.slot_words
         self._cluster: Cluster | None = None
         self._drain_index: dict[int, int] = defaultdict(int)
+        self._is_urgent: bool | None = None
         self.closed = False
         """Whether everything is to be sent at once, because the sender is about to leave."""
 
@@ -116,59 +118,84 @@ class BatchDrainer:
     def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
         """Find the nodes to which something can be sent now (see `RecordAccumulator.ready`)."""
         self._sync(cluster)
-        table = self._slab.partitions
-        waiting = table[:, Partition.HEAD].nonzero()[0]
-        rows = table[waiting]
+        words = self._words
+        can_number = not self._sequences.need_producer_id
+        delay_ms = FOREVER_MS
         unknown: set[str] = set()
-        may_send = self._may_send(rows)
-        if not may_send.all():
-            leaderless = waiting[rows[:, Partition.LEADER] == 0]
-            unknown = {self._map.by_entry[entry].topic_partition.topic for entry in leaderless.tolist()}
-            rows = rows[may_send]
-        if not len(rows):
-            return ReadyCheckResult(set(), FOREVER_MS, unknown)
-        # Only this thread takes batches from the front, so what the heads say stays true without the locks.
+        leaders: set[int] = set()
+        self._is_urgent = None
+        waiting = self._slab.partitions[:, Partition.HEAD].nonzero()[0]
+        if can_number and len(waiting) >= _MANY:
+            waiting, delay_ms = self._without_lingering(waiting, now_ms)
+        for entry in waiting.tolist():
+            at = self._partitions_at + entry * PARTITION_WORDS
+            leader = words[at + Partition.LEADER]
+            if leader in leaders:
+                continue
+            if not leader:
+                unknown.add(self._map.by_entry[entry].topic_partition.topic)
+            elif can_number and self._may_send(at):
+                left_ms = self._left_ms(at, now_ms)
+                if left_ms > 0:
+                    delay_ms = min(delay_ms, left_ms)
+                else:
+                    leaders.add(leader)
+        return ReadyCheckResult({cluster.nodes[leader - 1] for leader in leaders}, delay_ms, unknown)
+
+    def _may_send(self, at: int) -> bool:
+        """Say whether a partition neither waits for an answer nor has all the requests in flight that it may have."""
+        words = self._words
+        waits = words[at + Partition.MUTED] or words[at + Partition.HELD]
+        return not waits and words[at + Partition.IN_FLIGHT] < self._max_in_flight
+
+    def _left_ms(self, at: int, now_ms: int) -> float:
+        """Return how long a partition's first batch is not to be sent yet.
+
+        Only this thread takes batches from the front, so what the head says stays true without the lock.
+        """
+        words = self._words
+        slot = words[at + Partition.HEAD] - 1
+        left_ms = self._not_due_ms(slot, now_ms)
+        if left_ms > 0 or words[at + Partition.QUEUED] > 1:
+            return left_ms
+        header = self._headers_at + slot * self._header_words
+        if words[header + Slot.STATE] & STATE_MASK != _OPEN:
+            return 0
+        left_ms = self._linger_ms - max(0, now_ms - (words[header + Slot.ATTEMPTS] & TIME_MASK))
+        return 0 if left_ms > 0 and self._all_is_urgent() else left_ms
+
+    def _not_due_ms(self, slot: int, now_ms: int) -> float:
+        """Return how long a first batch still backs off, or is left to the producer that compresses it."""
+        words, header = self._words, self._headers_at + slot * self._header_words
+        sealing_since_ms = words[header + Slot.SEALING]
+        left_ms = sealing_since_ms + SEALING_PATIENCE_MS - now_ms if sealing_since_ms else 0
+        attempts = words[header + Slot.ATTEMPTS]
+        if left_ms > 0 or not attempts >> ATTEMPTS_SHIFT:
+            return left_ms
+        backoff_ms = self._backoff.after_last_attempt_ms(self._slab.headers[slot : slot + 1])[0]
+        return float(backoff_ms) - max(0, now_ms - (attempts & TIME_MASK))
+
+    def _all_is_urgent(self) -> bool:
+        """Say whether nothing may linger, which does not change in the middle of a look."""
+        if self._is_urgent is None:
+            self._is_urgent = self._pool.is_exhausted() or self.closed or self.flush_in_progress()
+        return self._is_urgent
+
+    def _without_lingering(self, waiting: npt.NDArray[np.int64], now_ms: int) -> tuple[npt.NDArray[np.int64], float]:
+        """Leave out of many partitions, at once, those of which nothing can be said but that they linger.
+
+        Returns:
+            The others; and how long to wait for the first of those left out.
+        """
+        rows = self._slab.partitions[waiting]
         heads = self._slab.headers[rows[:, Partition.HEAD].astype(np.int64) - 1]
-        to_wait_ms = self._to_wait_ms(rows, heads, now_ms)
-        is_ready = to_wait_ms <= 0
-        leaders = rows[:, Partition.LEADER]
-        if is_ready.all():
-            delay_ms = FOREVER_MS
-        else:
-            leaders = leaders[is_ready]
-            delay_ms = float(to_wait_ms[~is_ready].min())
-        return ReadyCheckResult({cluster.nodes[leader - 1] for leader in set(leaders.tolist())}, delay_ms, unknown)
-
-    def _may_send(self, rows: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Say which partitions have a leader, wait for no answer, and may have one more request in flight."""
-        waits = rows[:, Partition.MUTED] | rows[:, Partition.HELD]
-        may_send = (
-            (waits == 0) & (rows[:, Partition.IN_FLIGHT] < self._max_in_flight) & (rows[:, Partition.LEADER] != 0)
-        )
-        if self._sequences.need_producer_id:
-            may_send[:] = False
-        return np.asarray(may_send)
-
-    def _to_wait_ms(
-        self, rows: npt.NDArray[np.uint64], heads: npt.NDArray[np.uint64], now_ms: int
-    ) -> npt.NDArray[np.float64]:
-        """Return for partitions, by the headers of their first batches, how long those are not to be sent yet."""
-        attempts = heads[:, Slot.ATTEMPTS]
-        waited_ms = np.maximum(now_ms - (attempts & _TIME).astype(np.float64), 0)
-        # Full, as there is another one behind it, or closed.
-        sendable = (rows[:, Partition.QUEUED] > 1) | ((heads[:, Slot.STATE] & _STATE) == _CLOSED)
-        to_wait_ms = np.where(sendable, 0, self._linger_ms - waited_ms)
-        if not sendable.all() and (self._pool.is_exhausted() or self.closed or self.flush_in_progress()):
-            to_wait_ms[:] = 0
-        if (attempts > _TIME).any():
-            backoff_ms = self._backoff.after_last_attempt_ms(heads)
-            backing_off = waited_ms < backoff_ms
-            to_wait_ms = np.where(backing_off, backoff_ms - waited_ms, to_wait_ms)
-        sealing_since_ms = heads[:, Slot.SEALING]
-        if sealing_since_ms.any():
-            left_ms = np.where(sealing_since_ms > 0, sealing_since_ms + float(SEALING_PATIENCE_MS) - now_ms, 0)
-            to_wait_ms = np.where(left_ms > 0, left_ms, to_wait_ms)
-        return np.asarray(to_wait_ms)
+        waits = rows[:, Partition.MUTED] | rows[:, Partition.HELD] | rows[:, Partition.IN_FLIGHT]
+        is_plain = (waits == 0) & (rows[:, Partition.LEADER] != 0) & (rows[:, Partition.QUEUED] == 1)
+        left_ms = heads[:, Slot.CREATED_MS].astype(np.float64) + (self._linger_ms - now_ms)
+        lingers = is_plain & ((heads[:, Slot.STATE] & _STATE) == _OPEN) & (left_ms > 0)
+        if not lingers.any() or self._all_is_urgent():
+            return waiting, FOREVER_MS
+        return waiting[~lingers], float(left_ms[lingers].min())
 
     def _sync(self, cluster: Cluster) -> None:
         """Store the leaders of a new cluster snapshot in the partition table."""
@@ -192,13 +219,13 @@ class BatchDrainer:
     ) -> dict[int, list[RecordBatch]]:
         """Take one batch of every partition that is due, for each node up to ``max_size`` bytes."""
         self._sync(cluster)
+        if self._sequences.need_producer_id:
+            return {node.id: [] for node in nodes}
         return {node.id: self._drain_node(node, max_size, now_ms) for node in nodes}
 
     def _drain_node(self, node: Node, max_size: int, now_ms: int) -> list[RecordBatch]:
         table = self._slab.partitions
-        due = (table[:, Partition.HEAD] != 0) & (table[:, Partition.LEADER] == node.id + 1)
-        waiting = due.nonzero()[0]
-        entries = waiting[self._may_send(table[waiting])].tolist()
+        entries = (table[:, Partition.HEAD] * (table[:, Partition.LEADER] == node.id + 1)).nonzero()[0].tolist()
         # Begin behind the partition where the last request to this node was full, so that none starves.
         start = bisect_left(entries, self._drain_index[node.id])
         chosen = self._choose(node, entries[start:] + entries[:start], max_size, now_ms)
@@ -221,8 +248,9 @@ class BatchDrainer:
         sizes: dict[int, int] = {}
         room = max_size
         for entry in entries:
-            head = self._words[self._partitions_at + entry * PARTITION_WORDS + Partition.HEAD]
-            if not head or not self._is_due(head - 1, now_ms):
+            at = self._partitions_at + entry * PARTITION_WORDS
+            head = self._words[at + Partition.HEAD]
+            if not self._may_send(at) or not head or self._not_due_ms(head - 1, now_ms) > 0:
                 continue
             size = self._stored_size(head - 1)
             if size > room and sizes:
@@ -256,20 +284,12 @@ class BatchDrainer:
         with queues[0].lock.within(STOPPED_PATIENCE_S):
             for queue in queues:
                 slot = self._words[queue.head_at] - 1
-                if slot >= 0 and self._is_due(slot, now_ms) and self._stored_size(slot) <= largest[queue.entry]:
+                if (
+                    slot >= 0
+                    and self._not_due_ms(slot, now_ms) <= 0
+                    and self._stored_size(slot) <= largest[queue.entry]
+                ):
                     taken[queue.entry] = queue.pop_first()
-
-    def _is_due(self, slot: int, now_ms: int) -> bool:
-        """Say whether a first batch neither backs off nor is being compressed, by a producer at it for too long."""
-        words, header = self._words, self._headers_at + slot * self._header_words
-        sealing_since_ms = words[header + Slot.SEALING]
-        if sealing_since_ms and now_ms < sealing_since_ms + SEALING_PATIENCE_MS:
-            return False
-        attempts = words[header + Slot.ATTEMPTS]
-        if not attempts >> ATTEMPTS_SHIFT:
-            return True
-        backoff = self._backoff.after_last_attempt_ms(self._slab.headers[slot : slot + 1])
-        return bool(now_ms - (attempts & TIME_MASK) >= backoff[0])
 
     def _stored_size(self, slot: int) -> int:
         words, header = self._words, self._headers_at + slot * self._header_words
