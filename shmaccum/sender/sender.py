@@ -63,6 +63,7 @@ class Sender:
         self._transport = transport
         self._doorbell = doorbell
         self._config = config
+        self._max_request_size = config.max_request_size
         self._compression = CompressionType.for_name(config.compression_type)
         # Without sequence numbers only one request at a time keeps the order over a retry.
         self._guarantee_message_order = config.max_in_flight_requests_per_connection == 1
@@ -118,7 +119,7 @@ class Sender:
                 result.ready_nodes.discard(node)
                 not_ready_timeout = min(not_ready_timeout, self._transport.connection_delay_ms(node, now_ms))
         # 5. Their batches, by node.
-        drained = self._accumulator.drain(cluster, result.ready_nodes, self._config.max_request_size, now_ms)
+        drained = self._accumulator.drain(cluster, result.ready_nodes, self._max_request_size, now_ms)
         batches = {
             node_id: [batch for batch in of_node if self._pieces.admit(batch, now_ms)]
             for node_id, of_node in drained.items()
