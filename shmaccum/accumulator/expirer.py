@@ -11,10 +11,11 @@ import logging
 
 import numpy as np
 
-from shmaccum.accumulator.batch_drainer import FOREVER_MS, STOPPED_PATIENCE_S
+from shmaccum.accumulator.batch_drainer import STOPPED_PATIENCE_S
 from shmaccum.accumulator.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import PartitionQueue
+from shmaccum.accumulator.ready_check import FOREVER_MS
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError
 from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super

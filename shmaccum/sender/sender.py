@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from shmaccum.accumulator.batch_drainer import FOREVER_MS
 from shmaccum.accumulator.completer import BatchOutcome
+from shmaccum.accumulator.ready_check import FOREVER_MS
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.cluster import Cluster
