@@ -274,6 +274,20 @@ class RecordBatch:
                 bits ^= lowest
         return entries
 
+    def contents(self) -> tuple[memoryview, int, int, int, CompressionType | None]:
+        """Return `memory`, `record_count`, `base_timestamp`, `max_timestamp` and `compression`, at once."""
+        words, at = self._words, self.at
+        commit, compressed = words[at + Slot.COMMIT], words[at + Slot.COMPRESSED]
+        size = compressed >> COMPRESSED_SIZE_SHIFT if compressed else commit >> COMMIT_SIZE_SHIFT
+        start = self._slab.geometry.slot(self.slot)
+        return (
+            self._slab.buffer[start : start + size],
+            commit >> 1 & COMMIT_COUNT_MASK,
+            words[at + Slot.BASE_TIMESTAMP],
+            words[at + Slot.MAX_TIMESTAMP + (commit & 1)],
+            _COMPRESSIONS[compressed & COMPRESSION_MASK] if compressed else None,
+        )
+
     def memory(self) -> memoryview:
         """Return its `stored_size` bytes in the slab, writable. Release the view before the slab is unmapped."""
         start = self._slab.geometry.slot(self.slot)

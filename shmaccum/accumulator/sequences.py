@@ -246,9 +246,11 @@ class Sequences:
 
     def _is_settled(self, partition: _Outstanding) -> bool:
         """Say whether the first batch without an answer, or else the next one, is what the broker expects."""
+        expected = self._words[partition.at + Partition.NEXT_SEQUENCE] & _SEQUENCE_MASK
         for first in partition.batches.values():
-            return first.piece_sequence == self._acked(partition)
-        return self._words[partition.at + Partition.NEXT_SEQUENCE] & _SEQUENCE_MASK == self._acked(partition)
+            expected = first.piece_sequence
+            break
+        return expected == self._acked(partition)
 
     def _is_known(self, partition: _Outstanding) -> bool:
         """Say whether the broker has acknowledged anything of the producer id in a partition."""

@@ -215,7 +215,8 @@ class Sender:
 
     def _seal(self, batch: RecordBatch) -> ProduceBatch:
         """Make a drained batch ready for the wire, in place unless it is still to be compressed."""
-        memory, record_count, base_timestamp, max_timestamp, compression = self._pieces.piece_of(batch)
+        contents = self._pieces.piece_of(batch) if batch.in_pieces else batch.contents()
+        memory, record_count, base_timestamp, max_timestamp, compression = contents
         if compression is None and self._compression is not CompressionType.NONE:
             self._words[self._slab.geometry.process(self._slab.me) + Process.COMPRESSED] += 1
         producer_id, producer_epoch, base_sequence = -1, -1, batch.piece_sequence
