@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -102,8 +103,8 @@ def _slab(partitions: int, servers: str = "127.0.0.1:1", **settings: object) -> 
         detach(slab.slab)
 
 
-def sending_costs(partitions: int, rounds: int) -> list[SenderCost]:
-    """Empty a full slab into a sink, round by round, and return what each took."""
+def sending_costs(partitions: int, rounds: int, *, batches: int = BATCHES) -> list[SenderCost]:
+    """Empty a slab with so many full batches into a sink, round by round, and return what each took."""
     with running_sink(partitions) as servers, _slab(partitions, servers) as slab:
         transport = make_transport(slab.config)
         transport.start()
@@ -115,7 +116,7 @@ def sending_costs(partitions: int, rounds: int) -> list[SenderCost]:
                 sender.run_once(_now_ms())
                 slab.accumulator.map.refresh()
             _empty(slab, sender, partitions)  # the connection opens, and the partitions' first batches travel alone
-            return [_empty(slab, sender, BATCHES) for _ in range(rounds)]
+            return [_empty(slab, sender, batches) for _ in range(rounds)]
         finally:
             transport.close()
             slab.slab.resign_as_sender(doorbell)
@@ -125,16 +126,17 @@ def _empty(slab: _Slab, sender: Sender, batches: int) -> SenderCost:
     slab.fill(batches, len(slab.partitions))
     words = slab.slab.words
     sent, requests, size = words[Super.BATCHES_SENT], words[Super.REQUESTS_SENT], words[Super.BYTES_SENT]
-    before = os.times()
-    begun = time.process_time()
+    before = resource.getrusage(resource.RUSAGE_SELF)
     while words[Super.BATCHES_SENT] - sent < batches:
         sender.run_once(_now_ms())
-    cpu_s = time.process_time() - begun
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    system_s = after.ru_stime - before.ru_stime
+    cpu_s = after.ru_utime - before.ru_utime + system_s
     return SenderCost(
         len(slab.partitions),
         batches / (words[Super.REQUESTS_SENT] - requests),
         cpu_s / batches * 1e6,
-        (os.times().system - before.system) / batches * 1e6,
+        system_s / batches * 1e6,
         (words[Super.BYTES_SENT] - size) / cpu_s / 1e6,
     )
 
