@@ -163,8 +163,7 @@ class BatchCompleter:
             self._sequences.stored(batch, records)
         if words[at + Slot.PIECE]:
             batch.set_part(end)
-        words[at + Slot.BASE_OFFSET] = base_offset + 1
-        words[at + Slot.RESULT] = pack_result(append_time_ms, error)
+        batch.set_result(base_offset + 1, pack_result(append_time_ms, error))
         words[at + Slot.STATE] = state & ~STATE_MASK | _COMPLETING
         # Records are counted as they are told of, and a batch as its last part is.
         batches = int(end == count)
