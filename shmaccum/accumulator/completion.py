@@ -20,7 +20,16 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shmaccum.errors import KafkaError, error_for_code
-from shmaccum.shm.layout import COMPLETION_WORDS, RANGE_MASK, RANGE_SHIFT, WORD, Completion, Geometry, Process
+from shmaccum.shm.layout import (
+    COMPLETION_WORDS,
+    PROCESS_WORDS,
+    RANGE_MASK,
+    RANGE_SHIFT,
+    WORD,
+    Completion,
+    Geometry,
+    Process,
+)
 
 _CODE_MASK = 0xFFFF
 
@@ -63,11 +72,14 @@ class RingWriter:
     def __init__(self, words: memoryview, geometry: Geometry) -> None:
         self._words = words
         self._geometry = geometry
+        self._processes_at = geometry.process(0)
+        self._rings_at = geometry.ring(0)
+        self._length = geometry.ring_length
 
     def tell(self, entry: int, batch: int, range_word: int, base_offset_word: int, result_word: int) -> None:
         """Tell a process the outcome of a batch, or of a part of it."""
         words = self._words
-        tail_at = self._geometry.process(entry) + Process.RING_TAIL
+        tail_at = self._processes_at + entry * PROCESS_WORDS + Process.RING_TAIL
         tail = words[tail_at]
         cell = self._cell(entry, tail)
         words[cell + Completion.BATCH] = batch
@@ -96,7 +108,7 @@ class RingWriter:
         return min(unread, self._geometry.ring_length)
 
     def _cell(self, entry: int, index: int) -> int:
-        return self._geometry.ring(entry) + index % self._geometry.ring_length * COMPLETION_WORDS
+        return self._rings_at + (entry * self._length + index % self._length) * COMPLETION_WORDS
 
 
 class RingReader:

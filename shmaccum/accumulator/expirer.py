@@ -15,11 +15,11 @@ from typing import Final
 
 import numpy as np
 
-from shmaccum.accumulator.batch_drainer import FOREVER_MS
 from shmaccum.accumulator.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.accumulator.patience import RETRY_MS, BatchReturns, Patience
+from shmaccum.accumulator.ready_check import FOREVER_MS
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError
 from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
@@ -134,7 +134,7 @@ class BatchExpirer:
         self._next_expiry_ms = min(self._next_expiry_ms, now_ms + RETRY_MS)
 
     def _take_first(self, queue: PartitionQueue) -> RecordBatch:
-        batch = queue.pop_first(SlotState.IN_FLIGHT)
+        batch = queue.pop_first()
         self._words[self._slab.geometry.partition(queue.entry) + Partition.IN_FLIGHT] += 1
         return batch
 

@@ -19,6 +19,8 @@ from shmaccum.cluster import TopicPartition
 from shmaccum.shm.layout import STATE_MASK, STRIPES, Partition, Slot, SlotState
 from shmaccum.shm.slab import Slab
 
+_IN_FLIGHT: Final = int(SlotState.IN_FLIGHT)
+
 # As numpy has them: it looks for methods of an enum's members, and swallows a KeyboardInterrupt that comes meanwhile.
 _STATE: Final = np.uint64(STATE_MASK)
 _OPEN: Final = np.uint64(SlotState.OPEN)
@@ -28,7 +30,18 @@ _CLOSED: Final = np.uint64(SlotState.CLOSED)
 class PartitionQueue:
     """The deque of one partition entry, as one process sees it."""
 
-    __slots__ = ("_at", "_geometry", "_slab", "_words", "entry", "lock", "open_at", "queued_at", "topic_partition")
+    __slots__ = (
+        "_at",
+        "_geometry",
+        "_slab",
+        "_words",
+        "entry",
+        "head_at",
+        "lock",
+        "open_at",
+        "queued_at",
+        "topic_partition",
+    )
 
     def __init__(self, slab: Slab, entry: int, topic_partition: TopicPartition) -> None:
         self.entry = entry
@@ -38,6 +51,7 @@ class PartitionQueue:
         self._words = slab.words
         self._geometry = slab.geometry
         self._at = slab.geometry.partition(entry)
+        self.head_at = self._at + Partition.HEAD
         self.open_at = self._at + Partition.OPEN
         self.queued_at = self._at + Partition.QUEUED
 
@@ -97,14 +111,15 @@ class PartitionQueue:
             words[at + Partition.HEAD] = slot + 1
         return closed
 
-    def pop_first(self, state: SlotState) -> RecordBatch:
-        """Take the batch at the front out, into a state outside of the deque."""
+    def pop_first(self) -> RecordBatch:
+        """Take the batch at the front out: it is IN_FLIGHT."""
         words = self._words
         at = self._at
         slot = words[at + Partition.HEAD] - 1
-        header = self._geometry.header(slot)
+        batch = RecordBatch(self._slab, slot)
+        header = batch.at
         words[header + Slot.SEALING] = 0  # whoever compresses it comes too late
-        words[header + Slot.STATE] = words[header + Slot.STATE] & ~STATE_MASK | state
+        words[header + Slot.STATE] = words[header + Slot.STATE] & ~STATE_MASK | _IN_FLIGHT
         if words[self.open_at] == slot + 1:
             words[self.open_at] = 0
         following = words[header + Slot.NEXT]
@@ -114,7 +129,7 @@ class PartitionQueue:
         else:
             words[at + Partition.TAIL] = 0
         words[at + Partition.QUEUED] -= 1
-        return RecordBatch(self._slab, slot)
+        return batch
 
     def put_back(self, batch: RecordBatch) -> None:
         """Put a batch that was taken out back to its place: in front of all that came after it."""

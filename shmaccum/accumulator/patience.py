@@ -32,6 +32,10 @@ class Patience:
     def __init__(self) -> None:
         self._until_ms: dict[int, int] = {}
 
+    def __bool__(self) -> bool:
+        """Say whether it is tried."""
+        return bool(self._until_ms)
+
     def with_lock(self, lock: SlabLock) -> PatientLock:
         """Use as ``with patience.with_lock(lock): ...``.
 
@@ -94,6 +98,10 @@ class BatchReturns:
         self._map = partition_map
         self._patience = patience
         self._waiting: dict[int, tuple[RecordBatch, Callable[[RecordBatch], None]]] = {}
+
+    def __bool__(self) -> bool:
+        """Say whether any batch is on its way."""
+        return bool(self._waiting)
 
     def put_back(self, batch: RecordBatch, if_later: Callable[[RecordBatch], None]) -> bool:
         """Put a batch that was taken out of its deque back to its place, now or as soon as can be.

@@ -17,13 +17,14 @@ from shmaccum.accumulator.acknowledgements import Acknowledgements
 from shmaccum.accumulator.backoff import RetryBackoff
 from shmaccum.accumulator.batch_appender import BatchAppender, RecordAppendResult
 from shmaccum.accumulator.batch_compressor import BatchCompressor
-from shmaccum.accumulator.batch_drainer import BatchDrainer, ReadyCheckResult
+from shmaccum.accumulator.batch_drainer import BatchDrainer
 from shmaccum.accumulator.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.expirer import BatchExpirer
 from shmaccum.accumulator.futures import DeliveryCallback, FutureColumnsMetadata
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import rebuild_stripe
 from shmaccum.accumulator.patience import BatchReturns, Patience
+from shmaccum.accumulator.ready_check import ReadyCheck, ReadyCheckResult
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.accumulator.sequences import Sequences
 from shmaccum.cluster import Cluster, Node, TopicPartition
@@ -73,17 +74,20 @@ class RecordAccumulator:
         returns = BatchReturns(self.map, patience)
         self._completer = BatchCompleter(slab, self.pool, self.map, returns, self.sequences, patience)
         self.patience: Final = patience
-        self._drainer = BatchDrainer(
+        self._returns = returns
+        self._ready_check = ReadyCheck(
             slab,
             self.pool,
             self.map,
-            self._completer,
             self.sequences,
             patience,
             returns,
             backoff=RetryBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
             linger_ms=config.linger_ms,
             max_in_flight=config.max_in_flight_requests_per_connection,
+        )
+        self._drainer = BatchDrainer(
+            slab, self.map, self._completer, self.sequences, self._ready_check, patience, returns
         )
         self._expirer = BatchExpirer(
             slab, self.map, self._completer, patience, returns, delivery_timeout_ms=config.delivery_timeout_ms
@@ -194,7 +198,9 @@ class RecordAccumulator:
             cluster: what is known of the cluster.
             now_ms: monotonic milliseconds.
         """
-        return self._drainer.ready(cluster, now_ms)
+        self._completer.retry()
+        self._returns.retry()
+        return self._ready_check.ready(cluster, now_ms)
 
     def drain(
         self, cluster: Cluster, nodes: Iterable[Node], max_size: int, now_ms: int
@@ -260,7 +266,7 @@ class RecordAccumulator:
 
     def send_all(self) -> None:
         """Make everything sendable at once from now on: the sender is about to leave."""
-        self._drainer.closed = True
+        self._ready_check.closed = True
 
 
 def slab_geometry(config: ProducerConfig) -> Geometry:

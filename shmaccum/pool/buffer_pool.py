@@ -46,6 +46,7 @@ from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.locks import LEAST_PATIENCE_S
 from shmaccum.shm.slab import Slab
 
+_FREE: Final = int(SlotState.FREE)
 WAIT_SLICE_S: Final = 0.1
 """How long a waiter sleeps before it makes sure that those it waits for are alive."""
 
@@ -144,13 +145,17 @@ class BufferPool:
             IllegalStateError: one of them is not taken; the others are given back all the same.
             LockTimeoutError: a living process is in the way; nothing is given back.
         """
+        words, geometry = self._words, self.slab.geometry
+        headers_at, header_words = geometry.header(0), geometry.slot_words
         taken: list[tuple[int, int]] = []
         with lock or self.slab.pool_lock:
-            for buffer in buffers:
-                header = self.slab.geometry.header(buffer.slot)
-                if self.buffer_at(buffer.slot) == buffer:
-                    self._words[header + Slot.STATE] = SlotState.FREE
-                    taken.append((buffer.slot, buffer.slots))
+            for slot, slots, generation in buffers:
+                header = headers_at + slot * header_words
+                state = words[header + Slot.STATE]
+                is_taken = state & STATE_MASK and state >> RUN_SHIFT & RUN_MASK == slots
+                if is_taken and words[header + Slot.GENERATION] == generation:
+                    words[header + Slot.STATE] = _FREE
+                    taken.append((slot, slots))
             self._bitmap.give(taken)
             waiting = self._next_waiter()
         self._wake(waiting)
