@@ -65,7 +65,7 @@ def test_bodies_are_those_of_the_rows() -> None:
     parts = partition(batch)
     for number, values in ((0, [b"bb", b"dddd"]), (1, [b"a", b"ccc"])):
         part = parts[number]
-        encoded = part.bodies.encode(np.zeros(1, np.int64), 2, part.timestamps)
+        encoded = part.bodies.encode([0], 2, part.timestamps)
         expected = b"".join(
             FORMAT.encode_record(n, 0, 0, FORMAT.encode_body(None, value, ())) for n, value in enumerate(values)
         )
@@ -126,7 +126,7 @@ def test_pandas_is_not_imported() -> None:
             for part in partition_columns(
                 batch, record_format(2), 3, sticky, ignore_keys=False, max_body_size=1 << 20
             ).values():
-                part.bodies.encode(np.zeros(1, np.int64), len(part.rows), part.timestamps)
+                part.bodies.encode([0], len(part.rows), part.timestamps)
         print("pandas" in sys.modules)
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

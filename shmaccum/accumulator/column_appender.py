@@ -18,11 +18,18 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shmaccum.accumulator.batch_appender import BatchAppender, NewBatch
+from shmaccum.accumulator.batch_appender import BatchAppender
 from shmaccum.accumulator.futures import Chunk, FutureColumnsMetadata
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.record.column_bodies import ColumnBodies
-from shmaccum.shm.layout import COMMIT_COUNT_MASK, COMMIT_SIZE_SHIFT, Slot
+from shmaccum.shm.layout import (
+    BATCH_SLOT_BITS,
+    COMMIT_COUNT_MASK,
+    COMMIT_SIZE_SHIFT,
+    Process,
+    Slot,
+    SlotState,
+)
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -54,6 +61,20 @@ class _OpenBatch(NamedTuple):
         return self.commit >> COMMIT_SIZE_SHIFT
 
 
+class _NewBatches(NamedTuple):
+    """Batches that are encoded and not yet placed: an item of each list, and a row of the headers, is one of them."""
+
+    records: list[bytes | memoryview]
+    """As they are to be in the slab."""
+    rows: list[Int64Array]
+    headers: npt.NDArray[np.uint64]
+    """Of the slots that they are to have, but for what depends on the slot, the moment and the place."""
+    sizes: list[int]
+    """Bytes of each whole batch, before any compression."""
+    is_open: bool
+    """Whether more may be added to the last one."""
+
+
 class ColumnAppender:
     """Appends columns by way of a `BatchAppender`."""
 
@@ -61,7 +82,8 @@ class ColumnAppender:
         self._appender = appender
         self._words = appender.slab.words
         self._geometry = appender.slab.geometry
-        self._room = appender.slot_size - appender.format.header_size
+        self._header_size = appender.format.header_size
+        self._room = appender.slot_size - self._header_size
 
     def append(
         self, queue: PartitionQueue, part: PartitionRows, future: FutureColumnsMetadata, deadline_s: float
@@ -111,9 +133,8 @@ class ColumnAppender:
         appender = self._appender
         size, before = seen.size, seen.commit >> 1 & COMMIT_COUNT_MASK
         timestamps = part.timestamps[:count]
-        encoded = part.bodies.encode(
-            np.zeros(1, np.int64), count, timestamps, first_offset=before, base_timestamp=seen.base_timestamp
-        )
+        base_timestamp = seen.base_timestamp
+        encoded = part.bodies.encode([0], count, timestamps, first_offset=before, base_timestamp=base_timestamp)
         start = self._geometry.slot(seen.slot) + size
         end = size + len(encoded.data)
         header = self._geometry.header(seen.slot)
@@ -148,66 +169,80 @@ class ColumnAppender:
     ) -> None:
         """Append rows ``starts[0]`` to ``stop`` in batches that begin with ``starts``."""
         batches = self._new_batches(part, starts, stop)
-        chunks = [part.rows[start:end] for start, end in pairwise([*starts, stop])]
-        while batches:
-            placed = self._place(queue, batches, chunks, future, deadline_s)
-            del batches[:placed], chunks[:placed]
+        placed = 0
+        while placed < len(starts):
+            placed += self._place(queue, batches, placed, future, deadline_s)
             self._appender.compressor.compress_claimed()
             self._appender.slab.rope.pull()
 
-    def _new_batches(self, part: PartitionRows, starts: list[int], stop: int) -> list[NewBatch]:
-        """Encode rows ``starts[0]`` to ``stop``."""
+    def _new_batches(self, part: PartitionRows, starts: list[int], stop: int) -> _NewBatches:
+        """Encode rows ``starts[0]`` to ``stop``, and compress them already, but for what more may be added to.
+
+        Before there is memory for them, for to wait for that can take much longer.
+        """
+        data, bounds, largest = part.bodies.encode(starts, stop, part.timestamps)
         firsts = np.array(starts, np.int64)
-        data, bounds, largest = part.bodies.encode(firsts, stop, part.timestamps)
-        timestamps = part.timestamps[starts[0] : stop]
-        latest = np.maximum.reduceat(timestamps, firsts - starts[0]).tolist()
-        return [
-            self._appender.new_batch(
-                data[begin:end],
-                following - start,
-                base_timestamp,
-                max_timestamp,
-                max_record,
-                closed=following < len(part.rows),  # by the next batch, right away
-            )
-            for (begin, end), (start, following), base_timestamp, max_timestamp, max_record in zip(
-                pairwise(bounds),
-                pairwise([*starts, stop]),
-                part.timestamps[firsts].tolist(),
-                latest,
-                largest,
-                strict=True,
-            )
-        ]
+        counts = np.diff(firsts, append=stop)
+        sizes = np.diff(bounds) + self._header_size
+        headers = np.zeros((len(starts), self._geometry.slot_words), np.uint64)
+        headers[:, Slot.COMMIT] = sizes << COMMIT_SIZE_SHIFT | counts << 1
+        headers[:, Slot.MAX_TIMESTAMP] = np.maximum.reduceat(part.timestamps[firsts[0] : stop], firsts - firsts[0])
+        headers[:, Slot.BASE_TIMESTAMP] = part.timestamps[firsts]
+        headers[:, Slot.MAX_RECORD] = largest
+        records: list[bytes | memoryview] = [data[begin:end] for begin, end in pairwise(bounds)]
+        # Each is closed by the next one, right away.
+        is_open = stop == len(part.rows) and sizes[-1] < self._appender.slot_size
+        compressor = self._appender.compressor
+        for index in range(len(records) - is_open if compressor.enabled else 0):
+            records[index], headers[index, Slot.COMPRESSED] = compressor.compress(records[index])
+        rows = [part.rows[start:end] for start, end in pairwise([*starts, stop])]
+        return _NewBatches(records, rows, headers, sizes.tolist(), is_open)
 
     def _place(
         self,
         queue: PartitionQueue,
-        batches: list[NewBatch],
-        chunks: list[Int64Array],
+        batches: _NewBatches,
+        first: int,
         future: FutureColumnsMetadata,
         deadline_s: float,
     ) -> int:
-        """Put the first of these batches into the deque, and as many more as there is memory for; return how many."""
+        """Put batches from number ``first`` on into the deque, as many as there is memory for; return how many."""
         appender = self._appender
         appender.check_usable()
-        size = max(batches[0].size, appender.slot_size)
-        alike = sum(1 for _ in takewhile(lambda batch: max(batch.size, appender.slot_size) == size, batches))
+        slot_size = appender.slot_size
+        size = max(batches.sizes[first], slot_size)
+        fitting = sum(1 for _ in takewhile(slot_size.__ge__, batches.sizes[first:])) or 1
         taken = appender.empty_hand()
         try:
             appender.before_new_batch()
-            appender.pool.allocate(size, (deadline_s - time.monotonic()) * 1000, taken, most=alike)
-            for buffer, batch in zip(taken, batches, strict=False):
-                appender.fill(buffer, batch)
+            appender.pool.allocate(size, (deadline_s - time.monotonic()) * 1000, taken, most=fitting)
+            end = first + len(taken)
+            headers = batches.headers[first:end]
+            headers[:, Slot.CREATED_MS] = headers[:, Slot.ATTEMPTS] = time.monotonic_ns() // 1_000_000
+            memory, slots_at = appender.slab.buffer, self._geometry.slot(0) + self._header_size
+            for buffer, records in zip(taken, batches.records[first:end], strict=True):
+                start = slots_at + buffer.slot * slot_size
+                memory[start : start + len(records)] = records
+            is_last = end == len(batches.sizes)
+            last_state = SlotState.OPEN if is_last and batches.is_open else SlotState.CLOSED
+            ids = [buffer.generation << BATCH_SLOT_BITS | buffer.slot for buffer in taken]
             with queue.lock:
-                for buffer, batch, rows in zip(taken, batches, chunks, strict=False):
-                    header = self._geometry.header(buffer.slot)
-                    result = appender.acks.contribute(queue.topic_partition, buffer.slot, header)
+                results = appender.acks.contribute_new(queue.topic_partition, ids, headers)
+                for result, rows in zip(results, batches.rows[first:end], strict=True):
                     future.add(Chunk(result, rows, 0))
-                    appender.place(queue, buffer, batch)
-            placed = len(taken)
-            del taken[:]
+                closed = queue.append_all([buffer.slot for buffer in taken], headers, last_state)
+                appender.compressor.claim(queue, closed)
+                self._count(batches, first, end)
+                del taken[:]
         finally:
             if taken:
                 appender.give_back(taken)
-        return placed
+        return end - first
+
+    def _count(self, batches: _NewBatches, first: int, end: int) -> None:
+        """Add batches that have been placed to the counts of this process; under a lock."""
+        words, process = self._words, self._appender.acks.process_at
+        words[process + Process.RECORDS] += sum(map(len, batches.rows[first:end]))
+        words[process + Process.BYTES] += sum(batches.sizes[first:end]) - (end - first) * self._header_size
+        words[process + Process.BATCHES] += end - first
+        words[process + Process.COMPRESSED] += int(np.count_nonzero(batches.headers[first:end, Slot.COMPRESSED]))

@@ -7,6 +7,7 @@ partitions and laid out over batches; how they are kept until they are encoded i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -58,7 +59,7 @@ class ColumnBodies(ABC):
     @abstractmethod
     def encode(
         self,
-        starts: NDArray[np.int64],
+        starts: Sequence[int],
         stop: int,
         timestamps: NDArray[np.int64],
         *,
@@ -85,25 +86,25 @@ def overhead_max_v2(body_sizes: NDArray[np.int64], spread_ms: int, room: int) ->
     return deltas + size_of_varint(deltas + int(body_sizes.max()))
 
 
-def places_in_batches(starts: NDArray[np.int64], stop: int, first_offset: int) -> NDArray[np.int64]:
+def places_in_batches(starts: Sequence[int], stop: int, first_offset: int) -> NDArray[np.int64]:
     """Return the offset delta of each record; the arguments are those of `ColumnBodies.encode`."""
-    counts = np.diff(starts, append=stop)
+    counts = np.diff([*starts, stop])
     deltas = np.arange(starts[0], stop) - np.repeat(starts, counts)
     deltas[: counts[0]] += first_offset
     return deltas
 
 
 def base_timestamps(
-    starts: NDArray[np.int64], stop: int, timestamps: NDArray[np.int64], base_timestamp: int | None
+    starts: Sequence[int], stop: int, timestamps: NDArray[np.int64], base_timestamp: int | None
 ) -> NDArray[np.int64]:
     """Return the base timestamp of each record's batch; the arguments are those of `ColumnBodies.encode`."""
-    bases = timestamps[starts]
+    bases = timestamps[list(starts)]
     if base_timestamp is not None:
         bases[0] = base_timestamp
-    return np.repeat(bases, np.diff(starts, append=stop))
+    return np.repeat(bases, np.diff([*starts, stop]))
 
 
-def encoded_batches(data: memoryview, offsets: NDArray[np.int64], starts: NDArray[np.int64]) -> EncodedBatches:
+def encoded_batches(data: memoryview, offsets: NDArray[np.int64], starts: Sequence[int]) -> EncodedBatches:
     """Return records as they go to batches.
 
     Args:
@@ -111,6 +112,6 @@ def encoded_batches(data: memoryview, offsets: NDArray[np.int64], starts: NDArra
         offsets: where each of them begins, and where the last one ends.
         starts: first row of each batch; the first of all is the first record's.
     """
-    firsts = starts - starts[0]
+    firsts = np.array(starts) - starts[0]
     bounds = offsets[np.append(firsts, len(offsets) - 1)]
     return EncodedBatches(data, bounds.tolist(), np.maximum.reduceat(np.diff(offsets), firsts).tolist())

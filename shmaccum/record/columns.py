@@ -10,6 +10,7 @@ Of the package below Spark, only the modules of this floor that are about column
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -108,14 +109,14 @@ class _SingleBodies(ColumnBodies):
 
     def encode(
         self,
-        starts: NDArray[np.int64],
+        starts: Sequence[int],
         stop: int,
         timestamps: NDArray[np.int64],
         *,
         first_offset: int = 0,
         base_timestamp: int | None = None,
     ) -> EncodedBatches:
-        start = int(starts[0])
+        start = starts[0]
         records = [
             self._fmt.encode_record(offset_delta, timestamp, base, body)
             for offset_delta, timestamp, base, body in zip(

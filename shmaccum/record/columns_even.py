@@ -8,7 +8,8 @@ alike, and one strided copy for each field fills it in in all of them.
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, pairwise
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -24,8 +25,9 @@ Cells: TypeAlias = NDArray[np.void]
 
 _ATTRIBUTES: Final = b"\0"
 _NO_HEADERS: Final = b"\0"
-_LAYOUTS: Final = 64
-"""So many layouts are remembered: those of full batches come again and again."""
+_HEADS: Final = 64
+"""Heads of so many kinds of records are remembered: there are two for those of full batches, which come again and
+again, and two more for every timestamp delta of those that are added to a batch later."""
 
 
 class _Shape(NamedTuple):
@@ -91,16 +93,16 @@ class EvenBodies(ColumnBodies):
 
     def encode(
         self,
-        starts: NDArray[np.int64],
+        starts: Sequence[int],
         stop: int,
         timestamps: NDArray[np.int64],
         *,
         first_offset: int = 0,
         base_timestamp: int | None = None,
     ) -> EncodedBatches:
-        row = int(starts[0])
+        row = starts[0]
         delta = 0 if base_timestamp is None else int(timestamps[row]) - base_timestamp
-        shapes = [_Shape(records, 0, 0) for records in np.diff(starts, append=stop).tolist()]
+        shapes = [_Shape(end - start, 0, 0) for start, end in pairwise([*starts, stop])]
         shapes[0] = _Shape(shapes[0].records, first_offset, delta)
         lead = self._fields[0][0] if self._fields else b""
         alike = [(shape, len(list(same)), _layout(shape, lead, self._size)) for shape, same in groupby(shapes)]
@@ -136,8 +138,7 @@ class EvenBodies(ColumnBodies):
         np.ndarray(places, f"V{len(self._tail)}", data, at, strides)[...] = np.void(self._tail)
 
 
-@lru_cache(_LAYOUTS)
-def _layout(shape: _Shape, lead: bytes, body_size: int) -> tuple[_Run, ...]:
+def _layout(shape: _Shape, lead: bytes, body_size: int) -> list[_Run]:
     """Return the runs that the records of a batch are laid out in.
 
     Args:
@@ -146,23 +147,35 @@ def _layout(shape: _Shape, lead: bytes, body_size: int) -> tuple[_Run, ...]:
         body_size: bytes of each, ``lead`` included.
     """
     runs: list[_Run] = []
-    at, first = 0, 0
-    while first < shape.records:
-        offset_size = size_of_varint(shape.first_offset + first)
-        stop = min(shape.records, (1 << 7 * offset_size - 1) - shape.first_offset)
-        deltas = _ATTRIBUTES + encode_varint(shape.timestamp_delta)
-        size = len(deltas) + offset_size + body_size
-        before, behind = encode_varint(size) + deltas, lead
-        offsets, _ = encode_varints(np.arange(shape.first_offset + first, shape.first_offset + stop))
-        heads = np.empty((stop - first, len(before) + offset_size + len(behind)), np.uint8)
-        heads[:, : len(before)] = np.frombuffer(before, np.uint8)
-        heads[:, len(before) : len(before) + offset_size] = offsets.T
-        heads[:, len(before) + offset_size :] = np.frombuffer(behind, np.uint8)
-        size += size_of_varint(size)
-        end = at + (stop - first) * size
-        runs.append(_Run(first, stop, at, end, size, heads.view(f"V{heads.shape[1]}").reshape(-1)))
-        at, first = end, stop
-    return tuple(runs)
+    at, offset, end = 0, shape.first_offset, shape.first_offset + shape.records
+    while offset < end:
+        offset_size = size_of_varint(offset)
+        low = 1 << 7 * offset_size - 8 if offset_size > 1 else 0
+        stop = min(end, 1 << 7 * offset_size - 1)
+        # More of them than are needed here, so that they are found again for batches that are somewhat longer.
+        size, heads = _heads(low, 1 << (stop - 1).bit_length(), shape.timestamp_delta, lead, body_size)
+        first, behind = offset - shape.first_offset, stop - shape.first_offset
+        runs.append(_Run(first, behind, at, at + (stop - offset) * size, size, heads[offset - low : stop - low]))
+        at, offset = runs[-1].end, stop
+    return runs
+
+
+@lru_cache(_HEADS)
+def _heads(low: int, high: int, timestamp_delta: int, lead: bytes, body_size: int) -> tuple[int, Cells]:
+    """Return the size of records with offset deltas from ``low`` to ``high``, of equal size, and what each begins with.
+
+    The other arguments are as of `_layout`.
+    """
+    deltas = _ATTRIBUTES + encode_varint(timestamp_delta)
+    offset_size = size_of_varint(low)
+    size = len(deltas) + offset_size + body_size
+    before, behind = encode_varint(size) + deltas, len(lead)
+    offsets, _ = encode_varints(np.arange(low, high))
+    heads = np.empty((high - low, len(before) + offset_size + behind), np.uint8)
+    heads[:, : len(before)] = np.frombuffer(before, np.uint8)
+    heads[:, len(before) : len(before) + offset_size] = offsets.T
+    heads[:, len(before) + offset_size :] = np.frombuffer(lead, np.uint8)
+    return size_of_varint(size) + size, heads.view(f"V{heads.shape[1]}").reshape(-1)
 
 
 def even_cells(array: pa.LargeBinaryArray) -> Cells | None:

@@ -6,6 +6,7 @@ size of the value, the value, the headers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -110,14 +111,14 @@ class JoinedBodies(ColumnBodies):
 
     def encode(
         self,
-        starts: NDArray[np.int64],
+        starts: Sequence[int],
         stop: int,
         timestamps: NDArray[np.int64],
         *,
         first_offset: int = 0,
         base_timestamp: int | None = None,
     ) -> EncodedBatches:
-        start = int(starts[0])
+        start = starts[0]
         bases = base_timestamps(starts, stop, timestamps, base_timestamp)
         timestamp_deltas = encode_varints(timestamps[start:stop] - bases)
         deltas = encode_varints(places_in_batches(starts, stop, first_offset))

@@ -35,7 +35,7 @@ def encode_all(fmt: RecordFormat, *columns: pa.Array | None, one_timestamp: bool
     """Return the records, each of them the first one of a batch."""
     bodies = encode_columns(fmt, *columns, one_timestamp=one_timestamp)
     count = len(bodies)
-    return split(bodies.encode(np.arange(count), count, np.full(count, NOW))) if count else []
+    return split(bodies.encode(range(count), count, np.full(count, NOW))) if count else []
 
 
 def one_by_one(fmt: RecordFormat, keys: Sequence, values: Sequence, headers: Sequence) -> list[bytes]:
@@ -83,7 +83,7 @@ def check_batches(fmt: RecordFormat, bodies: ColumnBodies, records: list[Sample]
     timestamps = np.array([record.timestamp for record in records], np.int64)
 
     encoded = bodies.encode(
-        np.array(starts, np.int64), stop, timestamps, first_offset=first_offset, base_timestamp=base_timestamp
+        starts, stop, timestamps, first_offset=first_offset, base_timestamp=base_timestamp
     )
 
     expected = []
@@ -233,7 +233,7 @@ def test_header_values_must_be_binary() -> None:
 
 def test_a_batch_is_filled_by_one_assignment() -> None:
     bodies = encode_columns(record_format(2), None, pa.array([b"value"]), None)
-    encoded = bodies.encode(np.zeros(1, np.int64), 1, np.full(1, NOW))
+    encoded = bodies.encode([0], 1, np.full(1, NOW))
     slot = memoryview(bytearray(100))
     slot[61 : 61 + len(encoded.data)] = encoded.data
     assert bytes(slot[61:]).startswith(bytes(encoded.data))
