@@ -101,7 +101,8 @@ def base_timestamps(
     bases = timestamps[list(starts)]
     if base_timestamp is not None:
         bases[0] = base_timestamp
-    return np.repeat(bases, np.diff([*starts, stop]))
+    each: NDArray[np.int64] = np.repeat(bases, np.diff([*starts, stop]))
+    return each
 
 
 def encoded_batches(data: memoryview, offsets: NDArray[np.int64], starts: Sequence[int]) -> EncodedBatches:

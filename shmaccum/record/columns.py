@@ -27,7 +27,7 @@ from shmaccum.record.column_bodies import (
     encoded_batches,
     places_in_batches,
 )
-from shmaccum.record.columns_even import EvenBodies, even_cells
+from shmaccum.record.columns_even import Cells, EvenBodies, even_cells
 from shmaccum.record.columns_joined import JoinedBodies, check_headers
 from shmaccum.record.format import RecordFormat
 
@@ -79,7 +79,7 @@ def encode_columns(
 
 def _even_bodies(count: int, keys: pa.LargeBinaryArray | None, values: pa.LargeBinaryArray | None) -> EvenBodies | None:
     """Return bodies of one size, if that is what they are."""
-    cells = []
+    cells: list[Cells | None] = []
     for column in (keys, values):
         if column is None or column.null_count == count:
             cells.append(None)

@@ -7,9 +7,9 @@ alike, and one strided copy for each field fills it in in all of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import groupby, pairwise
-from collections.abc import Sequence
 from typing import Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -80,15 +80,18 @@ class EvenBodies(ColumnBodies):
         self.body_sizes = np.full(count, self._size, np.int64)
 
     def take(self, rows: NDArray[np.int64]) -> Self:
+        """Return the bodies of ``rows``, in that order."""
         # mode: the default copies once more, to be able to leave the result as it was if a row is not there.
         keys, values = (None if cells is None else cells.take(rows, mode="clip") for cells in self._columns)
         return type(self)(len(rows), keys, values)
 
     def part(self, start: int, stop: int) -> Self:
+        """Return the bodies of rows ``start`` to ``stop``, without copying them."""
         keys, values = (None if cells is None else cells[start:stop] for cells in self._columns)
         return type(self)(stop - start, keys, values)
 
     def overhead_max(self, spread_ms: int, room: int) -> int:
+        """Return the most bytes that any of these records takes besides its body."""
         return overhead_max_v2(self.body_sizes, spread_ms, room)
 
     def encode(
@@ -100,6 +103,7 @@ class EvenBodies(ColumnBodies):
         first_offset: int = 0,
         base_timestamp: int | None = None,
     ) -> EncodedBatches:
+        """Encode the records of rows ``starts[0]`` to ``stop``, as `ColumnBodies.encode` says."""
         row = starts[0]
         delta = 0 if base_timestamp is None else int(timestamps[row]) - base_timestamp
         shapes = [_Shape(end - start, 0, 0) for start, end in pairwise([*starts, stop])]

@@ -97,16 +97,19 @@ class JoinedBodies(ColumnBodies):
         return bodies
 
     def take(self, rows: NDArray[np.int64]) -> Self:
+        """Return the bodies of ``rows``, in that order."""
         headers = None if self._headers is None else self._headers.take(arrow_of(rows))
         return self._of(self._key.take(rows), self._value.take(rows), headers, self.body_sizes[rows])
 
     def part(self, start: int, stop: int) -> Self:
+        """Return the bodies of rows ``start`` to ``stop``, without copying them."""
         headers = None if self._headers is None else self._headers[start:stop]
         return self._of(
             self._key.part(start, stop), self._value.part(start, stop), headers, self.body_sizes[start:stop]
         )
 
     def overhead_max(self, spread_ms: int, room: int) -> int:
+        """Return the most bytes that any of these records takes besides its body."""
         return overhead_max_v2(self.body_sizes, spread_ms, room)
 
     def encode(
@@ -118,6 +121,7 @@ class JoinedBodies(ColumnBodies):
         first_offset: int = 0,
         base_timestamp: int | None = None,
     ) -> EncodedBatches:
+        """Encode the records of rows ``starts[0]`` to ``stop``, as `ColumnBodies.encode` says."""
         start = starts[0]
         bases = base_timestamps(starts, stop, timestamps, base_timestamp)
         timestamp_deltas = encode_varints(timestamps[start:stop] - bases)

@@ -57,8 +57,8 @@ def partitions_for_keys(array: pa.Array, partition_count: int) -> NDArray[np.int
     Raises:
         SerializationError: the array is not of binary or string type.
     """
-    partitions = (murmur2_column(array) & np.uint32(POSITIVE)) % np.uint32(partition_count)
-    partitions = partitions.astype(np.int64)
+    digests = murmur2_column(array) & np.uint32(POSITIVE)
+    partitions = (digests % np.uint32(partition_count)).astype(np.int64)
     if array.null_count:
         partitions[nulls_of(array)] = UNKNOWN_PARTITION
     return partitions

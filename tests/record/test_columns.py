@@ -82,9 +82,7 @@ def check_batches(fmt: RecordFormat, bodies: ColumnBodies, records: list[Sample]
     base_timestamp = data.draw(st.none() | st.integers(NOW - 70, NOW + 70), label="base timestamp")
     timestamps = np.array([record.timestamp for record in records], np.int64)
 
-    encoded = bodies.encode(
-        starts, stop, timestamps, first_offset=first_offset, base_timestamp=base_timestamp
-    )
+    encoded = bodies.encode(starts, stop, timestamps, first_offset=first_offset, base_timestamp=base_timestamp)
 
     expected = []
     for number, (start, end) in enumerate(itertools.pairwise([*starts, stop])):
