@@ -158,31 +158,30 @@ class BufferPool:
         return Buffer(slot, state >> RUN_SHIFT & RUN_MASK, words[header + Slot.GENERATION])
 
     def _take(self, count: int, taken: list[Buffer], most: int = 1) -> None:
-        """Take runs of ``count`` slots, as many as there are and at most ``most``; under the lock."""
+        """Take runs of ``count`` slots, as many as there are and at most ``most``; under the lock.
+
+        Each is noted in ``taken`` before it is taken.
+        """
+        words, geometry = self._words, self.slab.geometry
+        state = SlotState.ALLOCATED | self.slab.owner_tag | count << RUN_SHIFT
         while most:
             first, runs = self._bitmap.find_run(most) if count == 1 else (self._bitmap.find(count), 1)
             if first < 0:
                 return
-            self._take_runs(first, count, runs, taken)
+            end = first + runs * count
+            for slot in range(first, end, count):
+                header = geometry.header(slot)
+                generation = words[header + Slot.GENERATION] + 1
+                words[header + Slot.GENERATION] = generation
+                taken.append(Buffer(slot, count, generation))
+                words[header + Slot.STATE] = state
+            self._bitmap.take(first, end - first)
+            used = geometry.slot_count - words[Super.FREE_SLOTS]
+            if used > words[Super.PEAK_SLOTS]:
+                words[Super.PEAK_SLOTS] = used
+            if end > words[Super.TOUCHED_SLOTS]:
+                words[Super.TOUCHED_SLOTS] = end
             most -= runs
-
-    def _take_runs(self, first: int, count: int, runs: int, taken: list[Buffer]) -> None:
-        """Take so many adjacent runs of ``count`` slots. Each is noted in ``taken`` before it is taken."""
-        words, geometry = self._words, self.slab.geometry
-        state = SlotState.ALLOCATED | self.slab.owner_tag | count << RUN_SHIFT
-        end = first + runs * count
-        for slot in range(first, end, count):
-            header = geometry.header(slot)
-            generation = words[header + Slot.GENERATION] + 1
-            words[header + Slot.GENERATION] = generation
-            taken.append(Buffer(slot, count, generation))
-            words[header + Slot.STATE] = state
-        self._bitmap.take(first, end - first)
-        used = geometry.slot_count - words[Super.FREE_SLOTS]
-        if used > words[Super.PEAK_SLOTS]:
-            words[Super.PEAK_SLOTS] = used
-        if end > words[Super.TOUCHED_SLOTS]:
-            words[Super.TOUCHED_SLOTS] = end
 
     # --- waiting ------------------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ def overhead_max_v2(body_sizes: NDArray[np.int64], spread_ms: int, room: int) ->
 def places_in_batches(starts: Sequence[int], stop: int, first_offset: int) -> NDArray[np.int64]:
     """Return the offset delta of each record; the arguments are those of `ColumnBodies.encode`."""
     counts = np.diff([*starts, stop])
-    deltas = np.arange(starts[0], stop) - np.repeat(starts, counts)
+    deltas: NDArray[np.int64] = np.arange(starts[0], stop) - np.repeat(starts, counts)
     deltas[: counts[0]] += first_offset
     return deltas
 

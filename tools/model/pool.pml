@@ -23,11 +23,13 @@
  *   shmaccum.accumulator.batch_appender.BatchAppender.place            place
  *   shmaccum.accumulator.column_appender.ColumnAppender._place         allocate to place
  *   shmaccum.accumulator.partition_queue.PartitionQueue.append         place
+ *   shmaccum.accumulator.partition_queue.PartitionQueue.append_all     place, of several
  *   shmaccum.accumulator.partition_queue.PartitionQueue.close_open     try_append, place
  *   shmaccum.accumulator.partition_queue.PartitionQueue.pop_first      drain
  *   shmaccum.accumulator.partition_queue.PartitionQueue.put_back       put_back
  *   shmaccum.accumulator.partition_queue.rebuild_stripe                rebuild_stripe
  *   shmaccum.accumulator.acknowledgements.Acknowledgements.contribute  contribute
+ *   shmaccum.accumulator.acknowledgements.Acknowledgements.contribute_new  contribute
  *   shmaccum.accumulator.acknowledgements.Acknowledgements._read       read_ring
  *   shmaccum.accumulator.completion.RingWriter.tell                    finish
  *   shmaccum.accumulator.completion.RingWriter.has_told                finish
