@@ -40,6 +40,9 @@
  *   shmaccum.accumulator.batch_drainer.BatchDrainer.recover            recover
  *   shmaccum.shm.slab.Slab.reap_dead                                   housekeeping
  *
+ * Columns place several batches in one turn of the lock: the stores are those of so many producers here that place one
+ * each, one after the other, and what they have taken and not placed is ALLOCATED, as with one.
+ *
  * Checked: a record reaches the log only if it was committed, once, whole, and in the order of the commits; a slot that
  * is taken is FREE; a completion ring does not overflow, and tells no one of a batch that is not theirs; at the end all
  * that was committed is in the log, all slots are free, by header and by bitmap, and nobody waits any more.
