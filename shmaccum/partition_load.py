@@ -42,8 +42,8 @@ class PartitionLoads:
         self._nodes = _NodeProgress(slab, availability_timeout_ms, linger_ms) if availability_timeout_ms else None
         self._entries = np.empty(0, np.int64)
 
-    def choose(self) -> int:
-        """Return a partition, at random.
+    def choose(self, times: int) -> list[int]:
+        """Choose a partition so many times, at random, by what is to be seen now.
 
         One without a leader is not chosen while others have one. With adaptive partitioning the chance of each is
         ``longest deque + 1 - own deque``, and those of a node that takes no batches have none.
@@ -55,33 +55,32 @@ class PartitionLoads:
         leaders = table[self._entries, Partition.LEADER]
         candidates = leaders != 0
         if not self._adaptive or count < 2:
-            return _uniform(candidates)
+            return _uniform(candidates, times)
         if self._nodes is not None:
             available = candidates & self._nodes.available(self._entries, leaders)
             if not available.any():
-                return _uniform(candidates)
+                return _uniform(candidates, times)
             candidates = available
         queued = table[self._entries, Partition.QUEUED]
         if (queued == queued[0]).all():
-            return _uniform(candidates)
-        return _weighted(candidates, queued)
+            return _uniform(candidates, times)
+        return _weighted(candidates, queued, times)
 
 
-def _uniform(candidates: npt.NDArray[np.bool_]) -> int:
-    """Choose any candidate; if there is none, anything."""
+def _uniform(candidates: npt.NDArray[np.bool_], times: int) -> list[int]:
+    """Choose any candidates; if there is none, anything."""
     if candidates.all() or not candidates.any():
-        return random.randrange(len(candidates))
-    return int(random.choice(np.flatnonzero(candidates)))
+        return random.choices(range(len(candidates)), k=times)
+    return random.choices(np.flatnonzero(candidates).tolist(), k=times)
 
 
-def _weighted(candidates: npt.NDArray[np.bool_], queued: npt.NDArray[np.uint64]) -> int:
-    """Choose a candidate, the more often the fewer batches wait for it."""
+def _weighted(candidates: npt.NDArray[np.bool_], queued: npt.NDArray[np.uint64], times: int) -> list[int]:
+    """Choose candidates, each the more often the fewer batches wait for it."""
     numbers = np.flatnonzero(candidates)
     if not len(numbers):
-        return _uniform(candidates)
+        return _uniform(candidates, times)
     lengths = queued[numbers].astype(np.int64)
-    frequencies = np.cumsum(lengths.max() + 1 - lengths)
-    return int(numbers[np.searchsorted(frequencies, random.randrange(int(frequencies[-1])), "right")])
+    return random.choices(numbers.tolist(), (lengths.max() + 1 - lengths).tolist(), k=times)
 
 
 class _NodeProgress:

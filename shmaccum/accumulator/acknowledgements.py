@@ -12,8 +12,11 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 from shmaccum.accumulator.completion import RingReader
 from shmaccum.accumulator.futures import Part, ProduceRequestResult, error_of
@@ -92,6 +95,25 @@ class Acknowledgements:
             result = self._pending[batch] = ProduceRequestResult(topic_partition, self)
             words[header + self._contributor_at] |= self._contributor_bit
         return result
+
+    def contribute_new(
+        self, topic_partition: TopicPartition, batches: Sequence[int], headers: npt.NDArray[np.uint64]
+    ) -> list[ProduceRequestResult]:
+        """Note that this process contributes to batches that are yet to be placed, in memory that it has taken.
+
+        To have read the ring before the first will do for all: their slots are nobody else's meanwhile.
+
+        Args:
+            topic_partition: where they go.
+            batches: their ids.
+            headers: words for the header of each; gets the contributor.
+        """
+        if self._words[self._ring.tail_at] != self._ring.head:
+            self._read()
+        headers[:, self._contributor_at] = self._contributor_bit
+        results = [ProduceRequestResult(topic_partition, self) for _ in batches]
+        self._pending.update(zip(batches, results, strict=True))
+        return results
 
     def forget(self, batch: int) -> None:
         """Take a `contribute` to a batch that came to nothing back."""

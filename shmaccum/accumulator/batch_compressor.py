@@ -51,6 +51,9 @@ class BatchCompressor:
         slab: where the batches are.
         record_format: of the batches.
         compression: how to compress them. Nothing is done in a slab without redo areas: see `slab_geometry`.
+
+    Attributes:
+        enabled: whether anything is done.
     """
 
     def __init__(self, slab: Slab, record_format: RecordFormat, compression: CompressionType) -> None:
@@ -58,7 +61,7 @@ class BatchCompressor:
         self._words = slab.words
         self._format = record_format
         self._compression = compression
-        self._enabled = slab.geometry.redo_size > 0
+        self.enabled = slab.geometry.redo_size > 0
         self._claims: deque[_Claim] = deque()
         slab.on_fork(self._claims_are_the_parents)
 
@@ -72,7 +75,7 @@ class BatchCompressor:
             The records as they are to be in the slab, compressed if that makes them smaller, and the batch's
             COMPRESSED word.
         """
-        if not self._enabled:
+        if not self.enabled:
             return records, 0
         start = self._format.header_size
         compressed = compress(self._compression, records, self._format.magic)
@@ -82,7 +85,7 @@ class BatchCompressor:
 
     def claim(self, queue: PartitionQueue, slot: int) -> None:
         """Note that the batch in a slot, -1 for none, is ours to compress; under the lock that it was closed under."""
-        if slot < 0 or not self._enabled:
+        if slot < 0 or not self.enabled:
             return
         header = self._slab.geometry.header(slot)
         since_ms = time.monotonic_ns() // 1_000_000

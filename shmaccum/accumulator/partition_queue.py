@@ -9,9 +9,11 @@ Modelled in ``tools/model/pool.pml``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from shmaccum.accumulator import redo
 from shmaccum.accumulator.record_batch import RecordBatch
@@ -109,6 +111,46 @@ class PartitionQueue:
         else:
             # Last: the sender reads the head without the lock, and finds a whole batch behind it.
             words[at + Partition.HEAD] = slot + 1
+        return closed
+
+    def append_all(self, slots: Sequence[int], headers: npt.NDArray[np.uint64], last_state: SlotState) -> int:
+        """Put the batches of some slots, one behind the other, at the end: what `append` does, for many at once.
+
+        Args:
+            slots: at least one, in the order of their batches.
+            headers: the header of each slot, complete but for its place in the deque, which is written into it. What
+                is in front of `Slot.PARTITION` is the pool's and stays as it is in the slab.
+            last_state: of the last batch; those before it are closed.
+
+        Returns:
+            The slot of the batch that was open before and is closed, or -1.
+        """
+        closed = self.close_open()
+        words, at, geometry = self._words, self._at, self._geometry
+        position, tail = words[at + Partition.NEXT_POSITION], words[at + Partition.TAIL]
+        links = np.array(slots) + 1
+        headers[:, Slot.PARTITION] = self.entry
+        headers[:, Slot.POSITION] = np.arange(position, position + len(slots))
+        headers[0, Slot.PREVIOUS] = tail
+        headers[1:, Slot.PREVIOUS] = links[:-1]
+        headers[:-1, Slot.NEXT] = links[1:]
+        self._slab.headers[slots, Slot.PARTITION :] = headers[:, Slot.PARTITION :]
+        for slot in slots[:-1]:
+            state_at = geometry.header(slot) + Slot.STATE
+            words[state_at] = words[state_at] & ~STATE_MASK | SlotState.CLOSED
+        last = slots[-1]
+        state_at = geometry.header(last) + Slot.STATE
+        words[state_at] = words[state_at] & ~STATE_MASK | last_state
+        words[at + Partition.NEXT_POSITION] = position + len(slots)
+        words[at + Partition.TAIL] = last + 1
+        words[at + Partition.QUEUED] += len(slots)
+        if last_state == SlotState.OPEN:
+            words[self.open_at] = last + 1
+        if tail:
+            words[geometry.header(tail - 1) + Slot.NEXT] = slots[0] + 1
+        else:
+            # Last: the sender reads the head without the lock, and finds whole batches behind it.
+            words[at + Partition.HEAD] = slots[0] + 1
         return closed
 
     def pop_first(self) -> RecordBatch:

@@ -33,6 +33,15 @@ class FreeBitmap:
             length += step
         return (starts & -starts).bit_length() - 1
 
+    def find_run(self, most: int) -> tuple[int, int]:
+        """Return the lowest free slot and how many are free from there on, up to ``most``: (-1, 0) if there is none."""
+        free = self._load()
+        first = (free & -free).bit_length() - 1
+        if first < 0:
+            return -1, 0
+        is_taken = ~(free >> first)
+        return first, min(most, (is_taken & -is_taken).bit_length() - 1)
+
     def take(self, first: int, count: int) -> None:
         """Mark a run of free slots as taken."""
         free = self._load()

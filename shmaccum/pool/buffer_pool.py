@@ -95,16 +95,21 @@ class BufferPool:
 
     # --- taking and giving --------------------------------------------------------------------------
 
-    def allocate(self, size: int, max_block_ms: float, taken: list[Buffer] | None = None) -> Buffer:
+    def allocate(self, size: int, max_block_ms: float, taken: list[Buffer] | None = None, *, most: int = 1) -> Buffer:
         """Take memory of at least ``size`` bytes, waiting for it up to ``max_block_ms``.
 
         The slots' headers are in state ALLOCATED, owned by this process, of a new generation.
+
+        Whoever needs memory several times asks for it at once. But he is given more than the first only where it is
+        there and nobody waits: so nobody ever waits with memory in his hands, or gets a second piece while others
+        wait for their first.
 
         Args:
             size: bytes.
             max_block_ms: how long to wait.
             taken: where to note the memory before it is taken, for a caller who will give back what an interrupt
                 left in his hands, whenever that came; empty.
+            most: take up to so many of these, all noted in ``taken``; the first one is returned.
 
         Raises:
             RecordTooLargeError: ``size`` is more than the pool has in all.
@@ -123,7 +128,7 @@ class BufferPool:
         try:
             with self.slab.pool_lock:
                 if self._waiters.is_empty():
-                    self._take(count, taken)
+                    self._take(count, taken, most)
             if not taken:
                 self._wait_for(count, size, max_block_ms, taken)
             return taken[0]
@@ -171,23 +176,31 @@ class BufferPool:
             return None
         return Buffer(slot, state >> RUN_SHIFT & RUN_MASK, words[header + Slot.GENERATION])
 
-    def _take(self, count: int, taken: list[Buffer]) -> None:
-        """Take a run of slots, if there is one; under the lock. It is noted in ``taken`` before it is taken."""
-        words = self._words
-        first = self._bitmap.find(count)
-        if first < 0:
-            return
-        header = self.slab.geometry.header(first)
-        generation = words[header + Slot.GENERATION] + 1
-        words[header + Slot.GENERATION] = generation
-        taken.append(Buffer(first, count, generation))
-        words[header + Slot.STATE] = SlotState.ALLOCATED | self.slab.owner_tag | count << RUN_SHIFT
-        self._bitmap.take(first, count)
-        used = self.slab.geometry.slot_count - words[Super.FREE_SLOTS]
-        if used > words[Super.PEAK_SLOTS]:
-            words[Super.PEAK_SLOTS] = used
-        if first + count > words[Super.TOUCHED_SLOTS]:
-            words[Super.TOUCHED_SLOTS] = first + count
+    def _take(self, count: int, taken: list[Buffer], most: int = 1) -> None:
+        """Take runs of ``count`` slots, as many as there are and at most ``most``; under the lock.
+
+        Each is noted in ``taken`` before it is taken.
+        """
+        words, geometry = self._words, self.slab.geometry
+        state = SlotState.ALLOCATED | self.slab.owner_tag | count << RUN_SHIFT
+        while most:
+            first, runs = self._bitmap.find_run(most) if count == 1 else (self._bitmap.find(count), 1)
+            if first < 0:
+                return
+            end = first + runs * count
+            for slot in range(first, end, count):
+                header = geometry.header(slot)
+                generation = words[header + Slot.GENERATION] + 1
+                words[header + Slot.GENERATION] = generation
+                taken.append(Buffer(slot, count, generation))
+                words[header + Slot.STATE] = state
+            self._bitmap.take(first, end - first)
+            used = geometry.slot_count - words[Super.FREE_SLOTS]
+            if used > words[Super.PEAK_SLOTS]:
+                words[Super.PEAK_SLOTS] = used
+            if end > words[Super.TOUCHED_SLOTS]:
+                words[Super.TOUCHED_SLOTS] = end
+            most -= runs
 
     # --- waiting ------------------------------------------------------------------------------------
 

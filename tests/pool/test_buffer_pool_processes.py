@@ -350,6 +350,20 @@ def test_a_forked_child_waits_in_the_same_queue(make_pool: MakePool, start: Star
     assert pool.available_memory() == 8
 
 
+def test_who_has_waited_gets_the_first_of_several_and_no_more(make_pool: MakePool) -> None:
+    """The others are for those who came later."""
+    pool = make_pool(16, 8)
+    kept = pool.allocate(16, 0)
+    taken: list[Buffer] = []
+    thread = threading.Thread(target=lambda: pool.allocate(8, FOREVER_MS, taken, most=2))
+    thread.start()
+    wait_until(lambda: pool.queued() == 1)
+    pool.deallocate(kept)
+    thread.join()
+    assert len(taken) == 1
+    assert pool.available_memory() == 8
+
+
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_forked_in_the_middle_of_its_parents_wait_is_not_in_the_queue(
     make_pool: MakePool, start: Start
