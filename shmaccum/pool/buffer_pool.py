@@ -279,7 +279,9 @@ class BufferPool:
             self._bitmap.give(dead)
             reclaimed = sum(count for _, count in dead)
             self._words[Super.RECLAIMED_SLOTS] += reclaimed
-            waiting = self._drop_dead_head() if not dead else self._next_waiter()
+            waiting = self._drop_dead_head()
+            if dead:
+                waiting = self._next_waiter()
         self._wake(waiting)
         return reclaimed
 

@@ -224,6 +224,26 @@ def test_reclaiming_removes_the_dead_from_the_queue(make_pool: MakePool, start: 
     assert not pool.is_exhausted()
 
 
+def hold_and_wait(link: Connection, name: str) -> None:
+    """Hold some memory and wait for more."""
+    pool = BufferPool(0, 0, slab=attach(name))
+    pool.allocate(8, 0)
+    pool.allocate(16, FOREVER_MS)
+
+
+def test_reclaiming_removes_from_the_queue_whom_it_takes_memory_from(
+    make_pool: MakePool, start: Start, slab_name: str
+) -> None:
+    pool = make_pool(16, 8)
+    child = start(hold_and_wait, slab_name)
+    wait_until(lambda: pool.queued() == 1)
+    child.kill()
+
+    assert pool.reclaim() == 1
+
+    assert not pool.is_exhausted()
+
+
 # --- death at any moment -----------------------------------------------------------------------------------------
 
 
