@@ -113,7 +113,7 @@ class Harness:
             for worker in self._workers:
                 if waiting and not worker.busy:
                     self._started += 1
-                    name = f"{self._prefix}{self._started}"
+                    name = f"{self._prefix}{self._started:07}"  # none begins with another
                     worker.start(*waiting.popleft(), name, self._directory / str(self._started))
             for findings, outcome in self._finished():
                 findings.outcomes.append(outcome)
