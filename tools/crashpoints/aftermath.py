@@ -17,18 +17,24 @@ from tools.stresstest.reading import read_log
 from tools.stresstest.slabcheck import unrest
 
 
-def survive(survivor: Survivor, told: Told) -> list[str]:
-    """Go on where the victim died; return what is wrong."""
+def survive(survivor: Survivor, told: Told, wrong: list[str]) -> None:
+    """Go on where the victim died; what is wrong is added to ``wrong``, and ends it: what followed would come of it."""
     before = len(survivor.own)
-    return [
-        *_take_over(survivor),
-        *_do_everything(survivor),
-        *_leave(survivor),
-        *_compare_log(survivor, told, before),
-    ]
+    _take_over(survivor)
+    wrong += violations(survivor.accumulator, in_flight=True)
+    if not wrong:
+        _recover(survivor)
+        wrong += violations(survivor.accumulator, in_flight=False)
+    if not wrong:
+        _do_everything(survivor)
+        wrong += violations(survivor.accumulator, in_flight=False)
+        wrong += _unrest(survivor)
+    if not wrong:
+        wrong += _leave(survivor)
+        wrong += _compare_log(survivor, told, before)
 
 
-def _take_over(survivor: Survivor) -> list[str]:
+def _take_over(survivor: Survivor) -> None:
     """Take every lock once, which rebuilds what the dead left half-changed, and clean up behind them."""
     slab = survivor.slab
     for lock in slab.locks:
@@ -36,20 +42,21 @@ def _take_over(survivor: Survivor) -> list[str]:
             pass
     slab.reap_dead()
     survivor.accumulator.pool.reclaim()
-    return violations(survivor.accumulator, in_flight=True)
 
 
-def _do_everything(survivor: Survivor) -> list[str]:
-    """Recover as a sender; give back, append, flush, deliver, and take all the memory there is."""
+def _recover(survivor: Survivor) -> None:
+    """Give back what was for the scene, and be the sender."""
     while survivor.held:
         survivor.give_one_back()
     survivor.serve()
-    wrong = violations(survivor.accumulator, in_flight=False)
+
+
+def _do_everything(survivor: Survivor) -> None:
+    """Append, flush, deliver, and take all the memory there is."""
     survivor.know_topic()
     for partition in range(len(PARTITIONS)):
         for text, size in (("after", 0), ("after, half", HALF), ("after, half again", HALF), ("after, large", LARGE)):
             survivor.append(partition, text, size)
-    wrong += violations(survivor.accumulator, in_flight=True)
     survivor.accumulator.begin_flush()
     survivor.deliver()
     survivor.accumulator.await_flush_completion(0)
@@ -59,7 +66,11 @@ def _do_everything(survivor: Survivor) -> list[str]:
             survivor.take(run)
         while survivor.held:
             survivor.give_one_back()
-    wrong += violations(survivor.accumulator, in_flight=False)
+
+
+def _unrest(survivor: Survivor) -> list[str]:
+    """Say what is not at rest although all is delivered."""
+    wrong = []
     bumps = survivor.slab.words[Super.EPOCH_BUMPS]
     if bumps and not survivor.refusing:
         wrong.append(f"{bumps} epochs were given up: sequence numbers that a broker would refuse")

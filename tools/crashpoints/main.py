@@ -32,8 +32,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
     options = _parse(arguments)
     chosen = [OPERATIONS[name] for name in options.operation or OPERATIONS]
-    if options.json is not None:
-        options.json.touch()  # fails now rather than after all the work
     if options.sample and options.seed is None:
         options.seed = secrets.randbelow(1 << 32)
     started = time.monotonic()
@@ -79,6 +77,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.seed is not None and not options.sample:
         parser.error("--seed is for --sample: without it, all steps are taken")
+    if options.json is not None:
+        try:
+            options.json.touch()  # fails now rather than after all the work
+        except OSError as error:
+            parser.error(f"--json: {error}")
     return options
 
 

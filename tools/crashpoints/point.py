@@ -90,7 +90,7 @@ def _run(operation: Operation, outcome: Outcome, name: str, directory: Path) -> 
     outcome.steps, outcome.place = told.steps, told.place
     if os.waitstatus_to_exitcode(status) != -signal.SIGKILL:
         outcome.problems.append(f"the victim was not killed, status {status}: {told.error or 'held up for ever'}")
-    outcome.problems += survive(survivor, told)
+    survive(survivor, told, outcome.problems)
     outcome.recovery_ms = (time.monotonic() - died) * 1000
 
 

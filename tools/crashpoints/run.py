@@ -178,6 +178,8 @@ class _Worker:
 def _work(link: Connection, operations: dict[str, Operation]) -> NoReturn:
     """Do the points that are asked for."""
     die_with_parent()
+    logging.disable()  # that batches are given up is what some operations are about
+    gc.freeze()  # or every victim would copy all that the collector touches
     try:
         while True:
             name, *point = link.recv()
@@ -200,16 +202,13 @@ def _warm_up(name: str, directory: Path) -> None:
     """Do once in this process what points do, so that their processes have everything imported from the start."""
     import pyarrow.compute  # noqa: F401
 
-    logger = logging.getLogger("shmaccum")
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False  # that batches are given up is what some operations are about
     directory.mkdir()
     survivor = Survivor(config_of(name, directory, {"compression.type": "gzip"}))
     survivor.settle_in()
-    problems = survive(survivor, Told())
-    assert not problems, problems
-    gc.collect()
-    gc.freeze()
+    problems: list[str] = []
+    survive(survivor, Told(), problems)
+    if problems:
+        raise RuntimeError(f"nobody died, and all the same: {problems}")
 
 
 def _remove_slabs(prefix: str) -> None:
