@@ -95,7 +95,10 @@ class Harness:
         self._operations = {operation.name: operation for operation in operations}
         self._run_all(((of, TO_THE_END) for of in findings), progress)
         for of in findings:
-            of.steps = of.outcomes[0].steps
+            (to_the_end,) = of.outcomes
+            of.steps = to_the_end.steps
+            if not of.steps:
+                to_the_end.problems.append("it has no steps at all: nothing was tried")
         self._run_all(((of, step) for of in findings for step in _choice(of, sample, seed)), progress)
         self._end_workers()
         return findings

@@ -33,6 +33,8 @@ _INERT: Final = re.compile(
 )
 """Instructions that touch nothing but their frame and memory of the process, or (a property) run other instructions
 that are steps themselves. Reading shared memory leaves it as it is."""
+_TOOL: Final = 3
+"""A number for `sys.monitoring` that no debugger, coverage tool or profiler has."""
 _FIRST_IN_PLACE: Final = dis._nb_ops.index(("NB_INPLACE_ADD", "+="))  # type: ignore[attr-defined]
 
 
@@ -48,7 +50,7 @@ class Steps:
 
     Args:
         at: number of that step; one behind the last is never reached.
-        act: called there with its place, ``file:line instruction``.
+        act: called there with its place, ``file:line function instruction``.
 
     Attributes:
         count: steps so far.
@@ -58,55 +60,78 @@ class Steps:
         self.count = 0
         self._at = at
         self._act = act
+        self._not_again: object = None
+        """Tells the interpreter that it need not tell of an instruction again."""
         self._turns_left: dict[CodeType, bytearray] = {}
-        """Of each code object that is run, by the number of the instruction."""
+        """Of each code object that is run, by the number of the instruction; none of what is not traced."""
 
     def run(self, operation: Callable[[], object]) -> None:
         """Run an operation."""
-        sys.settrace(self._on_call)
-        try:
-            operation()
-        finally:
-            sys.settrace(None)
+        if sys.version_info >= (3, 12):  # where frames tell of instructions no more, or not of all of them
+            monitoring = sys.monitoring
+            self._not_again = monitoring.DISABLE
+            monitoring.use_tool_id(_TOOL, __name__)
+            monitoring.register_callback(_TOOL, monitoring.events.INSTRUCTION, self._on_instruction)
+            monitoring.restart_events()
+            monitoring.set_events(_TOOL, monitoring.events.INSTRUCTION)
+            try:
+                operation()
+            finally:
+                monitoring.set_events(_TOOL, 0)
+                monitoring.free_tool_id(_TOOL)
+        else:
+            sys.settrace(self._on_call)
+            try:
+                operation()
+            finally:
+                sys.settrace(None)
 
     def _on_call(self, frame: FrameType, event: str, argument: object) -> Any:
-        code = frame.f_code
-        if code not in self._turns_left:
-            if not code.co_filename.startswith(_PACKAGE) and code.co_filename not in _TRACED_BESIDES:
-                return None
-            self._turns_left[code] = _turns_of(code)
+        if not self._turns_of(frame.f_code):
+            return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
-        return self._on_instruction
+        return self._on_event
 
-    def _on_instruction(self, frame: FrameType, event: str, argument: object) -> Any:
+    def _on_event(self, frame: FrameType, event: str, argument: object) -> Any:
         if event == "opcode":
-            turns_left, number = self._turns_left[frame.f_code], frame.f_lasti >> 1
-            if turns_left[number]:
-                turns_left[number] -= 1
-                if self.count == self._at:
-                    self._act(_place(frame))
-                self.count += 1
-        return self._on_instruction
+            self._on_instruction(frame.f_code, frame.f_lasti)
+        return self._on_event
+
+    def _on_instruction(self, code: CodeType, offset: int) -> object:
+        turns_left, number = self._turns_of(code), offset >> 1
+        if not turns_left or not turns_left[number]:
+            return self._not_again
+        turns_left[number] -= 1
+        if self.count == self._at:
+            self._act(_place(code, offset))
+        self.count += 1
+        return None
+
+    def _turns_of(self, code: CodeType) -> bytearray:
+        if code not in self._turns_left:
+            traced = code.co_filename.startswith(_PACKAGE) or code.co_filename in _TRACED_BESIDES
+            self._turns_left[code] = _all_turns(code) if traced else bytearray()
+        return self._turns_left[code]
 
 
-def _turns_of(code: CodeType) -> bytearray:
+def _all_turns(code: CodeType) -> bytearray:
     turns = bytearray(len(code.co_code) >> 1)
-    prefix = None
+    prefixes = []
     for instruction in dis.get_instructions(code):
-        number = instruction.offset >> 1
         if instruction.opname == "EXTENDED_ARG":
-            # The interpreter tells of the prefix, and then not of the instruction that it belongs to.
-            prefix = number if prefix is None else prefix
+            prefixes.append(instruction.offset)
             continue
         if is_step(instruction.opname, instruction.arg):
-            turns[number if prefix is None else prefix] = TURNS
-        prefix = None
+            # An interpreter that tells of the prefix may not tell of the instruction that it belongs to.
+            for offset in (*prefixes, instruction.offset):
+                turns[offset >> 1] = TURNS
+        prefixes.clear()
     return turns
 
 
-def _place(frame: FrameType) -> str:
-    path = Path(frame.f_code.co_filename)
+def _place(code: CodeType, offset: int) -> str:
+    path = Path(code.co_filename)
     name = path.relative_to(Path(_PACKAGE).parent) if path.is_relative_to(_PACKAGE) else path.name
-    instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-    return f"{name}:{frame.f_lineno} {frame.f_code.co_name} {instruction}"
+    line = next((line for start, end, line in code.co_lines() if start <= offset < end), None)
+    return f"{name}:{line} {code.co_name} {dis.opname[code.co_code[offset]]}"

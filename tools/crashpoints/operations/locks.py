@@ -17,6 +17,9 @@ from tools.crashpoints.settings import HALF, PARTITIONS, value
 from tools.crashpoints.survivor import Survivor
 from tools.crashpoints.victim import Victim, die
 
+_TORN_BYTES: Final = 20
+"""Fewer than the records of a batch."""
+
 
 def _take(number: int) -> Callable[[Victim], Callable[[], object]]:
     """Take a lock, whatever comes first, and leave it."""
@@ -69,8 +72,14 @@ def _die_nameless(accumulator: RecordAccumulator) -> None:
 
 
 def _die_replacing(accumulator: RecordAccumulator) -> None:
-    """Die over a batch whose compressed records are to take the place of its own."""
-    redo.finish = lambda slab, slot: die()
+    """Die over a batch whose records are being overwritten by themselves, compressed."""
+
+    def tear_and_die(slab: Slab, slot: int) -> None:
+        records = slab.geometry.slot(slot) + accumulator.format.header_size
+        slab.buffer[records : records + _TORN_BYTES] = bytes(_TORN_BYTES)
+        die()
+
+    redo.finish = tear_and_die
     accumulator.append(PARTITIONS[0], 0, None, value("never", HALF).encode())
 
 

@@ -9,7 +9,7 @@ from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.record_batch import RecordBatch
 from tools.crashpoints.operation import Operation
 from tools.crashpoints.sending import HandSender, later_ms
-from tools.crashpoints.settings import HALF, INVALID, PARTITIONS, TOO_LARGE, TOPIC
+from tools.crashpoints.settings import HALF, INVALID, LARGE, PARTITIONS, TOO_LARGE, TOPIC
 from tools.crashpoints.survivor import Survivor
 from tools.crashpoints.victim import Victim, die
 
@@ -22,6 +22,14 @@ def _batches(survivor: Survivor) -> None:
     survivor.append(0, "a", HALF)
     survivor.append(1, "b")
     survivor.append(0, "c", HALF)
+    survivor.resign()
+
+
+def _several_batches(survivor: Survivor) -> None:
+    """Three batches that are closed, and an open one, in the one partition."""
+    for text in ("a", "b", "c"):
+        survivor.append(0, text, LARGE)
+    survivor.append(0, "d")
     survivor.resign()
 
 
@@ -93,11 +101,12 @@ def _drain_all(victim: Victim) -> Callable[[], object]:
 
 
 def _reenqueue(victim: Victim) -> Callable[[], object]:
+    """Put batches back: behind all, in front, and in between."""
     sender = _serving(victim)
-    batches = _drain(sender) + _drain(sender)
+    first, second, third = (_drain(sender)[0] for _ in range(3))
 
     def put_back() -> None:
-        for batch in batches:
+        for batch in (third, first, second):
             sender.accumulator.reenqueue(batch, later_ms())
 
     return put_back
@@ -149,12 +158,17 @@ def _update_topic(victim: Victim) -> Callable[[], object]:
     return lambda: accumulator.map.update("another", 3, None)
 
 
+def _grow_topic(victim: Victim) -> Callable[[], object]:
+    accumulator = victim.attach()
+    return lambda: accumulator.map.update(TOPIC, len(PARTITIONS) + 2, None)
+
+
 OPERATIONS: Final = (
     Operation("sender-begin-end", _become, _batches),
     Operation("sender-recover", _recover, _left_behind),
     Operation("ready", _ready, _batches),
     Operation("drain", _drain_all, _batches),
-    Operation("reenqueue", _reenqueue, _batches),
+    Operation("reenqueue", _reenqueue, _several_batches),
     Operation("deliver", _deliver, _batches),
     Operation("deliver-first", _deliver_first, alone=True),
     Operation("deliver-compressing", _deliver, _batches, settings={"compression.type": "gzip"}),
@@ -163,4 +177,5 @@ OPERATIONS: Final = (
     Operation("expire", _expire(in_flight=False), _batches),
     Operation("expire-in-flight", _expire(in_flight=True), _batches),
     Operation("update-topic", _update_topic, Survivor.resign),
+    Operation("grow-topic", _grow_topic, Survivor.resign),
 )
