@@ -6,10 +6,12 @@ import argparse
 import json
 import os
 import secrets
+import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import tools.crashpoints
@@ -35,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.sample and options.seed is None:
         options.seed = secrets.randbelow(1 << 32)
     started = time.monotonic()
+    for number in (signal.SIGINT, signal.SIGTERM):  # both, even where a shell has had one ignored
+        signal.signal(number, _interrupt)
     try:
         with Harness(options.jobs) as harness:
             findings = harness.run(chosen, _progress(sys.stderr.isatty()), options.sample, options.seed or 0)
@@ -46,6 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json is not None:
         options.json.write_text(json.dumps(as_json(findings), indent=2) + "\n")
     return 1 if any(of.failed for of in findings) else 0
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -203,8 +203,12 @@ def _choice(of: Findings, sample: int, seed: int) -> Sequence[int]:
 
 def _warm_up(name: str, directory: Path) -> None:
     """Do once in this process what points do, so that their processes have everything imported from the start."""
-    import pyarrow.compute  # noqa: F401
+    import pyarrow as pa
 
+    import shmaccum.accumulator.column_appender
+    import shmaccum.columns  # noqa: F401
+
+    pa.record_batch({"value": ["warm"]})
     directory.mkdir()
     survivor = Survivor(config_of(name, directory, {"compression.type": "gzip"}))
     survivor.settle_in()
