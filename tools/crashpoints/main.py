@@ -37,14 +37,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.sample and options.seed is None:
         options.seed = secrets.randbelow(1 << 32)
     started = time.monotonic()
-    for number in (signal.SIGINT, signal.SIGTERM):  # both, even where a shell has had one ignored
-        signal.signal(number, _interrupt)
+    # Both, even where a shell has had one ignored.
+    handlers = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with Harness(options.jobs) as harness:
             findings = harness.run(chosen, _progress(sys.stderr.isatty()), options.sample, options.seed or 0)
     except KeyboardInterrupt:
         print("\ninterrupted: nothing is left behind", file=sys.stderr)
         return 130
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     print(as_text(findings))
     print(f"{time.monotonic() - started:.0f} s" + (f", --seed {options.seed}" if options.sample else ""))
     if options.json is not None:

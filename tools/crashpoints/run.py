@@ -129,12 +129,12 @@ class Harness:
         ready = wait([worker.link for worker in busy], 1.0)
         for worker in busy:
             if worker.link in ready or worker.is_overdue():
-                yield worker.findings, worker.finish()
-                if worker.outcome.problems:
+                findings, outcome = worker.finish()
+                if outcome.problems:
                     # Its process may have more of it.
                     self._workers.remove(worker)
                     worker.end()
-                    _remove_slabs(worker.name)
+                yield findings, outcome
 
 
 class _Worker:
@@ -142,19 +142,22 @@ class _Worker:
 
     def __init__(self, operations: dict[str, Operation]) -> None:
         self.link, theirs = Pipe()
-        self.busy = False
+        self._point: tuple[Findings, int] | None = None
+        self._deadline_s = 0.0
         self._pid = os.fork()
         if not self._pid:
             self.link.close()
             _work(theirs, operations)
         theirs.close()
 
+    @property
+    def busy(self) -> bool:
+        """Whether it is at a point."""
+        return self._point is not None
+
     def start(self, findings: Findings, step: int, name: str, directory: Path) -> None:
         """Begin a point."""
-        self.busy = True
-        self.findings = findings
-        self.name = name
-        self._step = step
+        self._point = findings, step
         self._deadline_s = time.monotonic() + 2 * BOUND_S
         self.link.send((findings.operation.name, step, name, directory))
 
@@ -162,14 +165,14 @@ class _Worker:
         """Say whether its process can be taken for stuck: it bounds its own time, which is half of this."""
         return time.monotonic() > self._deadline_s
 
-    def finish(self) -> Outcome:
+    def finish(self) -> tuple[Findings, Outcome]:
         """Return what came of its point."""
-        self.busy = False
-        try:
-            self.outcome: Outcome = self.link.recv() if self.link.poll() else _without_survivor(self._step)
-        except EOFError:
-            self.outcome = _without_survivor(self._step)
-        return self.outcome
+        assert self._point is not None
+        (findings, step), self._point = self._point, None
+        with contextlib.suppress(EOFError):
+            if self.link.poll():
+                return findings, self.link.recv()
+        return findings, Outcome(step, problems=["the survivor died, or was held up for ever"])
 
     def end(self) -> None:
         """End its process."""
@@ -189,10 +192,6 @@ def _work(link: Connection, operations: dict[str, Operation]) -> NoReturn:
             link.send(run_point(operations[name], *point))
     finally:
         os._exit(1)
-
-
-def _without_survivor(step: int) -> Outcome:
-    return Outcome(step, problems=["the survivor died, or was held up for ever"])
 
 
 def _choice(of: Findings, sample: int, seed: int) -> Sequence[int]:
@@ -219,7 +218,7 @@ def _warm_up(name: str, directory: Path) -> None:
 
 
 def _remove_slabs(prefix: str) -> None:
-    """Remove what a point that failed has left."""
+    """Remove what points that failed have left."""
     ours = f"{names.PREFIX}{prefix}", f"sem.{names.PREFIX}{prefix}"
     for entry in os.listdir(names.SHM_DIRECTORY):
         if entry.startswith(ours):
