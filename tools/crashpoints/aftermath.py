@@ -72,7 +72,7 @@ def _unrest(survivor: Survivor) -> list[str]:
     """Say what is not at rest although all is delivered."""
     wrong = []
     bumps = survivor.slab.words[Super.EPOCH_BUMPS]
-    if bumps and not survivor.refusing:
+    if bumps and not any(own.future.failed() for own in survivor.own):
         wrong.append(f"{bumps} epochs were given up: sequence numbers that a broker would refuse")
     with look(survivor.slab.name) as view:
         wrong += unrest(view)
