@@ -1,8 +1,8 @@
 """Death, stops and interrupts at chosen moments of the package's code.
 
-A process can be killed between any two instructions; these tools do it before any chosen line. An interrupt, that
-is what the handler of a signal raises, comes only where CPython looks for signals: when a function begins and when
-a call of a C function has returned. `InterruptAt` raises it at any one of those moments.
+A process can be killed between any two instructions; `tools.crashpoints` does it before all of them, these tools before
+a chosen line. An interrupt, that is what the handler of a signal raises, comes only where CPython looks for signals:
+when a function begins and when a call of a C function has returned. `InterruptAt` raises it at any of those moments.
 """
 
 from __future__ import annotations
@@ -23,31 +23,21 @@ import shmaccum
 _PACKAGE = str(Path(shmaccum.__file__).parent)
 
 
-def at_line(number: int, action: Callable[[], object]) -> None:
-    """Have this thread act just before the package's line that is executed as number ``number`` from now on."""
-    lines = 0
-
-    def act(frame: FrameType) -> None:
-        nonlocal lines
-        if lines == number:
-            action()
-        lines += 1
-
-    _trace_lines(act)
-
-
 def before(function: Callable[..., Any], text: str, action: Callable[[], object]) -> None:
     """Have this thread act just before a line of a function of the package, the first that begins with ``text``."""
     source, first = inspect.getsourcelines(function)
     number = first + next(number for number, line in enumerate(source) if line.strip().startswith(text))
     code = function.__code__
 
-    def act(frame: FrameType) -> None:
-        if frame.f_code is code and frame.f_lineno == number:
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        if frame.f_code is not code:
+            return None
+        if event == "line" and frame.f_lineno == number:
             sys.settrace(None)
             action()
+        return trace
 
-    _trace_lines(act)
+    sys.settrace(trace)
 
 
 def die() -> None:
@@ -76,18 +66,6 @@ def stopped_with(lock: AbstractContextManager[object]) -> Iterator[int]:
     finally:
         os.kill(pid, signal.SIGCONT)
         os.waitpid(pid, 0)
-
-
-def _trace_lines(act: Callable[[FrameType], None]) -> None:
-
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
-        if not frame.f_code.co_filename.startswith(_PACKAGE):
-            return None
-        if event == "line":
-            act(frame)
-        return trace
-
-    sys.settrace(trace)
 
 
 class InterruptAt:

@@ -337,7 +337,9 @@ class BufferPool:
             self._bitmap.give(dead)
             reclaimed = sum(count for _, count in dead)
             self._words[Super.RECLAIMED_SLOTS] += reclaimed
-            waiting = self._pass_over_the_absent() if not dead else self._next_waiter()
+            waiting = self._pass_over_the_absent()
+            if dead:
+                waiting = self._next_waiter()
         self._wake(waiting)
         return reclaimed
 

@@ -197,6 +197,8 @@ def _checked_geometry(path: str, head: bytes, size: int) -> Geometry | None:
         return None  # the magic is the creator's first store
     if words[Super.MAGIC] != MAGIC:
         raise SlabAbiError(f"{path} is not a slab of shmaccum; remove it or choose another shmaccum.name")
+    if not any(words[Super.ABI : Super.READY + 1]):
+        return None  # the version is its second
     if words[Super.ABI] != ABI_VERSION:
         raise SlabAbiError(
             f"{path} was laid out by ABI version {words[Super.ABI]}, this is version {ABI_VERSION}; stop the other "

@@ -103,6 +103,13 @@ def test_a_segment_without_ready_is_none(segment: Segment, slab_name: str) -> No
     assert Segment.open(slab_name) is None
 
 
+def test_a_segment_with_nothing_but_its_magic_is_none(segment: Segment, slab_name: str) -> None:
+    """Its creator died between its first store and the second."""
+    segment.words[Super.READY] = segment.words[Super.ABI] = 0
+
+    assert Segment.open(slab_name) is None
+
+
 def test_what_an_unfinished_creator_left_is_replaced(segment: Segment, slab_name: str, geometry: Geometry) -> None:
     segment.words[Super.READY] = 0
     Path(names.doorbell_path(slab_name)).touch(0o600)
