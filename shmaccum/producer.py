@@ -33,6 +33,7 @@ from shmaccum.partition_load import PartitionLoads
 from shmaccum.partitioner import StickyPartitioner, partition_for_key
 from shmaccum.sender.process import ensure_sender
 from shmaccum.serialization import serialize
+from shmaccum.shm import soundness
 from shmaccum.shm.layout import Process, Role
 from shmaccum.shm.lifecycle import attach, detach
 
@@ -104,9 +105,11 @@ class Producer:
             self._accumulator.pool.while_waiting = self._ensure_sender
             self._slab.add_role(Role.PRODUCER)
             self._ensure_sender()
-        except BaseException:
-            detach(self._slab)
-            raise
+        except BaseException as error:
+            try:
+                raise soundness.explain(error, self._slab.name, self._slab.words, self._slab.geometry) or error
+            finally:
+                detach(self._slab)
         self._closed = False
 
     def __repr__(self) -> str:
@@ -145,6 +148,7 @@ class Producer:
             RecordTooLargeError: the record is larger than ``max.request.size``, or than the slab.
             InvalidTopicError, UnknownTopicOrPartitionError, SerializationError, InvalidTimestampError: as they say.
             ProducerClosedError: the producer has been closed.
+            SlabDamagedError: the shared memory is damaged.
             SenderError: there was no sender, and none could be started. The record is in the slab and will be sent by
                 the next one: do not call again for it.
         """
@@ -248,10 +252,14 @@ class Producer:
 
         Raises:
             ProducerClosedError: the error came of the slab's having been detached.
+            SlabDamagedError: it came of what is in the slab.
         """
         self._slab.settle()
         if self._closed and isinstance(error, IllegalStateError | ValueError | OSError):
             raise ProducerClosedError("The producer has been closed meanwhile.") from error
+        damage = soundness.explain(error, self._slab.name, self._slab.words, self._slab.geometry)
+        if damage is not None:
+            raise damage from error
 
     def _too_large(self, topic: str, body_size: int) -> RecordTooLargeError:
         """``KafkaProducer.ensureValidRecordSize``, by the same upper bound of a record's size."""

@@ -26,6 +26,7 @@ from shmaccum.accumulator.sequences import Sequences
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.errors import LockTimeoutError
 from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.shm import soundness
 from shmaccum.shm.layout import STATE_MASK, TIME_MASK, Partition, Process, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
 
@@ -233,7 +234,20 @@ class BatchDrainer:
         self._sequences.review(batch.partition)
 
     def recover(self) -> None:
-        """Go on where the last sender died: finish what was completing, put back what was in flight."""
+        """Go on where the last sender died: finish what was completing, put back what was in flight.
+
+        All indexes are made anew: whatever has become of them, a new sender goes by the headers.
+
+        Raises:
+            SlabDamagedError: what is in the slab cannot be.
+        """
+        soundness.check(self._slab.name, self._slab.words, self._slab.geometry)
+        for lock in self._slab.locks:
+            try:
+                with lock.within(STOPPED_PATIENCE_S):
+                    lock.rebuild()
+            except LockTimeoutError as error:
+                logger.warning("%s; what it guards stays as it is", error)
         self._map.refresh()
         for queue in self._map.by_entry:
             at = self._slab.geometry.partition(queue.entry)

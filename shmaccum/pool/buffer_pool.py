@@ -77,7 +77,7 @@ class BufferPool:
         there is a sender that will free some."""
         self._words = slab.words
         self._bitmap = FreeBitmap(slab.buffer, slab.words, slab.geometry)
-        self._waiters = WaiterQueue(slab.words, slab.geometry)
+        self._waiters = WaiterQueue(slab.name, slab.words, slab.geometry)
         self._closed = False
         self._started = time.monotonic()
         self._waited_ns = 0
@@ -153,6 +153,9 @@ class BufferPool:
         if first < 0:
             return
         header = self.slab.geometry.header(first)
+        if first + count > self.slab.geometry.slot_count or words[header + Slot.STATE] & STATE_MASK:
+            # The header is right. The error has the next one who takes the lock make the bitmap anew.
+            raise self.slab.damaged(f"its bitmap says that {count} slots from slot {first} on are free")
         generation = words[header + Slot.GENERATION] + 1
         words[header + Slot.GENERATION] = generation
         taken.append(Buffer(first, count, generation))

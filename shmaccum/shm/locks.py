@@ -240,8 +240,9 @@ class SlabLock:
 
     def owner(self) -> int:
         """Return the process entry that is named as the holder, -1 for none."""
-        owner = self.words[self._owner_at]
-        return -1 if owner in (0, UNFINISHED_OWNER) else owner - 1
+        owner = self.words[self._owner_at] - 1
+        # What is no entry, `UNFINISHED_OWNER` or a damaged word, names nobody.
+        return owner if owner < self.geometry.max_processes else -1
 
     def forget_dead(self, entry: int) -> None:
         """Clear a dead process's ``wants`` for this lock; the caller holds it, so the dead one does not."""

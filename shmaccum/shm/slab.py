@@ -14,14 +14,22 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import posix_ipc
 
-from shmaccum.errors import DeadOwnerError, IllegalStateError, LockTimeoutError, SenderExistsError, SlabAbiError
-from shmaccum.shm import names
+from shmaccum.errors import (
+    DeadOwnerError,
+    IllegalStateError,
+    LockTimeoutError,
+    SenderExistsError,
+    SlabAbiError,
+    SlabDamagedError,
+)
+from shmaccum.shm import names, soundness
 from shmaccum.shm.bell import Bell, Bells, Doorbell, DoorbellRope
 from shmaccum.shm.inspection import undelivered
 from shmaccum.shm.layout import (
@@ -181,14 +189,29 @@ class Slab:
 
     @property
     def partitions(self) -> npt.NDArray[np.uint64]:
-        """The partition entries in use, one row of words an entry."""
-        start = self.geometry.partitions // WORD
-        return self._words_array(start, self.words[Super.PARTITION_COUNT], PARTITION_WORDS)
+        """The partition entries in use, one row of words an entry.
+
+        Raises:
+            SlabDamagedError: there are more than the table has.
+        """
+        geometry = self.geometry
+        count = self.words[Super.PARTITION_COUNT]
+        if count > geometry.max_partitions:
+            raise self.damaged(f"its partition table has {count} entries in use, of {geometry.max_partitions}")
+        return self._words_array(geometry.partitions // WORD, count, PARTITION_WORDS)
 
     def _words_array(self, start: int, rows: int, width: int) -> npt.NDArray[np.uint64]:
         if self._array is None:
             raise IllegalStateError(f"slab {self.name!r} has been detached")
         return self._array[start : start + rows * width].reshape(rows, width)
+
+    def damaged(self, what: str) -> SlabDamagedError:
+        """Return the error for something in the slab that cannot be so."""
+        return soundness.damaged(self.name, what)
+
+    def telling_of_damage(self) -> AbstractContextManager[None]:
+        """Work with the slab in a block from which damage comes as a SlabDamagedError, whatever it led to."""
+        return soundness.telling_of_damage(self.name, self.words, self.geometry)
 
     def settle(self) -> None:
         """Let go of a lock that an interrupt, such as a KeyboardInterrupt, kept this thread from leaving.
