@@ -33,7 +33,6 @@ from shmaccum.partition_load import PartitionLoads
 from shmaccum.partitioner import StickyPartitioner, partition_for_key
 from shmaccum.sender.process import ensure_sender
 from shmaccum.serialization import serialize
-from shmaccum.shm import soundness
 from shmaccum.shm.layout import Process, Role
 from shmaccum.shm.lifecycle import attach, detach
 
@@ -92,7 +91,8 @@ class Producer:
         uid = os.geteuid()
         self._slab = attach(self.config.slab_name(uid), slab_geometry(self.config), self.config.slab_digest(uid))
         try:
-            self._accumulator = RecordAccumulator(self._slab, self.config)
+            with self._slab.telling_of_damage():
+                self._accumulator = RecordAccumulator(self._slab, self.config)
             self._map = self._accumulator.map
             self._metadata = ProducerMetadata(self._accumulator, self.config)
             self._encode_body = self._accumulator.format.encode_body
@@ -105,11 +105,9 @@ class Producer:
             self._accumulator.pool.while_waiting = self._ensure_sender
             self._slab.add_role(Role.PRODUCER)
             self._ensure_sender()
-        except BaseException as error:
-            try:
-                raise soundness.explain(error, self._slab.name, self._slab.words, self._slab.geometry) or error
-            finally:
-                detach(self._slab)
+        except BaseException:
+            detach(self._slab)
+            raise
         self._closed = False
 
     def __repr__(self) -> str:
@@ -145,10 +143,10 @@ class Producer:
         Raises:
             KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
             BufferExhaustedError: there was no memory within ``max.block.ms``.
+            SlabDamagedError: the shared memory is damaged.
             RecordTooLargeError: the record is larger than ``max.request.size``, or than the slab.
             InvalidTopicError, UnknownTopicOrPartitionError, SerializationError, InvalidTimestampError: as they say.
             ProducerClosedError: the producer has been closed.
-            SlabDamagedError: the shared memory is damaged.
             SenderError: there was no sender, and none could be started. The record is in the slab and will be sent by
                 the next one: do not call again for it.
         """
@@ -257,7 +255,7 @@ class Producer:
         self._slab.settle()
         if self._closed and isinstance(error, IllegalStateError | ValueError | OSError):
             raise ProducerClosedError("The producer has been closed meanwhile.") from error
-        damage = soundness.explain(error, self._slab.name, self._slab.words, self._slab.geometry)
+        damage = self._slab.explain(error)
         if damage is not None:
             raise damage from error
 

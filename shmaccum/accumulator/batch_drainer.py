@@ -26,7 +26,6 @@ from shmaccum.accumulator.sequences import Sequences
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.errors import LockTimeoutError
 from shmaccum.pool.buffer_pool import BufferPool
-from shmaccum.shm import soundness
 from shmaccum.shm.layout import STATE_MASK, TIME_MASK, Partition, Process, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
 
@@ -241,7 +240,7 @@ class BatchDrainer:
         Raises:
             SlabDamagedError: what is in the slab cannot be.
         """
-        soundness.check(self._slab.name, self._slab.words, self._slab.geometry)
+        self._slab.check()
         for lock in self._slab.locks:
             try:
                 with lock.within(STOPPED_PATIENCE_S):

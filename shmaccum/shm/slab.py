@@ -209,6 +209,18 @@ class Slab:
         """Return the error for something in the slab that cannot be so."""
         return soundness.damaged(self.name, what)
 
+    def check(self) -> None:
+        """Make sure of all that has to be right before the slab is used.
+
+        Raises:
+            SlabDamagedError: a word says what it cannot; says which.
+        """
+        soundness.check(self.name, self.words, self.geometry)
+
+    def explain(self, error: BaseException) -> SlabDamagedError | None:
+        """Return what to raise instead of an error that damage led to; None for any other error."""
+        return soundness.explain(error, self.name, self.words, self.geometry)
+
     def telling_of_damage(self) -> AbstractContextManager[None]:
         """Work with the slab in a block from which damage comes as a SlabDamagedError, whatever it led to."""
         return soundness.telling_of_damage(self.name, self.words, self.geometry)
