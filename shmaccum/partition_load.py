@@ -61,7 +61,8 @@ class PartitionLoads:
             if not available.any():
                 return _uniform(candidates, times)
             candidates = available
-        queued = table[self._entries, Partition.QUEUED]
+        # No longer than a deque can be: a damaged count, which is an index, must not lead astray.
+        queued = np.minimum(table[self._entries, Partition.QUEUED], self._slab.geometry.slot_count)
         if (queued == queued[0]).all():
             return _uniform(candidates, times)
         return _weighted(candidates, queued, times)

@@ -94,7 +94,8 @@ class Producer:
         self._slab = attach(self.config.slab_name(uid), slab_geometry(self.config), self.config.slab_digest(uid))
         self._attached: list[None] = [None]
         try:
-            self._accumulator = RecordAccumulator(self._slab, self.config)
+            with self._slab.telling_of_damage():
+                self._accumulator = RecordAccumulator(self._slab, self.config)
             self._map = self._accumulator.map
             self._metadata = ProducerMetadata(self._accumulator, self.config)
             self._encode_body = self._accumulator.format.encode_body
@@ -148,6 +149,7 @@ class Producer:
             KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
             BufferExhaustedError: there was no memory within ``max.block.ms``.
             LockTimeoutError: a process that is stopped was in the way for ``max.block.ms``; says which.
+            SlabDamagedError: the shared memory is damaged.
             RecordTooLargeError: the record is larger than ``max.request.size``, or than the slab.
             InvalidTopicError, UnknownTopicOrPartitionError, SerializationError, InvalidTimestampError: as they say.
             ProducerClosedError: the producer has been closed.
@@ -260,12 +262,16 @@ class Producer:
 
         Raises:
             ProducerClosedError: the error came of the slab's having been detached.
+            SlabDamagedError: it came of what is in the slab.
         """
         self._slab.settle()
         if not self._closed:
             self._accumulator.settle()
         if self._closed and isinstance(error, IllegalStateError | ValueError | OSError):
             raise ProducerClosedError("The producer has been closed meanwhile.") from error
+        damage = self._slab.explain(error)
+        if damage is not None:
+            raise damage from error
 
     def _too_large(self, topic: str, body_size: int) -> RecordTooLargeError:
         """``KafkaProducer.ensureValidRecordSize``, by the same upper bound of a record's size."""

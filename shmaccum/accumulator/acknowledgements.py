@@ -49,7 +49,7 @@ class Acknowledgements:
         me = self._slab.me
         self._pending: dict[int, ProduceRequestResult] = {}
         self._flushes: dict[int, int] = {}
-        self._ring = RingReader(self._words, self._slab.geometry, me)
+        self._ring = RingReader(self._slab.name, self._words, self._slab.geometry, me)
         self._reading = threading.RLock()  # a signal's handler may poll, too
         self._calling = threading.Lock()
         self._to_call: deque[ProduceRequestResult] = deque()

@@ -111,7 +111,7 @@ class BatchCompressor:
     def _compress_in_place(self, claim: _Claim) -> None:
         geometry = self._slab.geometry
         header = geometry.header(claim.slot)
-        size = self._words[header + Slot.COMMIT] >> COMMIT_SIZE_SHIFT
+        size = min(self._words[header + Slot.COMMIT] >> COMMIT_SIZE_SHIFT, geometry.slot_size)
         begin, start = geometry.slot(claim.slot), self._format.header_size
         # A copy: once the sender has taken the batch, the slot may change under the compressor's hands.
         records = bytes(self._slab.buffer[begin + start : begin + size])

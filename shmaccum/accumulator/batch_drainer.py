@@ -8,6 +8,7 @@ Modelled in ``tools/model/pool.pml``.
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
@@ -191,7 +192,18 @@ class BatchDrainer:
         self._sequences.review(batch.partition)
 
     def recover(self) -> None:
-        """Go on where the last sender died: finish what was completing, put back what was in flight."""
+        """Go on where the last sender died: finish what was completing, put back what was in flight.
+
+        All indexes are made anew: whatever has become of them, a new sender goes by the headers. Those whose lock a
+        stopped process holds are left as they are.
+
+        Raises:
+            SlabDamagedError: what is in the slab cannot be.
+        """
+        self._slab.check()
+        for lock in self._slab.locks:
+            with contextlib.suppress(LockTimeoutError), self._patience.with_lock(lock):
+                lock.rebuild()
         self._map.refresh()
         for queue in self._map.by_entry:
             at = self._slab.geometry.partition(queue.entry)

@@ -30,6 +30,7 @@ from shmaccum.shm.layout import (
     Geometry,
     Process,
 )
+from shmaccum.shm.soundness import damaged
 
 _CODE_MASK = 0xFFFF
 
@@ -114,7 +115,8 @@ class RingWriter:
 class RingReader:
     """One process's side of its own ring. One thread at a time."""
 
-    def __init__(self, words: memoryview, geometry: Geometry, entry: int) -> None:
+    def __init__(self, name: str, words: memoryview, geometry: Geometry, entry: int) -> None:
+        self._name = name
         self._words = words
         self._length = geometry.ring_length
         self._ring = geometry.ring(entry)
@@ -124,8 +126,15 @@ class RingReader:
         self.head = int(words[self._head_at])
 
     def read(self) -> Iterator[Outcome]:
-        """Yield what is there. Each is taken only when the next is asked for: an interrupt in between loses none."""
+        """Yield what is there. Each is taken only when the next is asked for: an interrupt in between loses none.
+
+        Raises:
+            SlabDamagedError: there is more than the ring can hold, or less than nothing.
+        """
         words = self._words
+        unread = words[self.tail_at] - self.head
+        if not 0 <= unread <= self._length:
+            raise damaged(self._name, f"a completion ring of {self._length} has {unread} that are not read")
         while (index := self.head) < words[self.tail_at]:
             cell = self._ring + index % self._length * COMPLETION_WORDS
             append_time, error = unpack_result(words[cell + Completion.RESULT])

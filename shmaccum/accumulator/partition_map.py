@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.cluster import TopicPartition, check_topic
 from shmaccum.errors import KafkaError, SlabFullError, error_for_code
+from shmaccum.shm import soundness
 from shmaccum.shm.layout import WORD, Partition, Super, Topic, TopicState
 from shmaccum.shm.slab import Slab
 
@@ -80,7 +81,11 @@ class PartitionMap:
         self._refreshing = threading.RLock()
 
     def refresh(self) -> None:
-        """Take in what has been added since the last look. Threads may do so at once."""
+        """Take in what has been added since the last look. Threads may do so at once.
+
+        Raises:
+            SlabDamagedError: the tables say what they cannot.
+        """
         if self._words[Super.GENERATION] != self._generation:
             with self._refreshing:
                 self._refresh()
@@ -88,10 +93,13 @@ class PartitionMap:
     def _refresh(self) -> None:
         words, geometry = self._words, self._geometry
         generation = words[Super.GENERATION]
+        soundness.check_tables(self._slab.name, words, geometry)
         partition_entries = words[Super.PARTITION_COUNT]  # before the topics: the topics of all of them are there
         topics = dict(self.topics)
         for entry in range(len(topics), words[Super.TOPIC_COUNT]):
             name = self._name(entry)
+            if name in topics:
+                raise self._slab.damaged(f"topic entry {entry} has the name {name!r} of another one")
             topics[name] = TopicEntry(self._slab, entry, name)
         names = list(topics)
         queues = dict(self.queues)
@@ -99,6 +107,8 @@ class PartitionMap:
         for entry in range(len(by_entry), partition_entries):
             key = words[geometry.partition(entry) + Partition.KEY]
             topic_partition = TopicPartition(names[(key >> 32) - 1], int(key & 0xFFFFFFFF))
+            if topic_partition in queues:
+                raise self._slab.damaged(f"partition entry {entry} is {topic_partition}, as is another one")
             queue = PartitionQueue(self._slab, entry, topic_partition)
             queues[topic_partition] = queue
             by_entry.append(queue)

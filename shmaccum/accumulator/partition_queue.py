@@ -77,6 +77,7 @@ class PartitionQueue:
         words = self._words
         slot = words[self.open_at] - 1
         if slot >= 0:
+            self._check_link(slot)
             state_at = self._geometry.header(slot) + Slot.STATE
             words[state_at] = words[state_at] & ~STATE_MASK | SlotState.CLOSED
             words[self.open_at] = 0
@@ -95,9 +96,11 @@ class PartitionQueue:
         at = self._at
         header = self._geometry.header(slot)
         position = words[at + Partition.NEXT_POSITION]
+        tail = words[at + Partition.TAIL]
+        if tail:
+            self._check_link(tail - 1)
         words[header + Slot.PARTITION] = self.entry
         words[header + Slot.POSITION] = position
-        tail = words[at + Partition.TAIL]
         words[header + Slot.PREVIOUS] = tail
         words[header + Slot.NEXT] = 0
         words[header + Slot.STATE] = words[header + Slot.STATE] & ~STATE_MASK | state
@@ -128,6 +131,8 @@ class PartitionQueue:
         closed = self.close_open()
         words, at, geometry = self._words, self._at, self._geometry
         position, tail = words[at + Partition.NEXT_POSITION], words[at + Partition.TAIL]
+        if tail:
+            self._check_link(tail - 1)
         links = np.array(slots) + 1
         headers[:, Slot.PARTITION] = self.entry
         headers[:, Slot.POSITION] = np.arange(position, position + len(slots))
@@ -158,13 +163,16 @@ class PartitionQueue:
         words = self._words
         at = self._at
         slot = words[at + Partition.HEAD] - 1
+        self._check_link(slot)
         batch = RecordBatch(self._slab, slot)
         header = batch.at
+        following = words[header + Slot.NEXT]
+        if following > self._geometry.slot_count:
+            raise self._slab.damaged(f"slot {following - 1} is to follow slot {slot} in the deque of a partition")
         words[header + Slot.SEALING] = 0  # whoever compresses it comes too late
         words[header + Slot.STATE] = words[header + Slot.STATE] & ~STATE_MASK | _IN_FLIGHT
         if words[self.open_at] == slot + 1:
             words[self.open_at] = 0
-        following = words[header + Slot.NEXT]
         words[at + Partition.HEAD] = following
         if following:
             words[self._geometry.header(following - 1) + Slot.PREVIOUS] = 0
@@ -181,7 +189,10 @@ class PartitionQueue:
         before, behind = 0, words[at + Partition.HEAD]
         # Bounded by the number of batches: a damaged link must not make this endless.
         for _ in range(self._geometry.slot_count):
-            if not behind or words[self._geometry.header(behind - 1) + Slot.POSITION] > batch.position:
+            if not behind:
+                break
+            self._check_link(behind - 1)
+            if words[self._geometry.header(behind - 1) + Slot.POSITION] > batch.position:
                 break
             before, behind = behind, words[self._geometry.header(behind - 1) + Slot.NEXT]
         header = self._geometry.header(batch.slot)
@@ -197,6 +208,20 @@ class PartitionQueue:
             words[at + Partition.HEAD] = batch.slot + 1
         words[at + Partition.QUEUED] += 1
 
+    def _check_link(self, slot: int) -> None:
+        """Make sure that a link leads to a batch of this deque.
+
+        Raises:
+            SlabDamagedError: it does not. The lock is left unfinished by it, and so the links are made anew.
+        """
+        words, geometry = self._words, self._geometry
+        if 0 <= slot < geometry.slot_count:
+            header = geometry.header(slot)
+            state = words[header + Slot.STATE] & STATE_MASK
+            if words[header + Slot.PARTITION] == self.entry and SlotState.OPEN <= state <= SlotState.CLOSED:
+                return
+        raise self._slab.damaged(f"a link in the deque of {self.topic_partition} leads to slot {slot}")
+
 
 def rebuild_stripe(slab: Slab, stripe: int) -> None:
     """Finish what was being replaced, and make a stripe's deques anew from the slot headers; under its lock."""
@@ -206,12 +231,15 @@ def rebuild_stripe(slab: Slab, stripe: int) -> None:
     partitions = headers[:, Slot.PARTITION]
     of_stripe = partitions % np.uint64(STRIPES) == stripe
     placed = of_stripe & (states >= _OPEN)
+    entries = len(slab.partitions)
+    for slot in np.flatnonzero(placed & (partitions >= entries)).tolist():
+        raise slab.damaged(f"slot {slot} holds a batch of partition entry {partitions[slot]}, of {entries}")
     for slot in np.flatnonzero(placed & (headers[:, Slot.REDO] != 0)).tolist():
         redo.finish(slab, slot)
     in_deque = np.flatnonzero(placed & (states <= _CLOSED))
     in_deque = in_deque[np.lexsort((headers[in_deque, Slot.POSITION], partitions[in_deque]))]
 
-    for entry in range(stripe, len(slab.partitions), STRIPES):
+    for entry in range(stripe, entries, STRIPES):
         at = geometry.partition(entry)
         for word in (Partition.HEAD, Partition.TAIL, Partition.OPEN, Partition.QUEUED):
             words[at + word] = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from shmaccum.accumulator.completion import pack_range
+from shmaccum.errors import CorruptRecordError
 from shmaccum.pool.buffer_pool import Buffer
 from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import (
@@ -282,6 +283,9 @@ class RecordBatch:
                 lowest = bits & -bits
                 entries.append(index * 64 + lowest.bit_length() - 1)
                 bits ^= lowest
+        # A damaged bit must not have the sender write where no ring is.
+        while entries and entries[-1] >= self._slab.geometry.max_processes:
+            entries.pop()
         return entries
 
     def contents(self) -> tuple[memoryview, int, int, int, CompressionType | None]:
@@ -297,6 +301,34 @@ class RecordBatch:
             words[at + Slot.MAX_TIMESTAMP + (commit & 1)],
             _COMPRESSIONS[compressed & COMPRESSION_MASK] if compressed else None,
         )
+
+    def check(self, header_size: int) -> None:
+        """Make sure that the header says what records can be sealed by, before anything is done by it.
+
+        Args:
+            header_size: bytes that the format keeps free in front of them.
+
+        Raises:
+            CorruptRecordError: it does not.
+        """
+        words, at = self._words, self.at
+        commit, compressed = words[at + Slot.COMMIT], words[at + Slot.COMPRESSED]
+        count, size = commit >> 1 & COMMIT_COUNT_MASK, commit >> COMMIT_SIZE_SHIFT
+        stored_size = compressed >> COMPRESSED_SIZE_SHIFT if compressed else size
+        settled = words[at + Slot.SETTLED] & PROGRESS_MASK
+        room = (words[at + Slot.STATE] >> RUN_SHIFT & RUN_MASK) * self._slab.geometry.slot_size
+        if count < 1 or not header_size < size <= room or not header_size < stored_size <= room or settled > count:
+            raise CorruptRecordError(
+                f"slot {self.slot} is to hold {count} records in {size} bytes, {stored_size} of them stored, with room "
+                f"for {room}; {settled} are settled"
+            )
+
+    def write_off(self) -> None:
+        """Have it given up as a whole, whatever its header says of records, compression and pieces."""
+        words, at = self._words, self.at
+        words[at + Slot.PIECE] = 0
+        words[at + Slot.SETTLED] = 0
+        words[at + Slot.COMPRESSED] = 0
 
     def memory(self) -> memoryview:
         """Return its `stored_size` bytes in the slab, writable. Release the view before the slab is unmapped."""

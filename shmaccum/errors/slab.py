@@ -22,6 +22,10 @@ class SlabAbiError(SlabError):
     """The segment is not a slab, is cut short, or was laid out by another version or for other settings."""
 
 
+class SlabDamagedError(SlabError):
+    """The shared memory says what none of its users would have written; says what, and how to get rid of it."""
+
+
 class SlabMemoryError(SlabError):
     """/dev/shm cannot hold the slab; says what is needed, what is free and the cure."""
 

@@ -28,6 +28,7 @@ from shmaccum.errors import (
     LockTimeoutError,
     ProducerClosedError,
     RecordTooLargeError,
+    SlabDamagedError,
 )
 from shmaccum.pool.bitmap import FreeBitmap
 from shmaccum.pool.waiters import WaiterQueue
@@ -87,7 +88,7 @@ class BufferPool:
         there is a sender that will free some."""
         self._words = slab.words
         self._bitmap = FreeBitmap(slab.buffer, slab.words, slab.geometry)
-        self._waiters = WaiterQueue(slab.words, slab.geometry)
+        self._waiters = WaiterQueue(slab.name, slab.words, slab.geometry)
         self._closed = False
         self._started = time.monotonic()
         self._waited_ns = 0
@@ -188,8 +189,12 @@ class BufferPool:
             if first < 0:
                 return
             end = first + runs * count
+            if end > geometry.slot_count:
+                raise self._wrong_bitmap(first, end)
             for slot in range(first, end, count):
                 header = geometry.header(slot)
+                if words[header + Slot.STATE] & STATE_MASK:
+                    raise self._wrong_bitmap(first, end)
                 generation = words[header + Slot.GENERATION] + 1
                 words[header + Slot.GENERATION] = generation
                 taken.append(Buffer(slot, count, generation))
@@ -201,6 +206,10 @@ class BufferPool:
             if end > words[Super.TOUCHED_SLOTS]:
                 words[Super.TOUCHED_SLOTS] = end
             most -= runs
+
+    def _wrong_bitmap(self, first: int, end: int) -> SlabDamagedError:
+        """The headers are right: the error has the next one who takes the lock make the bitmap anew."""
+        return self.slab.damaged(f"its bitmap says that slots {first} to {end - 1} are free")
 
     # --- waiting ------------------------------------------------------------------------------------
 

@@ -26,7 +26,9 @@ from shmaccum.shm.layout import (
     Geometry,
     Super,
 )
+from shmaccum.shm.soundness import waiting
 
+# Every walk over the queue is bounded by `waiting`, whatever its ends say.
 _INCARNATION: Final = OWNER_MASK << INCARNATION_SHIFT
 _ENTRY: Final = OWNER_MASK << OWNER_SHIFT
 _DEADLINE_SHIFT: Final = RUN_SHIFT
@@ -47,9 +49,13 @@ ABSENT_S: Final = 1.0
 
 
 class WaiterQueue:
-    """The waiter queue of one slab."""
+    """The waiter queue of one slab.
 
-    def __init__(self, words: memoryview, geometry: Geometry) -> None:
+    What says who waits raises a SlabDamagedError where its ends cannot be right.
+    """
+
+    def __init__(self, name: str, words: memoryview, geometry: Geometry) -> None:
+        self._name = name
         self._words = words
         self._cells = geometry.waiters // WORD
         self._last_seen = (-1, 0, 0.0)
@@ -58,7 +64,7 @@ class WaiterQueue:
     def __len__(self) -> int:
         """Number of waiters."""
         words = self._words
-        tickets = range(words[Super.WAITER_HEAD], words[Super.WAITER_TAIL])
+        tickets = range(*waiting(self._name, words))
         return sum(1 for ticket in tickets if words[self._cells + ticket % WAITERS])
 
     def is_empty(self) -> bool:
@@ -75,8 +81,8 @@ class WaiterQueue:
         """
         words = self._words
         deadline = int(now_s + min(patience_s, _FURTHEST_S)) + _GRACE_S & _DEADLINE_MASK
-        ticket: int = words[Super.WAITER_TAIL]
-        if ticket - words[Super.WAITER_HEAD] >= WAITERS:
+        head, ticket = waiting(self._name, words)
+        if ticket - head >= WAITERS:
             return -1
         words[self._cells + ticket % WAITERS] = owner_tag | deadline << _DEADLINE_SHIFT | _HELD
         words[Super.WAITER_TAIL] = ticket + 1
@@ -85,7 +91,7 @@ class WaiterQueue:
     def leave(self, ticket: int) -> None:
         """Give a ticket back, if it has not been taken away; the head moves on to the next one that is still held."""
         words = self._words
-        head, tail = words[Super.WAITER_HEAD], words[Super.WAITER_TAIL]
+        head, tail = waiting(self._name, words)
         if ticket < head:
             return
         words[self._cells + ticket % WAITERS] = 0

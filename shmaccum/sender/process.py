@@ -86,15 +86,16 @@ def serve(config: ProducerConfig, on_serving: Callable[[Slab], None]) -> None:
     """
     uid = os.geteuid()
     slab = attach(config.slab_name(uid), slab_geometry(config), config.slab_digest(uid))
-    accumulator = RecordAccumulator(slab, config)
-    try:
-        while True:
-            stopped = _serve_once(slab, accumulator, config, on_serving)
-            # A record that came while we were leaving was seen by nobody else: the role was still taken.
-            if stopped or slab.undelivered() == (0, 0) or slab.has_sender():
-                break
-    finally:
-        detach(slab)
+    with slab.telling_of_damage():
+        try:
+            accumulator = RecordAccumulator(slab, config)
+            while True:
+                stopped = _serve_once(slab, accumulator, config, on_serving)
+                # A record that came while we were leaving was seen by nobody else: the role was still taken.
+                if stopped or slab.undelivered() == (0, 0) or slab.has_sender():
+                    break
+        finally:
+            detach(slab)
 
 
 def _serve_once(
@@ -109,8 +110,7 @@ def _serve_once(
         cleanup.callback(transport.close)
         sender = Sender(accumulator, transport, doorbell, config)
         stopped = _stop_on_signals(sender)
-        on_serving(slab)
-        sender.run()
+        sender.run(lambda: on_serving(slab))
         return stopped()
 
 

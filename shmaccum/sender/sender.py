@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import struct
 import time
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -21,7 +23,9 @@ from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.cluster import Cluster
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
+    CorruptRecordError,
     DuplicateSequenceNumberError,
+    IllegalStateError,
     InvalidMetadataError,
     KafkaError,
     LockTimeoutError,
@@ -83,9 +87,17 @@ class Sender:
 
     # --- running ------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Serve until stopped, or idle for ``sender.idle.ms``."""
+    def run(self, on_serving: Callable[[], None] | None = None) -> None:
+        """Serve until stopped, or idle for ``sender.idle.ms``.
+
+        Args:
+            on_serving: called after the first pass: what the slab holds is no reason to end at once.
+        """
         self._accumulator.recover()
+        if not self._is_done():
+            self.run_once(_now_ms())
+        if on_serving is not None:
+            on_serving()
         while not self._is_done():
             self.run_once(_now_ms())
 
@@ -139,9 +151,10 @@ class Sender:
         # 7. Off they go.
         for node_id, of_node in batches.items():
             if of_node:
-                requests = [self._seal(batch) for batch in of_node]
-                self._transport.send(cluster.nodes[node_id], requests, now_ms)
-                self._words[Super.REQUESTS_SENT] += 1
+                requests = self._seal_all(of_node)
+                if requests:
+                    self._transport.send(cluster.nodes[node_id], requests, now_ms)
+                    self._words[Super.REQUESTS_SENT] += 1
         # 8. And what became of those before.
         if poll_timeout > 0:
             poll_timeout = min(poll_timeout, self._idle_timeout_ms(now_ms))
@@ -220,6 +233,22 @@ class Sender:
                 logger.error("gave up %d batches: %s", len(aborted), failure.__name__)
 
     # --- sending ------------------------------------------------------------------------------------
+
+    def _seal_all(self, batches: Sequence[RecordBatch]) -> list[ProduceBatch]:
+        """Make drained batches ready for the wire. One that cannot be, because it is damaged, is given up alone."""
+        sealed = []
+        for batch in batches:
+            try:
+                batch.check(self._accumulator.format.header_size)
+                sealed.append(self._seal(batch))
+            except (CorruptRecordError, IllegalStateError, struct.error, ValueError, OverflowError) as error:
+                logger.error("%r is damaged: %s; gave it up", batch, error)
+                self._pieces.answered(batch)
+                if self._guarantee_message_order:
+                    self._accumulator.unmute(self._accumulator.map.by_entry[batch.partition].topic_partition)
+                batch.write_off()
+                self._accumulator.complete([BatchOutcome(batch, error=CorruptRecordError)])
+        return sealed
 
     def _seal(self, batch: RecordBatch) -> ProduceBatch:
         """Make a drained batch ready for the wire, in place unless it is still to be compressed."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import posix_ipc
 
 from shmaccum.errors import LockTimeoutError, SlabAbiError, SlabError, SlabInUseError, SlabNotFoundError
-from shmaccum.shm import names
+from shmaccum.shm import names, soundness
 from shmaccum.shm.inspection import SlabView
 from shmaccum.shm.layout import LOCK_COUNT, Geometry, Super
 from shmaccum.shm.lockfile import PROCESS, LockFile
@@ -40,6 +40,7 @@ def attach(name: str, geometry: Geometry | None = None, digest: int = 0) -> Slab
         SlabMemoryError: /dev/shm has no room for it or for what this process needs there, or this process has no
             descriptor left.
         SlabPermissionError, SlabAbiError: what is there of that name is not ours to use.
+        SlabDamagedError: what it says cannot be.
         SlabFullError: the process table is full.
     """
     names.check_name(name)
@@ -267,6 +268,7 @@ def _attach_locked(name: str, geometry: Geometry | None, digest: int, lock_file:
         try:
             if geometry is not None:
                 _check_settings(segment.words, name, geometry, segment.geometry, digest)
+            soundness.check(name, segment.words, segment.geometry)
             return Slab(name, segment, lock_file)
         except BaseException:
             ProcessTable(segment.words, segment.geometry, lock_file).disown()
@@ -274,6 +276,10 @@ def _attach_locked(name: str, geometry: Geometry | None, digest: int, lock_file:
             raise
     if geometry is None:
         raise SlabNotFoundError(f"there is no slab {name!r}")
+    user = lock_file.holder(PROCESS, length=0)
+    if user:
+        # A creator that died half-way had no company.
+        raise soundness.damaged(name, f"process {user} uses it, but its superblock says that it was never finished")
     unlink(name, keep_lock_file=True)
     try:
         segment = Segment.create(name, geometry, digest)

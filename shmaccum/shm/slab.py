@@ -16,6 +16,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final, TypeVar, cast
 
 import numpy as np
@@ -28,9 +29,10 @@ from shmaccum.errors import (
     LockTimeoutError,
     SenderExistsError,
     SlabAbiError,
+    SlabDamagedError,
     SlabMemoryError,
 )
-from shmaccum.shm import names
+from shmaccum.shm import names, soundness
 from shmaccum.shm.bell import Bell, Bells, Doorbell, DoorbellRope
 from shmaccum.shm.inspection import undelivered
 from shmaccum.shm.layout import (
@@ -210,14 +212,41 @@ class Slab:
 
     @property
     def partitions(self) -> npt.NDArray[np.uint64]:
-        """The partition entries in use, one row of words an entry."""
-        start = self.geometry.partitions // WORD
-        return self._words_array(start, self.words[Super.PARTITION_COUNT], PARTITION_WORDS)
+        """The partition entries in use, one row of words an entry.
+
+        Raises:
+            SlabDamagedError: there are more than the table has.
+        """
+        geometry = self.geometry
+        count = self.words[Super.PARTITION_COUNT]
+        if count > geometry.max_partitions:
+            raise self.damaged(f"its partition table has {count} entries in use, of {geometry.max_partitions}")
+        return self._words_array(geometry.partitions // WORD, count, PARTITION_WORDS)
 
     def _words_array(self, start: int, rows: int, width: int) -> npt.NDArray[np.uint64]:
         if self._array is None:
             raise IllegalStateError(f"slab {self.name!r} has been detached")
         return self._array[start : start + rows * width].reshape(rows, width)
+
+    def damaged(self, what: str) -> SlabDamagedError:
+        """Return the error for something in the slab that cannot be so."""
+        return soundness.damaged(self.name, what)
+
+    def check(self) -> None:
+        """Make sure of all that has to be right before the slab is used.
+
+        Raises:
+            SlabDamagedError: a word says what it cannot; says which.
+        """
+        soundness.check(self.name, self.words, self.geometry)
+
+    def explain(self, error: BaseException) -> SlabDamagedError | None:
+        """Return what to raise instead of an error that damage led to; None for any other error."""
+        return soundness.explain(error, self.name, self.words, self.geometry)
+
+    def telling_of_damage(self) -> AbstractContextManager[None]:
+        """Work with the slab in a block from which damage comes as a SlabDamagedError, whatever it led to."""
+        return soundness.telling_of_damage(self.name, self.words, self.geometry)
 
     def settle(self) -> None:
         """Let go of a lock that an interrupt, such as a KeyboardInterrupt, kept this thread from leaving.

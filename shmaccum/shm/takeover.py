@@ -37,7 +37,7 @@ from typing import Final
 
 import posix_ipc
 
-from shmaccum.shm.layout import PROCESS_WORDS, UNFINISHED_OWNER, WORD, Geometry, Lock, Process
+from shmaccum.shm.layout import PROCESS_WORDS, WORD, Geometry, Lock, Process
 from shmaccum.shm.lockfile import TAKEOVER, LockFile
 from shmaccum.shm.processes import ProcessTable
 
@@ -78,8 +78,9 @@ class LockState:
 
     def owner(self) -> int:
         """Return the process entry that is named as the holder, -1 for none."""
-        owner: int = self._words[self._lock_at + Lock.OWNER]
-        return -1 if owner in (0, UNFINISHED_OWNER) else owner - 1
+        owner: int = self._words[self._lock_at + Lock.OWNER] - 1
+        # What is no entry, `UNFINISHED_OWNER` or a damaged word, names nobody.
+        return owner if owner < self._geometry.max_processes else -1
 
     def set_owner(self) -> None:
         """Name this process, which takes over."""

@@ -106,7 +106,7 @@ def test_its_messages_go_to_its_file_as_well(
     with shmaccum("sender", *options, "-X", f"sender.log.file={tmp_path / 'sender.log'}") as process:
         line = say_serving(process)
         assert process.wait(30) == 0
-    assert (tmp_path / "sender.log").read_text().startswith(line)
+    assert line in (tmp_path / "sender.log").read_text()
 
 
 @pytest.mark.parametrize(

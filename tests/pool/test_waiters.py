@@ -27,7 +27,7 @@ def words() -> memoryview:
 
 @pytest.fixture
 def queue(words: memoryview) -> WaiterQueue:
-    return WaiterQueue(words, GEOMETRY)
+    return WaiterQueue("queue", words, GEOMETRY)
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -37,7 +37,7 @@ class QueueMachine(RuleBasedStateMachine):
     def make(self, drawn: int) -> None:
         self.words = memoryview(bytearray(GEOMETRY.total_size)).cast("Q")
         self.words[Super.WAITER_HEAD] = self.words[Super.WAITER_TAIL] = drawn
-        self.queue = WaiterQueue(self.words, GEOMETRY)
+        self.queue = WaiterQueue("queue", self.words, GEOMETRY)
         self.next_ticket = drawn
         self.waiting: dict[int, int] = {}  # by ticket, in order of arrival
         self.left: list[int] = []

@@ -17,7 +17,17 @@ from processes import Child
 
 from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabMemoryError, SlabNotFoundError
 from shmaccum.shm import names
-from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Geometry, Slot, SlotState, Super
+from shmaccum.shm.layout import (
+    COMMIT_SIZE_SHIFT,
+    RUN_SHIFT,
+    Geometry,
+    Partition,
+    Slot,
+    SlotState,
+    Super,
+    Topic,
+    TopicState,
+)
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 
@@ -35,9 +45,17 @@ def stay(link: Connection, name: str, geometry: Geometry | None = None) -> None:
 
 def leave_records(link: Connection, name: str, geometry: Geometry) -> None:
     slab = attach(name, geometry)
-    header = slab.geometry.header(0)
-    slab.words[header + Slot.COMMIT] = 64 << COMMIT_SIZE_SHIFT | 3 << 1
-    slab.words[header + Slot.STATE] = SlotState.CLOSED
+    words = slab.words
+    topic = geometry.topic(0)
+    words[topic + Topic.NAME] = ord("t")
+    words[topic + Topic.NAME_LENGTH] = 1
+    words[topic + Topic.STATE] = TopicState.REQUESTED
+    words[Super.TOPIC_COUNT] = 1
+    words[geometry.partition(0) + Partition.KEY] = 1 << 32
+    words[Super.PARTITION_COUNT] = 1
+    header = geometry.header(0)
+    words[header + Slot.COMMIT] = 64 << COMMIT_SIZE_SHIFT | 3 << 1
+    words[header + Slot.STATE] = SlotState.CLOSED | 1 << RUN_SHIFT
     detach(slab)
 
 
@@ -222,7 +240,7 @@ def come_and_go(link: Connection, name: str, geometry: Geometry, seconds: float)
     while time.monotonic() < end:
         slab = attach(name, geometry)
         with slab.tables_lock:
-            slab.words[Super.TOPIC_COUNT] += 1
+            slab.words[Super.METADATA_REQUESTS] += 1
         detach(slab)
         turns += 1
     return turns
