@@ -1,0 +1,1 @@
+def renew(text, result): return text

@@ -1,0 +1,1 @@
+def write_plots(result, d): pass
