@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +67,7 @@ def usage(brokers: Collection[int], workers: Collection[int]) -> Usage:
         brokers: pids of the processes that brokers descend from.
         workers: pids of the processes that contestants descend from; an orphan that descends from neither is a sender.
     """
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = defaultdict(float)
     system_s = 0.0
     for process, kind in _descendants(brokers, workers):
         seconds[kind] += _clock(process.pid) + process.ended_children_s

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Final
 
@@ -60,7 +62,7 @@ class Crew:
         self.pids: list[int] = []
         for number, work in enumerate(works):
             ours, theirs = Pipe()
-            self.pids.append(children.fork(f"worker {number}", lambda work=work, theirs=theirs: _be(work, theirs)))
+            self.pids.append(children.fork(f"worker {number}", partial(_be, work, theirs)))
             theirs.close()
             self._links.append(ours)
 
@@ -83,10 +85,8 @@ class Crew:
 
     def __exit__(self, *_: object) -> None:
         for link in self._links:
-            try:
+            with suppress(OSError):  # it has died
                 link.send("end")
-            except OSError:
-                pass
         for link in self._links:
             try:
                 link.poll(PATIENCE_S)

@@ -67,6 +67,7 @@ class Load:
             self.values,
             itertools.repeat(None) if self.keys is None else self.keys,
             itertools.repeat(any_partition) if self.partitions is None else self.partitions,
+            strict=False,
         )
 
     def first(self, count: int) -> Load:

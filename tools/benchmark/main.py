@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -72,7 +73,7 @@ def _measure(options: Options, given: list[str]) -> Result:
             progress = Progress()
             for name in options.cases:
                 place = len(result["cases"])
-                run_case(CASES[name](), workshop, options.rounds, progress, lambda case: _keep(options, result, place, case))
+                run_case(CASES[name](), workshop, options.rounds, progress, partial(_keep, options, result, place))
         finally:
             workshop.close()
     finally:

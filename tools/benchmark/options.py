@@ -78,7 +78,9 @@ def parse(arguments: Sequence[str]) -> Options:
         if path is not None and not (path if option == "plots" else path.absolute().parent).is_dir():
             parser.error(f"--{option} {path}: there is no such directory")
     if values.document is not None and not values.document.is_file():
-        parser.error(f"--document {values.document}: there is no such file; its tables are renewed, the text is not made")
+        parser.error(
+            f"--document {values.document}: there is no such file; its tables are renewed, the text is not made"
+        )
     return Options(
         cases=[name for name in CASES if name in names],
         rounds=values.rounds or (1 if values.smoke else DEFAULT_ROUNDS),

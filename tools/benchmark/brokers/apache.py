@@ -31,19 +31,25 @@ class ApacheService:
         self.servers = self._cluster.bootstrap_servers
 
     def create_topic(self, topic: str, partitions: int) -> None:
+        """Make a topic."""
         self._cluster.admin.create_topic(topic, partitions, settings=_DELETE_AT_ONCE)
 
     def delete_topic(self, topic: str) -> None:
+        """Remove a topic."""
         self._cluster.admin.delete_topic(topic)
 
     def records(self, topic: str) -> int:
+        """Return the sum of the topic's end offsets."""
         return end_offsets(self.servers, topic)
 
     def counts(self) -> dict[str, int]:
+        """Return nothing: it does not count."""
         return {}
 
     def wait(self, link: Connection) -> None:
+        """Wait for what the tool says."""
         link.poll(None)
 
     def stop(self) -> None:
+        """End it."""
         self._cluster.stop()

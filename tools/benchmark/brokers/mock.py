@@ -31,13 +31,17 @@ class MockService:
         """Do nothing: it goes with the mock."""
 
     def records(self, topic: str) -> int:
+        """Return the sum of the topic's end offsets."""
         return end_offsets(self.servers, topic)
 
     def counts(self) -> dict[str, int]:
+        """Return nothing: it does not count."""
         return {}
 
     def wait(self, link: Connection) -> None:
+        """Wait for what the tool says."""
         link.poll(None)
 
     def stop(self) -> None:
+        """End it."""
         self._keeper.flush()

@@ -14,7 +14,9 @@ def end_offsets(servers: str, topic: str) -> int:
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "benchmark", "log_level": 0})
     try:
         partitions = consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
-        ends = (consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=TIMEOUT_S) for number in partitions)
+        ends = (
+            consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=TIMEOUT_S) for number in partitions
+        )
         return sum(end for _, end in ends)
     finally:
         consumer.close()

@@ -1,9 +1,9 @@
 """A broker that only acknowledges: what a client costs by itself, and exact counts of what it sent.
 
-It is the only broker of its cluster, and knows Produce up to version 8, whose fields are of fixed size. Every connection
-is served by a process of its own, so that many clients do not wait for one interpreter; what they count lies in memory
-that they share. Batches are read, looked at for their number of records, and thrown away. Requests other than Produce
-are few, and left to kafka-python's codec.
+It is the only broker of its cluster, and knows Produce up to version 8, whose fields are of fixed size. Every
+connection is served by a process of its own, so that many clients do not wait for one interpreter; what they count lies
+in memory that they share. Batches are read, looked at for their number of records, and thrown away. Requests other than
+Produce are few, and left to kafka-python's codec.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
+from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
 from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
 
 PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 18, 22
@@ -81,6 +81,7 @@ class SinkService:
         self._records_before[topic] = self._counters.totals()["records"]
 
     def delete_topic(self, topic: str) -> None:
+        """Forget a topic."""
         del self._partitions[topic], self._records_before[topic]
 
     def records(self, topic: str) -> int:
@@ -88,12 +89,14 @@ class SinkService:
         return self._counters.totals()["records"] - self._records_before[topic]
 
     def counts(self) -> dict[str, int]:
+        """Return the sums of what all connections carried."""
         return self._counters.totals()
 
     def wait(self, link: Connection) -> None:
         """Take connections until the tool says something."""
+        both: list[Any] = [link, self._listener]
         while True:
-            ready, _, _ = select.select([link, self._listener], [], [], 1.0)
+            ready, _, _ = select.select(both, [], [], 1.0)
             self._reap()
             if self._listener in ready:
                 self._take()
@@ -101,6 +104,7 @@ class SinkService:
                 return
 
     def stop(self) -> None:
+        """End it."""
         self._listener.close()
         for pid in self._serving:
             os.kill(pid, signal.SIGKILL)
@@ -196,9 +200,7 @@ class SinkService:
         return Topic(version=version, error_code=error, name=topic, is_internal=False, partitions=partitions)
 
 
-def serve(
-    connection: socket.socket, counts: memoryview, answer_other: Callable[[int, int, int, bytes], bytes]
-) -> None:
+def serve(connection: socket.socket, counts: memoryview, answer_other: Callable[[int, int, int, bytes], bytes]) -> None:
     """Serve a connection until it ends."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     counts[0] = 1

@@ -75,9 +75,7 @@ def _variant(workshop: Workshop, rate: int, linger_ms: int) -> Variant:
     )
 
 
-def _timing(
-    contestant: str, servers: str, settings: Settings, topic: str, rate: int, warm_up: int, count: int
-) -> Work:
+def _timing(contestant: str, servers: str, settings: Settings, topic: str, rate: int, warm_up: int, count: int) -> Work:
     """Return the work of sending at a rate, and being told of every record as soon as that is possible.
 
     What is between two records is spent in the library's `poll`, which is where it calls back.

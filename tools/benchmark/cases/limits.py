@@ -120,7 +120,8 @@ def semaphore(workshop: Workshop, seconds: float, *, processes: int) -> float:
     finally:
         lock.unlink()
         lock.close()
-    return measured.wall_s / sum(report.result for report in measured.reports) * 1e9
+    turns: int = sum(report.result for report in measured.reports)
+    return measured.wall_s / turns * 1e9
 
 
 def _into_sink(workshop: Workshop, seconds: float, in_flight: int) -> tuple[float, float]:

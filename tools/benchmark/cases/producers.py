@@ -87,9 +87,7 @@ def _send(workshop: Workshop, contestant: str, count: int, producers: int, parti
         first = number * partitions // producers  # they do not all begin at the same partition
         return Load(topic, values, partitions=[(first + each) % partitions for each in range(count)])
 
-    return send(
-        workshop, SINK, contestant, Settings(), load, partitions=partitions, producers=producers
-    )
+    return send(workshop, SINK, contestant, Settings(), load, partitions=partitions, producers=producers)
 
 
 def _one_partition(workshop: Workshop) -> Variant:
@@ -123,13 +121,11 @@ def _trickle(workshop: Workshop) -> Variant:
             measured = workshop.measure(broker, [work] * TRICKLE_PRODUCERS)
             unacknowledged = [count - report.result for report in measured.reports]
             workshop.check_delivered(broker, topic, (count + 1) * TRICKLE_PRODUCERS, unacknowledged)
-        return figures_of(
-            measured, count * TRICKLE_PRODUCERS, count * TRICKLE_PRODUCERS * VALUE_SIZE, settings
-        )
+        return figures_of(measured, count * TRICKLE_PRODUCERS, count * TRICKLE_PRODUCERS * VALUE_SIZE, settings)
 
     return Variant(
         name="trickle",
-        title=f"{TRICKLE_PRODUCERS} producers of {TRICKLE_RATE} records a second each on {TRICKLE_PRODUCERS} partitions",
+        title=f"{TRICKLE_PRODUCERS} producers, {TRICKLE_RATE} records a second each, {TRICKLE_PRODUCERS} partitions",
         contestants=(OURS, CONFLUENT),
         turn=turn,
         figures=("connections", "requests_per_mb", "batch_fill", "cpu_us_per_record", "memory_mb"),

@@ -52,9 +52,7 @@ def send(
             for load, first in zip(loads, warm_up, strict=True)
         ]
         measured = workshop.measure(broker, works)
-        expected = sum(
-            load.count + load.first(first).count for load, first in zip(loads, warm_up, strict=True)
-        )
+        expected = sum(load.count + load.first(first).count for load, first in zip(loads, warm_up, strict=True))
         untold = [
             None if report.result is None else load.count - report.result
             for load, report in zip(loads, measured.reports, strict=True)

@@ -1,10 +1,11 @@
-"""Case 4: PySpark into Apache Kafka: the data source, `foreachPartition` with a client of one's own, Spark's own sink."""
+"""Case 4: PySpark into Apache Kafka: our data source, peers in `foreachPartition`, Spark's own sink."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from tools.benchmark import cpu
 from tools.benchmark.brokers import APACHE
@@ -39,6 +40,7 @@ class Spark:
         self._workshop: Workshop | None = None
         self._host: SparkHost | None = None
         self._warm: set[str] = set()
+        self._versions: dict[str, str] = {}
 
     def variants(self, workshop: Workshop) -> Sequence[Variant]:
         """Four large tasks; many short ones, where the start of producers counts; and what the transfer alone costs."""
@@ -55,7 +57,7 @@ class Spark:
                 turn=lambda contestant: self._turn(contestant, LARGE_TASKS, LARGE_TASKS * large_rows),
                 figures=_FIGURES,
                 broker=APACHE,
-                facts={"tasks": LARGE_TASKS, "rows_each": large_rows, "row_size": ROW_SIZE, "partitions": PARTITIONS},
+                facts=self._facts(LARGE_TASKS, large_rows),
                 rounds_at_most=5,
                 warm_up=False,
             ),
@@ -66,7 +68,7 @@ class Spark:
                 turn=lambda contestant: self._turn(contestant, short_tasks, short_tasks * short_rows),
                 figures=_FIGURES,
                 broker=APACHE,
-                facts={"tasks": short_tasks, "rows_each": short_rows, "row_size": ROW_SIZE, "partitions": PARTITIONS},
+                facts=self._facts(short_tasks, short_rows),
                 rounds_at_most=5,
                 warm_up=False,
             ),
@@ -86,6 +88,11 @@ class Spark:
         if self._host is not None and self._workshop is not None:
             self._host.stop()
             self._workshop.wait_quiet()
+
+    def _facts(self, tasks: int, rows_each: int) -> Mapping[str, Any]:
+        """Return what defines a variant; the version of Spark's sink is known once the session has started."""
+        facts: dict[str, Any] = {"tasks": tasks, "rows_each": rows_each, "row_size": ROW_SIZE, "partitions": PARTITIONS}
+        return ChainMap(facts, self._versions)
 
     def _turn(self, contestant: str, tasks: int, rows: int) -> dict[str, float]:
         workshop, host = self._started()
@@ -139,7 +146,7 @@ class Spark:
                 import pyspark  # noqa: F401
             except ImportError as error:
                 raise MissingError(f"there is no pyspark ({error}): pip install 'shmaccum[spark]'") from None
-            _, jars = spark_sink_jars()
+            self._versions["sink_version"], jars = spark_sink_jars()
             directory = self._workshop.directory / "spark"
             self._host = SparkHost(self._workshop.children, directory, self._workshop.new_name(), jars)
         return self._workshop, self._host

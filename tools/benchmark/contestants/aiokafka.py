@@ -19,20 +19,23 @@ class AiokafkaClient:
         self._producer: Any = self._runner.run(_started(servers, settings))
 
     def send(self, load: Load) -> int | None:
-        return self._runner.run(self._send(load))
+        """Send records, and wait for them (`Client`)."""
+        acknowledged: int | None = self._runner.run(self._send(load))
+        return acknowledged
 
     async def _send(self, load: Load) -> int | None:
         send, topic = self._producer.send, load.topic
         if load.keep:
             futures = [await send(topic, value, key, partition) for value, key, partition in load.calls()]
             await self._producer.flush()
-            return sum(future.done() and future.exception() is None for future in futures)
+            return sum(1 for future in futures if future.done() and future.exception() is None)
         for value, key, partition in load.calls():
             await send(topic, value, key, partition)
         await self._producer.flush()
         return None
 
     def close(self) -> None:
+        """Close it."""
         self._runner.run(self._producer.stop())
         self._runner.close()
 

@@ -22,6 +22,7 @@ class ConfluentClient:
         self._acknowledged = 0
 
     def send(self, load: Load) -> int | None:
+        """Send records, and wait for them (`Client`)."""
         self._acknowledged = 0
         produce, poll, topic = self._producer.produce, self._producer.poll, load.topic
         on_delivery = self._count if load.keep else None
@@ -44,13 +45,17 @@ class ConfluentClient:
         self._acknowledged += error is None
 
     def send_one(self, topic: str, value: bytes, told: Told) -> None:
+        """Send a record (`PacedClient`)."""
         self._producer.produce(topic, value, on_delivery=lambda error, _: told(error is None))
 
     def poll(self, timeout_s: float) -> None:
+        """Wait for something to be told."""
         self._producer.poll(timeout_s)
 
     def flush(self) -> None:
+        """Wait until everything is told."""
         self._producer.flush()
 
     def close(self) -> None:
+        """Close it."""
         self._producer.flush()

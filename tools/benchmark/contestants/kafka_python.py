@@ -15,15 +15,17 @@ class KafkaPythonClient:
         self._producer = KafkaProducer(bootstrap_servers=servers, **for_kafka_python(settings))
 
     def send(self, load: Load) -> int | None:
+        """Send records, and wait for them (`Client`)."""
         send, topic = self._producer.send, load.topic
         if load.keep:
             futures = [send(topic, value, key, None, partition) for value, key, partition in load.calls()]
             self._producer.flush()
-            return sum(future.succeeded() for future in futures)
+            return sum(1 for future in futures if future.succeeded())
         for value, key, partition in load.calls():
             send(topic, value, key, None, partition)
         self._producer.flush()
         return None
 
     def close(self) -> None:
+        """Close it."""
         self._producer.close()

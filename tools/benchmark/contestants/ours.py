@@ -26,26 +26,31 @@ class RecordsClient:
         self._producer = Producer(producer_settings(servers, settings, name))
 
     def send(self, load: Load) -> int | None:
+        """Send records, and wait for them (`Client`)."""
         send, topic = self._producer.send, load.topic
         if load.keep:
             futures = [send(topic, value, key, None, partition) for value, key, partition in load.calls()]
             self._producer.flush()
-            return sum(future.succeeded() for future in futures)
+            return sum(1 for future in futures if future.succeeded())
         for value, key, partition in load.calls():
             send(topic, value, key, None, partition)
         self._producer.flush()
         return None
 
     def send_one(self, topic: str, value: bytes, told: Told) -> None:
+        """Send a record (`PacedClient`)."""
         self._producer.send(topic, value, on_delivery=lambda error, _: told(error is None))
 
     def poll(self, timeout_s: float) -> None:
+        """Wait for something to be told."""
         self._producer.poll(timeout_s)
 
     def flush(self) -> None:
+        """Wait until everything is told."""
         self._producer.flush()
 
     def close(self) -> None:
+        """Close it."""
         self._producer.close()
 
 
@@ -56,9 +61,12 @@ class ColumnsClient:
         self._producer = Producer(producer_settings(servers, settings, name))
 
     def send(self, load: Load) -> int | None:
+        """Send records, and wait for them (`Client`)."""
         futures = [(self._producer.send_batch(load.topic, batch), batch.num_rows) for batch in load.batches]
         self._producer.flush()
-        return sum(rows for future, rows in futures if future.is_done and future.exception is None)
+        acknowledged: int = sum(rows for future, rows in futures if future.is_done and future.exception is None)
+        return acknowledged
 
     def close(self) -> None:
+        """Close it."""
         self._producer.close()

@@ -166,5 +166,5 @@ def _run(spark: Any, job: Job, slab: str) -> None:
 
 
 def _write(rows: Any, form: str, topic: str, settings: Mapping[str, object]) -> None:
-    options = {f"kafka.{name}": str(value).lower() if value in (True, False) else str(value) for name, value in settings.items()}
+    options = {f"kafka.{name}": value for name, value in settings.items()}
     rows.write.format(form).mode("append").option("topic", topic).options(**options).save()

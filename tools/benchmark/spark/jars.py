@@ -1,8 +1,8 @@
 """Where Spark's own Kafka sink comes from: ``spark-sql-kafka-0-10`` and what it needs, from Maven Central.
 
 Wanted is the version of the pyspark that is installed. Where the repository does not have all of that, the one of
-Spark 4.0.0 is taken, whose sink later ones run; the result says which it was. As in `tools.kafka.jars`, a directory named by
-the version is the stamp: it gets its name only when everything is in it.
+Spark 4.0.0 is taken, whose sink later versions of Spark run; the result says which it was. As in `tools.kafka.jars`, a
+directory named by the version is the stamp: it gets its name only when everything is in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FALLBACK: Final = "4.0.0"
 _GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 _NEEDED: Final = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
 """What pyspark does not bring along."""
-# Spark's own POM names a mirror of Maven Central to be asked first, by this id; a repository named here comes before it.
+# Spark's own POM has a mirror of Maven Central asked first, by this id; a repository named here takes its place.
 _POM: Final = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>

@@ -1,4 +1,4 @@
-"""What runs in Spark's Python workers for the peers: a producer for every task, as one writes it in `foreachPartition`."""
+"""What runs in Spark's Python workers for the peers: what one writes for `foreachPartition`."""
 
 from __future__ import annotations
 
