@@ -1,0 +1,70 @@
+"""Whose processor time is counted, and that nobody's is lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from processes import Child
+
+from tools.benchmark import cpu
+
+BURN_S = 0.3
+
+
+def burn(seconds: float = BURN_S) -> None:
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+
+
+def run(program: str) -> None:
+    subprocess.run([sys.executable, "-S", "-c", program], check=True)
+
+
+BURNING = f"import time\nwhile time.process_time() < {BURN_S}: pass"
+
+
+def roles(link: object) -> None:
+    """Burn as a broker, as a worker and as something in between, and by children that end, also unseen."""
+    before = cpu.usage([], [])
+    pids = []
+    for _ in range(3):
+        pid = os.fork()
+        if not pid:
+            burn()
+            if len(pids) == 1:
+                run(BURNING)  # a child of a worker that ends before it
+            time.sleep(60)
+            os._exit(0)
+        pids.append(pid)
+    try:
+        broker, worker, _ = pids
+        run(BURNING)
+        deadline = time.monotonic() + 30
+        while sum(cpu.usage([broker], [worker]).since(before).seconds.values()) < 5 * BURN_S:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        used = cpu.usage([broker], [worker]).since(before)
+        assert cpu.memory([broker], [worker]) > 0
+        assert sorted(cpu.others([broker])) == sorted(pids[1:])
+    finally:
+        for pid in pids:
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+    assert used.seconds[cpu.BROKER] == pytest.approx(BURN_S, abs=0.2)
+    assert used.seconds[cpu.WORKERS] == pytest.approx(2 * BURN_S, abs=0.2)
+    assert used.seconds[cpu.SENDER] == pytest.approx(BURN_S, abs=0.2)
+    assert used.seconds[cpu.ENDED] == pytest.approx(BURN_S, abs=0.2)
+    assert used.contestant_s == pytest.approx(sum(used.seconds.values()) - used.seconds[cpu.BROKER])
+
+
+def test_roles() -> None:
+    child = Child(roles, (), "clean")
+    try:
+        child.result()
+    finally:
+        child.kill()
