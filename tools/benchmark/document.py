@@ -106,5 +106,6 @@ PARTS: Final[Mapping[str, Callable[[Result], str]]] = {
     "sizes": _together("sizes"),
     "latency": _together("latency"),
     "limits": _limits,
+    "sender": _each("sender"),
     "distance": _table(distance_table),
 }

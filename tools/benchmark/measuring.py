@@ -47,20 +47,20 @@ def run_case(case: Case, workshop: Workshop, rounds: int, progress: Progress, ke
     done: list[Result] = []
     try:
         for variant in case.variants(workshop):
-            done.append(run_variant(variant, rounds, progress))
+            done.append(run_variant(variant, rounds, progress, warm_up=not workshop.smoke))
             keep(case_result(case, done))
     finally:
         case.close()
 
 
-def run_variant(variant: Variant, rounds: int, progress: Progress) -> Result:
+def run_variant(variant: Variant, rounds: int, progress: Progress, *, warm_up: bool) -> Result:
     """Run a variant; a turn that fails ends it, and makes its result void or missing."""
     rounds = min(rounds, variant.rounds_at_most)
     figures: dict[str, list[dict[str, float]]] = {name: [] for name in variant.contestants}
     trouble: dict[str, str] = {}
     began = time.monotonic()
     try:
-        for number in range(0 if variant.warm_up else 1, rounds + 1):
+        for number in range(0 if warm_up and variant.warm_up else 1, rounds + 1):
             for contestant in in_turn(variant.contestants, number):
                 what = f"round {number} of {rounds}" if number else "warm-up"
                 progress.doing(f"  {variant.title}: {what}, {contestant}")

@@ -15,6 +15,7 @@ FIGURES: Final = {
     "cpu_us_per_record": "CPU µs/record",
     "cpu_us_per_batch": "CPU µs/batch",
     "cpu_us": "CPU µs",
+    "batches_per_request": "batches/request",
     "wall_s": "wall s",
     "cpu_s": "CPU s",
     "broker_cpu_s": "broker CPU s",
@@ -45,7 +46,7 @@ def by_contestant(variant: Result) -> Table:
     The ratios are ours by theirs, of the first two figures.
     """
     figures = variant["figures"]
-    compared = figures[:2]
+    compared = figures[:2] if any(variant["ratios"].values()) else []
     head = ["", *(FIGURES[figure] for figure in figures), *(f"ratio of {FIGURES[each]}" for each in compared)]
     rows = []
     for name, contestant in variant["contestants"].items():
@@ -97,8 +98,7 @@ def number(value: float) -> str:
     if abs(value) >= 10**_DIGITS:
         digits = _DIGITS - len(str(int(abs(value))))
         return f"{round(value, digits):,.0f}"
-    text = f"{value:.{_DIGITS}g}"
-    return f"{float(text):.{_DIGITS}f}".rstrip("0") if "e" in text else text
+    return f"{value:.{_DIGITS}g}"
 
 
 def _times(ratio: float | None) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 from tools.benchmark.cases.latency import variant_name as latency_variant
 from tools.benchmark.cases.producers import ONE
+from tools.benchmark.cases.sender import FEW, SENDER, finding_variant, sending_variant
 from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON
 from tools.benchmark.results import Result, median, ratio_of
 from tools.benchmark.spark.host import SPARK_SINK
@@ -121,17 +122,17 @@ TARGETS: Final = (
         ],
     ),
     Target(
-        "sender alone, full 16 KiB batches, into the acknowledging sink",
+        "sender alone, full 16 KiB batches for 8 partitions, into the acknowledging sink",
         [
             Part(
                 "a core",
-                lambda result: median(result, "sender", "alone", "sender", "mb_per_core_s"),
+                lambda result: median(result, "sender", sending_variant(8), SENDER, "mb_per_core_s"),
                 700,
                 unit=" MB/s",
             ),
             Part(
                 "a batch",
-                lambda result: median(result, "sender", "alone", "sender", "cpu_us_per_batch"),
+                lambda result: median(result, "sender", sending_variant(8), SENDER, "cpu_us_per_batch"),
                 25,
                 at_least=False,
                 unit=" µs",
@@ -144,7 +145,10 @@ TARGETS: Final = (
     ),
     Target(
         "`ready` + `drain` with 1,000 partitions against 10, the same number of ready batches",
-        [_at_most("sender", "finding", "10 partitions", "cpu_us", 3, "CPU")],
+        [
+            _at_most("sender", finding_variant(lingering=False), FEW, "cpu_us", 3, "the others empty"),
+            _at_most("sender", finding_variant(lingering=True), FEW, "cpu_us", 3, "lingering"),
+        ],
     ),
 )
 

@@ -61,6 +61,7 @@ class Workshop:
         self.children = Children(self.messages, judge_inherited=False)
         self._brokers: dict[str, Broker] = {}
         self._numbers = itertools.count(1)
+        self._members: set[str] = set()
         self._prefix = f"bench-{os.getpid()}"
 
     def count(self, at_full_scale: int, least: int = 200) -> int:
@@ -102,6 +103,7 @@ class Workshop:
         """
         before_counts = dict(broker.counts()) if broker else {}
         with Crew(self.children, works) as crew:
+            self._members |= set(map(str, crew.pids))
             crew.wait_ready()
             counts = dict(broker.counts()) if broker else {}
             began = self.usage(crew.pids)
@@ -154,7 +156,8 @@ class Workshop:
             self.children.kill_all()
         finally:
             for name in names.slab_names():
-                if name.startswith(self._prefix + "-"):
+                # Those of turns, and those that a member has made for itself and named by its pid.
+                if name.startswith(self._prefix + "-") or name.rpartition("-")[2] in self._members:
                     unlink(name)
 
     def _broker_pids(self) -> list[int]:

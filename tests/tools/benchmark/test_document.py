@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from results_example import result, rounds, variant
+from benchmark_results import result, rounds, variant
 
 from tools.benchmark.cases.producers import PARTITIONS, PRODUCERS, variant_name
 from tools.benchmark.contestants import CONFLUENT, OURS
@@ -62,7 +62,9 @@ def test_plots_of_what_was_measured(tmp_path: Path) -> None:
         for producers in PRODUCERS
         for partitions in PARTITIONS
     ]
-    records = variant("x", {OURS: rounds(records_per_core_s=[1.0, 2.0]), "a <b>": rounds(records_per_core_s=[3.0, 3.0])})
+    records = variant(
+        "x", {OURS: rounds(records_per_core_s=[1.0, 2.0]), "a <b>": rounds(records_per_core_s=[3.0, 3.0])}
+    )
     written = write_plots(result(("producers", grid), ("records", [records])), tmp_path)
     assert [path.name for path in written] == ["performance-records.svg", "performance-producers.svg"]
     space = "{http://www.w3.org/2000/svg}"

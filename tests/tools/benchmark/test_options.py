@@ -13,10 +13,10 @@ from tools.benchmark.options import parse
 
 
 def test_cases_by_number_and_name() -> None:
-    assert parse("--case latency 1 2".split()).cases == ["records", "columns", "latency"]
+    assert parse(["--case", "latency", "1", "2"]).cases == ["records", "columns", "latency"]
     assert parse(["--all"]).cases == list(CASES)
     assert parse(["--smoke"]).cases == list(CASES)
-    assert parse("--smoke --case limits".split()).cases == ["limits"]
+    assert parse(["--smoke", "--case", "limits"]).cases == ["limits"]
 
 
 def test_numbers_are_those_of_the_document() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from results_example import result, rounds, variant
+from benchmark_results import result, rounds, variant
 
 from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OUR_COLUMNS, OURS
 from tools.benchmark.distance import distance_table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from results_example import rounds, variant
+from benchmark_results import rounds, variant
 
 from tools.benchmark.tables import Table, by_contestant, costs, markdown, number, plain, side_by_side
 
@@ -12,7 +12,7 @@ from tools.benchmark.tables import Table, by_contestant, costs, markdown, number
     ("value", "text"),
     [
         (0, "0"),
-        (0.00001234, "0.00"),
+        (0.00001234, "1.23e-05"),
         (0.0123, "0.0123"),
         (1.0, "1"),
         (2.5, "2.5"),
