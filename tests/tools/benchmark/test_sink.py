@@ -50,7 +50,7 @@ def test_a_frame_larger_than_the_buffer() -> None:
 def test_produce(version: int) -> None:
     counters = Counters()
     request = bytearray(produce_request("topic"))
-    answer = acknowledge(memoryview(request), version, 77, counters.row(5000))
+    answer = acknowledge(memoryview(request), version, 77, counters.new_row())
     decoded = ProduceResponse[version].decode(answer, header=True, framed=True)
     (topic,) = decoded.responses
     assert topic.name == "topic"
@@ -61,3 +61,12 @@ def test_produce(version: int) -> None:
     assert tuple(totals) == COUNTS
     assert (totals["requests"], totals["batches"], totals["records"]) == (1, BATCHES_A_REQUEST, BATCHES_A_REQUEST)
     assert 15_000 * BATCHES_A_REQUEST < totals["bytes"] < len(request)
+
+
+def test_no_count_is_lost_over_many_connections() -> None:
+    counters = Counters()
+    for _ in range(3000):
+        row = counters.new_row()
+        assert list(row) == [0] * len(COUNTS)
+        row[COUNTS.index("records")] = 2
+    assert counters.totals()["records"] == 6000

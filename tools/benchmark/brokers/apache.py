@@ -49,7 +49,3 @@ class ApacheService:
     def wait(self, link: Connection) -> None:
         """Wait for what the tool says."""
         link.poll(None)
-
-    def stop(self) -> None:
-        """End it."""
-        self._cluster.stop()

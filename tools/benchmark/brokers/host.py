@@ -44,9 +44,6 @@ class Service(Protocol):
     def wait(self, link: Connection) -> None:
         """Work until the tool says something."""
 
-    def stop(self) -> None:
-        """End it."""
-
 
 class Broker:
     """A broker that runs, as the tool sees it.
@@ -87,11 +84,6 @@ class Broker:
         found: Mapping[str, int] = self._ask("counts")
         return found
 
-    def stop(self) -> None:
-        """End it, and wait until it has."""
-        self._ask("stop")
-        self._link.close()
-
     def _ask(self, what: str, *arguments: object) -> Any:
         self._link.send((what, *arguments))
         return self._answer()
@@ -128,7 +120,7 @@ def _service(kind: str, directory: Path) -> Callable[[], Service]:
 
 
 def _host(make: Callable[[], Service], tools_end: Connection, link: Connection) -> int:
-    """Be the broker's process."""
+    """Be the broker's process: it works until it is killed, and what it has started goes with it."""
     tools_end.close()
     try:
         service = make()
@@ -139,17 +131,11 @@ def _host(make: Callable[[], Service], tools_end: Connection, link: Connection) 
         link.send(BenchmarkError(f"{type(error).__name__}: {error}"))
         return 1
     link.send(service.servers)
-    try:
-        while True:
-            service.wait(link)
-            what, *arguments = link.recv()
-            if what == "stop":
-                return 0
-            try:
-                answer = getattr(service, what)(*arguments)
-            except Exception as error:
-                answer = BenchmarkError(f"{what}{tuple(arguments)}: {type(error).__name__}: {error}")
-            link.send(answer)
-    finally:
-        service.stop()
-        link.send(None)
+    while True:
+        service.wait(link)
+        what, *arguments = link.recv()
+        try:
+            answer = getattr(service, what)(*arguments)
+        except Exception as error:
+            answer = BenchmarkError(f"{what}{tuple(arguments)}: {type(error).__name__}: {error}")
+        link.send(answer)

@@ -41,7 +41,3 @@ class MockService:
     def wait(self, link: Connection) -> None:
         """Wait for what the tool says."""
         link.poll(None)
-
-    def stop(self) -> None:
-        """End it."""
-        self._keeper.flush()

@@ -33,7 +33,7 @@ COUNTS: Final = ("open", "producing", "requests", "batches", "records", "bytes")
 """What is counted of a connection: whether it is open, and carried a batch; Produce requests; batches, the records and
 bytes in them."""
 
-_ROWS: Final = 4096
+_ROWS: Final = 1024
 _BUFFER: Final = 2 << 20
 _HEAD: Final = struct.Struct(">ihhi")
 _SHORT: Final = struct.Struct(">h")
@@ -51,15 +51,24 @@ class Counters:
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, _ROWS * len(COUNTS) * 8)
         self._words = memoryview(self._memory).cast("Q")
+        self._of_former = [0] * len(COUNTS)
+        self._used = 0
 
-    def row(self, number: int) -> memoryview:
-        """Return the row of a connection."""
-        start = number % _ROWS * len(COUNTS)
-        return self._words[start : start + len(COUNTS)]
+    def new_row(self) -> memoryview:
+        """Return the row of a new connection: that of the oldest one, once there have been so many."""
+        start = self._used % _ROWS * len(COUNTS)
+        self._used += 1
+        row = self._words[start : start + len(COUNTS)]
+        for place, count in enumerate(row):
+            self._of_former[place] += count
+            row[place] = 0
+        return row
 
     def totals(self) -> dict[str, int]:
-        """Return the sums over all connections."""
-        return {name: sum(self._words[place :: len(COUNTS)]) for place, name in enumerate(COUNTS)}
+        """Return the sums over all connections that there have been."""
+        return {
+            name: self._of_former[place] + sum(self._words[place :: len(COUNTS)]) for place, name in enumerate(COUNTS)
+        }
 
 
 class SinkService:
@@ -71,7 +80,6 @@ class SinkService:
         self.servers = f"127.0.0.1:{self._port}"
         self._partitions: dict[str, int] = {}
         self._counters = Counters()
-        self._accepted = 0
         self._records_before: dict[str, int] = {}
         self._serving: set[int] = set()
 
@@ -103,17 +111,9 @@ class SinkService:
             elif link in ready:
                 return
 
-    def stop(self) -> None:
-        """End it."""
-        self._listener.close()
-        for pid in self._serving:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-
     def _take(self) -> None:
         connection, _ = self._listener.accept()
-        row = self._counters.row(self._accepted)
-        self._accepted += 1
+        row = self._counters.new_row()
         parent = os.getpid()
         pid = os.fork()
         if pid:
