@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -19,6 +20,8 @@ from tools.stresstest.processes import Children
 
 PATIENCE_S: Final = 300.0
 """Longer than any turn takes."""
+_LEAST_WARM_UP: Final = 1000
+"""Records."""
 
 Work = Callable[["Member"], Any]
 """What a member does; calls `Member.wait_for_go` when it is ready. What it returns is its result."""
@@ -107,6 +110,8 @@ def _hear(link: Connection) -> Any:
 
 
 def _be(work: Work, link: Connection) -> int:
+    # What is inherited from the tool is not for a contestant's garbage collection to look through, and thereby to copy.
+    gc.freeze()
     try:
         work(Member(link))
     except BaseException:
@@ -115,23 +120,45 @@ def _be(work: Work, link: Connection) -> int:
     return 0
 
 
-def sending(contestant: str, servers: str, settings: Settings, name: str, load: Load, warm_up: int) -> Work:
-    """Return the work of sending a load with a contestant's client.
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a producer has sent.
+
+    Attributes:
+        records, bytes: of its load.
+        warm_up: records that it had sent before.
+        acknowledged: how many of the load's records it was told of, None if it did not ask.
+    """
+
+    records: int
+    bytes: int
+    warm_up: int
+    acknowledged: int | None
+
+
+def sending(
+    contestant: str, servers: str, settings: Settings, name: str, make_load: Callable[[], Load], warm_up_share: float
+) -> Work:
+    """Return the work of sending a load with a contestant's client; its result is a `Sent`.
 
     Args:
         contestant: by its name.
         servers: ``bootstrap.servers``.
         settings: the same for all.
         name: of the turn.
-        load: what to send; the first records are sent once more before, and do not count.
-        warm_up: how many those are, at least.
+        make_load: returns what to send. It is made where it is sent from, so that the tool stays small.
+        warm_up_share: of the load, its first records are sent once more before, and do not count.
     """
 
     def work(member: Member) -> None:
+        load = make_load()
+        records, size = load.count, load.size
+        warm_up = load.first(max(min(records, _LEAST_WARM_UP), int(records * warm_up_share)))
         client = CLIENTS[contestant](servers, settings, name)
-        client.send(load.first(warm_up))
+        client.send(warm_up)
         member.wait_for_go()
-        member.done(client.send(load))
+        acknowledged = client.send(load)
+        member.done(Sent(records, size, warm_up.count, acknowledged))
         client.close()
 
     return work

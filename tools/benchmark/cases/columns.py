@@ -43,16 +43,11 @@ class Columns:
 def _variant(workshop: Workshop, kind: str, keyed: bool, settings: Settings) -> Variant:
     count = workshop.count(RECORDS, least=2 * ROWS_A_BATCH)
 
+    def load(topic: str, number: int) -> Load:
+        return Load(topic, batches=make_batches(count, VALUE_SIZE, keys=keyed))
+
     def turn(contestant: str) -> dict[str, float]:
-        batches = make_batches(count, VALUE_SIZE, keys=keyed)
-        return send(
-            workshop,
-            kind,
-            contestant,
-            settings,
-            lambda topic, _: Load(topic, batches=batches),
-            partitions=PARTITIONS,
-        )
+        return send(workshop, kind, contestant, settings, load, partitions=PARTITIONS)
 
     large = settings.batch_size != Settings().batch_size
     key = "keyed" if keyed else "unkeyed"

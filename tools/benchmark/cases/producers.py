@@ -81,11 +81,11 @@ def _variant(workshop: Workshop, producers: int, partitions: int) -> Variant:
 
 
 def _send(workshop: Workshop, contestant: str, count: int, producers: int, partitions: int) -> dict[str, float]:
-    values = make_values(count, VALUE_SIZE)
-
     def load(topic: str, number: int) -> Load:
         first = number * partitions // producers  # they do not all begin at the same partition
-        return Load(topic, values, partitions=[(first + each) % partitions for each in range(count)])
+        return Load(
+            topic, make_values(count, VALUE_SIZE), partitions=[(first + each) % partitions for each in range(count)]
+        )
 
     return send(workshop, SINK, contestant, Settings(), load, partitions=partitions, producers=producers)
 

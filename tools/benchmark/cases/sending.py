@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Final
 
 from tools.benchmark import cpu
-from tools.benchmark.crew import sending
+from tools.benchmark.crew import Sent, sending
 from tools.benchmark.load import Load
 from tools.benchmark.settings import Settings
 from tools.benchmark.workshop import Measured, Workshop
 
-WARM_UP_RECORDS = 1000
-WARM_UP_SHARE = 0.05
+WARM_UP_SHARE: Final = 0.05
+MEGABYTE: Final = 1e6
 
-MEGABYTE = 1e6
-
-SENDING_FIGURES = ("records_per_core_s", "records_per_s", "cpu_us_per_record", "wall_s", "cpu_s", "broker_cpu_s")
+SENDING_FIGURES: Final = ("records_per_core_s", "records_per_s", "cpu_us_per_record", "wall_s", "cpu_s", "broker_cpu_s")
 
 
 def send(
@@ -35,7 +35,7 @@ def send(
         kind: of broker.
         contestant: by name.
         settings: the same for all.
-        make_load: returns the load of each producer, given the topic and the producer's number.
+        make_load: returns the load of each producer, given the topic and the producer's number; called in its process.
         partitions: of the topic.
         producers: how many processes send.
 
@@ -45,20 +45,15 @@ def send(
     """
     broker = workshop.broker(kind)
     with workshop.topic(broker, workshop.new_name(), partitions) as topic:
-        loads = [make_load(topic, number) for number in range(producers)]
-        warm_up = [min(load.count, max(WARM_UP_RECORDS, int(load.count * WARM_UP_SHARE))) for load in loads]
         works = [
-            sending(contestant, broker.servers, settings, topic, load, first)
-            for load, first in zip(loads, warm_up, strict=True)
+            sending(contestant, broker.servers, settings, topic, partial(make_load, topic, number), WARM_UP_SHARE)
+            for number in range(producers)
         ]
         measured = workshop.measure(broker, works)
-        expected = sum(load.count + load.first(first).count for load, first in zip(loads, warm_up, strict=True))
-        untold = [
-            None if report.result is None else load.count - report.result
-            for load, report in zip(loads, measured.reports, strict=True)
-        ]
-        workshop.check_delivered(broker, topic, expected, untold)
-    return figures_of(measured, sum(load.count for load in loads), sum(load.size for load in loads), settings)
+        sent: list[Sent] = [report.result for report in measured.reports]
+        untold = [None if each.acknowledged is None else each.records - each.acknowledged for each in sent]
+        workshop.check_delivered(broker, topic, sum(each.records + each.warm_up for each in sent), untold)
+    return figures_of(measured, sum(each.records for each in sent), sum(each.bytes for each in sent), settings)
 
 
 def figures_of(measured: Measured, records: int, size: int, settings: Settings) -> dict[str, float]:
