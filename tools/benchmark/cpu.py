@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
@@ -29,6 +30,7 @@ _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 class _Process(NamedTuple):
     pid: int
     parent: int
+    started: int
     command: str
     system_s: float
     ended_children_s: float
@@ -60,22 +62,40 @@ class Usage:
         return sum(seconds for kind, seconds in self.seconds.items() if kind != BROKER)
 
 
-def usage(brokers: Collection[int], workers: Collection[int]) -> Usage:
-    """Return what all descendants of this process have used so far.
+class Meter:
+    """Reads what all descendants of this process have used so far.
 
-    Args:
-        brokers: pids of the processes that brokers descend from.
-        workers: pids of the processes that contestants descend from; an orphan that descends from neither is a sender.
+    The time of a process that ends goes to the parent that waits for it, but is lost with one that ignores SIGCHLD, as
+    the daemon does that Spark forks its workers from. The children of such a parent are remembered as they were last
+    seen; one that starts and ends between two looks is missed.
     """
-    seconds: dict[str, float] = defaultdict(float)
-    system_s = 0.0
-    for process, kind in _descendants(brokers, workers):
-        seconds[kind] += _clock(process.pid) + process.ended_children_s
-        if kind != BROKER:
-            system_s += process.system_s
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds[ENDED] += ended.ru_utime + ended.ru_stime
-    return Usage(dict(seconds), system_s)
+
+    def __init__(self) -> None:
+        self._unwaited: dict[tuple[int, int], tuple[str, float]] = {}
+        """Pid and start time -> what it is, and its seconds."""
+
+    def usage(self, brokers: Collection[int], workers: Collection[int]) -> Usage:
+        """Look at all processes.
+
+        Args:
+            brokers: pids of the processes that brokers descend from.
+            workers: pids of those that contestants descend from; an orphan that descends from neither is a sender.
+        """
+        seconds: dict[str, float] = defaultdict(float)
+        system_s = 0.0
+        for process, kind in _descendants(brokers, workers):
+            used = _clock(process.pid) + process.ended_children_s
+            if _ignores_children(process.parent):
+                self._unwaited[process.pid, process.started] = (kind, used)
+            else:
+                seconds[kind] += used
+            if kind != BROKER:
+                system_s += process.system_s
+        for kind, used in self._unwaited.values():
+            seconds[kind] += used
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds[ENDED] += ended.ru_utime + ended.ru_stime
+        return Usage(dict(seconds), system_s)
 
 
 def memory(brokers: Collection[int], workers: Collection[int]) -> int:
@@ -121,10 +141,20 @@ def _processes() -> Iterator[_Process]:
             yield _Process(
                 int(entry),
                 int(fields[1]),
+                int(fields[19]),
                 head.partition("(")[2],
                 int(fields[12]) * _TICK_S,
                 (int(fields[13]) + int(fields[14])) * _TICK_S,
             )
+
+
+def _ignores_children(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    ignored = int(status.partition("SigIgn:")[2].split()[0], 16)
+    return bool(ignored >> (signal.SIGCHLD - 1) & 1)
 
 
 def _clock(pid: int) -> float:

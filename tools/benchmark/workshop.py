@@ -62,6 +62,7 @@ class Workshop:
         self._brokers: dict[str, Broker] = {}
         self._numbers = itertools.count(1)
         self._members: set[str] = set()
+        self._meter = cpu.Meter()
         self._prefix = f"bench-{os.getpid()}"
 
     def count(self, at_full_scale: int, least: int = 200) -> int:
@@ -122,7 +123,7 @@ class Workshop:
     def usage(self, workers: Sequence[int]) -> cpu.Usage:
         """Return what all processes have used so far."""
         self.children.reap()
-        return cpu.usage(self._broker_pids(), workers)
+        return self._meter.usage(self._broker_pids(), workers)
 
     def check_delivered(self, broker: Broker, topic: str, expected: int, acknowledged: Sequence[int | None]) -> None:
         """See that the records of a turn are there.

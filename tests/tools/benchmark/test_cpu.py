@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 from processes import Child
@@ -30,7 +32,8 @@ BURNING = f"import time\nwhile time.process_time() < {BURN_S}: pass"
 
 def roles(link: object) -> None:
     """Burn as a broker, as a worker and as something in between, and by children that end, also unseen."""
-    before = cpu.usage([], [])
+    meter = cpu.Meter()
+    before = meter.usage([], [])
     pids = []
     for _ in range(3):
         pid = os.fork()
@@ -45,10 +48,10 @@ def roles(link: object) -> None:
         broker, worker, _ = pids
         run(BURNING)
         deadline = time.monotonic() + 30
-        while sum(cpu.usage([broker], [worker]).since(before).seconds.values()) < 5 * BURN_S:
+        while sum(meter.usage([broker], [worker]).since(before).seconds.values()) < 5 * BURN_S:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        used = cpu.usage([broker], [worker]).since(before)
+        used = meter.usage([broker], [worker]).since(before)
         assert cpu.memory([broker], [worker]) > 0
         assert sorted(cpu.others([broker])) == sorted(pids[1:])
     finally:
@@ -62,8 +65,36 @@ def roles(link: object) -> None:
     assert used.contestant_s == pytest.approx(sum(used.seconds.values()) - used.seconds[cpu.BROKER])
 
 
-def test_roles() -> None:
-    child = Child(roles, (), "clean")
+def unwaited(link: object) -> None:
+    """A worker that ignores its children's ends, of which one burns, is seen, and ends."""
+    meter = cpu.Meter()
+    worker = os.fork()
+    if not worker:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        child = os.fork()
+        if not child:
+            burn()
+        time.sleep(60)
+        os._exit(0)
+    try:
+        deadline = time.monotonic() + 30
+        while (seen := meter.usage([], [worker]).seconds[cpu.WORKERS]) < BURN_S:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        (child,) = set(cpu.others([])) - {worker}
+        os.kill(child, signal.SIGKILL)
+        while child in cpu.others([]):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert meter.usage([], [worker]).seconds[cpu.WORKERS] >= seen
+    finally:
+        os.kill(worker, signal.SIGKILL)
+        os.waitpid(worker, 0)
+
+
+@pytest.mark.parametrize("scene", [roles, unwaited])
+def test_no_time_is_lost(scene: Callable[[object], None]) -> None:
+    child = Child(scene, (), "clean")
     try:
         child.result()
     finally:

@@ -47,7 +47,7 @@ class Spark:
         self._workshop = workshop
         contestants = (OURS, CONFLUENT, KAFKA_PYTHON, SPARK_SINK)
         large_rows = workshop.count(LARGE_ROWS, least=1_000)
-        short_tasks = 8 if workshop.smoke else SHORT_TASKS
+        short_tasks = workshop.count(SHORT_TASKS, least=8)
         short_rows = 100 if workshop.smoke else SHORT_ROWS
         return [
             Variant(
@@ -131,7 +131,8 @@ class Spark:
     def _run(self, job: Job) -> tuple[float, cpu.Usage]:
         workshop, host = self._started()
         before, began = workshop.usage([host.pid]), time.monotonic()
-        host.run(job)
+        # Spark ends workers that it has no task for, and nobody waits for them: they are looked at in between.
+        host.run(job, meanwhile=lambda: workshop.usage([host.pid]))
         return time.monotonic() - began, workshop.usage([host.pid]).since(before)
 
     def _started(self) -> tuple[Workshop, SparkHost]:

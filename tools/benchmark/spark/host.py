@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -69,14 +70,18 @@ class SparkHost:
         theirs.close()
         self._hear()
 
-    def run(self, job: Job) -> None:
+    def run(self, job: Job, meanwhile: Callable[[], object] = lambda: None) -> None:
         """Run a job to its end.
+
+        Args:
+            job: which.
+            meanwhile: called every second or so.
 
         Raises:
             BenchmarkError: it failed.
         """
         self._link.send(job)
-        self._hear()
+        self._hear(meanwhile)
 
     def stop(self) -> None:
         """End the session and all its processes; our sender leaves by itself."""
@@ -84,10 +89,13 @@ class SparkHost:
         self._hear()
         self._link.close()
 
-    def _hear(self) -> None:
+    def _hear(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
         try:
-            if not self._link.poll(_PATIENCE_S):
-                raise BenchmarkError(f"Spark has said nothing for {_PATIENCE_S:.0f} s")
+            while not self._link.poll(1.0):
+                if time.monotonic() > deadline:
+                    raise BenchmarkError(f"Spark has said nothing for {_PATIENCE_S:.0f} s")
+                meanwhile()
             heard = self._link.recv()
         except EOFError:
             raise BenchmarkError("Spark has ended") from None
