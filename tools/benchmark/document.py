@@ -56,7 +56,9 @@ def _each(case: str) -> Callable[[Result], str]:
         parts = []
         for variant in variants_of(result, case):
             table = costs([variant]) if variant["figures"] == ["cost"] else by_contestant(variant)
-            parts.append(f"**{_capital(variant['title'])}**\n\n{_trouble(variant) or markdown(table)}")
+            facts = ", ".join(f"{name} {value}" for name, value in {**variant["facts"], **variant["settings"]}.items())
+            heading = f"**{_capital(variant['title'])}** ({facts})"
+            parts.append(f"{heading}\n\n{_trouble(variant) or markdown(table)}")
         return "\n\n".join(parts) or "Not measured."
 
     return make

@@ -86,7 +86,7 @@ def _keep(options: Options, result: dict[str, Any], place: int, case: Result) ->
     result["cases"][place:] = [case]
     if options.json is not None:
         unfinished = options.json.with_name(f"{options.json.name}.{os.getpid()}")
-        unfinished.write_text(json.dumps(result, indent=1) + "\n")
+        unfinished.write_text(json.dumps(result, separators=(",", ":")) + "\n")
         unfinished.replace(options.json)
 
 

@@ -52,11 +52,16 @@ def variant_result(variant: Variant, rounds: Mapping[str, Sequence[Figures]], tr
         "figures": list(variant.figures),
         **trouble,
         "contestants": {
-            name: {"rounds": [dict(each) for each in figures], "summary": summary(figures)}
+            name: {"rounds": [_rounded(each) for each in figures], "summary": summary(list(map(_rounded, figures)))}
             for name, figures in rounds.items()
         },
         "ratios": ratios,
     }
+
+
+def _rounded(figures: Figures) -> dict[str, float]:
+    """Return figures with as many digits as can mean something."""
+    return {name: float(f"{value:.6g}") for name, value in figures.items()}
 
 
 def variants_of(result: Result, case: str) -> Iterator[Result]:

@@ -17,7 +17,8 @@ INK: Final = "#7a7f87"
 COLOURS: Final = ("#d1495b", "#2e86ab", "#edae49", "#66a182", "#8d6a9f", "#9c6644")
 _FONT: Final = "font-family='sans-serif' font-size='12'"
 _WIDTH: Final = 760
-_LABELS: Final = 250
+_LABELS: Final = 310
+_LEGEND: Final = 270
 _BAR: Final = 18
 _GAP: Final = 6
 _HEIGHT: Final = 320
@@ -74,7 +75,7 @@ def lines(title: str, unit: str, axis: str, all_lines: Sequence[Line], *, logari
     places = list(dict.fromkeys(place for line in all_lines for place in line.points))
     values = [value for line in all_lines for value in line.points.values()]
     top, bottom = max(values, default=1.0), min(values, default=0.0) if logarithmic else 0.0
-    right, low, high = _WIDTH - 220, _HEIGHT - 10, 50
+    right, low, high = _WIDTH - _LEGEND, _HEIGHT - 10, 50
 
     def x_of(place: str) -> float:
         return _MARGIN + 20 + places.index(place) * (right - _MARGIN - 40) / max(1, len(places) - 1)
