@@ -91,8 +91,12 @@ def _keep(options: Options, result: dict[str, Any], place: int, case: Result) ->
 
 
 def _list(options: Options) -> None:
+    """Print the cases with their variants, as they would run."""
+    workshop = Workshop(Path(), options.scale, smoke=options.smoke)
     for name, make in CASES.items():
         print(f"{make.number}  {name}: {make.title}")
+        for variant in make().variants(workshop):
+            print(f"     {variant.title}: {'; '.join(variant.contestants)}")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ from tools.benchmark.cases import CASES
 from tools.benchmark.main import main
 from tools.benchmark.measuring import in_turn
 from tools.benchmark.options import parse
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_cases_by_number_and_name() -> None:
@@ -46,9 +50,11 @@ def test_misused(arguments: str, error: str, capsys: pytest.CaptureFixture[str])
     assert error in capsys.readouterr().err
 
 
-def test_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--list"]) == 0
-    assert "1  records: One process, record by record" in capsys.readouterr().out
+def test_list() -> None:
+    command = [sys.executable, ROOT / "tools" / "bench.py", "--list"]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "1  records: One process, record by record" in out
+    assert "     4 tasks of 1,000,000 rows: shmaccum; confluent-kafka; kafka-python; Spark's JVM sink" in out
 
 
 def test_not_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
