@@ -223,13 +223,14 @@ def count(link: Connection, name: str) -> int:
     link.send(slab.me)
     while True:
         try:
+            # Said in here: the next interrupt comes as soon as this one is known of, and must find one who catches it.
+            slab.words[interrupts] = came
             # Not a `while` with a condition: an interrupt at its jump back is not caught (CPython 3.12, 3.13).
             for _ in going_on:
                 count_inside(slab)
             break
         except KeyboardInterrupt:
             came += 1
-            slab.words[interrupts] = came
     slab.settle()
     return came
 
