@@ -142,7 +142,7 @@ def test_a_slab_that_is_whole(survivor: Survivor) -> None:
 @pytest.mark.parametrize(
     ("index_of", "value", "said"),
     [
-        (lambda slab: slab.geometry.lock(LOCK_POOL) + Lock.OWNER, 3, "lock 0: owner word 3"),
+        (lambda slab: slab.geometry.lock(LOCK_POOL) + Lock.OWNER, 3, "lock 0 is not free: its owner word is 3"),
         (lambda slab: slab.geometry.process(3) + Process.STATE, 1, "process entry 3 is still that of dead process"),
         (lambda slab: slab.geometry.process(3) + Process.WANTS, 1, "process entry 3: WANTS is 1"),
         (lambda slab: slab.geometry.process(3) + Process.FLUSHING, 1, "process entry 3: FLUSHING is 1"),
@@ -176,7 +176,9 @@ def test_a_slab_that_is_not_whole(survivor: Survivor, index_of: Callable[[Slab],
 def test_a_semaphore_that_is_taken(survivor: Survivor) -> None:
     semaphore = survivor.slab.locks[LOCK_TABLES].semaphore
     semaphore.acquire()
-    assert violations(survivor.accumulator, in_flight=False) == [f"lock {LOCK_TABLES}: owner word 0, semaphore 0"]
+    assert violations(survivor.accumulator, in_flight=False) == [
+        f"lock {LOCK_TABLES} is not free: its owner word is 0, its semaphore 0"
+    ]
     semaphore.release()
 
 

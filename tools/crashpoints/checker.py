@@ -9,23 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import posix_ipc
-
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.errors import ShmaccumError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.split import read_records
-from shmaccum.shm import names
 from shmaccum.shm.layout import (
-    LOCK_COUNT,
     OWNER_MASK,
     OWNER_SHIFT,
     RUN_MASK,
     RUN_SHIFT,
     STATE_MASK,
     WORD,
-    Lock,
     Partition,
     Process,
     Slot,
@@ -35,6 +30,7 @@ from shmaccum.shm.layout import (
     TopicState,
 )
 from shmaccum.shm.slab import Slab
+from tools.stresstest.slabcheck import locks_in_use
 
 _QUEUED: Final = (SlotState.OPEN, SlotState.CLOSED)
 _SENT: Final = (SlotState.IN_FLIGHT, SlotState.COMPLETING)
@@ -50,7 +46,7 @@ def violations(accumulator: RecordAccumulator, *, in_flight: bool) -> list[str]:
     slab = accumulator.slab
     batches = [RecordBatch(slab, first) for first, _ in _runs(slab)]
     return [
-        *_locks_are_free(slab),
+        *locks_in_use(slab.name, slab.words, slab.geometry),
         *_only_this_process_is_left(slab),
         *_nobody_waits_for_memory(slab),
         *_every_slot_is_free_or_allocated_once(slab),
@@ -63,17 +59,6 @@ def violations(accumulator: RecordAccumulator, *, in_flight: bool) -> list[str]:
         *_tables_are_whole(slab),
         *_rings_are_within_bounds(slab),
     ]
-
-
-def _locks_are_free(slab: Slab) -> Iterator[str]:
-    """No lock has an owner, nor a mark that its last holder left in mid-change; every semaphore is at 1."""
-    for number in range(LOCK_COUNT):
-        owner = slab.words[slab.geometry.lock(number) + Lock.OWNER]
-        semaphore = posix_ipc.Semaphore(names.lock_semaphore(slab.name, number))
-        value = semaphore.value
-        semaphore.close()
-        if owner or value != 1:
-            yield f"lock {number}: owner word {owner}, semaphore {value}"
 
 
 def _only_this_process_is_left(slab: Slab) -> Iterator[str]:

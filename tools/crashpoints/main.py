@@ -17,7 +17,7 @@ from typing import Final
 import tools.crashpoints
 from tools.crashpoints.operations import OPERATIONS
 from tools.crashpoints.report import as_json, as_text
-from tools.crashpoints.run import Harness
+from tools.crashpoints.run import Harness, Progress
 
 _EPILOG: Final = """\
 Exit status: 0 if every point was survived, 1 if not. `recovery` is the longest time, in all points, from the victim's
@@ -102,7 +102,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _progress(on_terminal: bool):  # type: ignore[no-untyped-def]
+def _progress(on_terminal: bool) -> Progress:
     """Return what tells how many points are done: in place on a terminal, now and then elsewhere."""
     told = [time.monotonic()]
 

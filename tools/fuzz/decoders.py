@@ -15,6 +15,7 @@ import shutil
 import struct
 import tempfile
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, Self
@@ -41,7 +42,7 @@ _NOW: Final = 1_700_000_000_000
 _MAX_SECTION: Final = 1 << 24
 
 
-class BytesTarget:
+class BytesTarget(ABC):
     """A target whose inputs are mutations of seeds.
 
     Attributes:
@@ -59,7 +60,7 @@ class BytesTarget:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error: object) -> None:  # noqa: B027 - most have nothing to clean up
         pass
 
     def make(self, rng: random.Random) -> bytes:
@@ -96,9 +97,9 @@ class BytesTarget:
 
             return *try_in_child(decode_all), at[0]
 
+    @abstractmethod
     def decode(self, data: bytes) -> str:
         """Decode an input; return in a word what came of it. Raises what is not declared."""
-        raise NotImplementedError
 
 
 class RecordsTarget(BytesTarget):

@@ -20,6 +20,7 @@ from shmaccum.shm.layout import (
     PROCESS_WORDS,
     STATE_MASK,
     WORD,
+    Geometry,
     Lock,
     Partition,
     Process,
@@ -78,7 +79,13 @@ def figures(view: SlabView) -> SlabFigures:
 
 def unrest(view: SlabView) -> list[str]:
     """Return a line for everything that is not as it must be when nobody but the sender uses the slab."""
-    return [*_slots(view), *_locks(view), *_waiters(view), *_partitions(view), *_processes(view)]
+    return [
+        *_slots(view),
+        *locks_in_use(view.name, view.words, view.geometry),
+        *_waiters(view),
+        *_partitions(view),
+        *_processes(view),
+    ]
 
 
 def _slots(view: SlabView) -> Iterator[str]:
@@ -96,10 +103,11 @@ def _slots(view: SlabView) -> Iterator[str]:
         yield f"{geometry.slot_count} slots, but the bitmap has {free} free and the count {words[Super.FREE_SLOTS]}"
 
 
-def _locks(view: SlabView) -> Iterator[str]:
+def locks_in_use(name: str, words: memoryview, geometry: Geometry) -> Iterator[str]:
+    """Yield a line for every lock that has an owner, a mark that its last holder left in mid-change, or no unit."""
     for number in range(LOCK_COUNT):
-        owner = view.words[view.geometry.lock(number) + Lock.OWNER]
-        semaphore = posix_ipc.Semaphore(names.lock_semaphore(view.name, number))
+        owner = words[geometry.lock(number) + Lock.OWNER]
+        semaphore = posix_ipc.Semaphore(names.lock_semaphore(name, number))
         value = semaphore.value
         semaphore.close()
         if owner or value != 1:
