@@ -159,6 +159,6 @@ def _sticky_partitions(sizes: npt.NDArray[np.int64], sticky: StickyPartitioner) 
         before = int(ends[row - 1]) if row else 0
         stop = max(row + 1, int(np.searchsorted(ends, before + sticky.remaining, "right")))
         chosen[row:stop] = sticky.partition
-        sticky.note_appended(int(ends[stop - 1]) - before, new_batch=True)
+        sticky.note_appended(int(ends[stop - 1]) - before, True)
         row = stop
     return chosen

@@ -63,6 +63,7 @@ class Acknowledgements:
             result.settle(Part(result.told, -1, -1, error), 0)
         self._pending = {}
         self._joining = threading.Lock()
+        self._ring.head = -1  # unlike any tail: so `poll` needs only one look to find out about both
         self._pid = -1
 
     def check_process(self) -> None:
@@ -99,10 +100,11 @@ class Acknowledgements:
     # --- listening ----------------------------------------------------------------------------------
 
     def poll(self) -> None:
-        """Read what there is to read, resolve futures and run callbacks."""
+        """Read what there is to read, resolve futures and run callbacks; in a forked child, be a process first."""
         ring = self._ring
         if self._words[ring.tail_at] == ring.head and not self._to_call:
             return
+        self.check_process()
         self._read()
         # One thread runs the callbacks, so that they come in order; without a lock, so that they may append.
         while self._to_call and self._calling.acquire(blocking=False):

@@ -11,7 +11,7 @@ Modelled in ``tools/model/pool.pml``.
 from __future__ import annotations
 
 import time
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from shmaccum.accumulator.acknowledgements import Acknowledgements
 from shmaccum.accumulator.batch_compressor import BatchCompressor
@@ -42,6 +42,10 @@ class RecordAppendResult(NamedTuple):
     """The partition has a batch that nothing can be added to: wake the sender."""
     new_batch_created: bool
     """The record is the first of its batch: wake the sender, for ``linger.ms`` begins."""
+
+
+AppendResult: TypeAlias = tuple[FutureRecordMetadata, bool, bool]
+"""A `RecordAppendResult` that has no names yet: they would cost every record."""
 
 
 class NewBatch(NamedTuple):
@@ -93,24 +97,21 @@ class BatchAppender:
         body: bytes,
         callback: DeliveryCallback | None,
         max_block_ms: float,
-    ) -> RecordAppendResult:
+    ) -> AppendResult:
         """Append a record, whose body is encoded, to the partition's last batch, or to a new one.
 
         Raises:
             As `RecordAccumulator.append`.
         """
-        self.check_usable()
+        if self.closed:
+            self.check_usable()
+        self.acks.poll()
         if not 0 <= timestamp <= MAX_TIMESTAMP:
             raise InvalidTimestampError(f"timestamp must be milliseconds since 1970, not {timestamp}")
         with queue.lock:
             result = self._try_append(queue, timestamp, body, callback)
-        if result is None and self.compressor.compress_claimed():
-            # That took a while, in which somebody else may have opened a batch.
-            with queue.lock:
-                result = self._try_append(queue, timestamp, body, callback)
         if result is None:
-            result = self._append_to_new_batch(queue, timestamp, body, callback, max_block_ms)
-            self.compressor.compress_claimed()
+            result = self._append_with_room(queue, timestamp, body, callback, max_block_ms)
         return result
 
     def check_usable(self) -> None:
@@ -121,12 +122,11 @@ class BatchAppender:
         """
         if self.closed:
             raise ProducerClosedError("Cannot send after the producer is closed.")
-        self.acks.check_process()
         self.acks.poll()
 
     def _try_append(
         self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None
-    ) -> RecordAppendResult | None:
+    ) -> AppendResult | None:
         """Append to the open batch; None if there is none or it has no room. Under the partition's lock."""
         words = self._words
         slot = words[queue.open_at] - 1
@@ -145,7 +145,8 @@ class BatchAppender:
         self._buffer[start + size : start + end] = record
         future = self._register(queue, slot, header, count, timestamp, callback)
         self.commit(header, commit, end, count + 1, timestamp, len(record))
-        return RecordAppendResult(future, queue.has_full() or end == self.slot_size, False)
+        is_full = end == self.slot_size or (words[queue.queued_at] > 1 and queue.has_full())
+        return future, is_full, False
 
     def commit(self, header: int, commit: int, end: int, count: int, timestamp: int, max_record: int) -> None:
         """Make records that have been written part of an open batch; under the partition's lock.
@@ -171,6 +172,25 @@ class BatchAppender:
         words[process + Process.RECORDS] += count - (commit >> 1 & COMMIT_COUNT_MASK)
         words[process + Process.BYTES] += end - (commit >> COMMIT_SIZE_SHIFT)
 
+    def _append_with_room(
+        self,
+        queue: PartitionQueue,
+        timestamp: int,
+        body: bytes,
+        callback: DeliveryCallback | None,
+        max_block_ms: float,
+    ) -> AppendResult:
+        """Append, once there is room, and compress the batch that had none."""
+        if self.compressor.compress_claimed():
+            # That took a while, in which somebody else may have opened a batch.
+            with queue.lock:
+                result = self._try_append(queue, timestamp, body, callback)
+            if result is not None:
+                return result
+        result = self._append_to_new_batch(queue, timestamp, body, callback, max_block_ms)
+        self.compressor.compress_claimed()
+        return result
+
     def _append_to_new_batch(
         self,
         queue: PartitionQueue,
@@ -178,7 +198,7 @@ class BatchAppender:
         body: bytes,
         callback: DeliveryCallback | None,
         max_block_ms: float,
-    ) -> RecordAppendResult:
+    ) -> AppendResult:
         record = self.format.encode_record(0, timestamp, timestamp, body)
         batch = self.new_batch(record, 1, timestamp, timestamp, len(record))
         buffer = self.pool.allocate(max(batch.size, self.slot_size), max_block_ms)
@@ -191,7 +211,7 @@ class BatchAppender:
                     header = self.slab.geometry.header(buffer.slot)
                     future = self._register(queue, buffer.slot, header, 0, timestamp, callback)
                     self.place(queue, buffer, batch)
-                    result = RecordAppendResult(future, queue.has_full() or batch.closed, True)
+                    result = future, queue.has_full() or batch.closed, True
         finally:
             self.give_back_unused(buffer)
         return result

@@ -110,6 +110,12 @@ class PartitionMap:
         self.topics, self.queues, self.by_entry = topics, queues, by_entry
         self._generation = generation
 
+    def current(self, name: str) -> TopicEntry | None:
+        """Return a topic's entry as of now, None if nobody has asked for it yet."""
+        if self._words[Super.GENERATION] != self._generation:
+            self.refresh()
+        return self.topics.get(name)
+
     def topic(self, name: str) -> TopicEntry | None:
         """Return a topic's entry, None if nobody has asked for it yet."""
         topic = self.topics.get(name)

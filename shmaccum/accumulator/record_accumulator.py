@@ -114,7 +114,7 @@ class RecordAccumulator:
         if queue is None:
             raise UnknownTopicOrPartitionError(f"{topic_partition} is not a partition that is known here")
         body = self.format.encode_body(key, value, headers)
-        return self.appender.append(queue, timestamp, body, callback, max_block_ms)
+        return RecordAppendResult(*self.appender.append(queue, timestamp, body, callback, max_block_ms))
 
     def append_columns(
         self, topic_partition: TopicPartition, part: PartitionRows, future: FutureColumnsMetadata, max_block_ms: float

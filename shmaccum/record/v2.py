@@ -93,20 +93,22 @@ def _encode_headers(headers: Headers) -> bytes:
     return b"".join(parts)
 
 
-def encode_record(offset_delta: int, timestamp_delta: int, body: bytes) -> bytes:
+def encode_record(offset_delta: int, timestamp: int, base_timestamp: int, body: bytes) -> bytes:
     """Return the complete record: length, attributes (none are defined), deltas and ``body``.
 
     Args:
         offset_delta: place of the record in its batch, from 0.
-        timestamp_delta: milliseconds since the batch's base timestamp; negative where time went backwards.
+        timestamp: milliseconds since the epoch.
+        base_timestamp: that of the batch; the record's may be earlier.
         body: what `encode_body` gave.
     """
+    timestamp_delta = timestamp - base_timestamp
     try:
-        timestamp, offset = VARINTS[timestamp_delta], VARINTS[offset_delta]
-        return b"".join((VARINTS[len(timestamp) + len(offset) + len(body) + 1], b"\0", timestamp, offset, body))
+        delta, offset = VARINTS[timestamp_delta], VARINTS[offset_delta]
+        return b"".join((VARINTS[len(delta) + len(offset) + len(body) + 1], b"\0", delta, offset, body))
     except KeyError:
-        timestamp, offset = encode_varint(timestamp_delta), encode_varint(offset_delta)
-        return b"".join((encode_varint(len(timestamp) + len(offset) + len(body) + 1), b"\0", timestamp, offset, body))
+        delta, offset = encode_varint(timestamp_delta), encode_varint(offset_delta)
+        return b"".join((encode_varint(len(delta) + len(offset) + len(body) + 1), b"\0", delta, offset, body))
 
 
 def record_size(offset_delta: int, timestamp_delta: int, body_size: int) -> int:
