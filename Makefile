@@ -1,4 +1,4 @@
-# make demo | test | lint | docs | venv | kafka | clean
+# make demo | test | test-compiled | lint | docs | venv | kafka | clean
 #
 # Everything is installed into $(VENV). PYTHON=python3.13 make test chooses another interpreter, which gets a
 # virtual environment of its own.
@@ -10,13 +10,23 @@ DEMO ?=
 KAFKA ?=
 PYTEST ?=
 
-.PHONY: demo test lint docs venv kafka clean
+.PHONY: demo test test-compiled lint docs venv kafka clean
 
 demo: $(VENV)/.demo  ## DEMO="--workers 4" passes options on
 	$(BIN)/shmaccum demo $(DEMO)
 
 test: lint  ## PYTEST="tests/record -x" passes options on
 	$(BIN)/pytest $(PYTEST)
+
+# The modules that have a .pxd file are compiled, into build/; the tests of the core run over these.
+COMPILED := build/compiled
+COMPILED_TESTS ?= tests/test_compiled.py tests/record tests/pool tests/accumulator tests/shm tests/producer
+
+test-compiled: $(VENV)/.test  ## COMPILED_TESTS=tests/producer only runs these
+	rm -rf $(COMPILED)
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --target $(COMPILED) .
+	SHMACCUM_COMPILED=1 PYTHONPATH=$(COMPILED) $(BIN)/pytest -o "pythonpath=$(COMPILED) . tests tests/record" \
+		$(COMPILED_TESTS) $(PYTEST)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata
 from shmaccum.accumulator.partition_map import TopicEntry
@@ -19,6 +19,12 @@ from shmaccum.metadata import ProducerMetadata
 from shmaccum.partition_load import PartitionLoads
 from shmaccum.partitioner import StickyPartitioner, partition_for_key
 from shmaccum.serialization import serialize
+from shmaccum.shm.layout import Super
+
+compiled: Final = not __file__.endswith(".py")
+"""Whether the code that every record passes through is C (see ``setup.py``), or the same as plain Python."""
+
+_SENDER_ASLEEP: Final = Super.SENDER_ASLEEP
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -47,7 +53,7 @@ class RecordSending:
         self._has_interceptors = bool(interceptors)
         self._ensure_sender = ensure_sender
         self._slab = accumulator.slab
-        self._rope = accumulator.slab.rope
+        self._memory = accumulator.slab.memory
         self._map = accumulator.map
         self._appender = accumulator.appender
         self._metadata = ProducerMetadata(accumulator, config)
@@ -137,8 +143,8 @@ class RecordSending:
                 sticky.note_appended(len(body), new_batch_created)
             if new_batch_created:
                 self._ensure_sender()
-            if new_batch_created or batch_is_full:
-                self._rope.pull()
+            if (new_batch_created or batch_is_full) and self._memory.words[_SENDER_ASLEEP]:
+                self._slab.rope.pull()
             return future
         except BaseException as error:
             self._settle(error)
@@ -155,7 +161,7 @@ class RecordSending:
             ProducerClosedError: the error came of the slab's having been detached.
         """
         self._slab.settle()
-        if self._closed and isinstance(error, IllegalStateError | ValueError | OSError):
+        if self._closed and isinstance(error, IllegalStateError | ValueError | IndexError | OSError):
             raise ProducerClosedError("The producer has been closed meanwhile.") from error
 
     def _too_large(self, topic: str, body_size: int) -> RecordTooLargeError:

@@ -22,6 +22,8 @@ from shmaccum.errors import DeadOwnerError
 from shmaccum.shm.layout import BATCH_SLOT_BITS, Process, Slot
 from shmaccum.shm.slab import Slab
 
+_GENERATION: Final = Slot.GENERATION
+
 WAIT_SLICE_S: Final = 0.25
 """How long a wait for the sender sleeps before it makes sure that there is one."""
 
@@ -39,6 +41,7 @@ class Acknowledgements:
         self._joining = threading.Lock()
         self._slab = slab
         self._words = slab.words
+        self._memory = slab.memory
         self._join()
         slab.on_fork(self._forked)
 
@@ -83,14 +86,13 @@ class Acknowledgements:
 
         Under the partition's lock and before the commit of what we contribute: whoever completes the batch sees it.
         """
-        words = self._words
-        batch = words[header + Slot.GENERATION] << BATCH_SLOT_BITS | slot
+        batch = self._memory.words[header + _GENERATION] << BATCH_SLOT_BITS | slot
         result = self._pending.get(batch)
         if result is None:
-            if words[self._ring.tail_at] != self._ring.head:
+            if self._words[self._ring.tail_at] != self._ring.head:
                 self._read()  # keeps the ring from overflowing, however many threads have waited for memory
             result = self._pending[batch] = ProduceRequestResult(topic_partition, self)
-            words[header + self._contributor_at] |= self._contributor_bit
+            self._words[header + self._contributor_at] |= self._contributor_bit
         return result
 
     def forget(self, batch: int) -> None:
@@ -102,7 +104,7 @@ class Acknowledgements:
     def poll(self) -> None:
         """Read what there is to read, resolve futures and run callbacks; in a forked child, be a process first."""
         ring = self._ring
-        if self._words[ring.tail_at] == ring.head and not self._to_call:
+        if self._memory.words[ring.tail_at] == ring.head and not self._to_call:
             return
         self.check_process()
         self._read()

@@ -33,6 +33,16 @@ from shmaccum.shm.slab import Slab
 
 MAX_TIMESTAMP: Final = (1 << 63) - 1
 
+# Constants of this module, for they are looked up for every record.
+_COMMIT: Final = Slot.COMMIT
+_SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
+_COUNT_MASK: Final = COMMIT_COUNT_MASK
+_BASE_TIMESTAMP: Final = Slot.BASE_TIMESTAMP
+_MAX_TIMESTAMP: Final = Slot.MAX_TIMESTAMP
+_MAX_RECORD: Final = Slot.MAX_RECORD
+_RECORDS: Final = Process.RECORDS
+_BYTES: Final = Process.BYTES
+
 
 class RecordAppendResult(NamedTuple):
     """What `append` did."""
@@ -85,6 +95,7 @@ class BatchAppender:
         self.closed = False
         self._encode_record = record_format.encode_record
         self._words = slab.words
+        self._memory = slab.memory
         self._buffer = slab.buffer
         self._headers_at = slab.geometry.header(0)
         self._header_words = slab.geometry.slot_words
@@ -128,15 +139,16 @@ class BatchAppender:
         self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None
     ) -> AppendResult | None:
         """Append to the open batch; None if there is none or it has no room. Under the partition's lock."""
-        words = self._words
-        slot = words[queue.open_at] - 1
-        if slot < 0:
+        words = self._memory.words
+        opened = words[queue.open_at]
+        if not opened:
             return None
+        slot = opened - 1
         header = self._headers_at + slot * self._header_words
-        commit = words[header + Slot.COMMIT]
-        size = commit >> COMMIT_SIZE_SHIFT
-        count = commit >> 1 & COMMIT_COUNT_MASK
-        record = self._encode_record(count, timestamp, words[header + Slot.BASE_TIMESTAMP], body)
+        commit = words[header + _COMMIT]
+        size = commit >> _SIZE_SHIFT
+        count = commit >> 1 & _COUNT_MASK
+        record = self._encode_record(count, timestamp, words[header + _BASE_TIMESTAMP], body)
         end = size + len(record)
         if end > self.slot_size:
             self.compressor.claim(queue, queue.close_open())
@@ -159,18 +171,18 @@ class BatchAppender:
             timestamp: largest timestamp of the new ones.
             max_record: bytes in the largest of the new ones.
         """
-        words = self._words
-        if max_record > words[header + Slot.MAX_RECORD]:
-            words[header + Slot.MAX_RECORD] = max_record
+        words = self._memory.words
+        if max_record > words[header + _MAX_RECORD]:
+            words[header + _MAX_RECORD] = max_record
         # The largest timestamp has two cells, so that the commit switches to a new one in the same store.
         cell = commit & 1
-        if timestamp > words[header + Slot.MAX_TIMESTAMP + cell]:
+        if timestamp > words[header + _MAX_TIMESTAMP + cell]:
             cell ^= 1
-            words[header + Slot.MAX_TIMESTAMP + cell] = timestamp
-        words[header + Slot.COMMIT] = end << COMMIT_SIZE_SHIFT | count << 1 | cell
+            words[header + _MAX_TIMESTAMP + cell] = timestamp
+        words[header + _COMMIT] = end << _SIZE_SHIFT | count << 1 | cell
         process = self.acks.process_at
-        words[process + Process.RECORDS] += count - (commit >> 1 & COMMIT_COUNT_MASK)
-        words[process + Process.BYTES] += end - (commit >> COMMIT_SIZE_SHIFT)
+        words[process + _RECORDS] += count - (commit >> 1 & _COUNT_MASK)
+        words[process + _BYTES] += end - (commit >> _SIZE_SHIFT)
 
     def _append_with_room(
         self,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.accumulator.record_batch import RecordBatch
@@ -20,6 +21,8 @@ from shmaccum.cluster import TopicPartition, check_topic
 from shmaccum.errors import KafkaError, SlabFullError, error_for_code
 from shmaccum.shm.layout import WORD, Partition, Super, Topic, TopicState
 from shmaccum.shm.slab import Slab
+
+_GENERATION: Final = Super.GENERATION
 
 
 class TopicEntry:
@@ -63,6 +66,7 @@ class PartitionMap:
     def __init__(self, slab: Slab) -> None:
         self._slab = slab
         self._words = slab.words
+        self._memory = slab.memory
         self._geometry = slab.geometry
         self._generation = -1
         self._forked()
@@ -112,7 +116,7 @@ class PartitionMap:
 
     def current(self, name: str) -> TopicEntry | None:
         """Return a topic's entry as of now, None if nobody has asked for it yet."""
-        if self._words[Super.GENERATION] != self._generation:
+        if self._memory.words[_GENERATION] != self._generation:
             self.refresh()
         return self.topics.get(name)
 

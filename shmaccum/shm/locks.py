@@ -46,7 +46,13 @@ from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.shm.clockwait import ClockWait
 from shmaccum.shm.layout import UNFINISHED_OWNER, Geometry, Lock, Process, Super
 from shmaccum.shm.lockfile import TAKEOVER, LockFile
+from shmaccum.shm.memory import NO_WORDS
 from shmaccum.shm.processes import ProcessTable
+
+try:
+    from shmaccum.shm.fastsemaphore import FastSemaphore as _FastSemaphore
+except ImportError:  # not compiled
+    _FastSemaphore = None  # type: ignore[assignment,misc]
 
 SLICE_S: Final = 0.025
 """How long a wait for a semaphore goes on before it looks around. Four slices see a takeover through."""
@@ -54,6 +60,7 @@ DEFAULT_PATIENCE_S: Final = 60.0
 """How long ``with lock:`` waits for a holder that lives (stopped, perhaps) before it fails."""
 
 _SLICES_A_LOOK: Final = 4
+_COMPILED: Final = not __file__.endswith(".py")
 _SPINS: Final = range(200)
 _ONCE: Final = (0,)
 
@@ -151,7 +158,11 @@ class SlabLock:
         self._lock_file = lock_file
         self._wait_unit = semaphore.acquire
         self._clock_wait = ClockWait(semaphore)
-        self._post = semaphore.release
+        self._post: Callable[[], None] = semaphore.release
+        self._fast: _FastSemaphore | None = None
+        if _FastSemaphore is not None:
+            self._fast = _FastSemaphore(semaphore.name)
+            self._post = self._fast.post
         self._owner_at = geometry.lock(number) + Lock.OWNER
 
     def bind(self, turn: Turn) -> None:
@@ -185,13 +196,18 @@ class SlabLock:
         words[self._wants_at] = self.number + 1
         unit = turn.unit
         try:
-            try:
-                # In C from end to end: no interrupt comes between getting the unit and `unit` knowing of it.
-                unit.extend(map(self._wait_unit, _ONCE))
-            except posix_ipc.BusyError:
+            # In C from end to end: no interrupt comes between getting the unit and `unit` knowing of it.
+            if self._fast is not None:
+                self._fast.take_into(unit)
+            else:
+                try:  # noqa: SIM105 (it would take more calls)
+                    unit.extend(map(self._wait_unit, _ONCE))
+                except posix_ipc.BusyError:
+                    pass
+            if not unit:
                 self._spin()
-                if not unit:
-                    self._wait(patience_s)
+            if not unit:
+                self._wait(patience_s)
         except BaseException:
             self._leave()
             raise
@@ -235,8 +251,11 @@ class SlabLock:
 
     def close(self) -> None:
         """Let go of the semaphore; nobody of this process uses the lock any more."""
+        if self._fast is not None:
+            self._fast.close()
         self._clock_wait.close()
         self.semaphore.close()
+        self.words = NO_WORDS
 
     def owner(self) -> int:
         """Return the process entry that is named as the holder, -1 for none."""
@@ -387,6 +406,9 @@ class _Within:
 
 def _is_reentrant() -> bool:
     """Say whether this thread is inside the package twice, with somebody else's code in between."""
+    if _COMPILED:
+        # An interrupt comes between two statements of Python, never of C: whoever has the lock is still about it.
+        return True
     left = False
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
