@@ -9,7 +9,7 @@ cdef class Turn:
 cdef class SlabLock:
     cdef dict __dict__
     cdef object __weakref__
-    cdef word[::1] words
+    cdef readonly word[::1] words
     cdef readonly Py_ssize_t number
     cdef public object before_use
     cdef Turn _turn
