@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from shmaccum.config import ProducerConfig
     from shmaccum.interceptors import ProducerInterceptor, ProducerRecord
     from shmaccum.producer import Producer
-    from shmaccum.sending import compiled
+    from shmaccum.sending import compiled as compiled
 
 __version__ = "0.1.0"
 
