@@ -9,14 +9,16 @@ BIN := $(VENV)/bin
 DEMO ?=
 KAFKA ?=
 PYTEST ?=
+WORKERS ?= 2
 
 .PHONY: demo test test-compiled lint docs venv kafka clean
 
 demo: $(VENV)/.demo  ## DEMO="--workers 4" passes options on
 	$(BIN)/shmaccum demo $(DEMO)
 
-test: lint  ## PYTEST="tests/record -x" passes options on
-	$(BIN)/pytest $(PYTEST)
+# A module's tests stay together: they share what is costly to start. Each worker has its own Apache Kafka.
+test: lint  ## PYTEST="tests/record -x" passes options on; WORKERS=0 runs all in one process
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 # The modules that have a .pxd file are compiled, into build/; the tests of the core run over these: the files that need no
 # lines of Python. What stops, kills or interrupts before chosen lines of a compiled module finds none there.

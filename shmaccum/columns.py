@@ -6,6 +6,8 @@ Everything here is done for whole columns. Imports pyarrow, an extra: only `Prod
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -13,10 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shmaccum.accumulator.column_appender import PartitionRows
+from shmaccum.accumulator.column_appender import Int64Array, PartitionRows
 from shmaccum.errors import InvalidTimestampError, RecordTooLargeError, SerializationError
 from shmaccum.partitioner import StickyPartitioner
-from shmaccum.record.columns import ColumnBodies, encode_columns
+from shmaccum.record.arrow import nulls_of, numpy_of
+from shmaccum.record.column_bodies import ColumnBodies
+from shmaccum.record.columns import encode_columns
 from shmaccum.record.format import RecordFormat
 from shmaccum.record.murmur2_columns import partitions_for_keys
 
@@ -58,23 +62,40 @@ def partition_columns(
     keys, values = _column(batch, "key"), _column(batch, "value")
     if values is None and keys is None:
         raise SerializationError("neither column 'value' nor column 'key' is there: nothing to send")
-    bodies = encode_columns(record_format, keys, values, _option(batch, "headers"))
+    given = _option(batch, "timestamp")
+    bodies = encode_columns(record_format, keys, values, _option(batch, "headers"), one_timestamp=given is None)
     _check_sizes(bodies, max_body_size)
-    timestamps = _timestamps(_option(batch, "timestamp"), rows)
-    partitions = _partitions(
-        _option(batch, "partition"), None if ignore_keys else keys, bodies, partition_count, sticky
-    )
+    timestamps = _timestamps(given, rows)
     if not rows:
         return {}
+    part = PartitionRows(bodies, timestamps, np.arange(rows))
+    chosen, is_open = _fixed_partitions(
+        _option(batch, "partition"), None if ignore_keys else keys, rows, partition_count
+    )
+    if is_open.all():
+        return {number: _slice(part, start, stop) for number, start, stop in _sticky_runs(bodies.body_sizes, sticky)}
+    left = np.flatnonzero(is_open)
+    if len(left):
+        for number, start, stop in _sticky_runs(bodies.body_sizes[left], sticky):
+            chosen[left[start:stop]] = number
+    return _by_partition(part, chosen)
+
+
+def _by_partition(part: PartitionRows, partitions: Int64Array) -> dict[int, PartitionRows]:
+    """Group rows by the partition of each."""
     if (partitions == partitions[0]).all():
-        return {int(partitions[0]): PartitionRows(bodies, timestamps, np.arange(rows))}
-    order = np.argsort(partitions, kind="stable")
-    numbers, starts = np.unique(partitions[order], return_index=True)
-    groups = np.split(order, starts[1:])
-    return {
-        int(number): PartitionRows(bodies.take(group), timestamps[group], group)
-        for number, group in zip(numbers, groups, strict=True)
-    }
+        return {int(partitions[0]): part}
+    # The narrowest type that will do: numpy sorts that in one or two passes.
+    kind = np.min_scalar_type(partitions.max()) if partitions.min() >= 0 else np.int64
+    order = np.argsort(partitions.astype(kind), kind="stable")
+    part = PartitionRows(part.bodies.take(order), part.timestamps[order], order)
+    partitions = partitions[order]
+    starts = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(partitions)]
+    return {int(partitions[start]): _slice(part, start, stop) for start, stop in pairwise(starts)}
+
+
+def _slice(part: PartitionRows, start: int, stop: int) -> PartitionRows:
+    return PartitionRows(part.bodies.part(start, stop), part.timestamps[start:stop], part.rows[start:stop])
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
@@ -88,26 +109,25 @@ def _option(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     return None if column is None or pa.types.is_null(column.type) else column
 
 
-def _int64(name: str, column: pa.Array) -> pa.Array:
+def _int64(name: str, column: pa.Array, null: int) -> Int64Array:
+    """Return the numbers of a column, with ``null`` for what is not given."""
     try:
-        return column.cast(pa.int64())
+        numbers: Int64Array = numpy_of(column.cast(pa.int64()))
     except pa.ArrowInvalid as error:
         raise SerializationError(f"column {name!r}: {error}") from error
+    return np.where(nulls_of(column), null, numbers) if column.null_count else numbers
 
 
 def _check_sizes(bodies: ColumnBodies, limit: int) -> None:
-    if not len(bodies):
-        return
-    largest = int(np.argmax(bodies.body_sizes))
-    size = int(bodies.body_sizes[largest])
+    size = int(bodies.body_sizes.max(initial=0))
     if size > limit:
         raise RecordTooLargeError(
-            f"Row {largest} is {size} bytes when serialized which is larger than {limit}, which is what "
-            "max.request.size and buffer.memory leave room for; no row of the batch was sent"
+            f"Row {int(np.argmax(bodies.body_sizes))} is {size} bytes when serialized which is larger than {limit}, "
+            "which is what max.request.size and buffer.memory leave room for; no row of the batch was sent"
         )
 
 
-def _timestamps(column: pa.Array | None, rows: int) -> npt.NDArray[np.int64]:
+def _timestamps(column: pa.Array | None, rows: int) -> Int64Array:
     """Return milliseconds since the epoch; now, where there are none."""
     now = time.time_ns() // 1_000_000
     if column is None:
@@ -116,49 +136,35 @@ def _timestamps(column: pa.Array | None, rows: int) -> npt.NDArray[np.int64]:
         column = pc.cast(column, pa.timestamp("ms"), safe=False)
     elif not pa.types.is_integer(column.type):
         raise SerializationError(f"column 'timestamp' must be a timestamp or an integer, not {column.type}")
-    timestamps = np.asarray(pc.fill_null(_int64("timestamp", column), now), np.int64)
+    timestamps = _int64("timestamp", column, now)
     if rows and timestamps.min() < 0:
         row = int(np.argmin(timestamps))
         raise InvalidTimestampError(f"timestamp of row {row} must be milliseconds since 1970, not {timestamps[row]}")
     return timestamps
 
 
-def _partitions(
-    column: pa.Array | None,
-    keys: pa.Array | None,
-    bodies: ColumnBodies,
-    partition_count: int,
-    sticky: StickyPartitioner,
-) -> npt.NDArray[np.int64]:
-    """Return each row's partition: the one given, or by its key's hash, or by the partition of the moment."""
-    rows = len(bodies)
-    if column is not None and not pa.types.is_integer(column.type):
-        raise SerializationError(f"column 'partition' must be an integer, not {column.type}")
-    chosen = np.full(rows, -1, np.int64)
-    open_rows = np.ones(rows, np.bool_)
-    if column is not None and column.null_count < rows:
-        given = ~np.asarray(column.is_null())
-        chosen[given] = np.asarray(pc.fill_null(_int64("partition", column), 0), np.int64)[given]
-        open_rows &= ~given
-    if keys is not None and open_rows.any():
-        keyed = open_rows & ~np.asarray(keys.is_null())
-        chosen[keyed] = partitions_for_keys(keys, partition_count)[keyed]
-        open_rows &= ~keyed
-    left = np.flatnonzero(open_rows)
-    if len(left):
-        chosen[left] = _sticky_partitions(bodies.body_sizes[left], sticky)
-    return chosen
+def _fixed_partitions(
+    column: pa.Array | None, keys: pa.Array | None, rows: int, partition_count: int
+) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
+    """Return each row's partition, the one given or by its key's hash, and which rows have neither."""
+    chosen, is_open = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
+    if column is not None:
+        if not pa.types.is_integer(column.type):
+            raise SerializationError(f"column 'partition' must be an integer, not {column.type}")
+        chosen, is_open = _int64("partition", column, 0), nulls_of(column)
+    if keys is not None and is_open.any():
+        chosen = np.where(is_open, partitions_for_keys(keys, partition_count), chosen)
+        is_open = is_open & nulls_of(keys)
+    return chosen, is_open
 
 
-def _sticky_partitions(sizes: npt.NDArray[np.int64], sticky: StickyPartitioner) -> npt.NDArray[np.int64]:
-    """Go through the partitions of the moment, one for each stretch of rows that makes a batch."""
-    chosen = np.empty(len(sizes), np.int64)
+def _sticky_runs(sizes: Int64Array, sticky: StickyPartitioner) -> Iterator[tuple[int, int, int]]:
+    """Yield the partitions of the moment with the rows that go there: (partition, first row, row behind the last)."""
     ends = np.cumsum(sizes)
-    row = 0
-    while row < len(sizes):
-        before = int(ends[row - 1]) if row else 0
-        stop = max(row + 1, int(np.searchsorted(ends, before + sticky.remaining, "right")))
-        chosen[row:stop] = sticky.partition
-        sticky.note_appended(int(ends[stop - 1]) - before, True)
-        row = stop
-    return chosen
+    start, end = 0, 0
+    for partition, share in sticky.spread(int(ends[-1])).items():
+        end += share
+        stop = min(int(ends.searchsorted(end)) + 1, len(ends))
+        if share and start < stop:
+            yield partition, start, stop
+            start = stop

@@ -21,6 +21,7 @@ def slab_metrics(words: memoryview, geometry: Geometry) -> dict[str, float]:
         "buffer-peak-bytes": words[Super.PEAK_SLOTS] * slot_size,
         "record-send-total": records,
         "record-error-total": words[Super.RECORDS_FAILED],
+        "record-lost-total": words[Super.RECORDS_LOST],
         "batch-send-total": batches,
         "batch-error-total": words[Super.BATCHES_FAILED],
         "batch-retry-total": words[Super.BATCHES_RETRIED],

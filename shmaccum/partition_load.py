@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import random
 import time
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from shmaccum.accumulator.partition_map import TopicEntry
-from shmaccum.shm.layout import Partition, Slot
+from shmaccum.shm.layout import TIME_MASK, Partition, Slot
 from shmaccum.shm.slab import Slab
+
+_TIME: Final = np.uint64(TIME_MASK)
 
 
 class PartitionLoads:
@@ -39,8 +42,8 @@ class PartitionLoads:
         self._nodes = _NodeProgress(slab, availability_timeout_ms, linger_ms) if availability_timeout_ms else None
         self._entries = np.empty(0, np.int64)
 
-    def choose(self) -> int:
-        """Return a partition, at random.
+    def choose(self, times: int) -> list[int]:
+        """Choose a partition so many times, at random, by what is to be seen now.
 
         One without a leader is not chosen while others have one. With adaptive partitioning the chance of each is
         ``longest deque + 1 - own deque``, and those of a node that takes no batches have none.
@@ -52,33 +55,33 @@ class PartitionLoads:
         leaders = table[self._entries, Partition.LEADER]
         candidates = leaders != 0
         if not self._adaptive or count < 2:
-            return _uniform(candidates)
+            return _uniform(candidates, times)
         if self._nodes is not None:
             available = candidates & self._nodes.available(self._entries, leaders)
             if not available.any():
-                return _uniform(candidates)
+                return _uniform(candidates, times)
             candidates = available
-        queued = table[self._entries, Partition.QUEUED]
+        # No longer than a deque can be: a damaged count, which is an index, must not lead astray.
+        queued = np.minimum(table[self._entries, Partition.QUEUED], self._slab.geometry.slot_count)
         if (queued == queued[0]).all():
-            return _uniform(candidates)
-        return _weighted(candidates, queued)
+            return _uniform(candidates, times)
+        return _weighted(candidates, queued, times)
 
 
-def _uniform(candidates: npt.NDArray[np.bool_]) -> int:
-    """Choose any candidate; if there is none, anything."""
+def _uniform(candidates: npt.NDArray[np.bool_], times: int) -> list[int]:
+    """Choose any candidates; if there is none, anything."""
     if candidates.all() or not candidates.any():
-        return random.randrange(len(candidates))
-    return int(random.choice(np.flatnonzero(candidates)))
+        return random.choices(range(len(candidates)), k=times)
+    return random.choices(np.flatnonzero(candidates).tolist(), k=times)
 
 
-def _weighted(candidates: npt.NDArray[np.bool_], queued: npt.NDArray[np.uint64]) -> int:
-    """Choose a candidate, the more often the fewer batches wait for it."""
+def _weighted(candidates: npt.NDArray[np.bool_], queued: npt.NDArray[np.uint64], times: int) -> list[int]:
+    """Choose candidates, each the more often the fewer batches wait for it."""
     numbers = np.flatnonzero(candidates)
     if not len(numbers):
-        return _uniform(candidates)
+        return _uniform(candidates, times)
     lengths = queued[numbers].astype(np.int64)
-    frequencies = np.cumsum(lengths.max() + 1 - lengths)
-    return int(numbers[np.searchsorted(frequencies, random.randrange(int(frequencies[-1])), "right")])
+    return random.choices(numbers.tolist(), (lengths.max() + 1 - lengths).tolist(), k=times)
 
 
 class _NodeProgress:
@@ -100,11 +103,11 @@ class _NodeProgress:
         now_ms = time.monotonic_ns() // 1_000_000
         rows = self._slab.partitions[entries]
         heads = rows[:, Partition.HEAD].astype(np.int64) - 1  # -1, where there is none, is a slot like any other
-        ready_ms = self._slab.headers[heads, Slot.CREATED_MS].astype(np.int64) + self._linger_ms
+        ready_ms = (self._slab.headers[heads, Slot.CREATED_MS] & _TIME).astype(np.int64) + self._linger_ms
         ready_ms[heads < 0] = now_ms
         taken = rows[:, Partition.NEXT_POSITION] - rows[:, Partition.QUEUED]
         result = np.ones(len(entries), np.bool_)
-        for leader in np.unique(leaders).tolist():
+        for leader in set(leaders.tolist()):
             of_node = leaders == leader
             drained = int(taken[of_node].sum())
             before, since_ms = self._drained.get(leader, (-1, now_ms))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
@@ -25,6 +26,7 @@ from shmaccum.sender.process import ensure_sender
 from shmaccum.sending import RecordSending
 from shmaccum.shm.layout import Process, Role
 from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.locks import is_reentrant
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,20 +71,25 @@ class Producer(RecordSending):
 
     def __init__(self, config: Mapping[str, object] | ProducerConfig) -> None:
         self._closed = True
+        self._closing = threading.RLock()  # the same thread may come again, after an interrupt
         parsed = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)
         interceptors = Interceptors(parsed.interceptor_classes)
         uid = os.geteuid()
         slab = attach(parsed.slab_name(uid), slab_geometry(parsed), parsed.slab_digest(uid))
+        self._attached: list[None] = [None]
         try:
-            super().__init__(
-                parsed, RecordAccumulator(slab, parsed), interceptors, partial(ensure_sender, slab, parsed)
-            )
+            with slab.telling_of_damage():
+                accumulator = RecordAccumulator(slab, parsed)
+            super().__init__(parsed, accumulator, interceptors)
+            self._ensure_sender = partial(ensure_sender, slab, parsed)
+            self._accumulator.appender.before_new_batch = self._ensure_sender
             self._accumulator.acks.while_waiting = self._ensure_sender
             self._accumulator.pool.while_waiting = self._ensure_sender
+            self._slab.be_patient(self._max_block_ms / 1000)
             self._slab.add_role(Role.PRODUCER)
             self._ensure_sender()
         except BaseException:
-            detach(slab)
+            detach(slab, self._attached)
             raise
         self._closed = False
 
@@ -107,11 +114,13 @@ class Producer(RecordSending):
         Raises:
             SerializationError: a column is unknown or of the wrong type, or serializers or interceptors are set,
                 which work record by record.
-            KafkaError: as `send`; if memory ran out half-way, the rows before are in and will be delivered.
+            KafkaError: as `send`; if memory ran out half-way, or there was no sender any more, the rows before are in
+                and will be delivered.
         """
         from shmaccum.columns import partition_columns
 
         self._check_open()
+        self._ensure_sender()
         if self._has_interceptors or self._key_serializer or self._value_serializer:
             raise SerializationError(
                 "send_batch takes columns of bytes or text as they are; a producer with key.serializer, "
@@ -133,7 +142,6 @@ class Producer(RecordSending):
         for partition, part in parts.items():
             remaining_ms = self._max_block_ms - (time.monotonic() - started) * 1000
             self._accumulator.append_columns(TopicPartition(topic, partition), part, future, remaining_ms)
-        self._ensure_sender()
         self._slab.rope.pull()
         return future
 
@@ -177,6 +185,7 @@ class Producer(RecordSending):
 
         Raises:
             KafkaTimeoutError: some are neither after ``timeout``; they stay in the slab and are sent on.
+            SenderError: there was no sender any more, and none could be started; the next one goes on with them.
         """
         self._check_open()
         self._accumulator.acks.check_process()
@@ -185,7 +194,7 @@ class Producer(RecordSending):
 
     @_settling
     def close(self, timeout: float | None = None) -> None:
-        """Flush, and leave the slab. Closing twice does nothing.
+        """Flush, and leave the slab. Closing twice does nothing; after an interrupt, it ends what that cut short.
 
         Args:
             timeout: seconds to wait for what is under way; 0 not at all. What is not acknowledged by then stays
@@ -193,19 +202,31 @@ class Producer(RecordSending):
 
         Raises:
             KafkaTimeoutError: something was not acknowledged within ``timeout`` (and that was not 0).
+            SenderError: there was no sender any more, and none could be started; the next one goes on with it.
         """
-        if self._closed:
-            return
+        if not self._attached or (self._closed and is_reentrant()):
+            return  # closed, or called by a callback of the flush below
+        if self._closing.acquire(blocking=False):
+            try:
+                self._close(timeout)
+            finally:
+                self._closing.release()
+
+    def _close(self, timeout: float | None) -> None:
         self._closed = True
-        self._accumulator.close()
         try:
+            self._accumulator.close()
             self._accumulator.acks.check_process()
             if timeout != 0:
                 self._accumulator.begin_flush()
                 self._accumulator.await_flush_completion(timeout)
         finally:
-            self._interceptors.close()
-            detach(self._slab)
+            try:
+                self._interceptors.close()
+                self._slab.settle()
+                self._accumulator.settle()
+            finally:
+                detach(self._slab, self._attached)
 
     def __enter__(self) -> Self:
         return self

@@ -6,19 +6,19 @@ It is the half of the `Producer` that must be short: what is only done now and t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata
 from shmaccum.accumulator.partition_map import TopicEntry
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import IllegalStateError, InvalidTimestampError, ProducerClosedError, RecordTooLargeError
+from shmaccum.errors import IllegalStateError, ProducerClosedError, RecordTooLargeError
 from shmaccum.interceptors import Interceptors, ProducerRecord
 from shmaccum.metadata import ProducerMetadata
 from shmaccum.partition_load import PartitionLoads
 from shmaccum.partitioner import StickyPartitioner, partition_for_key
-from shmaccum.serialization import serialize
+from shmaccum.serialization import checked_timestamp, serialize
 from shmaccum.shm.layout import Super
 
 compiled: Final = not __file__.endswith(".py")
@@ -36,7 +36,6 @@ class RecordSending:
         config: the producer's.
         accumulator: of its slab.
         interceptors: the producer's.
-        ensure_sender: sees to it that the slab has a sender.
     """
 
     def __init__(
@@ -44,14 +43,12 @@ class RecordSending:
         config: ProducerConfig,
         accumulator: RecordAccumulator,
         interceptors: Interceptors,
-        ensure_sender: Callable[[], None],
     ) -> None:
         self._closed = True
         self.config = config
         self._accumulator = accumulator
         self._interceptors = interceptors
         self._has_interceptors = bool(interceptors)
-        self._ensure_sender = ensure_sender
         self._slab = accumulator.slab
         self._memory = accumulator.slab.memory
         self._map = accumulator.map
@@ -95,11 +92,15 @@ class RecordSending:
         Raises:
             KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
             BufferExhaustedError: there was no memory within ``max.block.ms``.
+            LockTimeoutError: a process that is stopped was in the way for ``max.block.ms``; says which.
+            SlabDamagedError: the shared memory is damaged.
             RecordTooLargeError: the record is larger than ``max.request.size``, or than the slab.
             InvalidTopicError, UnknownTopicOrPartitionError, SerializationError, InvalidTimestampError: as they say.
             ProducerClosedError: the producer has been closed.
-            SenderError: there was no sender, and none could be started. The record is in the slab and will be sent by
-                the next one: do not call again for it.
+            SenderError: there was no sender, and none could be started.
+
+        After an error the record is not taken, and will not be delivered. Only of what a signal's handler raises
+        (KeyboardInterrupt, say) that cannot be known: it may come when the record is in and its future not returned.
         """
         try:  # as `_settling` does, but without another call
             if self._closed:
@@ -114,41 +115,43 @@ class RecordSending:
                 key = serialize("key", self._key_serializer, key)
             if (value is not None and type(value) is not bytes) or self._value_serializer is not None:
                 value = serialize("value", self._value_serializer, value)
-            max_block_ms: float = self._max_block_ms
             entry = self._map.current(topic)
+            started = 0.0  # nothing to wait for, so far
             if partition is not None or entry is None or not entry.queues:
                 started = time.monotonic()
-                entry = self._metadata.topic(topic, started)
-                if partition is not None:
-                    self._metadata.check_partition(entry, partition, started)
-                max_block_ms -= (time.monotonic() - started) * 1000
+                if entry is None or not entry.queues:
+                    entry = self._metadata.topic(topic, started)
             body = self._encode_body(key, value, headers or ())
             if len(body) > self._max_body_size:
                 raise self._too_large(topic, len(body))
             sticky = None
-            if partition is None:
-                if key is None or self._ignore_keys:
-                    sticky = self._sticky.get(topic) or self._sticky_partitioner(entry)
-                    partition = sticky.partition
-                else:
-                    partition = partition_for_key(key, len(entry.queues))
+            if partition is not None:
+                self._metadata.check_partition(entry, partition, started)
+            elif key is None or self._ignore_keys:
+                sticky = self._sticky.get(topic) or self._sticky_partitioner(entry)
+                partition = sticky.partition
+            else:
+                partition = partition_for_key(key, len(entry.queues))
             future, batch_is_full, new_batch_created = self._appender.append(
                 entry.queues[partition],
-                time.time_ns() // 1_000_000 if timestamp_ms is None else _checked_timestamp(timestamp_ms),
+                time.time_ns() // 1_000_000 if timestamp_ms is None else checked_timestamp(timestamp_ms),
                 body,
                 on_delivery,
-                max_block_ms,
+                self._max_block_ms if not started else self._max_block_ms - (time.monotonic() - started) * 1000,
             )
-            if sticky is not None:
-                sticky.note_appended(len(body), new_batch_created)
-            if new_batch_created:
-                self._ensure_sender()
-            if (new_batch_created or batch_is_full) and self._memory.words[_SENDER_ASLEEP]:
-                self._slab.rope.pull()
-            return future
         except BaseException as error:
             self._settle(error)
             raise
+        try:  # The record is taken: no error any more, or a caller who tries again would send it twice.
+            if sticky is not None:
+                sticky.note_appended(len(body), new_batch_created)
+            if (new_batch_created or batch_is_full) and self._memory.words[_SENDER_ASLEEP]:
+                self._slab.rope.pull()
+        except (IllegalStateError, ValueError, IndexError):
+            if not self._closed:
+                raise
+            # Another thread has closed the producer meanwhile: the sender looks by itself what was left behind.
+        return future
 
     def _check_open(self) -> None:
         if self._closed:
@@ -159,10 +162,16 @@ class RecordSending:
 
         Raises:
             ProducerClosedError: the error came of the slab's having been detached.
+            SlabDamagedError: it came of what is in the slab.
         """
         self._slab.settle()
+        if not self._closed:
+            self._accumulator.settle()
         if self._closed and isinstance(error, IllegalStateError | ValueError | IndexError | OSError):
             raise ProducerClosedError("The producer has been closed meanwhile.") from error
+        damage = self._slab.explain(error)
+        if damage is not None:
+            raise damage from error
 
     def _too_large(self, topic: str, body_size: int) -> RecordTooLargeError:
         """``KafkaProducer.ensureValidRecordSize``, by the same upper bound of a record's size."""
@@ -183,11 +192,3 @@ class RecordSending:
             linger_ms=self.config.linger_ms,
         )
         return self._sticky.setdefault(entry.name, StickyPartitioner(self.config.batch_size, loads.choose))
-
-
-def _checked_timestamp(timestamp_ms: object) -> int:
-    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
-        raise InvalidTimestampError(
-            f"timestamp_ms must be an int, milliseconds since 1970, not {type(timestamp_ms).__name__}: {timestamp_ms!r}"
-        )
-    return timestamp_ms

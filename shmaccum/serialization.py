@@ -1,11 +1,11 @@
-"""What a producer makes of the keys and values that it is given: bytes."""
+"""What a producer makes of what it is given: keys and values are to be bytes, timestamps whole numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from shmaccum.errors import SerializationError
+from shmaccum.errors import InvalidTimestampError, SerializationError
 
 
 def serialize(what: str, serializer: Callable[..., Any] | None, value: Any) -> bytes | None:
@@ -37,3 +37,16 @@ def serialize(what: str, serializer: Callable[..., Any] | None, value: Any) -> b
         f"{what} must be bytes, str or None{' after its serializer' if serializer else ''}, not "
         f"{type(value).__name__}; set {what}.serializer to turn it into bytes"
     )
+
+
+def checked_timestamp(timestamp_ms: object) -> int:
+    """Return a record's timestamp, if it is one by its type.
+
+    Raises:
+        InvalidTimestampError: it is no int.
+    """
+    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
+        raise InvalidTimestampError(
+            f"timestamp_ms must be an int, milliseconds since 1970, not {type(timestamp_ms).__name__}: {timestamp_ms!r}"
+        )
+    return timestamp_ms

@@ -1,8 +1,8 @@
 """Death, stops and interrupts at chosen moments of the package's code.
 
-A process can be killed between any two instructions; these tools do it before any chosen line. An interrupt, that
-is what the handler of a signal raises, comes only where CPython looks for signals: when a function begins and when
-a call of a C function has returned. `InterruptAt` raises it at any one of those moments.
+A process can be killed between any two instructions; `tools.crashpoints` does it before all of them, these tools before
+a chosen line. An interrupt, that is what the handler of a signal raises, comes only where CPython looks for signals:
+when a function begins and when a call of a C function has returned. `InterruptAt` raises it at any of those moments.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -22,31 +23,21 @@ import shmaccum
 _PACKAGE = str(Path(shmaccum.__file__).parent)
 
 
-def at_line(number: int, action: Callable[[], object]) -> None:
-    """Have this thread act just before the package's line that is executed as number ``number`` from now on."""
-    lines = 0
-
-    def act(frame: FrameType) -> None:
-        nonlocal lines
-        if lines == number:
-            action()
-        lines += 1
-
-    _trace_lines(act)
-
-
 def before(function: Callable[..., Any], text: str, action: Callable[[], object]) -> None:
     """Have this thread act just before a line of a function of the package, the first that begins with ``text``."""
     source, first = inspect.getsourcelines(function)
     number = first + next(number for number, line in enumerate(source) if line.strip().startswith(text))
     code = function.__code__
 
-    def act(frame: FrameType) -> None:
-        if frame.f_code is code and frame.f_lineno == number:
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        if frame.f_code is not code:
+            return None
+        if event == "line" and frame.f_lineno == number:
             sys.settrace(None)
             action()
+        return trace
 
-    _trace_lines(act)
+    sys.settrace(trace)
 
 
 def die() -> None:
@@ -59,28 +50,39 @@ def stop() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def _trace_lines(act: Callable[[FrameType], None]) -> None:
-
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
-        if not frame.f_code.co_filename.startswith(_PACKAGE):
-            return None
-        if event == "line":
-            act(frame)
-        return trace
-
-    sys.settrace(trace)
+@contextmanager
+def stopped_with(lock: AbstractContextManager[object]) -> Iterator[int]:
+    """Have a forked child take a lock and be stopped with it during the block; yields its process id."""
+    pid = os.fork()
+    if not pid:
+        try:
+            with lock:
+                stop()
+        finally:
+            os._exit(0)
+    os.waitpid(pid, os.WUNTRACED)
+    try:
+        yield pid
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        os.waitpid(pid, 0)
 
 
 class InterruptAt:
     """Interrupts the block at its ``moment``-th moment; ``with InterruptAt(3) as interrupt: ...``.
 
+    Args:
+        moment: when.
+        again: when, counted from then, to interrupt what cleans up behind that; None for not at all.
+
     Attributes:
         came: whether there were so many moments.
     """
 
-    def __init__(self, moment: int) -> None:
+    def __init__(self, moment: int, again: int | None = None) -> None:
         self.came = False
         self._moment = moment
+        self._again = again
 
     def __enter__(self) -> InterruptAt:
         gc.disable()  # an error in a finalizer would come to nothing
@@ -90,6 +92,7 @@ class InterruptAt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        sys.settrace(None)
         sys.setprofile(None)
         gc.enable()
         return kind is KeyboardInterrupt
@@ -103,4 +106,20 @@ class InterruptAt:
         if self._moment < 0:
             self.came = True
             sys.setprofile(None)
+            if self._again is not None:
+                self._moment, self._again = self._again, None
+                self._look_on(frame)
             raise KeyboardInterrupt
+
+    def _look_on(self, frame: FrameType | None) -> None:
+        """Look again from the next line on: a profile function that raises is not called any more."""
+
+        def on(frame: FrameType, event: str, argument: object) -> None:
+            sys.settrace(None)
+            sys.setprofile(self._look)
+
+        sys.settrace(on)
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(_PACKAGE):
+                frame.f_trace = on
+            frame = frame.f_back

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +23,7 @@ FORMAT = record_format(2)
 
 
 def partition(batch: pa.RecordBatch, count: int = 5, *, ignore_keys: bool = False) -> dict[int, PartitionRows]:
-    sticky = StickyPartitioner(1 << 14, lambda: random.randrange(count))
+    sticky = StickyPartitioner(1 << 14, lambda times: random.choices(range(count), k=times))
     return partition_columns(batch, FORMAT, count, sticky, ignore_keys=ignore_keys, max_body_size=1 << 20)
 
 
@@ -63,7 +65,7 @@ def test_bodies_are_those_of_the_rows() -> None:
     parts = partition(batch)
     for number, values in ((0, [b"bb", b"dddd"]), (1, [b"a", b"ccc"])):
         part = parts[number]
-        encoded = part.bodies.encode(0, 2, np.arange(2), part.timestamps, int(part.timestamps[0]))
+        encoded = part.bodies.encode([0], 2, part.timestamps)
         expected = b"".join(
             FORMAT.encode_record(n, 0, 0, FORMAT.encode_body(None, value, ())) for n, value in enumerate(values)
         )
@@ -72,9 +74,63 @@ def test_bodies_are_those_of_the_rows() -> None:
 
 def test_sticky_rows_move_on_after_a_batch() -> None:
     batch = pa.record_batch({"value": pa.array([bytes(1000)] * 200, pa.binary())})
+    random.seed(1)
     found = partition_of_each_row(partition(batch, 1000), 200)
     runs = np.diff(np.flatnonzero(np.diff([-1, *found, -1])))
-    assert set(runs[:-1].tolist()) == {17}  # the first number of them that makes 16384 bytes
+    assert len(runs) == len(set(found))  # each has its rows in one piece
+    assert len(runs) > 10
+    assert all(run % 16 in (0, 1) or run % 17 == 0 for run in runs[:-1].tolist())  # of 1004 bytes, to make 16384
+
+
+def test_rows_without_partition_or_key_among_others() -> None:
+    keys = [b"a", None, b"b", None]
+    batch = pa.record_batch({"key": pa.array(keys, pa.binary()), "partition": pa.array([None, 3, 4, None], pa.int8())})
+    found = partition_of_each_row(partition(batch), 4)
+    assert found[:3] == [partition_for_key(b"a", 5), 3, 4]
+
+
+@pytest.mark.parametrize("number", [-1, 70_000])
+def test_a_partition_that_cannot_be_is_grouped_all_the_same(number: int) -> None:
+    """To refuse it is for those who know the topic."""
+    batch = pa.record_batch({"value": ["a", "b", "c"], "partition": [0, number, 0]})
+    assert {given: part.rows.tolist() for given, part in partition(batch).items()} == {0: [0, 2], number: [1]}
+
+
+def test_what_lies_beneath_a_null_is_not_looked_at() -> None:
+    hidden = pa.Int64Array.from_buffers(
+        pa.int64(), 2, [pa.py_buffer(b"\x02"), pa.py_buffer(np.array([-5, 4], np.int64))]
+    )
+    batch = pa.record_batch({"value": ["a", "b"], "partition": hidden, "timestamp": hidden})
+    parts = partition(batch, 1_000_000)
+    assert parts[4].timestamps.tolist() == [4]
+    assert all(part.timestamps[0] > 1_600_000_000_000 for number, part in parts.items() if number != 4)
+    assert sum(map(len, (part.rows for part in parts.values()))) == 2
+
+
+def test_pandas_is_not_imported() -> None:
+    """It takes a second, and pyarrow imports it for many conversions if it is there."""
+    code = """if True:
+        import sys
+        import numpy as np
+        import pyarrow as pa
+        from shmaccum.columns import partition_columns
+        from shmaccum.partitioner import StickyPartitioner
+        from shmaccum.record.format import record_format
+
+        text = pa.StringArray.from_buffers(3, pa.py_buffer(np.array([0, 1, 2, 4], np.int32)), pa.py_buffer(b"abcd"))
+        one_null = [pa.py_buffer(bytes([5])), pa.py_buffer(np.arange(3))]
+        numbers = pa.Int64Array.from_buffers(pa.int64(), 3, one_null)
+        sticky = StickyPartitioner(100, lambda times: [0] * times)
+        for columns in ({"value": text}, {"key": text, "value": text, "partition": numbers, "timestamp": numbers}):
+            batch = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+            for part in partition_columns(
+                batch, record_format(2), 3, sticky, ignore_keys=False, max_body_size=1 << 20
+            ).values():
+                part.bodies.encode([0], len(part.rows), part.timestamps)
+        print("pandas" in sys.modules)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_no_rows() -> None:

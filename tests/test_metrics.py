@@ -41,6 +41,7 @@ def test_every_counter_has_its_name(slab: Slab) -> None:
         "rebuild-total": Super.REBUILDS,
         "batch-expired-total": Super.BATCHES_EXPIRED,
         "producer-epoch-bump-total": Super.EPOCH_BUMPS,
+        "record-lost-total": Super.RECORDS_LOST,
     }
     for number, word in enumerate(counters.values()):
         slab.words[word] = 100 + number

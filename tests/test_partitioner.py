@@ -16,12 +16,13 @@ BATCH = 1000
 
 def sticky_of(partition_count: int, sticky_bytes: int = BATCH) -> StickyPartitioner:
     """Return one that chooses among all partitions alike."""
-    return StickyPartitioner(sticky_bytes, lambda: random.randrange(partition_count))
+    return StickyPartitioner(sticky_bytes, lambda times: random.choices(range(partition_count), k=times))
 
 
 def counting() -> StickyPartitioner:
     """Return one that chooses 0, 1, 2, ..."""
-    return StickyPartitioner(BATCH, itertools.count().__next__)
+    numbers = itertools.count()
+    return StickyPartitioner(BATCH, lambda times: list(itertools.islice(numbers, times)))
 
 
 def choose(sticky: StickyPartitioner, size: int, *, new_batch: bool = False) -> int:
@@ -73,6 +74,25 @@ def test_all_get_the_same(size: int) -> None:
     share = sum(sizes.values()) / 4
     assert sorted(sizes) == [0, 1, 2, 3]
     assert all(abs(each - share) < 0.15 * share for each in sizes.values())
+
+
+def test_many_bytes_at_once() -> None:
+    """As a batch at a time, but each partition has its share in one piece."""
+    sticky = counting()
+    assert sticky.spread(100) == {0: 100}
+    assert sticky.spread(900) == {0: 900}
+    assert sticky.spread(2 * BATCH + 1) == {0: 0, 1: BATCH, 2: BATCH, 3: 1}
+    assert sticky.remaining == BATCH - 1
+    assert sticky.partition == 3
+
+
+def test_shares_of_many_bytes() -> None:
+    random.seed(1)
+    sticky = sticky_of(4)
+    shares = sticky.spread(1000 * BATCH + 1)
+    assert sorted(shares) == [0, 1, 2, 3]
+    assert sum(shares.values()) == 1000 * BATCH + 1
+    assert all(abs(share - 250 * BATCH) < 50 * BATCH for share in shares.values())
 
 
 def test_threads_share_it() -> None:

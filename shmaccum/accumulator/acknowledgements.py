@@ -12,8 +12,11 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 from shmaccum.accumulator.completion import RingReader
 from shmaccum.accumulator.futures import Part, ProduceRequestResult, error_of
@@ -48,7 +51,8 @@ class Acknowledgements:
     def _join(self) -> None:
         me = self._slab.me
         self._pending: dict[int, ProduceRequestResult] = {}
-        self._ring = RingReader(self._words, self._slab.geometry, me)
+        self._flushes: dict[int, int] = {}
+        self._ring = RingReader(self._slab.name, self._words, self._slab.geometry, me)
         self._reading = threading.RLock()  # a signal's handler may poll, too
         self._calling = threading.Lock()
         self._to_call: deque[ProduceRequestResult] = deque()
@@ -94,6 +98,25 @@ class Acknowledgements:
             result = self._pending[batch] = ProduceRequestResult(topic_partition, self)
             self._words[header + self._contributor_at] |= self._contributor_bit
         return result
+
+    def contribute_new(
+        self, topic_partition: TopicPartition, batches: Sequence[int], headers: npt.NDArray[np.uint64]
+    ) -> list[ProduceRequestResult]:
+        """Note that this process contributes to batches that are yet to be placed, in memory that it has taken.
+
+        To have read the ring before the first will do for all: their slots are nobody else's meanwhile.
+
+        Args:
+            topic_partition: where they go.
+            batches: their ids.
+            headers: words for the header of each; gets the contributor.
+        """
+        if self._words[self._ring.tail_at] != self._ring.head:
+            self._read()
+        headers[:, self._contributor_at] = self._contributor_bit
+        results = [ProduceRequestResult(topic_partition, self) for _ in batches]
+        self._pending.update(zip(batches, results, strict=True))
+        return results
 
     def forget(self, batch: int) -> None:
         """Take a `contribute` to a batch that came to nothing back."""
@@ -165,15 +188,27 @@ class Acknowledgements:
     # --- flushing -----------------------------------------------------------------------------------
 
     def begin_flush(self) -> None:
-        """Make everything in the slab sendable at once, until `end_flush`."""
+        """Make everything in the slab sendable at once, until `end_flush` by the same thread."""
         with self._reading:
-            self._words[self.process_at + Process.FLUSHING] += 1
+            me = threading.get_ident()
+            self._flushes[me] = self._flushes.get(me, 0) + 1
+            self._count_flushes()
         self._slab.rope.pull()
 
     def end_flush(self) -> None:
         """Take a `begin_flush` back."""
         with self._reading:
-            self._words[self.process_at + Process.FLUSHING] -= 1
+            self._flushes[threading.get_ident()] -= 1
+            self._count_flushes()
+
+    def settle(self) -> None:
+        """Take the flushes back that an interrupt kept this thread from ending."""
+        with self._reading:
+            self._flushes.pop(threading.get_ident(), None)
+            self._count_flushes()
+
+    def _count_flushes(self) -> None:
+        self._words[self.process_at + Process.FLUSHING] = sum(self._flushes.values())
 
 
 def _do_nothing() -> None:

@@ -10,14 +10,16 @@ Modelled in ``tools/model/pool.pml``.
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
 from shmaccum.accumulator.acknowledgements import Acknowledgements
 from shmaccum.accumulator.batch_compressor import BatchCompressor
 from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata
 from shmaccum.accumulator.partition_queue import PartitionQueue
-from shmaccum.errors import InvalidTimestampError, ProducerClosedError
+from shmaccum.errors import IllegalStateError, InvalidTimestampError, LockTimeoutError, ProducerClosedError
 from shmaccum.pool.buffer_pool import Buffer, BufferPool
 from shmaccum.record.format import RecordFormat
 from shmaccum.shm.layout import (
@@ -29,6 +31,7 @@ from shmaccum.shm.layout import (
     Slot,
     SlotState,
 )
+from shmaccum.shm.locks import is_reentrant
 from shmaccum.shm.slab import Slab
 
 MAX_TIMESTAMP: Final = (1 << 63) - 1
@@ -75,8 +78,20 @@ class NewBatch(NamedTuple):
     """Whether nothing is to be added to it."""
 
 
+class _Hand(threading.local):
+    """What a thread has taken from the pool, and neither put into a deque nor given back."""
+
+    def __init__(self) -> None:
+        self.buffers: list[Buffer] = []
+
+
 class BatchAppender:
-    """Appends to the deques of a slab. Threads may share it."""
+    """Appends to the deques of a slab. Threads may share it.
+
+    Attributes:
+        before_new_batch: called, under no lock, before memory for a new batch is taken: the place to see to it that
+            there is a sender. What it raises keeps the record out.
+    """
 
     def __init__(
         self,
@@ -93,13 +108,21 @@ class BatchAppender:
         self.compressor = compressor
         self.slot_size = slab.geometry.slot_size
         self.closed = False
+        self.before_new_batch: Callable[[], None] = _do_nothing
+        self._forked()
+        slab.on_fork(self._forked)
         self._encode_record = record_format.encode_record
         self._words = slab.words
         self._memory = slab.memory
         self._buffer = slab.buffer
         self._headers_at = slab.geometry.header(0)
         self._header_words = slab.geometry.slot_words
+        self._slot_count = slab.geometry.slot_count
         self._slots_at = slab.geometry.slots
+
+    def _forked(self) -> None:
+        """Have nothing in hand; in a forked child, what the parent had is the parent's."""
+        self._hand = _Hand()
 
     def append(
         self,
@@ -143,6 +166,8 @@ class BatchAppender:
         opened = words[queue.open_at]
         if not opened:
             return None
+        if opened > self._slot_count:  # Compiled, what follows is reckoned in C, where it would wrap around.
+            raise self.slab.damaged(f"the open batch of {queue.topic_partition} is in slot {opened - 1}")
         slot = opened - 1
         header = self._headers_at + slot * self._header_words
         commit = words[header + _COMMIT]
@@ -213,8 +238,10 @@ class BatchAppender:
     ) -> AppendResult:
         record = self.format.encode_record(0, timestamp, timestamp, body)
         batch = self.new_batch(record, 1, timestamp, timestamp, len(record))
-        buffer = self.pool.allocate(max(batch.size, self.slot_size), max_block_ms)
+        taken = self.empty_hand()
         try:
+            self.before_new_batch()
+            buffer = self.pool.allocate(max(batch.size, self.slot_size), max_block_ms, taken)
             self.fill(buffer, batch)
             with queue.lock:
                 # Somebody else may have opened a batch while we were getting the memory: the second look.
@@ -225,7 +252,8 @@ class BatchAppender:
                     self.place(queue, buffer, batch)
                     result = future, queue.has_full() or batch.closed, True
         finally:
-            self.give_back_unused(buffer)
+            if taken:
+                self.give_back(taken)
         return result
 
     def new_batch(
@@ -282,13 +310,38 @@ class BatchAppender:
         words[process + Process.BATCHES] += 1
         words[process + Process.COMPRESSED] += batch.compressed != 0
 
-    def give_back_unused(self, *buffers: Buffer) -> None:
-        """Give memory back that did not become a batch, whatever came in between."""
-        unused = [buffer for buffer in buffers if self._is_unused(buffer)]
-        for buffer in unused:
-            self.acks.forget(buffer.generation << BATCH_SLOT_BITS | buffer.slot)
-        if unused:
-            self.pool.deallocate(*unused)
+    def empty_hand(self) -> list[Buffer]:
+        """Return where this thread is to note the memory that it takes; what is still noted there is given back."""
+        hand = self._hand
+        if hand.buffers:
+            if is_reentrant():  # a signal's handler, while the thread is at work with them
+                return []
+            self.give_back(hand.buffers)
+        return hand.buffers
+
+    def settle(self) -> None:
+        """Give back what an interrupt left in this thread's hands."""
+        self.empty_hand()
+
+    def give_back(self, taken: list[Buffer]) -> None:
+        """Give memory back that did not become a batch, whatever came in between; may be repeated after an interrupt.
+
+        The record may be in, so a lock that a stopped process holds is no error here: it stays noted, to be given
+        back another time.
+        """
+        try:
+            unused = [buffer for buffer in taken if self._is_unused(buffer)]
+            for buffer in unused:
+                self.acks.forget(buffer.generation << BATCH_SLOT_BITS | buffer.slot)
+            if unused:
+                self.pool.deallocate(*unused)
+        except LockTimeoutError:
+            return
+        except (IllegalStateError, ValueError):
+            if not self.closed:
+                raise
+            # Another thread has left the slab meanwhile: the sender takes back what is nobody's any more.
+        del taken[:]
 
     def _is_unused(self, buffer: Buffer) -> bool:
         state = self._words[self.slab.geometry.header(buffer.slot) + Slot.STATE]
@@ -308,3 +361,7 @@ class BatchAppender:
         if callback is not None:
             result.callbacks.append((callback, future))
         return future
+
+
+def _do_nothing() -> None:
+    pass

@@ -12,6 +12,7 @@ says that somebody compresses it: that is the *claim*.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from typing import Final, NamedTuple
@@ -23,6 +24,8 @@ from shmaccum.record.compression import CompressionType, compress
 from shmaccum.record.format import RecordFormat
 from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Process, Slot
 from shmaccum.shm.slab import Slab
+
+logger = logging.getLogger(__name__)
 
 SEALING_PATIENCE_MS: Final = 30
 """How long the sender leaves a claimed batch alone, counted from its closing.
@@ -48,6 +51,9 @@ class BatchCompressor:
         slab: where the batches are.
         record_format: of the batches.
         compression: how to compress them. Nothing is done in a slab without redo areas: see `slab_geometry`.
+
+    Attributes:
+        enabled: whether anything is done.
     """
 
     def __init__(self, slab: Slab, record_format: RecordFormat, compression: CompressionType) -> None:
@@ -55,7 +61,7 @@ class BatchCompressor:
         self._words = slab.words
         self._format = record_format
         self._compression = compression
-        self._enabled = slab.geometry.redo_size > 0
+        self.enabled = slab.geometry.redo_size > 0
         self._claims: deque[_Claim] = deque()
         slab.on_fork(self._claims_are_the_parents)
 
@@ -69,7 +75,7 @@ class BatchCompressor:
             The records as they are to be in the slab, compressed if that makes them smaller, and the batch's
             COMPRESSED word.
         """
-        if not self._enabled:
+        if not self.enabled:
             return records, 0
         start = self._format.header_size
         compressed = compress(self._compression, records, self._format.magic)
@@ -79,7 +85,7 @@ class BatchCompressor:
 
     def claim(self, queue: PartitionQueue, slot: int) -> None:
         """Note that the batch in a slot, -1 for none, is ours to compress; under the lock that it was closed under."""
-        if slot < 0 or not self._enabled:
+        if slot < 0 or not self.enabled:
             return
         header = self._slab.geometry.header(slot)
         since_ms = time.monotonic_ns() // 1_000_000
@@ -95,13 +101,17 @@ class BatchCompressor:
             except IndexError:
                 break  # another thread was faster
             found = True
-            self._compress_in_place(claim)
+            try:
+                self._compress_in_place(claim)
+            except Exception:
+                # The caller's own record may be in already: this must not fail, and the sender does it as well.
+                logger.debug("a batch is left to the sender to compress", exc_info=True)
         return found
 
     def _compress_in_place(self, claim: _Claim) -> None:
         geometry = self._slab.geometry
         header = geometry.header(claim.slot)
-        size = self._words[header + Slot.COMMIT] >> COMMIT_SIZE_SHIFT
+        size = min(self._words[header + Slot.COMMIT] >> COMMIT_SIZE_SHIFT, geometry.slot_size)
         begin, start = geometry.slot(claim.slot), self._format.header_size
         # A copy: once the sender has taken the batch, the slot may change under the compressor's hands.
         records = bytes(self._slab.buffer[begin + start : begin + size])
@@ -109,7 +119,7 @@ class BatchCompressor:
             return
         stored, compressed = self.compress(records)
         try:
-            # No longer than the claim is good for. The caller's own record may be in already: this must not fail.
+            # No longer than the claim is good for.
             with claim.queue.lock.within(SEALING_PATIENCE_MS / 1000):
                 if self._is_open_to(claim):
                     if stored is records:

@@ -1,7 +1,8 @@
-"""Whole columns into batches: one encoding for all rows, one copy and one turn of a lock for each batch.
+"""Whole columns into batches: one encoding, one turn of each lock and one look around for many batches.
 
-The rows of a partition are laid out over batches beforehand, by the sizes of their bodies; then all of them are
-encoded in one vectorised call, and each batch's share is copied into its slot in one piece. The first rows go into
+The rows of a partition are laid out over batches beforehand, by the sizes of their bodies. A *turn* of them is encoded
+in one vectorised call, has its memory taken from the pool as far as there is some, and is put into the deque under the
+partition's lock at once; each batch's share is copied into its slot in one piece. The first rows go into
 the batch that is open, if it is still as it was when they were encoded for it: somebody else's record in between
 changes the offsets behind it, and then these rows begin a batch of their own.
 
@@ -11,6 +12,7 @@ Modelled in ``tools/model/pool.pml``.
 from __future__ import annotations
 
 import time
+from itertools import pairwise, takewhile
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,13 +21,21 @@ import numpy.typing as npt
 from shmaccum.accumulator.batch_appender import BatchAppender
 from shmaccum.accumulator.futures import Chunk, FutureColumnsMetadata
 from shmaccum.accumulator.partition_queue import PartitionQueue
-from shmaccum.record.columns import ColumnBodies, EncodedColumns
-from shmaccum.shm.layout import COMMIT_COUNT_MASK, COMMIT_SIZE_SHIFT, Slot
+from shmaccum.record.column_bodies import ColumnBodies
+from shmaccum.shm.layout import (
+    BATCH_SLOT_BITS,
+    COMMIT_COUNT_MASK,
+    COMMIT_SIZE_SHIFT,
+    Process,
+    Slot,
+    SlotState,
+)
 
 Int64Array = npt.NDArray[np.int64]
 
-STRETCH_BYTES: Final = 4 << 20
-"""Rows encoded at a time come to about this: bounds the private memory that a large append takes."""
+TURN_BATCHES: Final = 32
+"""Batches that are made ready and placed at a time: bounds the private memory that a large append takes, and how long
+its first batch has to wait for the others."""
 
 
 class PartitionRows(NamedTuple):
@@ -43,6 +53,26 @@ class _OpenBatch(NamedTuple):
     slot: int
     generation: int
     commit: int
+    base_timestamp: int
+
+    @property
+    def size(self) -> int:
+        """Bytes that it has."""
+        return self.commit >> COMMIT_SIZE_SHIFT
+
+
+class _NewBatches(NamedTuple):
+    """Batches that are encoded and not yet placed: an item of each list, and a row of the headers, is one of them."""
+
+    records: list[bytes | memoryview]
+    """As they are to be in the slab."""
+    rows: list[Int64Array]
+    headers: npt.NDArray[np.uint64]
+    """Of the slots that they are to have, but for what depends on the slot, the moment and the place."""
+    sizes: list[int]
+    """Bytes of each whole batch, before any compression."""
+    is_open: bool
+    """Whether more may be added to the last one."""
 
 
 class ColumnAppender:
@@ -52,7 +82,8 @@ class ColumnAppender:
         self._appender = appender
         self._words = appender.slab.words
         self._geometry = appender.slab.geometry
-        self._overhead = appender.format.record_overhead_max
+        self._header_size = appender.format.header_size
+        self._room = appender.slot_size - self._header_size
 
     def append(
         self, queue: PartitionQueue, part: PartitionRows, future: FutureColumnsMetadata, deadline_s: float
@@ -61,7 +92,7 @@ class ColumnAppender:
 
         Args:
             queue: of the partition.
-            part: the rows.
+            part: the rows; at least one.
             future: takes in the rows as they are appended; rows that an error kept out are not in it.
             deadline_s: monotonic time until which memory may be waited for.
 
@@ -70,42 +101,21 @@ class ColumnAppender:
             ProducerClosedError: the accumulator has been closed.
         """
         self._appender.check_usable()
-        sizes = part.bodies.body_sizes + self._overhead
-        ends = np.cumsum(sizes)
-        row = self._fill_open_batch(queue, part, ends, future)
-        while row < len(part.rows):
-            limit = (ends[row - 1] if row else 0) + STRETCH_BYTES
-            stop = max(row + 1, int(np.searchsorted(ends, limit, "right")))
-            self._append_new_batches(queue, part, ends, row, stop, future, deadline_s)
-            row = stop
-
-    def _fill_open_batch(
-        self, queue: PartitionQueue, part: PartitionRows, ends: Int64Array, future: FutureColumnsMetadata
-    ) -> int:
-        """Append as many rows as fit to the open batch; return how many."""
-        appender, words = self._appender, self._words
+        earliest, latest = int(part.timestamps.min()), int(part.timestamps.max())
         seen = self._open_batch(queue)
-        if seen is None:
-            return 0
-        size, count = seen.commit >> COMMIT_SIZE_SHIFT, seen.commit >> 1 & COMMIT_COUNT_MASK
-        fitting = int(np.searchsorted(ends, appender.slot_size - size, "right"))
-        if not fitting:
-            return 0
-        header = self._geometry.header(seen.slot)
-        timestamps = part.timestamps[:fitting]
-        base = np.full(fitting, words[header + Slot.BASE_TIMESTAMP], np.int64)
-        encoded = part.bodies.encode(0, fitting, count + np.arange(fitting), timestamps, base)
-        start = self._geometry.slot(seen.slot) + size
-        length = len(encoded.data)
-        with queue.lock:
-            if self._open_batch(queue) != seen:
-                return 0
-            appender.slab.buffer[start : start + length] = encoded.data
-            result = appender.acks.contribute(queue.topic_partition, seen.slot, header)
-            future.add(Chunk(result, part.rows[:fitting], count))
-            largest = int(np.diff(encoded.offsets).max())
-            appender.commit(header, seen.commit, size + length, count + fitting, int(timestamps.max()), largest)
-        return fitting
+        base = earliest if seen is None else seen.base_timestamp
+        spread_ms = max(latest, base) - min(earliest, base)
+        ends = np.cumsum(part.bodies.body_sizes + part.bodies.overhead_max(spread_ms, self._room))
+        first = 0
+        if seen is not None:
+            fitting = int(ends.searchsorted(self._appender.slot_size - seen.size, "right"))
+            if fitting and self._fill_open_batch(queue, seen, part, fitting, future):
+                first = fitting
+        starts = self._plan(ends, first)
+        for index in range(0, len(starts), TURN_BATCHES):
+            following = index + TURN_BATCHES
+            stop = starts[following] if following < len(starts) else len(part.rows)
+            self._append_turn(queue, part, starts[index:following], stop, future, deadline_s)
 
     def _open_batch(self, queue: PartitionQueue) -> _OpenBatch | None:
         words = self._words
@@ -113,72 +123,126 @@ class ColumnAppender:
         if slot < 0:
             return None
         header = self._geometry.header(slot)
-        return _OpenBatch(slot, words[header + Slot.GENERATION], words[header + Slot.COMMIT])
+        base_timestamp = words[header + Slot.BASE_TIMESTAMP]
+        return _OpenBatch(slot, words[header + Slot.GENERATION], words[header + Slot.COMMIT], base_timestamp)
 
-    def _append_new_batches(
+    def _fill_open_batch(
+        self, queue: PartitionQueue, seen: _OpenBatch, part: PartitionRows, count: int, future: FutureColumnsMetadata
+    ) -> bool:
+        """Append the first rows to the open batch, if it is still as it was seen."""
+        appender = self._appender
+        size, before = seen.size, seen.commit >> 1 & COMMIT_COUNT_MASK
+        timestamps = part.timestamps[:count]
+        base_timestamp = seen.base_timestamp
+        encoded = part.bodies.encode([0], count, timestamps, first_offset=before, base_timestamp=base_timestamp)
+        start = self._geometry.slot(seen.slot) + size
+        end = size + len(encoded.data)
+        header = self._geometry.header(seen.slot)
+        with queue.lock:
+            if self._open_batch(queue) != seen:
+                return False
+            appender.slab.buffer[start : start + len(encoded.data)] = encoded.data
+            result = appender.acks.contribute(queue.topic_partition, seen.slot, header)
+            future.add(Chunk(result, part.rows[:count], before))
+            appender.commit(header, seen.commit, end, before + count, int(timestamps.max()), encoded.largest[0])
+        return True
+
+    def _plan(self, ends: Int64Array, row: int) -> list[int]:
+        """Return the first rows of the batches that the rows from ``row`` on are laid out over."""
+        starts = []
+        begin = int(ends[row - 1]) if row else 0
+        while row < len(ends):
+            starts.append(row)
+            # A row that is larger than a slot gets a batch, and a run of slots, of its own.
+            row = max(row + 1, int(ends.searchsorted(begin + self._room, "right")))
+            begin = int(ends[row - 1])
+        return starts
+
+    def _append_turn(
         self,
         queue: PartitionQueue,
         part: PartitionRows,
-        ends: Int64Array,
-        first: int,
+        starts: list[int],
         stop: int,
         future: FutureColumnsMetadata,
         deadline_s: float,
     ) -> None:
-        """Append rows first..stop to batches of their own."""
-        starts = self._plan(ends, first, stop)
-        batch_of_row = np.zeros(stop - first, np.int64)
-        batch_of_row[starts[1:] - first] = 1
-        start_of_row = starts[np.cumsum(batch_of_row)]
-        timestamps = part.timestamps[first:stop]
-        offsets = np.arange(first, stop) - start_of_row
-        encoded = part.bodies.encode(first, stop, offsets, timestamps, part.timestamps[start_of_row])
-        for begin, end in zip(starts.tolist(), [*starts[1:].tolist(), stop], strict=True):
-            self._append_batch(queue, part, encoded, first, begin, end, future, deadline_s)
+        """Append rows ``starts[0]`` to ``stop`` in batches that begin with ``starts``."""
+        batches = self._new_batches(part, starts, stop)
+        placed = 0
+        while placed < len(starts):
+            placed += self._place(queue, batches, placed, future, deadline_s)
+            self._appender.compressor.compress_claimed()
+            self._appender.slab.rope.pull()
 
-    def _plan(self, ends: Int64Array, first: int, stop: int) -> Int64Array:
-        """Return the first rows of the batches that rows first..stop are laid out over."""
-        room = self._appender.slot_size - self._appender.format.header_size
-        starts = []
-        row = first
-        while row < stop:
-            starts.append(row)
-            begin = ends[row - 1] if row else 0
-            # A row that is larger than a slot gets a batch, and a run of slots, of its own.
-            row = max(row + 1, int(np.searchsorted(ends, begin + room, "right")))
-        return np.array(starts, np.int64)
+    def _new_batches(self, part: PartitionRows, starts: list[int], stop: int) -> _NewBatches:
+        """Encode rows ``starts[0]`` to ``stop``, and compress them already, but for what more may be added to.
 
-    def _append_batch(
+        Before there is memory for them, for to wait for that can take much longer.
+        """
+        data, bounds, largest = part.bodies.encode(starts, stop, part.timestamps)
+        firsts = np.array(starts, np.int64)
+        counts = np.diff(firsts, append=stop)
+        sizes = np.diff(bounds) + self._header_size
+        headers = np.zeros((len(starts), self._geometry.slot_words), np.uint64)
+        headers[:, Slot.COMMIT] = sizes << COMMIT_SIZE_SHIFT | counts << 1
+        headers[:, Slot.MAX_TIMESTAMP] = np.maximum.reduceat(part.timestamps[firsts[0] : stop], firsts - firsts[0])
+        headers[:, Slot.BASE_TIMESTAMP] = part.timestamps[firsts]
+        headers[:, Slot.MAX_RECORD] = largest
+        records: list[bytes | memoryview] = [data[begin:end] for begin, end in pairwise(bounds)]
+        # Each is closed by the next one, right away.
+        is_open = stop == len(part.rows) and sizes[-1] < self._appender.slot_size
+        compressor = self._appender.compressor
+        for index in range(len(records) - is_open if compressor.enabled else 0):
+            records[index], headers[index, Slot.COMPRESSED] = compressor.compress(records[index])
+        rows = [part.rows[start:end] for start, end in pairwise([*starts, stop])]
+        return _NewBatches(records, rows, headers, sizes.tolist(), is_open)
+
+    def _place(
         self,
         queue: PartitionQueue,
-        part: PartitionRows,
-        encoded: EncodedColumns,
+        batches: _NewBatches,
         first: int,
-        begin: int,
-        end: int,
         future: FutureColumnsMetadata,
         deadline_s: float,
-    ) -> None:
-        """Append rows begin..end, encoded from row ``first`` on, as one batch."""
+    ) -> int:
+        """Put batches from number ``first`` on into the deque, as many as there is memory for; return how many."""
         appender = self._appender
-        offsets = encoded.offsets[begin - first : end - first + 1]
-        records = memoryview(encoded.data)[int(offsets[0]) : int(offsets[-1])]
-        timestamps = part.timestamps[begin:end]
-        largest = int(np.diff(offsets).max())
-        closed = end < len(part.rows)  # by the next batch, right away
-        batch = appender.new_batch(
-            records, end - begin, int(timestamps[0]), int(timestamps.max()), largest, closed=closed
-        )
         appender.check_usable()
-        buffer = appender.pool.allocate(max(batch.size, appender.slot_size), (deadline_s - time.monotonic()) * 1000)
+        slot_size = appender.slot_size
+        size = max(batches.sizes[first], slot_size)
+        fitting = sum(1 for _ in takewhile(slot_size.__ge__, batches.sizes[first:])) or 1
+        taken = appender.empty_hand()
         try:
-            appender.fill(buffer, batch)
+            appender.before_new_batch()
+            appender.pool.allocate(size, (deadline_s - time.monotonic()) * 1000, taken, most=fitting)
+            end = first + len(taken)
+            headers = batches.headers[first:end]
+            headers[:, Slot.CREATED_MS] = headers[:, Slot.ATTEMPTS] = time.monotonic_ns() // 1_000_000
+            memory, slots_at = appender.slab.buffer, self._geometry.slot(0) + self._header_size
+            for buffer, records in zip(taken, batches.records[first:end], strict=True):
+                start = slots_at + buffer.slot * slot_size
+                memory[start : start + len(records)] = records
+            is_last = end == len(batches.sizes)
+            last_state = SlotState.OPEN if is_last and batches.is_open else SlotState.CLOSED
+            ids = [buffer.generation << BATCH_SLOT_BITS | buffer.slot for buffer in taken]
             with queue.lock:
-                header = self._geometry.header(buffer.slot)
-                result = appender.acks.contribute(queue.topic_partition, buffer.slot, header)
-                future.add(Chunk(result, part.rows[begin:end], 0))
-                appender.place(queue, buffer, batch)
+                results = appender.acks.contribute_new(queue.topic_partition, ids, headers)
+                for result, rows in zip(results, batches.rows[first:end], strict=True):
+                    future.add(Chunk(result, rows, 0))
+                closed = queue.append_all([buffer.slot for buffer in taken], headers, last_state)
+                appender.compressor.claim(queue, closed)
+                self._count(batches, first, end)
+                del taken[:]
         finally:
-            appender.give_back_unused(buffer)
-        appender.compressor.compress_claimed()
-        appender.slab.rope.pull()
+            if taken:
+                appender.give_back(taken)
+        return end - first
+
+    def _count(self, batches: _NewBatches, first: int, end: int) -> None:
+        """Add batches that have been placed to the counts of this process; under a lock."""
+        words, process = self._words, self._appender.acks.process_at
+        words[process + Process.RECORDS] += sum(map(len, batches.rows[first:end]))
+        words[process + Process.BYTES] += sum(batches.sizes[first:end]) - (end - first) * self._header_size
+        words[process + Process.BATCHES] += end - first
+        words[process + Process.COMPRESSED] += int(np.count_nonzero(batches.headers[first:end, Slot.COMPRESSED]))

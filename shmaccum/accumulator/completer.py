@@ -10,19 +10,38 @@ Modelled, but for parts and for what is given up in flight, in ``tools/model/poo
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from shmaccum.accumulator.completion import RingWriter, pack_result, unpack_result
 from shmaccum.accumulator.partition_map import PartitionMap
+from shmaccum.accumulator.patience import BatchReturns, Patience
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.accumulator.sequences import Sequences
-from shmaccum.errors import KafkaError
-from shmaccum.pool.buffer_pool import BufferPool
-from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
+from shmaccum.errors import KafkaError, LockTimeoutError
+from shmaccum.pool.buffer_pool import Buffer, BufferPool
+from shmaccum.shm.layout import (
+    COMMIT_COUNT_MASK,
+    COMMIT_SIZE_SHIFT,
+    PROGRESS_MASK,
+    RUN_MASK,
+    RUN_SHIFT,
+    STATE_MASK,
+    Partition,
+    Slot,
+    SlotState,
+    Super,
+)
 from shmaccum.shm.slab import Slab
+
+logger = logging.getLogger(__name__)
+
+_COMPLETING: Final = int(SlotState.COMPLETING)
 
 
 class BatchOutcome(NamedTuple):
@@ -35,11 +54,6 @@ class BatchOutcome(NamedTuple):
     end: int = 0
     """The record behind the last one that it is of; 0 for all records that are left."""
 
-    @property
-    def records(self) -> int:
-        """How many records it is of."""
-        return (self.end or self.batch.record_count) - self.batch.settled
-
 
 class BatchCompleter:
     """Completes batches of a slab.
@@ -47,49 +61,64 @@ class BatchCompleter:
     Args:
         slab: where they are.
         pool: takes their memory.
-        partition_map: the deques, for those of which records are left.
+        partition_map: names their partitions.
+        returns: the way back into the deques, for those of which records are left.
         sequences: hears which batches the broker has, and which are done with.
+        patience: with those who hold a lock.
     """
 
-    def __init__(self, slab: Slab, pool: BufferPool, partition_map: PartitionMap, sequences: Sequences) -> None:
+    def __init__(
+        self,
+        slab: Slab,
+        pool: BufferPool,
+        partition_map: PartitionMap,
+        returns: BatchReturns,
+        sequences: Sequences,
+        patience: Patience,
+    ) -> None:
         self._slab = slab
         self._words = slab.words
         self._pool = pool
         self._map = partition_map
+        self._returns = returns
         self._sequences = sequences
+        self._patience = patience
+        self._to_free: list[Buffer] = []
+        self._barrier = threading.Lock()
         self._rings = RingWriter(slab.words, slab.geometry)
 
     def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
         """Tell everybody who contributed what became of their batches, which come from flight; free those done."""
+        words = self._words
         batches = []
+        tally = _Tally()
         for outcome in outcomes:
             batch = outcome.batch
-            if outcome.error is None:
-                self._sequences.stored(batch, outcome.records)
-            self._conclude(outcome)
-            self._words[self._partition(batch) + Partition.IN_FLIGHT] -= 1
-            if not batch.in_pieces:
+            self._conclude(outcome, tally)
+            words[batch.partition_at + Partition.IN_FLIGHT] -= 1
+            if not words[batch.at + Slot.PIECE]:
                 self._sequences.finished(batch)
             batches.append(batch)
+        self._count(tally)
         for batch in self.finish(batches):
             self._sequences.review(batch.partition)
 
     def give_up_in_flight(self, outcomes: Sequence[BatchOutcome]) -> None:
         """Tell everybody who contributed to batches in flight that they are given up. `release` frees the slots."""
         told: set[int] = set()
+        tally = _Tally()
         for outcome in outcomes:
-            self._conclude(outcome)
+            self._conclude(outcome, tally)
             self._sequences.finished(outcome.batch)
             told.update(self._tell(outcome.batch))
-        with self._slab.pool_lock:
-            pass  # a full barrier, see finish
+        self._count(tally)
         self._ring(told)
 
     def release(self, batch: RecordBatch, *, stored: bool) -> None:
         """Free a batch that was given up in flight, now that it is answered; ``stored`` if it came through."""
         if stored:
             self._sequences.stored(batch, (batch.piece_end or batch.record_count) - batch.settled)
-        self._words[self._partition(batch) + Partition.IN_FLIGHT] -= 1
+        self._words[batch.partition_at + Partition.IN_FLIGHT] -= 1
         self._sequences.review(batch.partition)
         self.deallocate(batch)
 
@@ -103,7 +132,7 @@ class BatchCompleter:
         done: list[RecordBatch] = []
         left: list[RecordBatch] = []
         for batch in batches:
-            if not batch.in_pieces:
+            if not self._words[batch.at + Slot.PIECE]:
                 told.update(self._tell(batch, again=again))
                 done.append(batch)
                 continue
@@ -111,7 +140,7 @@ class BatchCompleter:
                 told.update(self._tell(batch, again=again))
                 batch.settle(never_stored=_was_never_stored(batch))
             if batch.settled < batch.record_count:
-                self._map.put_back(batch)
+                self._returns.put_back(batch, lambda batch: self._sequences.review(batch.partition))
                 left.append(batch)
                 continue
             self._sequences.give_back(batch)
@@ -119,7 +148,6 @@ class BatchCompleter:
                 self._sequences.finished(batch)
             done.append(batch)
         self.deallocate(*done)
-        # After a lock, a full barrier: whoever is not seen listening now will see the ring.
         self._ring(told)
         return left
 
@@ -133,53 +161,107 @@ class BatchCompleter:
         alive = filter(self._slab.processes.is_alive, batch.contributors())
         return all(self._rings.has_room(entry, owed) for entry in alive)
 
-    def deallocate(self, *batches: RecordBatch) -> None:
-        """Give the memory of batches back to the pool, telling nobody."""
-        if batches:
-            self._pool.deallocate(*(batch.buffer for batch in batches))
+    def is_orphan(self, batch: RecordBatch) -> bool:
+        """Say whether all who appended to a batch are dead: nobody hears what becomes of it."""
+        return not any(map(self._slab.processes.is_alive, batch.contributors()))
 
-    def _conclude(self, outcome: BatchOutcome) -> None:
-        batch = outcome.batch
-        if batch.in_pieces:
-            batch.set_part(outcome.end or batch.record_count)
-        batch.set_result(outcome.base_offset + 1, pack_result(outcome.append_time_ms, outcome.error))
-        batch.state = SlotState.COMPLETING
-        self._count(outcome)
+    def deallocate(self, *batches: RecordBatch) -> None:
+        """Give the memory of batches back to the pool, telling nobody; now, or as soon as can be."""
+        self._to_free += [batch.buffer for batch in batches]
+        self.retry()
+
+    def retry(self) -> None:
+        """Give memory back that could not be until now."""
+        to_free, self._to_free = self._to_free, []
+        if to_free:
+            try:
+                self._pool.deallocate(*to_free, lock=self._patience.with_lock(self._slab.pool_lock))
+            except LockTimeoutError:
+                self._to_free = to_free
+
+    def _conclude(self, outcome: BatchOutcome, tally: _Tally) -> None:
+        """Store what became of a batch, or of a part of it, and note what there is to count."""
+        words = self._words
+        batch, base_offset, append_time_ms, error, end = outcome
+        at, partition_at = batch.at, batch.partition_at
+        commit, state = words[at + Slot.COMMIT], words[at + Slot.STATE]
+        count = commit >> 1 & COMMIT_COUNT_MASK
+        end = end or count
+        records = end - (words[at + Slot.SETTLED] & PROGRESS_MASK)
+        if error is None:
+            self._sequences.stored(batch, records)
+        elif self.is_orphan(batch):
+            self._report_loss(batch, records, error)
+        if words[at + Slot.PIECE]:
+            batch.set_part(end)
+        batch.set_result(base_offset + 1, pack_result(append_time_ms, error))
+        words[at + Slot.STATE] = state & ~STATE_MASK | _COMPLETING
+        # Records are counted as they are told of, and a batch as its last part is.
+        batches = int(end == count)
+        if error is not None:
+            tally.batches_failed += batches
+            tally.records_failed += records
+            words[partition_at + Partition.RECORDS_FAILED] += records
+            return
+        tally.batches_sent += batches
+        tally.records_sent += records
+        tally.fill_bytes += batches * (commit >> COMMIT_SIZE_SHIFT)
+        tally.slots += batches * (state >> RUN_SHIFT & RUN_MASK)
+        words[partition_at + Partition.BATCHES_SENT] += batches
+        words[partition_at + Partition.RECORDS_SENT] += records
+        if base_offset >= 0:
+            words[partition_at + Partition.LAST_OFFSET] = base_offset + records
+
+    def _report_loss(self, batch: RecordBatch, records: int, error: type[KafkaError]) -> None:
+        """Say of records that are given up what nobody else will; before it counts, so that it is never left out."""
+        self._words[Super.RECORDS_LOST] += records
+        logger.error(
+            "%s: lost %d records, of a batch of %d records and %d bytes; those who sent them have died, nobody else "
+            "hears of it: %s: %s",
+            self._map.by_entry[batch.partition].topic_partition,
+            records,
+            batch.record_count,
+            batch.size,
+            error.__name__,
+            error.meaning(),
+        )
 
     def _tell(self, batch: RecordBatch, *, again: bool = False) -> list[int]:
         contributors = batch.contributors()
-        range_word = batch.part_range
+        batch_id, range_word = batch.batch_id, batch.part_range
+        base_offset_word, result_word = batch.result
         for entry in contributors:
-            if not (again and self._rings.has_told(entry, batch.batch_id, range_word)):
-                self._rings.tell(entry, batch.batch_id, range_word, *batch.result)
+            if not (again and self._rings.has_told(entry, batch_id, range_word)):
+                self._rings.tell(entry, batch_id, range_word, base_offset_word, result_word)
         return contributors
 
     def _ring(self, entries: Iterable[int]) -> None:
+        with self._barrier:
+            pass  # A full barrier: whoever is not seen listening now will see what it was told.
         for entry in entries:
             self._slab.bells.ring(entry)
 
-    def _count(self, outcome: BatchOutcome) -> None:
-        """Count records as they are told of, and a batch as its last part went."""
-        words, batch = self._words, outcome.batch
-        at = self._partition(batch)
-        records = outcome.records
-        batches = int(batch.settled + records == batch.record_count)
-        if outcome.error is not None:
-            words[Super.BATCHES_FAILED] += batches
-            words[Super.RECORDS_FAILED] += records
-            words[at + Partition.RECORDS_FAILED] += records
-            return
-        words[Super.BATCHES_SENT] += batches
-        words[Super.RECORDS_SENT] += records
-        words[Super.FILL_BYTES] += batches * batch.size
-        words[Super.CAPACITY_BYTES] += batches * batch.buffer.slots * self._slab.geometry.slot_size
-        words[at + Partition.BATCHES_SENT] += batches
-        words[at + Partition.RECORDS_SENT] += records
-        if outcome.base_offset >= 0:
-            words[at + Partition.LAST_OFFSET] = outcome.base_offset + records
+    def _count(self, tally: _Tally) -> None:
+        words = self._words
+        if tally.batches_failed or tally.records_failed:
+            words[Super.BATCHES_FAILED] += tally.batches_failed
+            words[Super.RECORDS_FAILED] += tally.records_failed
+        words[Super.BATCHES_SENT] += tally.batches_sent
+        words[Super.RECORDS_SENT] += tally.records_sent
+        words[Super.FILL_BYTES] += tally.fill_bytes
+        words[Super.CAPACITY_BYTES] += tally.slots * self._slab.geometry.slot_size
 
-    def _partition(self, batch: RecordBatch) -> int:
-        return self._slab.geometry.partition(batch.partition)
+
+@dataclass(slots=True)
+class _Tally:
+    """What some outcomes add to the slab's counters, stored once for all of them."""
+
+    batches_sent: int = 0
+    records_sent: int = 0
+    batches_failed: int = 0
+    records_failed: int = 0
+    fill_bytes: int = 0
+    slots: int = 0
 
 
 def _was_never_stored(batch: RecordBatch) -> bool:

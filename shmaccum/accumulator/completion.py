@@ -20,7 +20,17 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shmaccum.errors import KafkaError, error_for_code
-from shmaccum.shm.layout import COMPLETION_WORDS, RANGE_MASK, RANGE_SHIFT, WORD, Completion, Geometry, Process
+from shmaccum.shm.layout import (
+    COMPLETION_WORDS,
+    PROCESS_WORDS,
+    RANGE_MASK,
+    RANGE_SHIFT,
+    WORD,
+    Completion,
+    Geometry,
+    Process,
+)
+from shmaccum.shm.soundness import damaged
 
 _CODE_MASK = 0xFFFF
 
@@ -63,11 +73,14 @@ class RingWriter:
     def __init__(self, words: memoryview, geometry: Geometry) -> None:
         self._words = words
         self._geometry = geometry
+        self._processes_at = geometry.process(0)
+        self._rings_at = geometry.ring(0)
+        self._length = geometry.ring_length
 
     def tell(self, entry: int, batch: int, range_word: int, base_offset_word: int, result_word: int) -> None:
         """Tell a process the outcome of a batch, or of a part of it."""
         words = self._words
-        tail_at = self._geometry.process(entry) + Process.RING_TAIL
+        tail_at = self._processes_at + entry * PROCESS_WORDS + Process.RING_TAIL
         tail = words[tail_at]
         cell = self._cell(entry, tail)
         words[cell + Completion.BATCH] = batch
@@ -96,13 +109,14 @@ class RingWriter:
         return min(unread, self._geometry.ring_length)
 
     def _cell(self, entry: int, index: int) -> int:
-        return self._geometry.ring(entry) + index % self._geometry.ring_length * COMPLETION_WORDS
+        return self._rings_at + (entry * self._length + index % self._length) * COMPLETION_WORDS
 
 
 class RingReader:
     """One process's side of its own ring. One thread at a time."""
 
-    def __init__(self, words: memoryview, geometry: Geometry, entry: int) -> None:
+    def __init__(self, name: str, words: memoryview, geometry: Geometry, entry: int) -> None:
+        self._name = name
         self._words = words
         self._length = geometry.ring_length
         self._ring = geometry.ring(entry)
@@ -112,8 +126,15 @@ class RingReader:
         self.head = int(words[self._head_at])
 
     def read(self) -> Iterator[Outcome]:
-        """Yield what is there. Each is taken only when the next is asked for: an interrupt in between loses none."""
+        """Yield what is there. Each is taken only when the next is asked for: an interrupt in between loses none.
+
+        Raises:
+            SlabDamagedError: there is more than the ring can hold, or less than nothing.
+        """
         words = self._words
+        unread = words[self.tail_at] - self.head
+        if not 0 <= unread <= self._length:
+            raise damaged(self._name, f"a completion ring of {self._length} has {unread} that are not read")
         while (index := self.head) < words[self.tail_at]:
             cell = self._ring + index % self._length * COMPLETION_WORDS
             append_time, error = unpack_result(words[cell + Completion.RESULT])

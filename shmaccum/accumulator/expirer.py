@@ -3,24 +3,32 @@
 ``RecordAccumulator.expiredBatches`` and ``abortBatches``, and ``Sender.getExpiredInflightBatches``. A batch's time,
 ``delivery.timeout.ms``, runs from its creation, over all retries. One that is in flight when it is over is given up,
 too: its producers are told at once, but its slot is not free before it is answered (`BatchCompleter.release`).
+
+A batch that nobody waits for any more, since all who appended to it are dead, was left for whoever comes next, and the
+time in which there was no sender must not count: each sender that begins gives it a whole ``delivery.timeout.ms``.
 """
 
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 import numpy as np
 
-from shmaccum.accumulator.batch_drainer import FOREVER_MS, STOPPED_PATIENCE_S
 from shmaccum.accumulator.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import PartitionQueue
+from shmaccum.accumulator.patience import RETRY_MS, BatchReturns, Patience
+from shmaccum.accumulator.ready_check import FOREVER_MS
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError
 from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)
+
+MAX_RENEWALS: Final = 10
+"""How often a batch's time begins anew: one that is the death of every sender that tries to send it must go at last."""
 
 
 class BatchExpirer:
@@ -30,16 +38,27 @@ class BatchExpirer:
         slab: where they are.
         partition_map: the deques.
         completer: tells those who contributed.
+        patience: with those who hold a lock; what they hold up is given up as soon as can be.
+        returns: batches that are on their way back into their deques.
         delivery_timeout_ms: ``delivery.timeout.ms``.
     """
 
     def __init__(
-        self, slab: Slab, partition_map: PartitionMap, completer: BatchCompleter, *, delivery_timeout_ms: int
+        self,
+        slab: Slab,
+        partition_map: PartitionMap,
+        completer: BatchCompleter,
+        patience: Patience,
+        returns: BatchReturns,
+        *,
+        delivery_timeout_ms: int,
     ) -> None:
         self._slab = slab
         self._words = slab.words
         self._map = partition_map
         self._completer = completer
+        self._patience = patience
+        self._returns = returns
         self._delivery_timeout_ms = delivery_timeout_ms
         self._next_expiry_ms = 0.0
 
@@ -65,6 +84,20 @@ class BatchExpirer:
             self._completer.complete(queued)
         return in_flight + queued
 
+    def renew_orphans(self, now_ms: int) -> None:
+        """Begin the time of those batches anew that dead processes have left behind; a new sender's first act.
+
+        One store a batch: a sender that dies in between has renewed some, and its successor renews all.
+        """
+        states = self._slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
+        left = np.flatnonzero((states >= SlotState.OPEN) & (states <= SlotState.IN_FLIGHT)).tolist()
+        orphans = [batch for slot in left if self._completer.is_orphan(batch := RecordBatch(self._slab, slot))]
+        for batch in orphans:
+            if batch.renewals < MAX_RENEWALS:
+                batch.renew(now_ms)
+        if orphans:
+            logger.info("%d batches of processes that have died are left to be sent", len(orphans))
+
     def abort_incomplete_batches(self, error: type[KafkaError]) -> list[BatchOutcome]:
         """Give up everything that is queued; return what was given up."""
         self._map.refresh()
@@ -77,7 +110,11 @@ class BatchExpirer:
         headers = self._slab.headers
         slots = np.flatnonzero((headers[:, Slot.STATE] & np.uint64(STATE_MASK)) == SlotState.IN_FLIGHT)
         batches = [RecordBatch(self._slab, slot) for slot in slots.tolist()]
-        return [batch for batch in batches if self._has_expired(batch, now_ms)]
+        expired = [batch for batch in batches if self._has_expired(batch, now_ms)]
+        returning = [batch for batch in expired if self._returns.is_waiting(batch)]
+        if returning:
+            self._look_again(now_ms)  # they are in no flight, and will be in their deques
+        return [batch for batch in expired if batch not in returning]
 
     def _take(self, now_ms: int | None, error: type[KafkaError]) -> list[BatchOutcome]:
         """Take batches out of their deques, to be given up: those that have expired by now, or all of them."""
@@ -85,15 +122,19 @@ class BatchExpirer:
         for entry in np.flatnonzero(self._slab.partitions[:, Partition.HEAD]).tolist():
             queue = self._map.by_entry[entry]
             try:
-                with queue.lock.within(STOPPED_PATIENCE_S):
+                with self._patience.with_lock(queue.lock):
                     while (batch := queue.first()) and (now_ms is None or self._has_expired(batch, now_ms)):
                         taken.append(BatchOutcome(self._take_first(queue), error=error))
-            except LockTimeoutError as timeout:
-                logger.warning("%s; going on with the other partitions", timeout)
+            except LockTimeoutError:
+                if now_ms is not None:
+                    self._look_again(now_ms)
         return taken
 
+    def _look_again(self, now_ms: int) -> None:
+        self._next_expiry_ms = min(self._next_expiry_ms, now_ms + RETRY_MS)
+
     def _take_first(self, queue: PartitionQueue) -> RecordBatch:
-        batch = queue.pop_first(SlotState.IN_FLIGHT)
+        batch = queue.pop_first()
         self._words[self._slab.geometry.partition(queue.entry) + Partition.IN_FLIGHT] += 1
         return batch
 

@@ -180,6 +180,7 @@ class FutureRecordMetadata:
         Raises:
             KafkaTimeoutError: it is neither acknowledged nor given up by then; it is still under way.
             IllegalStateError: it was still under way when the producer was closed.
+            SenderError: it is under way, but there was no sender any more, and none could be started.
             KafkaError: why it was given up.
         """
         result = self._result
@@ -236,6 +237,8 @@ class Chunk(NamedTuple):
     @property
     def error(self) -> ShmaccumError | None:
         """Why the first of its rows that were given up were."""
+        if all(part.error is None for part in self.result.parts):
+            return None
         parts = self.result.parts_between(self.first, self.stop)
         return next((part.error for _, _, part in parts if part.error is not None), None)
 
@@ -250,12 +253,14 @@ class ColumnsMetadata(NamedTuple):
 class FutureColumnsMetadata:
     """Future of all the rows of one `send_batch`."""
 
-    __slots__ = ("_chunks", "_rows", "_waiter")
+    __slots__ = ("_chunks", "_done", "_rows", "_waiter")
 
     def __init__(self, rows: int, waiter: Waiter) -> None:
         self._rows = rows
         self._waiter = waiter
         self._chunks: list[Chunk] = []
+        self._done = 0
+        """So many chunks, from the first on, are known to be done; nearly always they are in this order."""
 
     def add(self, chunk: Chunk) -> None:
         """Take in rows that have been appended."""
@@ -267,7 +272,11 @@ class FutureColumnsMetadata:
         return self._all_done()
 
     def _all_done(self) -> bool:
-        return all(chunk.result.told >= chunk.stop for chunk in self._chunks)
+        chunks, done = self._chunks, self._done
+        while done < len(chunks) and chunks[done].result.told >= chunks[done].stop:
+            done += 1
+        self._done = done
+        return done == len(chunks)
 
     @property
     def exception(self) -> ShmaccumError | None:
@@ -290,12 +299,12 @@ class FutureColumnsMetadata:
             raise error
         partitions = np.empty(self._rows, np.int32)
         offsets = np.full(self._rows, -1, np.int64)
-        for chunk in self._chunks:
-            partitions[chunk.rows] = chunk.result.topic_partition.partition
-            for first, stop, part in chunk.result.parts_between(chunk.first, chunk.stop):
+        for result, rows, start in self._chunks:
+            partitions[rows] = result.topic_partition.partition
+            for first, stop, part in result.parts_between(start, start + len(rows)):
                 if part.base_offset >= 0:
-                    rows = chunk.rows[first - chunk.first : stop - chunk.first]
-                    offsets[rows] = part.base_offset + np.arange(first, stop) - part.first
+                    offset = part.base_offset - part.first
+                    offsets[rows[first - start : stop - start]] = np.arange(offset + first, offset + stop)
         return ColumnsMetadata(partitions, offsets)
 
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 from shmaccum.accumulator.partition_queue import PartitionQueue
-from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.cluster import TopicPartition, check_topic
 from shmaccum.errors import KafkaError, SlabFullError, error_for_code
+from shmaccum.shm import soundness
 from shmaccum.shm.layout import WORD, Partition, Super, Topic, TopicState
 from shmaccum.shm.slab import Slab
 
@@ -84,7 +85,11 @@ class PartitionMap:
         self._refreshing = threading.RLock()
 
     def refresh(self) -> None:
-        """Take in what has been added since the last look. Threads may do so at once."""
+        """Take in what has been added since the last look. Threads may do so at once.
+
+        Raises:
+            SlabDamagedError: the tables say what they cannot.
+        """
         if self._words[Super.GENERATION] != self._generation:
             with self._refreshing:
                 self._refresh()
@@ -92,10 +97,13 @@ class PartitionMap:
     def _refresh(self) -> None:
         words, geometry = self._words, self._geometry
         generation = words[Super.GENERATION]
+        soundness.check_tables(self._slab.name, words, geometry)
         partition_entries = words[Super.PARTITION_COUNT]  # before the topics: the topics of all of them are there
         topics = dict(self.topics)
         for entry in range(len(topics), words[Super.TOPIC_COUNT]):
             name = self._name(entry)
+            if name in topics:
+                raise self._slab.damaged(f"topic entry {entry} has the name {name!r} of another one")
             topics[name] = TopicEntry(self._slab, entry, name)
         names = list(topics)
         queues = dict(self.queues)
@@ -103,6 +111,8 @@ class PartitionMap:
         for entry in range(len(by_entry), partition_entries):
             key = words[geometry.partition(entry) + Partition.KEY]
             topic_partition = TopicPartition(names[(key >> 32) - 1], int(key & 0xFFFFFFFF))
+            if topic_partition in queues:
+                raise self._slab.damaged(f"partition entry {entry} is {topic_partition}, as is another one")
             queue = PartitionQueue(self._slab, entry, topic_partition)
             queues[topic_partition] = queue
             by_entry.append(queue)
@@ -135,12 +145,6 @@ class PartitionMap:
             self.refresh()
             queue = self.queues.get(topic_partition)
         return queue
-
-    def put_back(self, batch: RecordBatch) -> None:
-        """Put a batch that was taken out of its deque back to its place."""
-        queue = self.by_entry[batch.partition]
-        with queue.lock:
-            queue.put_back(batch)
 
     def request(self, name: str) -> TopicEntry:
         """Ask the sender, again or for the first time, for a topic's metadata.
@@ -179,15 +183,28 @@ class PartitionMap:
         self.refresh()
         return [name for name, topic in self.topics.items() if topic.state == TopicState.REQUESTED]
 
-    def update(self, name: str, partition_count: int, error: type[KafkaError] | None) -> None:
+    def update(
+        self,
+        name: str,
+        partition_count: int,
+        error: type[KafkaError] | None,
+        lock: AbstractContextManager[None] | None = None,
+    ) -> None:
         """Store what the cluster says of a topic (the sender's side). A topic's partitions only ever grow.
 
+        Args:
+            name: of the topic, which the map has.
+            partition_count: how many it has now; 0 where that is not known.
+            error: why not.
+            lock: the tables' lock, for a sender that does not wait for it for long.
+
         Raises:
+            LockTimeoutError: as ``lock`` says.
             SlabFullError: the partition table is full; the topic has FAILED then.
         """
         words, geometry = self._words, self._geometry
         full = False
-        with self._slab.tables_lock:
+        with lock or self._slab.tables_lock:
             self.refresh()
             topic = self.topics[name]
             at = geometry.topic(topic.entry)

@@ -9,9 +9,11 @@ Modelled in ``tools/model/pool.pml``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from shmaccum.accumulator import redo
 from shmaccum.accumulator.record_batch import RecordBatch
@@ -19,12 +21,13 @@ from shmaccum.cluster import TopicPartition
 from shmaccum.shm.layout import STATE_MASK, STRIPES, Partition, Slot, SlotState
 from shmaccum.shm.slab import Slab
 
+_IN_FLIGHT: Final = int(SlotState.IN_FLIGHT)
+
 # As numpy has them: it looks for methods of an enum's members, and swallows a KeyboardInterrupt that comes meanwhile.
 _STATE: Final = np.uint64(STATE_MASK)
 _OPEN: Final = np.uint64(SlotState.OPEN)
 _CLOSED: Final = np.uint64(SlotState.CLOSED)
 
-_HEAD: Final = Partition.HEAD
 _SEALING: Final = Slot.SEALING
 
 
@@ -40,6 +43,7 @@ class PartitionQueue:
         "_slab",
         "_words",
         "entry",
+        "head_at",
         "lock",
         "open_at",
         "queued_at",
@@ -57,6 +61,7 @@ class PartitionQueue:
         self._header_words = slab.geometry.slot_words
         self._geometry = slab.geometry
         self._at = slab.geometry.partition(entry)
+        self.head_at = self._at + Partition.HEAD
         self.open_at = self._at + Partition.OPEN
         self.queued_at = self._at + Partition.QUEUED
 
@@ -67,7 +72,7 @@ class PartitionQueue:
     def has_full(self) -> bool:
         """Say whether the first batch is full, and as it is to be sent: nobody is compressing it."""
         words = self._memory.words
-        head = words[self._at + _HEAD]
+        head = words[self.head_at]
         sealing_at = self._headers_at + head * self._header_words - self._header_words + _SEALING
         return words[self.queued_at] > 1 and not (head and words[sealing_at])
 
@@ -81,6 +86,7 @@ class PartitionQueue:
         words = self._words
         slot = words[self.open_at] - 1
         if slot >= 0:
+            self._check_link(slot)
             state_at = self._geometry.header(slot) + Slot.STATE
             words[state_at] = words[state_at] & ~STATE_MASK | SlotState.CLOSED
             words[self.open_at] = 0
@@ -99,9 +105,11 @@ class PartitionQueue:
         at = self._at
         header = self._geometry.header(slot)
         position = words[at + Partition.NEXT_POSITION]
+        tail = words[at + Partition.TAIL]
+        if tail:
+            self._check_link(tail - 1)
         words[header + Slot.PARTITION] = self.entry
         words[header + Slot.POSITION] = position
-        tail = words[at + Partition.TAIL]
         words[header + Slot.PREVIOUS] = tail
         words[header + Slot.NEXT] = 0
         words[header + Slot.STATE] = words[header + Slot.STATE] & ~STATE_MASK | state
@@ -117,24 +125,70 @@ class PartitionQueue:
             words[at + Partition.HEAD] = slot + 1
         return closed
 
-    def pop_first(self, state: SlotState) -> RecordBatch:
-        """Take the batch at the front out, into a state outside of the deque."""
+    def append_all(self, slots: Sequence[int], headers: npt.NDArray[np.uint64], last_state: SlotState) -> int:
+        """Put the batches of some slots, one behind the other, at the end: what `append` does, for many at once.
+
+        Args:
+            slots: at least one, in the order of their batches.
+            headers: the header of each slot, complete but for its place in the deque, which is written into it. What
+                is in front of `Slot.PARTITION` is the pool's and stays as it is in the slab.
+            last_state: of the last batch; those before it are closed.
+
+        Returns:
+            The slot of the batch that was open before and is closed, or -1.
+        """
+        closed = self.close_open()
+        words, at, geometry = self._words, self._at, self._geometry
+        position, tail = words[at + Partition.NEXT_POSITION], words[at + Partition.TAIL]
+        if tail:
+            self._check_link(tail - 1)
+        links = np.array(slots) + 1
+        headers[:, Slot.PARTITION] = self.entry
+        headers[:, Slot.POSITION] = np.arange(position, position + len(slots))
+        headers[0, Slot.PREVIOUS] = tail
+        headers[1:, Slot.PREVIOUS] = links[:-1]
+        headers[:-1, Slot.NEXT] = links[1:]
+        self._slab.headers[slots, Slot.PARTITION :] = headers[:, Slot.PARTITION :]
+        for slot in slots[:-1]:
+            state_at = geometry.header(slot) + Slot.STATE
+            words[state_at] = words[state_at] & ~STATE_MASK | SlotState.CLOSED
+        last = slots[-1]
+        state_at = geometry.header(last) + Slot.STATE
+        words[state_at] = words[state_at] & ~STATE_MASK | last_state
+        words[at + Partition.NEXT_POSITION] = position + len(slots)
+        words[at + Partition.TAIL] = last + 1
+        words[at + Partition.QUEUED] += len(slots)
+        if last_state == SlotState.OPEN:
+            words[self.open_at] = last + 1
+        if tail:
+            words[geometry.header(tail - 1) + Slot.NEXT] = slots[0] + 1
+        else:
+            # Last: the sender reads the head without the lock, and finds whole batches behind it.
+            words[at + Partition.HEAD] = slots[0] + 1
+        return closed
+
+    def pop_first(self) -> RecordBatch:
+        """Take the batch at the front out: it is IN_FLIGHT."""
         words = self._words
         at = self._at
         slot = words[at + Partition.HEAD] - 1
-        header = self._geometry.header(slot)
+        self._check_link(slot)
+        batch = RecordBatch(self._slab, slot)
+        header = batch.at
+        following = words[header + Slot.NEXT]
+        if following > self._geometry.slot_count:
+            raise self._slab.damaged(f"slot {following - 1} is to follow slot {slot} in the deque of a partition")
         words[header + Slot.SEALING] = 0  # whoever compresses it comes too late
-        words[header + Slot.STATE] = words[header + Slot.STATE] & ~STATE_MASK | state
+        words[header + Slot.STATE] = words[header + Slot.STATE] & ~STATE_MASK | _IN_FLIGHT
         if words[self.open_at] == slot + 1:
             words[self.open_at] = 0
-        following = words[header + Slot.NEXT]
         words[at + Partition.HEAD] = following
         if following:
             words[self._geometry.header(following - 1) + Slot.PREVIOUS] = 0
         else:
             words[at + Partition.TAIL] = 0
         words[at + Partition.QUEUED] -= 1
-        return RecordBatch(self._slab, slot)
+        return batch
 
     def put_back(self, batch: RecordBatch) -> None:
         """Put a batch that was taken out back to its place: in front of all that came after it."""
@@ -144,7 +198,10 @@ class PartitionQueue:
         before, behind = 0, words[at + Partition.HEAD]
         # Bounded by the number of batches: a damaged link must not make this endless.
         for _ in range(self._geometry.slot_count):
-            if not behind or words[self._geometry.header(behind - 1) + Slot.POSITION] > batch.position:
+            if not behind:
+                break
+            self._check_link(behind - 1)
+            if words[self._geometry.header(behind - 1) + Slot.POSITION] > batch.position:
                 break
             before, behind = behind, words[self._geometry.header(behind - 1) + Slot.NEXT]
         header = self._geometry.header(batch.slot)
@@ -160,6 +217,20 @@ class PartitionQueue:
             words[at + Partition.HEAD] = batch.slot + 1
         words[at + Partition.QUEUED] += 1
 
+    def _check_link(self, slot: int) -> None:
+        """Make sure that a link leads to a batch of this deque.
+
+        Raises:
+            SlabDamagedError: it does not. The lock is left unfinished by it, and so the links are made anew.
+        """
+        words, geometry = self._words, self._geometry
+        if 0 <= slot < geometry.slot_count:
+            header = geometry.header(slot)
+            state = words[header + Slot.STATE] & STATE_MASK
+            if words[header + Slot.PARTITION] == self.entry and SlotState.OPEN <= state <= SlotState.CLOSED:
+                return
+        raise self._slab.damaged(f"a link in the deque of {self.topic_partition} leads to slot {slot}")
+
 
 def rebuild_stripe(slab: Slab, stripe: int) -> None:
     """Finish what was being replaced, and make a stripe's deques anew from the slot headers; under its lock."""
@@ -169,12 +240,15 @@ def rebuild_stripe(slab: Slab, stripe: int) -> None:
     partitions = headers[:, Slot.PARTITION]
     of_stripe = partitions % np.uint64(STRIPES) == stripe
     placed = of_stripe & (states >= _OPEN)
+    entries = len(slab.partitions)
+    for slot in np.flatnonzero(placed & (partitions >= entries)).tolist():
+        raise slab.damaged(f"slot {slot} holds a batch of partition entry {partitions[slot]}, of {entries}")
     for slot in np.flatnonzero(placed & (headers[:, Slot.REDO] != 0)).tolist():
         redo.finish(slab, slot)
     in_deque = np.flatnonzero(placed & (states <= _CLOSED))
     in_deque = in_deque[np.lexsort((headers[in_deque, Slot.POSITION], partitions[in_deque]))]
 
-    for entry in range(stripe, len(slab.partitions), STRIPES):
+    for entry in range(stripe, entries, STRIPES):
         at = geometry.partition(entry)
         for word in (Partition.HEAD, Partition.TAIL, Partition.OPEN, Partition.QUEUED):
             words[at + word] = 0

@@ -17,12 +17,14 @@ from shmaccum.accumulator.acknowledgements import Acknowledgements
 from shmaccum.accumulator.backoff import RetryBackoff
 from shmaccum.accumulator.batch_appender import BatchAppender, RecordAppendResult
 from shmaccum.accumulator.batch_compressor import BatchCompressor
-from shmaccum.accumulator.batch_drainer import BatchDrainer, ReadyCheckResult
+from shmaccum.accumulator.batch_drainer import BatchDrainer
 from shmaccum.accumulator.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.expirer import BatchExpirer
 from shmaccum.accumulator.futures import DeliveryCallback, FutureColumnsMetadata
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import rebuild_stripe
+from shmaccum.accumulator.patience import BatchReturns, Patience
+from shmaccum.accumulator.ready_check import ReadyCheck, ReadyCheckResult
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.accumulator.sequences import Sequences
 from shmaccum.cluster import Cluster, Node, TopicPartition
@@ -32,6 +34,7 @@ from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import message_format_magic, record_format
 from shmaccum.shm.layout import LOCK_STRIPES, STRIPES, Geometry
+from shmaccum.shm.locks import is_reentrant
 from shmaccum.shm.slab import Slab
 
 if TYPE_CHECKING:  # pyarrow is an extra
@@ -53,6 +56,7 @@ class RecordAccumulator:
         acks: what this process waits to hear of; all accumulators of a process share them.
         appender: for those who have the deque and the encoded body at hand.
         sequences: the sender's: the producer id, and what brokers say of sequence numbers.
+        patience: the sender's, with those who hold a lock.
     """
 
     def __init__(self, slab: Slab, config: ProducerConfig) -> None:
@@ -66,18 +70,28 @@ class RecordAccumulator:
         compressor = BatchCompressor(slab, self.format, CompressionType.for_name(config.compression_type))
         self.appender: Final = BatchAppender(slab, self.pool, self.format, self.acks, compressor)
         self.sequences: Final = Sequences(slab, enabled=config.enable_idempotence)
-        self._completer = BatchCompleter(slab, self.pool, self.map, self.sequences)
-        self._drainer = BatchDrainer(
+        patience = Patience()
+        returns = BatchReturns(self.map, patience)
+        self._completer = BatchCompleter(slab, self.pool, self.map, returns, self.sequences, patience)
+        self.patience: Final = patience
+        self._returns = returns
+        self._ready_check = ReadyCheck(
             slab,
             self.pool,
             self.map,
-            self._completer,
             self.sequences,
+            patience,
+            returns,
             backoff=RetryBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
             linger_ms=config.linger_ms,
             max_in_flight=config.max_in_flight_requests_per_connection,
         )
-        self._expirer = BatchExpirer(slab, self.map, self._completer, delivery_timeout_ms=config.delivery_timeout_ms)
+        self._drainer = BatchDrainer(
+            slab, self.map, self._completer, self.sequences, self._ready_check, patience, returns
+        )
+        self._expirer = BatchExpirer(
+            slab, self.map, self._completer, patience, returns, delivery_timeout_ms=config.delivery_timeout_ms
+        )
 
     # --- the producers' half ------------------------------------------------------------------------
 
@@ -159,6 +173,12 @@ class RecordAccumulator:
         finally:
             self.acks.end_flush()
 
+    def settle(self) -> None:
+        """Take back what an interrupt kept this thread from taking back: a flush, memory for a batch."""
+        if not is_reentrant():
+            self.acks.settle()
+            self.appender.settle()
+
     def close(self) -> None:
         """Take no more records from this process; its waits for memory end. The others go on."""
         self.appender.closed = True
@@ -178,7 +198,9 @@ class RecordAccumulator:
             cluster: what is known of the cluster.
             now_ms: monotonic milliseconds.
         """
-        return self._drainer.ready(cluster, now_ms)
+        self._completer.retry()
+        self._returns.retry()
+        return self._ready_check.ready(cluster, now_ms)
 
     def drain(
         self, cluster: Cluster, nodes: Iterable[Node], max_size: int, now_ms: int
@@ -235,12 +257,16 @@ class RecordAccumulator:
         return self._expirer.abort_incomplete_batches(error)
 
     def recover(self) -> None:
-        """Go on where the last sender died: finish what was completing, put back what was in flight."""
+        """Go on where the last sender died: finish what was completing, put back what was in flight.
+
+        What dead processes have left behind gets its ``delivery.timeout.ms`` anew.
+        """
         self._drainer.recover()
+        self._expirer.renew_orphans(time.monotonic_ns() // 1_000_000)
 
     def send_all(self) -> None:
         """Make everything sendable at once from now on: the sender is about to leave."""
-        self._drainer.closed = True
+        self._ready_check.closed = True
 
 
 def slab_geometry(config: ProducerConfig) -> Geometry:

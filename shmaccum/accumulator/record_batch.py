@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from shmaccum.accumulator.completion import pack_range
+from shmaccum.errors import CorruptRecordError
 from shmaccum.pool.buffer_pool import Buffer
 from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import (
@@ -19,6 +20,7 @@ from shmaccum.shm.layout import (
     COMPRESSION_MASK,
     PROGRESS_MASK,
     PROGRESS_SHIFT,
+    RENEWALS_SHIFT,
     RUN_MASK,
     RUN_SHIFT,
     STATE_MASK,
@@ -31,17 +33,25 @@ from shmaccum.shm.slab import Slab
 SEQUENCES: Final = 1 << 31
 """Sequence numbers: behind the largest comes 0 again."""
 
+_COMPRESSIONS: Final = {int(compression): compression for compression in CompressionType}
+_STATES: Final = {int(state): state for state in SlotState}
+
 
 class RecordBatch:
     """The batch in one slot (``ProducerBatch`` in Kafka, ``RecordBatch`` before)."""
 
-    __slots__ = ("_at", "_slab", "_words", "slot")
+    __slots__ = ("_slab", "_words", "at", "partition", "partition_at", "slot")
 
     def __init__(self, slab: Slab, slot: int) -> None:
         self.slot = slot
         self._slab = slab
         self._words = slab.words
-        self._at = slab.geometry.header(slot)
+        self.at = slab.geometry.header(slot)
+        """Word index of the header, for those who read many of its words for every batch."""
+        self.partition = self._words[self.at + Slot.PARTITION]
+        """Partition entry that it belongs to, as long as it is a batch."""
+        self.partition_at = slab.geometry.partition(self.partition)
+        """Word index of that entry."""
 
     def __repr__(self) -> str:
         settled = f", {self.settled} of them settled" if self.in_pieces else ""
@@ -50,115 +60,120 @@ class RecordBatch:
     @property
     def state(self) -> SlotState:
         """Where the batch is in its life."""
-        return SlotState(self._words[self._at + Slot.STATE] & STATE_MASK)
+        return _STATES[self._words[self.at + Slot.STATE] & STATE_MASK]
 
     @state.setter
     def state(self, state: SlotState) -> None:
-        at = self._at + Slot.STATE
+        at = self.at + Slot.STATE
         self._words[at] = self._words[at] & ~STATE_MASK | state
 
     @property
     def buffer(self) -> Buffer:
         """The memory it has from the pool."""
-        slots = self._words[self._at + Slot.STATE] >> RUN_SHIFT & RUN_MASK
-        return Buffer(self.slot, slots, self._words[self._at + Slot.GENERATION])
+        slots = self._words[self.at + Slot.STATE] >> RUN_SHIFT & RUN_MASK
+        return Buffer(self.slot, slots, self._words[self.at + Slot.GENERATION])
 
     @property
     def batch_id(self) -> int:
         """(generation, slot) in one word: names the batch for ever."""
-        return int(self._words[self._at + Slot.GENERATION]) << BATCH_SLOT_BITS | self.slot
-
-    @property
-    def partition(self) -> int:
-        """Partition entry that it belongs to."""
-        return int(self._words[self._at + Slot.PARTITION])
+        return self._words[self.at + Slot.GENERATION] << BATCH_SLOT_BITS | self.slot
 
     @property
     def position(self) -> int:
         """Its place in the partition's queue."""
-        return int(self._words[self._at + Slot.POSITION])
+        return self._words[self.at + Slot.POSITION]
 
     @property
     def size(self) -> int:
         """Committed bytes, with the header that is yet to be written and before any compression."""
-        return int(self._words[self._at + Slot.COMMIT]) >> COMMIT_SIZE_SHIFT
+        return self._words[self.at + Slot.COMMIT] >> COMMIT_SIZE_SHIFT
 
     @property
     def compression(self) -> CompressionType | None:
         """How its producer has compressed it, NONE where that gained nothing; None while nobody has tried."""
-        compressed = int(self._words[self._at + Slot.COMPRESSED])
-        return CompressionType(compressed & COMPRESSION_MASK) if compressed else None
+        compressed = self._words[self.at + Slot.COMPRESSED]
+        return _COMPRESSIONS[compressed & COMPRESSION_MASK] if compressed else None
 
     @property
     def stored_size(self) -> int:
         """Bytes that it has in the slab now: `size`, or less if its producer has compressed it."""
-        compressed = int(self._words[self._at + Slot.COMPRESSED])
+        compressed = self._words[self.at + Slot.COMPRESSED]
         return compressed >> COMPRESSED_SIZE_SHIFT if compressed else self.size
 
     @property
     def sealing_since_ms(self) -> int:
         """Monotonic milliseconds when a producer began to compress it; 0 if none does."""
-        return int(self._words[self._at + Slot.SEALING])
+        return self._words[self.at + Slot.SEALING]
 
     @property
     def record_count(self) -> int:
         """Committed records."""
-        return int(self._words[self._at + Slot.COMMIT]) >> 1 & COMMIT_COUNT_MASK
+        return self._words[self.at + Slot.COMMIT] >> 1 & COMMIT_COUNT_MASK
 
     @property
     def base_timestamp(self) -> int:
         """Timestamp of the first record."""
-        return int(self._words[self._at + Slot.BASE_TIMESTAMP])
+        return self._words[self.at + Slot.BASE_TIMESTAMP]
 
     @property
     def max_timestamp(self) -> int:
         """Largest timestamp of the committed records."""
-        cell = self._words[self._at + Slot.COMMIT] & 1
-        return int(self._words[self._at + Slot.MAX_TIMESTAMP + cell])
+        cell = self._words[self.at + Slot.COMMIT] & 1
+        return self._words[self.at + Slot.MAX_TIMESTAMP + cell]
 
     @property
     def max_record_size(self) -> int:
         """Bytes in its largest record."""
-        return int(self._words[self._at + Slot.MAX_RECORD])
+        return self._words[self.at + Slot.MAX_RECORD]
 
     @property
     def created_ms(self) -> int:
-        """Monotonic milliseconds of its creation."""
-        return int(self._words[self._at + Slot.CREATED_MS])
+        """Monotonic milliseconds of its creation, or of its last `renew`."""
+        return self._words[self.at + Slot.CREATED_MS] & TIME_MASK
+
+    @property
+    def renewals(self) -> int:
+        """How often its time began anew."""
+        return self._words[self.at + Slot.CREATED_MS] >> RENEWALS_SHIFT
+
+    def renew(self, now_ms: int) -> None:
+        """Begin its time anew."""
+        self._words[self.at + Slot.CREATED_MS] = self.renewals + 1 << RENEWALS_SHIFT | now_ms
 
     @property
     def attempts(self) -> int:
         """How often it has been sent and came back."""
-        return int(self._words[self._at + Slot.ATTEMPTS]) >> ATTEMPTS_SHIFT
+        return self._words[self.at + Slot.ATTEMPTS] >> ATTEMPTS_SHIFT
 
     @property
     def last_attempt_ms(self) -> int:
         """Monotonic milliseconds of the last time it came back, or of its creation."""
-        return int(self._words[self._at + Slot.ATTEMPTS]) & TIME_MASK
+        return self._words[self.at + Slot.ATTEMPTS] & TIME_MASK
 
     def note_attempt(self, now_ms: int) -> None:
         """Count an attempt that came back."""
-        self._words[self._at + Slot.ATTEMPTS] = self.attempts + 1 << ATTEMPTS_SHIFT | now_ms
+        self._words[self.at + Slot.ATTEMPTS] = self.attempts + 1 << ATTEMPTS_SHIFT | now_ms
 
     @property
     def producer_id(self) -> int:
         """Producer id that it was given, -1 for none."""
-        return int(self._words[self._at + Slot.PRODUCER_ID]) - 1
+        return self._words[self.at + Slot.PRODUCER_ID] - 1
 
     @property
     def has_sequence(self) -> bool:
         """Whether it has been given a sequence number."""
-        return bool(self._words[self._at + Slot.SEQUENCE])
+        return bool(self._words[self.at + Slot.SEQUENCE])
 
     @property
     def producer_epoch(self) -> int:
         """Epoch that it was given, -1 for none."""
-        return (int(self._words[self._at + Slot.SEQUENCE]) >> 32) - 1
+        return (self._words[self.at + Slot.SEQUENCE] >> 32) - 1
 
     @property
     def base_sequence(self) -> int:
         """Sequence number of the first record, -1 for none."""
-        return int(self._words[self._at + Slot.SEQUENCE]) & 0xFFFFFFFF if self.has_sequence else -1
+        word = self._words[self.at + Slot.SEQUENCE]
+        return word & 0xFFFFFFFF if word else -1
 
     def set_sequence(self, producer_id: int, epoch: int, sequence: int) -> None:
         """Give it its identity: the last store commits it. An old one is taken away first.
@@ -168,34 +183,40 @@ class RecordBatch:
             epoch: of the partition.
             sequence: of the first record that is not settled.
         """
-        words, settled = self._words, self.settled
-        words[self._at + Slot.SEQUENCE] = 0
-        words[self._at + Slot.PRODUCER_ID] = producer_id + 1
-        if self.in_pieces:
+        words, at = self._words, self.at
+        words[at + Slot.SEQUENCE] = 0
+        words[at + Slot.PRODUCER_ID] = producer_id + 1
+        if words[at + Slot.PIECE]:
             # Under these numbers nothing is skipped yet, nor has anything been tried.
-            words[self._at + Slot.SETTLED] = settled
-            words[self._at + Slot.ATTEMPTS] = self.last_attempt_ms
-        words[self._at + Slot.SEQUENCE] = epoch + 1 << 32 | next_sequence(sequence, -settled)
+            settled = words[at + Slot.SETTLED] = self.settled
+            words[at + Slot.ATTEMPTS] = self.last_attempt_ms
+            sequence = next_sequence(sequence, -settled)
+        words[at + Slot.SEQUENCE] = epoch + 1 << 32 | sequence
 
     @property
     def in_pieces(self) -> bool:
         """Whether it is not sent as a whole, because the whole was refused."""
-        return bool(self._words[self._at + Slot.PIECE])
+        return bool(self._words[self.at + Slot.PIECE])
 
     @property
     def settled(self) -> int:
         """How many records, from the first one on, are told of and done with."""
-        return int(self._words[self._at + Slot.SETTLED]) & PROGRESS_MASK
+        return self._words[self.at + Slot.SETTLED] & PROGRESS_MASK
 
     @property
     def skipped(self) -> int:
         """How many of the settled records took no sequence number, because they were never stored."""
-        return int(self._words[self._at + Slot.SETTLED]) >> PROGRESS_SHIFT
+        return self._words[self.at + Slot.SETTLED] >> PROGRESS_SHIFT
 
     @property
     def piece_sequence(self) -> int:
         """Sequence number of the first record that is not settled, -1 for none."""
-        return next_sequence(self.base_sequence, self.settled - self.skipped) if self.has_sequence else -1
+        words, at = self._words, self.at
+        word = words[at + Slot.SEQUENCE]
+        if not word:
+            return -1
+        sequence = word & 0xFFFFFFFF
+        return next_sequence(sequence, self.settled - self.skipped) if words[at + Slot.PIECE] else sequence
 
     @property
     def end_sequence(self) -> int:
@@ -205,62 +226,109 @@ class RecordBatch:
     @property
     def piece_end(self) -> int:
         """The record behind the piece that is being sent; if that is settled, the next piece is yet to be cut."""
-        return int(self._words[self._at + Slot.PIECE]) & PROGRESS_MASK
+        return self._words[self.at + Slot.PIECE] & PROGRESS_MASK
 
     def cut(self, end: int) -> None:
         """Have it sent in pieces, the next of which ends before record ``end``: from now on, whoever sends it."""
-        self._words[self._at + Slot.PIECE] = end
+        self._words[self.at + Slot.PIECE] = end
 
     @property
     def part_end(self) -> int:
         """The record behind the part that the result is of."""
-        return int(self._words[self._at + Slot.PIECE]) >> PROGRESS_SHIFT
+        return self._words[self.at + Slot.PIECE] >> PROGRESS_SHIFT
 
     def set_part(self, end: int) -> None:
         """Note that the result will be of the records, from the first that is not settled, before ``end``."""
-        self._words[self._at + Slot.PIECE] = end << PROGRESS_SHIFT | self.piece_end
+        self._words[self.at + Slot.PIECE] = end << PROGRESS_SHIFT | self.piece_end
 
     @property
     def part_range(self) -> int:
         """The part that the result is of, as the range word of a completion."""
-        is_last = not self.in_pieces or self.part_end == self.record_count
+        if not self._words[self.at + Slot.PIECE]:
+            return 0
+        is_last = self.part_end == self.record_count
         return pack_range(self.settled, 0 if is_last else self.part_end - self.settled)
 
     def settle(self, *, never_stored: bool) -> None:
         """Be done with the part that the result is of; what follows has not been tried yet."""
         skipped = self.skipped + (self.part_end - self.settled if never_stored else 0)
-        self._words[self._at + Slot.SETTLED] = skipped << PROGRESS_SHIFT | self.part_end
-        self._words[self._at + Slot.ATTEMPTS] = self.last_attempt_ms
+        self._words[self.at + Slot.SETTLED] = skipped << PROGRESS_SHIFT | self.part_end
+        self._words[self.at + Slot.ATTEMPTS] = self.last_attempt_ms
 
     @property
     def result(self) -> tuple[int, int]:
         """The result words: base offset + 1, and log append time + 1 with the error code."""
-        return int(self._words[self._at + Slot.BASE_OFFSET]), int(self._words[self._at + Slot.RESULT])
+        return self._words[self.at + Slot.BASE_OFFSET], self._words[self.at + Slot.RESULT]
 
     def set_result(self, base_offset_word: int, result_word: int) -> None:
         """Note what became of it; the state COMPLETING, stored next, makes it count."""
-        self._words[self._at + Slot.BASE_OFFSET] = base_offset_word
-        self._words[self._at + Slot.RESULT] = result_word
+        self._words[self.at + Slot.BASE_OFFSET] = base_offset_word
+        self._words[self.at + Slot.RESULT] = result_word
 
     @property
     def drained_ms(self) -> int:
         """Monotonic milliseconds of its last drain."""
-        return int(self._words[self._at + Slot.DRAINED_MS])
+        return self._words[self.at + Slot.DRAINED_MS]
 
     @drained_ms.setter
     def drained_ms(self, now_ms: int) -> None:
-        self._words[self._at + Slot.DRAINED_MS] = now_ms
+        self._words[self.at + Slot.DRAINED_MS] = now_ms
 
     def contributors(self) -> list[int]:
         """Return the process entries that appended to it."""
         entries = []
         for index in range(self._slab.geometry.contributor_words):
-            bits = int(self._words[self._at + Slot.CONTRIBUTORS + index])
+            bits = self._words[self.at + Slot.CONTRIBUTORS + index]
             while bits:
                 lowest = bits & -bits
                 entries.append(index * 64 + lowest.bit_length() - 1)
                 bits ^= lowest
+        # A damaged bit must not have the sender write where no ring is.
+        while entries and entries[-1] >= self._slab.geometry.max_processes:
+            entries.pop()
         return entries
+
+    def contents(self) -> tuple[memoryview, int, int, int, CompressionType | None]:
+        """Return `memory`, `record_count`, `base_timestamp`, `max_timestamp` and `compression`, at once."""
+        words, at = self._words, self.at
+        commit, compressed = words[at + Slot.COMMIT], words[at + Slot.COMPRESSED]
+        size = compressed >> COMPRESSED_SIZE_SHIFT if compressed else commit >> COMMIT_SIZE_SHIFT
+        start = self._slab.geometry.slot(self.slot)
+        return (
+            self._slab.buffer[start : start + size],
+            commit >> 1 & COMMIT_COUNT_MASK,
+            words[at + Slot.BASE_TIMESTAMP],
+            words[at + Slot.MAX_TIMESTAMP + (commit & 1)],
+            _COMPRESSIONS[compressed & COMPRESSION_MASK] if compressed else None,
+        )
+
+    def check(self, header_size: int) -> None:
+        """Make sure that the header says what records can be sealed by, before anything is done by it.
+
+        Args:
+            header_size: bytes that the format keeps free in front of them.
+
+        Raises:
+            CorruptRecordError: it does not.
+        """
+        words, at = self._words, self.at
+        commit, compressed = words[at + Slot.COMMIT], words[at + Slot.COMPRESSED]
+        count, size = commit >> 1 & COMMIT_COUNT_MASK, commit >> COMMIT_SIZE_SHIFT
+        stored_size = compressed >> COMPRESSED_SIZE_SHIFT if compressed else size
+        settled = words[at + Slot.SETTLED] & PROGRESS_MASK
+        room = (words[at + Slot.STATE] >> RUN_SHIFT & RUN_MASK) * self._slab.geometry.slot_size
+        if count < 1 or not header_size < size <= room or not header_size < stored_size <= room or settled > count:
+            raise CorruptRecordError(
+                f"slot {self.slot} is to hold {count} records in {size} bytes, {stored_size} of them stored, with room "
+                f"for {room}; {settled} are settled"
+            )
+
+    def write_off(self) -> None:
+        """Have it given up as a whole, whatever its header says of records, compression and pieces."""
+        words, at = self._words, self.at
+        words[at + Slot.PIECE] = 0
+        words[at + Slot.SETTLED] = 0
+        words[at + Slot.COMPRESSED] = 0
 
     def memory(self) -> memoryview:
         """Return its `stored_size` bytes in the slab, writable. Release the view before the slab is unmapped."""

@@ -48,6 +48,8 @@ def finish(slab: Slab, slot: int) -> None:
     header = geometry.header(slot)
     redo = words[header + Slot.REDO]
     size = redo >> COMPRESSED_SIZE_SHIFT
+    if size > min(geometry.redo_size, geometry.slot_size):
+        raise slab.damaged(f"{size} bytes are to come from a redo area of {geometry.redo_size} into slot {slot}")
     area, body = geometry.redo_area(words[header + Slot.PARTITION]), geometry.slot(slot)
     buffer[body : body + size] = buffer[area : area + size]
     words[header + Slot.COMPRESSED] = redo

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shmaccum.accumulator.record_batch import SEQUENCES, RecordBatch, next_sequence
-from shmaccum.shm.layout import Partition, SlotState, Super
+from shmaccum.shm.layout import Partition, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
 
 MAX_EPOCH: Final = (1 << 15) - 1
@@ -51,18 +51,18 @@ class _Outstanding:
     """What is known of a partition besides its words. A new sender finds it out again.
 
     Attributes:
+        at: word index of the partition's entry.
+        returned: whether one of the batches may be back in the deque.
         batches: by slot, in order: those that are numbered and neither acknowledged nor given up.
         alone: slot of the first of them if it was last sent when it was the first one already, else -1.
         refused: whether the broker, asked for it like this, said that it does not follow what is stored.
     """
 
+    at: int
+    returned: bool = False
     batches: dict[int, RecordBatch] = field(default_factory=dict)
     alone: int = -1
     refused: bool = False
-
-    @property
-    def first(self) -> RecordBatch | None:
-        return next(iter(self.batches.values()), None)
 
 
 class Sequences:
@@ -114,11 +114,12 @@ class Sequences:
 
     def is_numbered(self, batch: RecordBatch) -> bool:
         """Say whether a batch has a number that counts."""
-        producer_id = self._words[Super.PRODUCER_ID]
+        words = self._words
+        number = words[batch.at + Slot.SEQUENCE]
         return (
-            producer_id != 0
-            and batch.producer_id == producer_id - 1
-            and batch.producer_epoch == self._next(batch.partition) >> _EPOCH_SHIFT
+            number != 0
+            and words[batch.at + Slot.PRODUCER_ID] == words[Super.PRODUCER_ID] != 0
+            and (number >> _EPOCH_SHIFT) - 1 == words[batch.partition_at + Partition.NEXT_SEQUENCE] >> _EPOCH_SHIFT
         )
 
     def drained(self, batch: RecordBatch) -> None:
@@ -127,24 +128,28 @@ class Sequences:
             return
         partition = self._of(batch.partition)
         if not self.is_numbered(batch):
-            next_word = self._next(batch.partition)
+            words, at = self._words, partition.at
+            next_word = words[at + Partition.NEXT_SEQUENCE]
             epoch, sequence = next_word >> _EPOCH_SHIFT, next_word & _SEQUENCE_MASK
-            batch.set_sequence(self._words[Super.PRODUCER_ID] - 1, epoch, sequence)
-            self._set_next(batch.partition, epoch, batch.end_sequence)
+            batch.set_sequence(words[Super.PRODUCER_ID] - 1, epoch, sequence)
+            words[at + Partition.NEXT_SEQUENCE] = epoch << _EPOCH_SHIFT | batch.end_sequence
             partition.batches[batch.slot] = batch
-        if next(iter(partition.batches)) == batch.slot:
-            partition.alone, partition.refused = batch.slot, False
-        self.review(batch.partition)
+        for first in partition.batches:
+            if first == batch.slot:
+                partition.alone, partition.refused = first, False
+            break
+        self._go_on(batch.partition, partition)
 
     def stored(self, batch: RecordBatch, records: int) -> None:
         """Note that the broker has so many more records of a batch, before anybody is told."""
         if not self.is_numbered(batch):
             return
         end = next_sequence(batch.piece_sequence, records)
-        if 0 < (end - self._acked(batch.partition)) % SEQUENCES < SEQUENCES // 2:
-            at = self._geometry.partition(batch.partition) + Partition.ACKED_SEQUENCE
-            self._words[at] = batch.producer_epoch << _EPOCH_SHIFT | end
-            self._of(batch.partition).refused = False
+        partition = self._of(batch.partition)
+        if 0 < (end - self._acked(partition)) % SEQUENCES < SEQUENCES // 2:
+            epoch_word = self._words[partition.at + Partition.NEXT_SEQUENCE] & ~_SEQUENCE_MASK
+            self._words[partition.at + Partition.ACKED_SEQUENCE] = epoch_word | end
+            partition.refused = False
 
     def refused(self, batch: RecordBatch) -> None:
         """Note that the broker says that a batch does not follow what is stored, or that it knows nothing before it."""
@@ -159,7 +164,7 @@ class Sequences:
         partition = self._of(batch.partition)
         if partition.batches.pop(batch.slot, None) is not None and partition.alone == batch.slot:
             partition.alone, partition.refused = -1, False
-        self.review(batch.partition)
+        self._go_on(batch.partition, partition)
 
     def give_back(self, batch: RecordBatch) -> None:
         """Let the next batch have the numbers that one kept for records that were never stored, if it has none yet.
@@ -196,70 +201,84 @@ class Sequences:
         if not self._words[Super.PRODUCER_ID]:
             return
         partition = self._of(entry)
-        at = self._geometry.partition(entry)
-        if self._leads_nowhere(entry, partition):
-            self._bump(entry, partition)
-        self._words[at + Partition.HELD] = self._is_held(entry, partition)
+        if self._leads_nowhere(partition):
+            self._bump(partition)
+        states = [batch.state for batch in partition.batches.values()]
+        partition.returned = SlotState.CLOSED in states
+        self._words[partition.at + Partition.HELD] = self._is_held(partition, states)
         if self._id_is_spent and self._nothing_is_unknown():
             self._words[Super.PRODUCER_ID] = 0
             self._partitions.clear()
             self._id_is_spent = False
 
-    def _leads_nowhere(self, entry: int, partition: _Outstanding) -> bool:
-        """Say whether the numbers that were given lead nowhere, and the broker has none of those that are queued."""
-        if self._words[self._geometry.partition(entry) + Partition.IN_FLIGHT]:
-            return False
-        return partition.refused if partition.batches else not self._is_settled(entry, partition)
+    def _go_on(self, entry: int, partition: _Outstanding) -> None:
+        """Review a partition after a batch of it was sent or answered: in the usual case there is little to see."""
+        if partition.returned or partition.refused or self._id_is_spent or not self._is_settled(partition):
+            self.review(entry)
+        elif self._words[Super.PRODUCER_ID]:
+            is_unknown = bool(partition.batches) and not self._is_known(partition)
+            self._words[partition.at + Partition.HELD] = is_unknown
 
-    def _bump(self, entry: int, partition: _Outstanding) -> None:
-        epoch = self._next(entry) >> _EPOCH_SHIFT
+    def _leads_nowhere(self, partition: _Outstanding) -> bool:
+        """Say whether the numbers that were given lead nowhere, and the broker has none of those that are queued."""
+        if self._words[partition.at + Partition.IN_FLIGHT]:
+            return False
+        return partition.refused if partition.batches else not self._is_settled(partition)
+
+    def _bump(self, partition: _Outstanding) -> None:
+        epoch = self._words[partition.at + Partition.NEXT_SEQUENCE] >> _EPOCH_SHIFT
         if epoch < MAX_EPOCH:
-            self._set_next(entry, epoch + 1, 0)
+            self._words[partition.at + Partition.NEXT_SEQUENCE] = epoch + 1 << _EPOCH_SHIFT
             self._words[Super.EPOCH_BUMPS] += 1
             partition.batches.clear()
             partition.alone, partition.refused = -1, False
         else:
             self.replace_producer_id()
 
-    def _is_held(self, entry: int, partition: _Outstanding) -> bool:
+    def _is_held(self, partition: _Outstanding, states: list[SlotState]) -> bool:
         if partition.refused:
             return True  # until nothing is in flight
-        states = [batch.state for batch in partition.batches.values()]
         if SlotState.CLOSED in states:
             return states[0] != SlotState.CLOSED  # the first in the deque is tried again, after those before it
-        if partition.batches and not self._is_known(entry):
+        if partition.batches and not self._is_known(partition):
             return True
-        return self._id_is_spent or not self._is_settled(entry, partition)
+        return self._id_is_spent or not self._is_settled(partition)
 
-    def _is_settled(self, entry: int, partition: _Outstanding) -> bool:
+    def _is_settled(self, partition: _Outstanding) -> bool:
         """Say whether the first batch without an answer, or else the next one, is what the broker expects."""
-        first = partition.first
-        expected = self._next(entry) & _SEQUENCE_MASK if first is None else first.piece_sequence
-        return expected == self._acked(entry)
+        expected = self._words[partition.at + Partition.NEXT_SEQUENCE] & _SEQUENCE_MASK
+        for first in partition.batches.values():
+            expected = first.piece_sequence
+            break
+        return expected == self._acked(partition)
 
-    def _is_known(self, entry: int) -> bool:
+    def _is_known(self, partition: _Outstanding) -> bool:
         """Say whether the broker has acknowledged anything of the producer id in a partition."""
-        return self._words[self._geometry.partition(entry) + Partition.ACKED_SEQUENCE] & _SEQUENCE_MASK != 0
+        return self._words[partition.at + Partition.ACKED_SEQUENCE] & _SEQUENCE_MASK != 0
 
     def _nothing_is_unknown(self) -> bool:
         return all(
-            self._words[self._geometry.partition(entry) + Partition.IN_FLIGHT] == 0
-            and (partition.refused or not partition.batches)
-            for entry, partition in self._partitions.items()
+            self._words[partition.at + Partition.IN_FLIGHT] == 0 and (partition.refused or not partition.batches)
+            for partition in self._partitions.values()
         )
 
     # --- words --------------------------------------------------------------------------------------
 
     def _of(self, entry: int) -> _Outstanding:
-        return self._partitions.setdefault(entry, _Outstanding())
+        partition = self._partitions.get(entry)
+        if partition is None:
+            partition = self._partitions[entry] = _Outstanding(self._geometry.partition(entry))
+        return partition
 
     def _next(self, entry: int) -> int:
-        return int(self._words[self._geometry.partition(entry) + Partition.NEXT_SEQUENCE])
+        return self._words[self._geometry.partition(entry) + Partition.NEXT_SEQUENCE]
 
     def _set_next(self, entry: int, epoch: int, sequence: int) -> None:
         self._words[self._geometry.partition(entry) + Partition.NEXT_SEQUENCE] = epoch << _EPOCH_SHIFT | sequence
 
-    def _acked(self, entry: int) -> int:
+    def _acked(self, partition: _Outstanding) -> int:
         """Return the sequence number that the broker expects next, as far as is known."""
-        acked = int(self._words[self._geometry.partition(entry) + Partition.ACKED_SEQUENCE])
-        return acked & _SEQUENCE_MASK if acked >> _EPOCH_SHIFT == self._next(entry) >> _EPOCH_SHIFT else 0
+        words, at = self._words, partition.at
+        acked = words[at + Partition.ACKED_SEQUENCE]
+        same_epoch = acked >> _EPOCH_SHIFT == words[at + Partition.NEXT_SEQUENCE] >> _EPOCH_SHIFT
+        return acked & _SEQUENCE_MASK if same_epoch else 0

@@ -18,6 +18,7 @@ from shmaccum.shm.inspection import PartitionInfo, SenderInfo, SlabView, TopicIn
 from shmaccum.shm.layout import Role, Super
 from shmaccum.shm.lifecycle import look
 from shmaccum.shm.processes import ProcessInfo
+from shmaccum.shm.soundness import check, telling_of_damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +101,9 @@ def report(name: str) -> SlabReport:
         SlabNotFoundError: there is none of that name.
         SlabError: why it cannot be read.
     """
-    with look(name) as view:
+    with look(name) as view, telling_of_damage(name, view.words, view.geometry):
         words, geometry = view.words, view.geometry
+        check(name, words, geometry)
         available = words[Super.FREE_SLOTS] * geometry.slot_size
         total = geometry.slot_count * geometry.slot_size
         return SlabReport(
@@ -115,7 +117,7 @@ def report(name: str) -> SlabReport:
                 slot_size=geometry.slot_size,
                 slot_count=geometry.slot_count,
                 segment_size=geometry.total_size,
-                waiting_threads=len(WaiterQueue(words, geometry)),
+                waiting_threads=len(WaiterQueue(name, words, geometry)),
             ),
             sender=view.sender(),
             processes=view.processes(),

@@ -23,7 +23,7 @@ _EPILOG: Final = f"""\
 {SETTINGS_HELP}
 
 A sender in the foreground stays until it is told to leave, unless sender.idle.ms says otherwise.
-Exit status: 0 after SIGTERM or SIGINT once all is delivered, 1 if it cannot serve, 2 for wrong settings.
+Exit status: 0 after SIGTERM, SIGINT or SIGHUP once all is delivered, 1 if it cannot serve, 2 for wrong settings.
 
 examples:
   shmaccum sender --config /etc/shmaccum.properties

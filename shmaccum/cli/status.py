@@ -109,6 +109,7 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
     )
     yield (
         f"  trouble   {count(int(metrics['record-error-total']), 'record')} failed, "
+        f"{int(metrics['record-lost-total']):,} of them with nobody left to tell, "
         f"{count(int(metrics['batch-retry-total']), 'batch')} sent again; "
         f"{count(recovery.lock_takeovers, 'lock')} taken over, {recovery.rebuilds:,} rebuilt, "
         f"{count(recovery.reclaimed_slots, 'slot')} reclaimed"

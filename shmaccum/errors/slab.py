@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shmaccum.errors.base import KafkaError, ShmaccumError
+from shmaccum.errors.clients import KafkaTimeoutError
 
 
 class SlabError(ShmaccumError):
@@ -19,6 +20,10 @@ class SlabPermissionError(SlabError):
 
 class SlabAbiError(SlabError):
     """The segment is not a slab, is cut short, or was laid out by another version or for other settings."""
+
+
+class SlabDamagedError(SlabError):
+    """The shared memory says what none of its users would have written; says what, and how to get rid of it."""
 
 
 class SlabMemoryError(SlabError):
@@ -39,8 +44,10 @@ class SenderExistsError(SlabInUseError):
     """The slab has a living sender already; one is enough."""
 
 
-class LockTimeoutError(SlabError):
+class LockTimeoutError(SlabError, KafkaTimeoutError):
     """A lock was not to be had in time; names the process that is in the way."""
+
+    code = -114
 
 
 class DeadOwnerError(SlabError):

@@ -33,30 +33,36 @@ class FreeBitmap:
             length += step
         return (starts & -starts).bit_length() - 1
 
+    def find_run(self, most: int) -> tuple[int, int]:
+        """Return the lowest free slot and how many are free from there on, up to ``most``: (-1, 0) if there is none."""
+        free = self._load()
+        first = (free & -free).bit_length() - 1
+        if first < 0:
+            return -1, 0
+        is_taken = ~(free >> first)
+        return first, min(most, (is_taken & -is_taken).bit_length() - 1)
+
     def take(self, first: int, count: int) -> None:
         """Mark a run of free slots as taken."""
-        free = self._load()
-        self._store(free & ~(((1 << count) - 1) << first), self._words[Super.FREE_SLOTS] - count)
+        self._store(self._load() & ~(((1 << count) - 1) << first))
 
     def give(self, runs: list[tuple[int, int]]) -> None:
         """Mark runs of taken slots, each (first, count), as free."""
         free = self._load()
-        total = self._words[Super.FREE_SLOTS]
         for first, count in runs:
             free |= ((1 << count) - 1) << first
-            total += count
-        self._store(free, total)
+        self._store(free)
 
     def rebuild(self, taken: list[tuple[int, int]]) -> None:
         """Make the bitmap anew: all is free but the runs given."""
         free = (1 << self._slot_count) - 1
         for first, count in taken:
             free &= ~(((1 << count) - 1) << first)
-        self._store(free, free.bit_count())
+        self._store(free)
 
     def _load(self) -> int:
         return int.from_bytes(self._buffer[self._start : self._end], "little")
 
-    def _store(self, free: int, count: int) -> None:
+    def _store(self, free: int) -> None:
         self._buffer[self._start : self._end] = free.to_bytes(self._end - self._start, "little")
-        self._words[Super.FREE_SLOTS] = count
+        self._words[Super.FREE_SLOTS] = free.bit_count()

@@ -13,14 +13,23 @@ Modelled in ``tools/model/pool.pml``.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from shmaccum.errors import BufferExhaustedError, IllegalStateError, ProducerClosedError, RecordTooLargeError
+from shmaccum.errors import (
+    BufferExhaustedError,
+    IllegalStateError,
+    LockTimeoutError,
+    ProducerClosedError,
+    RecordTooLargeError,
+    SlabDamagedError,
+)
 from shmaccum.pool.bitmap import FreeBitmap
 from shmaccum.pool.waiters import WaiterQueue
 from shmaccum.shm.layout import (
@@ -35,8 +44,10 @@ from shmaccum.shm.layout import (
     Super,
 )
 from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.locks import LEAST_PATIENCE_S
 from shmaccum.shm.slab import Slab
 
+_FREE: Final = int(SlotState.FREE)
 WAIT_SLICE_S: Final = 0.1
 """How long a waiter sleeps before it makes sure that those it waits for are alive."""
 
@@ -77,7 +88,7 @@ class BufferPool:
         there is a sender that will free some."""
         self._words = slab.words
         self._bitmap = FreeBitmap(slab.buffer, slab.words, slab.geometry)
-        self._waiters = WaiterQueue(slab.words, slab.geometry)
+        self._waiters = WaiterQueue(slab.name, slab.words, slab.geometry)
         self._closed = False
         self._started = time.monotonic()
         self._waited_ns = 0
@@ -85,10 +96,21 @@ class BufferPool:
 
     # --- taking and giving --------------------------------------------------------------------------
 
-    def allocate(self, size: int, max_block_ms: float) -> Buffer:
+    def allocate(self, size: int, max_block_ms: float, taken: list[Buffer] | None = None, *, most: int = 1) -> Buffer:
         """Take memory of at least ``size`` bytes, waiting for it up to ``max_block_ms``.
 
         The slots' headers are in state ALLOCATED, owned by this process, of a new generation.
+
+        Whoever needs memory several times asks for it at once. But he is given more than the first only where it is
+        there and nobody waits: so nobody ever waits with memory in his hands, or gets a second piece while others
+        wait for their first.
+
+        Args:
+            size: bytes.
+            max_block_ms: how long to wait.
+            taken: where to note the memory before it is taken, for a caller who will give back what an interrupt
+                left in his hands, whenever that came; empty.
+            most: take up to so many of these, all noted in ``taken``; the first one is returned.
 
         Raises:
             RecordTooLargeError: ``size`` is more than the pool has in all.
@@ -103,11 +125,11 @@ class BufferPool:
             )
         if self._closed:
             raise ProducerClosedError("the buffer pool has been closed")
-        taken: list[Buffer] = []
+        taken = [] if taken is None else taken
         try:
             with self.slab.pool_lock:
                 if self._waiters.is_empty():
-                    self._take(count, taken)
+                    self._take(count, taken, most)
             if not taken:
                 self._wait_for(count, size, max_block_ms, taken)
             return taken[0]
@@ -118,19 +140,28 @@ class BufferPool:
                     self.deallocate(buffer)
             raise
 
-    def deallocate(self, *buffers: Buffer) -> None:
+    def deallocate(self, *buffers: Buffer, lock: AbstractContextManager[None] | None = None) -> None:
         """Give memory back and wake the first waiter.
+
+        Args:
+            buffers: what was allocated.
+            lock: the pool's, for those who do not wait for it for long.
 
         Raises:
             IllegalStateError: one of them is not taken; the others are given back all the same.
+            LockTimeoutError: a living process is in the way; nothing is given back.
         """
+        words, geometry = self._words, self.slab.geometry
+        headers_at, header_words = geometry.header(0), geometry.slot_words
         taken: list[tuple[int, int]] = []
-        with self.slab.pool_lock:
-            for buffer in buffers:
-                header = self.slab.geometry.header(buffer.slot)
-                if self.buffer_at(buffer.slot) == buffer:
-                    self._words[header + Slot.STATE] = SlotState.FREE
-                    taken.append((buffer.slot, buffer.slots))
+        with lock or self.slab.pool_lock:
+            for slot, slots, generation in buffers:
+                header = headers_at + slot * header_words
+                state = words[header + Slot.STATE]
+                is_taken = state & STATE_MASK and state >> RUN_SHIFT & RUN_MASK == slots
+                if is_taken and words[header + Slot.GENERATION] == generation:
+                    words[header + Slot.STATE] = _FREE
+                    taken.append((slot, slots))
             self._bitmap.give(taken)
             waiting = self._next_waiter()
         self._wake(waiting)
@@ -146,23 +177,39 @@ class BufferPool:
             return None
         return Buffer(slot, state >> RUN_SHIFT & RUN_MASK, words[header + Slot.GENERATION])
 
-    def _take(self, count: int, taken: list[Buffer]) -> None:
-        """Take a run of slots, if there is one; under the lock. It is noted in ``taken`` before it is taken."""
-        words = self._words
-        first = self._bitmap.find(count)
-        if first < 0:
-            return
-        header = self.slab.geometry.header(first)
-        generation = words[header + Slot.GENERATION] + 1
-        words[header + Slot.GENERATION] = generation
-        taken.append(Buffer(first, count, generation))
-        words[header + Slot.STATE] = SlotState.ALLOCATED | self.slab.owner_tag | count << RUN_SHIFT
-        self._bitmap.take(first, count)
-        used = self.slab.geometry.slot_count - words[Super.FREE_SLOTS]
-        if used > words[Super.PEAK_SLOTS]:
-            words[Super.PEAK_SLOTS] = used
-        if first + count > words[Super.TOUCHED_SLOTS]:
-            words[Super.TOUCHED_SLOTS] = first + count
+    def _take(self, count: int, taken: list[Buffer], most: int = 1) -> None:
+        """Take runs of ``count`` slots, as many as there are and at most ``most``; under the lock.
+
+        Each is noted in ``taken`` before it is taken.
+        """
+        words, geometry = self._words, self.slab.geometry
+        state = SlotState.ALLOCATED | self.slab.owner_tag | count << RUN_SHIFT
+        while most:
+            first, runs = self._bitmap.find_run(most) if count == 1 else (self._bitmap.find(count), 1)
+            if first < 0:
+                return
+            end = first + runs * count
+            if end > geometry.slot_count:
+                raise self._wrong_bitmap(first, end)
+            for slot in range(first, end, count):
+                header = geometry.header(slot)
+                if words[header + Slot.STATE] & STATE_MASK:
+                    raise self._wrong_bitmap(first, end)
+                generation = words[header + Slot.GENERATION] + 1
+                words[header + Slot.GENERATION] = generation
+                taken.append(Buffer(slot, count, generation))
+                words[header + Slot.STATE] = state
+            self._bitmap.take(first, end - first)
+            used = geometry.slot_count - words[Super.FREE_SLOTS]
+            if used > words[Super.PEAK_SLOTS]:
+                words[Super.PEAK_SLOTS] = used
+            if end > words[Super.TOUCHED_SLOTS]:
+                words[Super.TOUCHED_SLOTS] = end
+            most -= runs
+
+    def _wrong_bitmap(self, first: int, end: int) -> SlabDamagedError:
+        """The headers are right: the error has the next one who takes the lock make the bitmap anew."""
+        return self.slab.damaged(f"its bitmap says that slots {first} to {end - 1} are free")
 
     # --- waiting ------------------------------------------------------------------------------------
 
@@ -175,10 +222,12 @@ class BufferPool:
         try:
             with slab.bell.listening() as ear:
                 while True:
-                    with slab.pool_lock:
+                    with slab.pool_lock.within(max(LEAST_PATIENCE_S, deadline - time.monotonic())):
                         if ticket < 0:
                             ticket = self._waiters.join(slab.owner_tag, started, max_block_ms / 1000)
-                        waiting = self._drop_dead_head()
+                        else:
+                            self._waiters.look(ticket)
+                        waiting = self._pass_over_the_absent(ticket)
                         if ticket >= 0 and self._waiters.head() == ticket:
                             self._take(count, taken)
                     if taken:
@@ -204,14 +253,16 @@ class BufferPool:
         """Give a ticket back, if there is one, and let the next waiter have its turn."""
         waited_ns = int((time.monotonic() - started) * 1e9)
         entry = self.slab.geometry.process(self.slab.me)
-        with self.slab.pool_lock:
-            if ticket >= 0:
-                self._waiters.leave(ticket)
-            waiting = self._next_waiter()
-            self._waited_ns += waited_ns
-            self._words[entry + Process.WAITS] += 1
-            self._words[entry + Process.WAIT_NS] += waited_ns
-        self._wake(waiting)
+        # Its time is over: if somebody is in the way, the others remove the ticket before long.
+        with contextlib.suppress(LockTimeoutError):
+            with self.slab.pool_lock.within(LEAST_PATIENCE_S):
+                if ticket >= 0:
+                    self._waiters.leave(ticket)
+                waiting = self._next_waiter()
+                self._waited_ns += waited_ns
+                self._words[entry + Process.WAITS] += 1
+                self._words[entry + Process.WAIT_NS] += waited_ns
+            self._wake(waiting)
 
     def _exhausted(self, size: int, max_block_ms: float) -> BufferExhaustedError:
         self._words[self.slab.geometry.process(self.slab.me) + Process.EXHAUSTED] += 1
@@ -222,23 +273,33 @@ class BufferPool:
             "with `shmaccum status` why the sender frees so little"
         )
 
-    def _drop_dead_head(self) -> int:
-        """Remove dead and overdue waiters from the head of the queue; return the entry to wake instead, -1 for none."""
-        dropped = False
+    def _pass_over_the_absent(self, me: int = -1) -> int:
+        """See to it that the head is there: remove the dead and overdue, pass over one that does not look any more.
+
+        Args:
+            me: the ticket that is not asked about.
+
+        Returns:
+            The process entry to wake instead, -1 if nothing has changed.
+        """
+        changed = False
         now = time.monotonic()
-        while not self._waiters.is_empty():
-            head = self._waiters.head()
+        while (head := self._waiters.head()) >= 0 and head != me:
             tag = self._waiters.owner_tag(head)
             alive = tag == self.slab.owner_tag or self.slab.owner_is_alive(tag)
-            if alive and not self._waiters.is_overdue(head, now):
+            if not alive or self._waiters.is_overdue(head, now):
+                self._waiters.leave(head)
+            elif self._waiters.is_absent(head, now):
+                self._waiters.pass_over(head)
+            else:
                 break
-            self._waiters.leave(head)
-            dropped = True
-        return self._next_waiter() if dropped else -1
+            changed = True
+        return self._next_waiter() if changed else -1
 
     def _next_waiter(self) -> int:
-        """Return the process entry of the first waiter, -1 if nobody waits; under the lock."""
-        return -1 if self._waiters.is_empty() else self._waiters.owner_entry(self._waiters.head())
+        """Return the process entry of the waiter to be served next, -1 if there is none; under the lock."""
+        head = self._waiters.head()
+        return -1 if head < 0 else self._waiters.owner_entry(head)
 
     def _wake(self, entry: int) -> None:
         """Ring for a waiter; under no lock, for it is a system call."""
@@ -248,9 +309,8 @@ class BufferPool:
     # --- looking ------------------------------------------------------------------------------------
 
     def queued(self) -> int:
-        """Return how many threads, of all processes, wait for memory."""
-        with self.slab.pool_lock:
-            return len(self._waiters)
+        """Return how many threads, of all processes, wait for memory, without taking the lock."""
+        return len(self._waiters)
 
     def is_exhausted(self) -> bool:
         """Say whether anybody waits for memory, without taking the lock."""
@@ -270,16 +330,25 @@ class BufferPool:
 
     # --- death and the end --------------------------------------------------------------------------
 
-    def reclaim(self) -> int:
-        """Free the slots that dead processes took and never used; return how many."""
-        with self.slab.pool_lock:
+    def reclaim(self, lock: AbstractContextManager[None] | None = None) -> int:
+        """Free the slots that dead processes took and never used; return how many.
+
+        Args:
+            lock: the pool's, for those who do not wait for it for long.
+
+        Raises:
+            LockTimeoutError: a living process is in the way.
+        """
+        with lock or self.slab.pool_lock:
             dead = self._dead_runs(self._runs())
             for first, _ in dead:
                 self._words[self.slab.geometry.header(first) + Slot.STATE] = SlotState.FREE
             self._bitmap.give(dead)
             reclaimed = sum(count for _, count in dead)
             self._words[Super.RECLAIMED_SLOTS] += reclaimed
-            waiting = self._drop_dead_head() if not dead else self._next_waiter()
+            waiting = self._pass_over_the_absent()
+            if dead:
+                waiting = self._next_waiter()
         self._wake(waiting)
         return reclaimed
 

@@ -5,8 +5,10 @@ first ticket still held is the *head*: it alone may take memory, so a large requ
 later ones wait behind it, and no one is overtaken. The caller holds the pool's lock.
 
 A dead waiter is removed by whoever finds it at the head, and so is one that has not left by its deadline: it is
-stopped, or was interrupted in leaving, and everybody else would wait for it. After a death the queue needs no
-rebuilding: a cell is stored before the tail moves past it, and removing is one store.
+stopped, or was interrupted in leaving, and everybody else would wait for it. One that lives and has not looked for a
+second (a waiter looks ten times a second, and counts that in its cell) is stopped, too: it is *passed over*. It
+keeps its place, and is the head again from its next look on. After a death the queue needs no rebuilding: a cell is
+stored before the tail moves past it, and removing, passing over and looking are one store each.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from shmaccum.shm.layout import (
     Geometry,
     Super,
 )
+from shmaccum.shm.soundness import waiting
 
+# Every walk over the queue is bounded by `waiting`, whatever its ends say.
 _INCARNATION: Final = OWNER_MASK << INCARNATION_SHIFT
 _ENTRY: Final = OWNER_MASK << OWNER_SHIFT
 _DEADLINE_SHIFT: Final = RUN_SHIFT
@@ -33,19 +37,34 @@ _DEADLINE_MASK: Final = RUN_MASK
 _FURTHEST_S: Final = _DEADLINE_MASK // 4
 """Deadlines are compared on a circle of 2**24 seconds; one that is further away than a quarter of it is no nearer."""
 _GRACE_S: Final = 1
+_HELD: Final = 1
+"""Bits of a cell's low byte. Always set, which keeps the cell of entry 0, incarnation 0 from looking empty."""
+_PASSED_OVER: Final = 2
+"""The holder does not look, and others are served before it."""
+_LOOK: Final = 4
+"""From this bit on: how often it has looked, modulo 64."""
+_LOW_BYTE: Final = 0xFF
+ABSENT_S: Final = 1.0
+"""After how long without a look a waiter is passed over: several times as long as any that runs goes without."""
 
 
 class WaiterQueue:
-    """The waiter queue of one slab."""
+    """The waiter queue of one slab.
 
-    def __init__(self, words: memoryview, geometry: Geometry) -> None:
+    What says who waits raises a SlabDamagedError where its ends cannot be right.
+    """
+
+    def __init__(self, name: str, words: memoryview, geometry: Geometry) -> None:
+        self._name = name
         self._words = words
         self._cells = geometry.waiters // WORD
+        self._last_seen = (-1, 0, 0.0)
+        """A ticket and its cell, and since when the cell has been seen so; by this process, under the lock."""
 
     def __len__(self) -> int:
         """Number of waiters."""
         words = self._words
-        tickets = range(words[Super.WAITER_HEAD], words[Super.WAITER_TAIL])
+        tickets = range(*waiting(self._name, words))
         return sum(1 for ticket in tickets if words[self._cells + ticket % WAITERS])
 
     def is_empty(self) -> bool:
@@ -62,18 +81,17 @@ class WaiterQueue:
         """
         words = self._words
         deadline = int(now_s + min(patience_s, _FURTHEST_S)) + _GRACE_S & _DEADLINE_MASK
-        ticket: int = words[Super.WAITER_TAIL]
-        if ticket - words[Super.WAITER_HEAD] >= WAITERS:
+        head, ticket = waiting(self._name, words)
+        if ticket - head >= WAITERS:
             return -1
-        # The low byte keeps the cell of entry 0, incarnation 0 from looking empty.
-        words[self._cells + ticket % WAITERS] = owner_tag | deadline << _DEADLINE_SHIFT | 1
+        words[self._cells + ticket % WAITERS] = owner_tag | deadline << _DEADLINE_SHIFT | _HELD
         words[Super.WAITER_TAIL] = ticket + 1
         return ticket  # without a call since the store: no interrupt comes before the caller knows of it
 
     def leave(self, ticket: int) -> None:
         """Give a ticket back, if it has not been taken away; the head moves on to the next one that is still held."""
         words = self._words
-        head, tail = words[Super.WAITER_HEAD], words[Super.WAITER_TAIL]
+        head, tail = waiting(self._name, words)
         if ticket < head:
             return
         words[self._cells + ticket % WAITERS] = 0
@@ -82,8 +100,33 @@ class WaiterQueue:
         words[Super.WAITER_HEAD] = head
 
     def head(self) -> int:
-        """Return the ticket that is served next; only meaningful while the queue is not empty."""
-        return int(self._words[Super.WAITER_HEAD])
+        """Return the ticket that is served next, -1 where nobody waits who is not passed over."""
+        words = self._words
+        head = words[Super.WAITER_HEAD]
+        for ticket in range(head, min(words[Super.WAITER_TAIL], head + WAITERS)):
+            if words[self._cells + ticket % WAITERS] & (_HELD | _PASSED_OVER) == _HELD:
+                return ticket
+        return -1
+
+    def look(self, ticket: int) -> None:
+        """Show that a ticket's holder is there, as often as it wakes up; it is passed over no more."""
+        cell = self._words[self._cells + ticket % WAITERS]
+        if ticket >= self._words[Super.WAITER_HEAD] and cell & _HELD:
+            looked = (cell & _LOW_BYTE & ~_PASSED_OVER) + _LOOK & _LOW_BYTE
+            self._words[self._cells + ticket % WAITERS] = cell & ~_LOW_BYTE | looked
+
+    def is_absent(self, ticket: int, now_s: float) -> bool:
+        """Say whether a ticket's holder has not looked for `ABSENT_S`, as far as this process has been watching it."""
+        cell = self._words[self._cells + ticket % WAITERS]
+        seen, as_it_was, since_s = self._last_seen
+        if (seen, as_it_was) != (ticket, cell):
+            self._last_seen = (ticket, cell, now_s)
+            return False
+        return now_s - since_s > ABSENT_S
+
+    def pass_over(self, ticket: int) -> None:
+        """Have others be served before a ticket's holder, until it looks again."""
+        self._words[self._cells + ticket % WAITERS] |= _PASSED_OVER
 
     def owner_tag(self, ticket: int) -> int:
         """Return who holds a ticket, 0 if nobody does any more."""

@@ -96,3 +96,12 @@ def encode_varints(values: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArra
         rest = rest >> np.uint64(7)
     matrix[-1] = rest
     return matrix, lengths
+
+
+def sizes_of_varints(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many bytes `encode_varints` gives for each number."""
+    zigzag = (values << 1 ^ values >> _MAX_BITS - 1).view(np.uint64)
+    sizes = np.ones(len(values), np.int64)
+    for bits in range(7, max(int(zigzag.max(initial=0)).bit_length(), 1), 7):
+        sizes += zigzag >> np.uint64(bits) != 0
+    return sizes

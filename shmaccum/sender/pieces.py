@@ -59,11 +59,7 @@ class Pieces:
         return True
 
     def piece_of(self, batch: RecordBatch) -> Piece:
-        """Return what is to be sent of a batch now, not sealed yet: all of it, or its next piece."""
-        if not batch.in_pieces:
-            return Piece(
-                batch.memory(), batch.record_count, batch.base_timestamp, batch.max_timestamp, batch.compression
-            )
+        """Return what is to be sent now of a batch in pieces, not sealed yet."""
         if batch.piece_end > batch.settled:
             return write_piece(self._format, self._records(batch, batch.piece_end))
         piece = write_piece(self._format, self._records(batch, batch.record_count), self._limits.get(batch.partition))

@@ -86,15 +86,16 @@ def serve(config: ProducerConfig, on_serving: Callable[[Slab], None]) -> None:
     """
     uid = os.geteuid()
     slab = attach(config.slab_name(uid), slab_geometry(config), config.slab_digest(uid))
-    accumulator = RecordAccumulator(slab, config)
-    try:
-        while True:
-            stopped = _serve_once(slab, accumulator, config, on_serving)
-            # A record that came while we were leaving was seen by nobody else: the role was still taken.
-            if stopped or slab.undelivered() == (0, 0) or slab.has_sender():
-                break
-    finally:
-        detach(slab)
+    with slab.telling_of_damage():
+        try:
+            accumulator = RecordAccumulator(slab, config)
+            while True:
+                stopped = _serve_once(slab, accumulator, config, on_serving)
+                # A record that came while we were leaving was seen by nobody else: the role was still taken.
+                if stopped or slab.undelivered() == (0, 0) or slab.has_sender():
+                    break
+        finally:
+            detach(slab)
 
 
 def _serve_once(
@@ -109,13 +110,12 @@ def _serve_once(
         cleanup.callback(transport.close)
         sender = Sender(accumulator, transport, doorbell, config)
         stopped = _stop_on_signals(sender)
-        on_serving(slab)
-        sender.run()
+        sender.run(lambda: on_serving(slab))
         return stopped()
 
 
 def _stop_on_signals(sender: Sender) -> Callable[[], bool]:
-    """Have SIGTERM and SIGINT stop the sender; return what says whether one did."""
+    """Have SIGTERM, SIGINT, and SIGHUP where nobody ignores it, stop the sender; return what says whether one did."""
     received = []
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -124,6 +124,8 @@ def _stop_on_signals(sender: Sender) -> Callable[[], bool]:
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        signal.signal(signal.SIGHUP, stop)
     return lambda: bool(received)
 
 
@@ -143,15 +145,21 @@ def ensure_sender(slab: Slab, config: ProducerConfig) -> None:
 def _start(config: ProducerConfig) -> None:
     request = json.dumps({"path": sys.path, "config": config.to_json()})
     for _ in range(_ATTEMPTS):
-        with subprocess.Popen(
-            [sys.executable, "-c", _BOOTSTRAP],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            text=True,
-        ) as process:
-            answer, _ = process.communicate(request)
+        try:
+            with subprocess.Popen(
+                [sys.executable, "-c", _BOOTSTRAP],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                text=True,
+            ) as process:
+                answer, _ = process.communicate(request)
+        except OSError as error:
+            raise SenderError(
+                f"the sender did not start: {error}; a process takes {sys.executable!r}, memory, and some descriptors "
+                "(ulimit -n, -u, -v)"
+            ) from error
         if answer in (_SERVING, _EXISTS):
             return
         if answer:

@@ -7,22 +7,28 @@ has missed anything.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import struct
 import time
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 
-from shmaccum.accumulator.batch_drainer import FOREVER_MS
 from shmaccum.accumulator.completer import BatchOutcome
+from shmaccum.accumulator.ready_check import FOREVER_MS
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.cluster import Cluster
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
+    CorruptRecordError,
     DuplicateSequenceNumberError,
+    IllegalStateError,
     InvalidMetadataError,
     KafkaError,
+    LockTimeoutError,
     OutOfOrderSequenceError,
     ProducerFencedError,
     SlabFullError,
@@ -31,10 +37,11 @@ from shmaccum.record.compression import CompressionType
 from shmaccum.sender.pieces import Pieces
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse, Transport
 from shmaccum.shm.bell import Doorbell
-from shmaccum.shm.layout import STATE_MASK, Process, Role, Slot, SlotState, Super
+from shmaccum.shm.layout import STATE_MASK, TIME_MASK, Process, Role, Slot, SlotState, Super
 
 logger = logging.getLogger(__name__)
 
+_COMPLETING: Final = SlotState.COMPLETING
 HOUSEKEEPING_MS: Final = 1000
 """How often, at most, the sender looks for processes that have died."""
 LOOK_AGAIN_MS: Final = 100
@@ -62,12 +69,15 @@ class Sender:
         self._transport = transport
         self._doorbell = doorbell
         self._config = config
+        self._max_request_size = config.max_request_size
         self._compression = CompressionType.for_name(config.compression_type)
         # Without sequence numbers only one request at a time keeps the order over a retry.
         self._guarantee_message_order = config.max_in_flight_requests_per_connection == 1
         self._pieces = Pieces(accumulator)
         self._in_flight: dict[int, RecordBatch] = {}
-        self._metadata_requests = -1
+        self._metadata_seen = (-1, -1)
+        """The words that tell of requests and of changes of the tables, as they were at the last look."""
+        self._is_asked = False
         self._cluster: Cluster | None = None
         self._listening = False
         self._stopping_since_ms: int | None = None
@@ -77,9 +87,17 @@ class Sender:
 
     # --- running ------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Serve until stopped, or idle for ``sender.idle.ms``."""
+    def run(self, on_serving: Callable[[], None] | None = None) -> None:
+        """Serve until stopped, or idle for ``sender.idle.ms``.
+
+        Args:
+            on_serving: called after the first pass: what the slab holds is no reason to end at once.
+        """
         self._accumulator.recover()
+        if not self._is_done():
+            self.run_once(_now_ms())
+        if on_serving is not None:
+            on_serving()
         while not self._is_done():
             self.run_once(_now_ms())
 
@@ -115,7 +133,7 @@ class Sender:
                 result.ready_nodes.discard(node)
                 not_ready_timeout = min(not_ready_timeout, self._transport.connection_delay_ms(node, now_ms))
         # 5. Their batches, by node.
-        drained = self._accumulator.drain(cluster, result.ready_nodes, self._config.max_request_size, now_ms)
+        drained = self._accumulator.drain(cluster, result.ready_nodes, self._max_request_size, now_ms)
         batches = {
             node_id: [batch for batch in of_node if self._pieces.admit(batch, now_ms)]
             for node_id, of_node in drained.items()
@@ -124,19 +142,19 @@ class Sender:
             for batch in (batch for of_node in batches.values() for batch in of_node):
                 self._accumulator.mute(self._accumulator.map.by_entry[batch.partition].topic_partition)
         # 6. How long there is nothing to do.
-        poll_timeout = min(
-            result.next_ready_check_delay_ms, not_ready_timeout, self._accumulator.next_expiry_ms - now_ms
-        )
-        if result.ready_nodes:
-            poll_timeout = 0
+        poll_timeout = 0.0
+        if not result.ready_nodes:
+            expiry_delay_ms = self._accumulator.next_expiry_ms - now_ms
+            poll_timeout = min(result.next_ready_check_delay_ms, not_ready_timeout, expiry_delay_ms)
         if is_asked or result.unknown_leader_topics or self._accumulator.sequences.need_producer_id:
             poll_timeout = min(poll_timeout, LOOK_AGAIN_MS)
         # 7. Off they go.
         for node_id, of_node in batches.items():
             if of_node:
-                requests = [self._seal(batch) for batch in of_node]
-                self._transport.send(cluster.nodes[node_id], requests, now_ms)
-                self._words[Super.REQUESTS_SENT] += 1
+                requests = self._seal_all(of_node)
+                if requests:
+                    self._transport.send(cluster.nodes[node_id], requests, now_ms)
+                    self._words[Super.REQUESTS_SENT] += 1
         # 8. And what became of those before.
         if poll_timeout > 0:
             poll_timeout = min(poll_timeout, self._idle_timeout_ms(now_ms))
@@ -159,34 +177,43 @@ class Sender:
 
     def _update_metadata(self) -> bool:
         """Ask for what producers want to know, and store what came; say whether anybody has to wait for more."""
-        requests = self._words[Super.METADATA_REQUESTS]
-        partition_map = self._accumulator.map
-        if requests != self._metadata_requests:
+        words, partition_map = self._words, self._accumulator.map
+        cluster = self._transport.cluster()
+        seen = words[Super.METADATA_REQUESTS], words[Super.GENERATION]
+        if cluster is self._cluster and seen == self._metadata_seen and not self._is_asked:
+            return False
+        if seen[0] != self._metadata_seen[0]:
             # The first time, all: what a sender before this one knew of them went with it.
-            wanted = list(partition_map.topics) if self._metadata_requests < 0 else []
-            self._metadata_requests = requests
+            wanted = list(partition_map.topics) if self._metadata_seen[0] < 0 else []
             wanted += partition_map.requested()
             if wanted:
                 self._transport.request_update(wanted)
-        cluster = self._transport.cluster()
+                cluster = self._transport.cluster()
+        self._metadata_seen = seen
         requested = partition_map.requested()
-        if cluster is self._cluster and not requested:
-            return False
-        self._cluster = cluster
-        for name, topic in partition_map.topics.items():
-            count = cluster.partition_counts.get(name, 0)
-            error = cluster.topic_errors.get(name)
-            if count > len(topic.queues) or (name in requested and (count or error)):
-                self._store_metadata(name, count, None if count else error)
-        for entry in self._slab.processes.in_use():
-            self._slab.bells.ring(entry)
-        return bool(partition_map.requested())
+        stored = True
+        if cluster is not self._cluster or requested:
+            for name, topic in partition_map.topics.items():
+                count = cluster.partition_counts.get(name, 0)
+                error = cluster.topic_errors.get(name)
+                if count > len(topic.queues) or (name in requested and (count or error)):
+                    stored = self._store_metadata(name, count, None if count else error) and stored
+            self._cluster = cluster if stored else None
+            for entry in self._slab.processes.in_use():
+                self._slab.bells.ring(entry)
+        self._is_asked = not stored or bool(partition_map.requested())
+        return self._is_asked
 
-    def _store_metadata(self, name: str, partition_count: int, error: type[KafkaError] | None) -> None:
+    def _store_metadata(self, name: str, partition_count: int, error: type[KafkaError] | None) -> bool:
+        """Store what is known of a topic; False if somebody is in the way, who is not waited for any longer."""
         try:
-            self._accumulator.map.update(name, partition_count, error)
+            lock = self._accumulator.patience.with_lock(self._slab.tables_lock)
+            self._accumulator.map.update(name, partition_count, error, lock)
         except SlabFullError as full:
             logger.error("%s", full)
+        except LockTimeoutError:
+            return False
+        return True
 
     def _update_producer_id(self) -> None:
         """Get a producer id for the slab, if it needs one: at its beginning, and when an old one is spent."""
@@ -207,35 +234,54 @@ class Sender:
 
     # --- sending ------------------------------------------------------------------------------------
 
+    def _seal_all(self, batches: Sequence[RecordBatch]) -> list[ProduceBatch]:
+        """Make drained batches ready for the wire. One that cannot be, because it is damaged, is given up alone."""
+        sealed = []
+        for batch in batches:
+            try:
+                batch.check(self._accumulator.format.header_size)
+                sealed.append(self._seal(batch))
+            except (CorruptRecordError, IllegalStateError, struct.error, ValueError, OverflowError) as error:
+                logger.error("%r is damaged: %s; gave it up", batch, error)
+                self._pieces.answered(batch)
+                if self._guarantee_message_order:
+                    self._accumulator.unmute(self._accumulator.map.by_entry[batch.partition].topic_partition)
+                batch.write_off()
+                self._accumulator.complete([BatchOutcome(batch, error=CorruptRecordError)])
+        return sealed
+
     def _seal(self, batch: RecordBatch) -> ProduceBatch:
         """Make a drained batch ready for the wire, in place unless it is still to be compressed."""
-        piece = self._pieces.piece_of(batch)
-        compression = piece.compression
+        contents = self._pieces.piece_of(batch) if batch.in_pieces else batch.contents()
+        memory, record_count, base_timestamp, max_timestamp, compression = contents
         if compression is None and self._compression is not CompressionType.NONE:
             self._words[self._slab.geometry.process(self._slab.me) + Process.COMPRESSED] += 1
-        producer_id = batch.producer_id if batch.has_sequence else -1
-        payload = self._accumulator.format.seal(
-            piece.memory,
-            record_count=piece.record_count,
-            base_timestamp=piece.base_timestamp,
-            max_timestamp=piece.max_timestamp,
+        producer_id, producer_epoch, base_sequence = -1, -1, batch.piece_sequence
+        if base_sequence >= 0:
+            producer_id, producer_epoch = batch.producer_id, batch.producer_epoch
+        record_format = self._accumulator.format
+        payload = record_format.seal(
+            memory,
+            record_count=record_count,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
             compression=self._compression if compression is None else compression,
             compressed=compression is not None,
             producer_id=producer_id,
-            producer_epoch=batch.producer_epoch,
-            base_sequence=batch.piece_sequence,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
         )
         self._in_flight[batch.slot] = batch
         return ProduceBatch(
-            topic_partition=self._accumulator.map.by_entry[batch.partition].topic_partition,
-            payload=payload,
-            record_count=piece.record_count,
-            magic=self._accumulator.format.magic,
-            producer_id=producer_id,
-            producer_epoch=batch.producer_epoch,
-            base_sequence=batch.piece_sequence,
-            max_timestamp=piece.max_timestamp,
-            slot=batch.slot,
+            self._accumulator.map.by_entry[batch.partition].topic_partition,
+            payload,
+            record_count,
+            record_format.magic,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            max_timestamp,
+            batch.slot,
         )
 
     # --- answers ------------------------------------------------------------------------------------
@@ -245,19 +291,21 @@ class Sender:
         now_ms = _now_ms()
         outcomes: list[BatchOutcome] = []
         out_of_date: set[str] = set()
+        bytes_sent = 0
         for response in responses:
-            batch = self._in_flight.pop(response.batch.slot)
-            size = len(response.batch.payload)
-            response.batch.payload.release()
+            produced, error = response.batch, response.error
+            batch = self._in_flight.pop(produced.slot)
+            size = len(produced.payload)
+            produced.payload.release()
             self._pieces.answered(batch)
             if self._guarantee_message_order:
-                self._accumulator.unmute(response.batch.topic_partition)
-            if response.error is not None and issubclass(response.error, InvalidMetadataError):
-                out_of_date.add(response.batch.topic_partition.topic)
-            stored = response.error is None or response.error is DuplicateSequenceNumberError
+                self._accumulator.unmute(produced.topic_partition)
+            if error is not None and issubclass(error, InvalidMetadataError):
+                out_of_date.add(produced.topic_partition.topic)
+            stored = error is None or error is DuplicateSequenceNumberError
             if stored:
-                self._words[Super.BYTES_SENT] += size
-            if batch.state == SlotState.COMPLETING:
+                bytes_sent += size
+            if batch.state is _COMPLETING:
                 self._accumulator.release(batch, stored=stored)  # it had expired meanwhile
             elif stored:
                 offset, append_time_ms = response.base_offset, response.log_append_time_ms
@@ -269,6 +317,7 @@ class Sender:
                 self._retry(batch, response, now_ms)
             else:
                 outcomes.append(self._fail(batch, response))
+        self._words[Super.BYTES_SENT] += bytes_sent
         if outcomes:
             self._accumulator.complete(outcomes)
         if out_of_date:
@@ -306,14 +355,14 @@ class Sender:
     def _holds_batches_older_than(self, time_ms: int) -> bool:
         headers = self._slab.headers
         held = (headers[:, Slot.STATE] & np.uint64(STATE_MASK)) >= SlotState.OPEN
-        return bool((headers[held, Slot.CREATED_MS] <= time_ms).any())
+        return bool(((headers[held, Slot.CREATED_MS] & np.uint64(TIME_MASK)) <= time_ms).any())
 
     def _idle_timeout_ms(self, now_ms: int) -> float:
         """Return how long to sleep at most: until it is time to leave, or to see whether anybody is still there."""
         idle_ms = self._config.sender_idle_ms
         if idle_ms < 0:
             return LONGEST_SLEEP_MS
-        if self._has_producers() or self._slab.undelivered() != (0, 0):
+        if self._in_flight or self._has_producers() or self._slab.undelivered() != (0, 0):
             self._idle_since_ms = None
             return min(max(idle_ms, HOUSEKEEPING_MS), LONGEST_SLEEP_MS)
         if self._idle_since_ms is None:
@@ -332,7 +381,8 @@ class Sender:
         """Clean up behind processes that have died: their memory, their places."""
         if now_ms >= self._next_housekeeping_ms:
             self._next_housekeeping_ms = now_ms + HOUSEKEEPING_MS
-            self._accumulator.pool.reclaim()
+            with contextlib.suppress(LockTimeoutError):
+                self._accumulator.pool.reclaim(self._accumulator.patience.with_lock(self._slab.pool_lock))
             self._slab.reap_dead()
 
 

@@ -8,15 +8,13 @@ touches the slab's headers; it sees sealed batches as memory and answers what be
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.errors import KafkaError
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceBatch:
+class ProduceBatch(NamedTuple):
     """One sealed batch, ready to go.
 
     Attributes:
@@ -41,8 +39,7 @@ class ProduceBatch:
     slot: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceResponse:
+class ProduceResponse(NamedTuple):
     """What became of one `ProduceBatch`.
 
     ``error`` None means stored: ``base_offset`` is the first record's offset (-1 if unknown) and

@@ -117,13 +117,14 @@ class Bell:
     def close(self) -> None:
         """End the waits of all threads and let go of the semaphore; its name stays for the entry's next process."""
         with self.changed:
-            self._closed = True
-            if self.waiting:
+            if self.waiting and not self._closed:
                 self.semaphore.release()
+            self._closed = True
             self.changed.notify_all()
             self.changed.wait_for(lambda: not self.waiting)
         self.clock_wait.close()
-        self.semaphore.close()
+        with contextlib.suppress(posix_ipc.ExistentialError):  # closed already, before an interrupt
+            self.semaphore.close()
 
 
 class Bells:
@@ -149,15 +150,17 @@ class Bells:
                     semaphore = posix_ipc.Semaphore(names.bell_semaphore(self._name, entry))
                 except posix_ipc.ExistentialError:
                     return  # it is only just coming, and looks before it listens
+                except OSError:
+                    return  # no descriptor to open it by: whoever listens looks by itself before long
                 self._semaphores[entry] = semaphore
             semaphore.release()
 
     def close(self) -> None:
         """Let go of all semaphores; nobody is rung for any more."""
         with self._mutex:
-            for semaphore in (self._semaphores or {}).values():
+            semaphores, self._semaphores = self._semaphores, None
+            for semaphore in (semaphores or {}).values():
                 semaphore.close()
-            self._semaphores = None
 
 
 class Doorbell:
@@ -203,24 +206,34 @@ class DoorbellRope:
         self._descriptor = -1
         self._closed = False
 
+    def open(self) -> None:
+        """Be able to pull whatever becomes scarce later.
+
+        Raises:
+            OSError: this process has no descriptor left.
+        """
+        if self._descriptor < 0:
+            with contextlib.suppress(FileNotFoundError):
+                # For reading too: writing to a FIFO whose only reader, the sender, has died would be a SIGPIPE.
+                self._descriptor = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
     def pull(self) -> None:
         """Wake the sender if it sleeps. The change that concerns it has been made."""
         # Only the sender takes the word back: if we die before the ring, whoever comes next rings all the same.
         if not self._words[Super.SENDER_ASLEEP]:
             return
-        # A full FIFO rings all the same.
-        with self._mutex, contextlib.suppress(BlockingIOError, FileNotFoundError):
+        # A full FIFO rings all the same. Nor is any other failure the caller's, whose change has been made: a sender
+        # that is not woken looks by itself before long.
+        with self._mutex, contextlib.suppress(OSError):
             if self._closed:
                 return  # another thread has left the slab
-            if self._descriptor < 0:
-                # For reading too: writing to a FIFO whose only reader, the sender, has died would be a SIGPIPE.
-                self._descriptor = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            self.open()
             os.write(self._descriptor, b"!")
 
     def close(self) -> None:
         """Let go of the FIFO; the sender is rung for no more."""
         with self._mutex:
             self._closed = True
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
-                self._descriptor = -1
+            descriptor, self._descriptor = self._descriptor, -1  # in this order: an interrupt may have it called again
+            if descriptor >= 0:
+                os.close(descriptor)

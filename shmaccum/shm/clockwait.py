@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import time
 from itertools import filterfalse
@@ -51,27 +52,33 @@ class ClockWait:
         In C from the wait to the item: no interrupt comes between getting the semaphore and ``unit`` telling of it.
         Signals are held back meanwhile, so wait in slices.
         """
-        if not _HAS_CLOCKWAIT:
+        address = self._opened() if _HAS_CLOCKWAIT else None
+        if address is None:
             with contextlib.suppress(posix_ipc.BusyError):
                 undisturbed(unit.extend, map(self._semaphore.acquire, (max(0.0, timeout_s),)))
             return
         end = time.monotonic_ns() + round(timeout_s * 1e9)
         deadline = _Timespec(*divmod(end, 1_000_000_000))
-        waiting = map(_libc.sem_clockwait, (self._opened(),), _CLOCK_MONOTONIC, (ctypes.pointer(deadline),))
+        waiting = map(_libc.sem_clockwait, (address,), _CLOCK_MONOTONIC, (ctypes.pointer(deadline),))
         # 0 where it came, which is kept; -1 where the time ran out.
         undisturbed(unit.extend, filterfalse(None, waiting))
 
     def close(self) -> None:
         """Let go of it; nobody waits any more."""
-        if self._address is not None:
-            _libc.sem_close(self._address)
-            self._address = None
+        address, self._address = self._address, None  # in this order: an interrupt may have it called again
+        if address is not None:
+            _libc.sem_close(address)
 
-    def _opened(self) -> int:
-        """Return where the C library has the semaphore; it maps a name once, however often it is opened."""
+    def _opened(self) -> int | None:
+        """Return where the C library has the semaphore; it maps a name once, however often it is opened.
+
+        None while there is no descriptor for that: to wait by the other clock is better than not to wait.
+        """
         if self._address is None:
             self._address = _libc.sem_open(self._semaphore.name.encode(), 0)
             if self._address is None:
                 error = ctypes.get_errno()
+                if error in (errno.EMFILE, errno.ENFILE):
+                    return None
                 raise OSError(error, f"semaphore {self._semaphore.name}: {os.strerror(error)}")
         return self._address

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from shmaccum.shm import soundness
 from shmaccum.shm.layout import (
     COMMIT_COUNT_MASK,
     COMMIT_SIZE_SHIFT,
@@ -136,8 +137,13 @@ class SlabView:
         return [self._processes.info(entry) for entry in self._processes.in_use()]
 
     def topics(self) -> list[TopicInfo]:
-        """Read the topic table, in its order."""
+        """Read the topic table, in its order.
+
+        Raises:
+            SlabDamagedError: it, or the partition table, says what it cannot.
+        """
         words = self.words
+        soundness.check_tables(self.name, words, self.geometry)
         topics = []
         for entry in range(words[Super.TOPIC_COUNT]):
             at = self.geometry.topic(entry)
@@ -152,7 +158,11 @@ class SlabView:
         return topics
 
     def partitions(self) -> list[PartitionInfo]:
-        """Read the partition table with what the slots hold for each partition, by topic and number."""
+        """Read the partition table with what the slots hold for each partition, by topic and number.
+
+        Raises:
+            SlabDamagedError: the tables, or the slot headers, say what they cannot.
+        """
         headers = self._headers()
         words = self.words
         # The counts only grow: read after what they limit, they cover it.

@@ -45,7 +45,7 @@ CACHE_LINE: Final = 64
 PAGE: Final = 4096
 
 MAGIC: Final = int.from_bytes(b"SHMACCUM", "little")
-ABI_VERSION: Final = 2
+ABI_VERSION: Final = 3
 """Raised by every change of this module that moves or re-interprets a word."""
 
 
@@ -166,6 +166,8 @@ class Super:
     """times that a partition's producer epoch was raised, because numbers that had been given led nowhere"""
     BATCHES_EXPIRED: Final = 51
     """batches given up because of their age, queued or in flight"""
+    RECORDS_LOST: Final = 52
+    """records given up when all who had appended to their batch were dead: nobody was told"""
 
 
 class Lock:
@@ -182,7 +184,7 @@ UNFINISHED_OWNER: Final = 0xFFFF
 
 
 class Process:
-    """Words of a process entry (four cache lines: who writes which line is in the comments)."""
+    """Words of a process entry (nine cache lines: who writes which line is in the comments)."""
 
     # written at attach
     STATE: Final = 0
@@ -202,10 +204,6 @@ class Process:
     # written by the process itself as it goes
     WANTS: Final = 8
     """number of the lock that it waits for or holds + 1, or 0 (takeover protocol)"""
-    PARKED: Final = 9
-    """raised each time that a slice of waiting for a lock ran out (takeover protocol)"""
-    RELEASED: Final = 10
-    """raised each time that it stopped wanting a lock (takeover protocol)"""
     ASLEEP: Final = 11
     """1 while one of its threads listens for its bell"""
     FLUSHING: Final = 12
@@ -230,6 +228,11 @@ class Process:
     """times that waiting for memory ended without any"""
     COMPRESSED: Final = 30
     """batches compressed: of a producer, as they were closed; of the sender, those that nobody had compressed"""
+    # written by the process itself, a word for each lock
+    PARKED: Final = 32
+    """first of `LOCK_COUNT` words: raised each time that a slice of waiting for the lock ran out (takeover protocol)"""
+    RELEASED: Final = 50
+    """first of `LOCK_COUNT` words: raised each time that it let go of the lock (takeover protocol)"""
 
 
 class Role(IntFlag):
@@ -312,7 +315,8 @@ class Slot:
     BASE_TIMESTAMP: Final = 7
     """timestamp of the first record"""
     CREATED_MS: Final = 8
-    """monotonic milliseconds when the batch was opened"""
+    """times that its time began anew << 48 | monotonic milliseconds when it began: when the batch was opened, or when a
+    sender found it left behind by dead processes"""
     ATTEMPTS: Final = 9
     """attempts << 48 | monotonic milliseconds of the last attempt"""
     PRODUCER_ID: Final = 10
@@ -379,6 +383,7 @@ PROGRESS_MASK: Final = (1 << PROGRESS_SHIFT) - 1
 RANGE_SHIFT: Final = 32
 RANGE_MASK: Final = (1 << RANGE_SHIFT) - 1
 ATTEMPTS_SHIFT: Final = 48
+RENEWALS_SHIFT: Final = 48
 TIME_MASK: Final = (1 << ATTEMPTS_SHIFT) - 1
 COMPRESSED_SIZE_SHIFT: Final = 8
 COMPRESSION_MASK: Final = (1 << COMPRESSED_SIZE_SHIFT) - 1
@@ -399,7 +404,7 @@ LOCK_COUNT: Final = LOCK_STRIPES + STRIPES
 
 SUPER_WORDS: Final = 64
 LOCK_WORDS: Final = CACHE_LINE // WORD
-PROCESS_WORDS: Final = 32
+PROCESS_WORDS: Final = 72
 TOPIC_WORDS: Final = 40
 PARTITION_WORDS: Final = 16
 COMPLETION_WORDS: Final = 4

@@ -13,17 +13,18 @@ from collections.abc import Iterator
 
 import posix_ipc
 
-from shmaccum.errors import SlabAbiError, SlabError, SlabInUseError, SlabNotFoundError
-from shmaccum.shm import names
+from shmaccum.errors import LockTimeoutError, SlabAbiError, SlabError, SlabInUseError, SlabNotFoundError
+from shmaccum.shm import names, soundness
 from shmaccum.shm.inspection import SlabView
 from shmaccum.shm.layout import LOCK_COUNT, Geometry, Super
 from shmaccum.shm.lockfile import PROCESS, LockFile
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
-from shmaccum.shm.slab import Slab
+from shmaccum.shm.slab import OUT_OF_ROOM, Slab, no_room
 
 _slabs: dict[str, Slab] = {}
-_slabs_lock = threading.Lock()
+_slabs_lock = threading.RLock()
+"""Of threads. The same thread may come again: after an interrupt, or by a signal's handler."""
 
 
 def attach(name: str, geometry: Geometry | None = None, digest: int = 0) -> Slab:
@@ -36,41 +37,96 @@ def attach(name: str, geometry: Geometry | None = None, digest: int = 0) -> Slab
 
     Raises:
         SlabNotFoundError: there is none, and no geometry to make it by.
-        SlabMemoryError: /dev/shm has no room for it.
+        SlabMemoryError: /dev/shm has no room for it or for what this process needs there, or this process has no
+            descriptor left.
         SlabPermissionError, SlabAbiError: what is there of that name is not ours to use.
+        SlabDamagedError: what it says cannot be.
         SlabFullError: the process table is full.
     """
     names.check_name(name)
-    with _slabs_lock:
-        slab = _slabs.get(name)
-        if slab is None:
-            slab = _slabs[name] = _attach(name, geometry, digest)
-        elif geometry is not None:
-            _check_settings(slab.words, name, geometry, slab.geometry, digest)
-        slab.users += 1
+    slab = None
+    is_user = False
+    try:
+        with _slabs_lock:
+            slab = _slabs.get(name)
+            if slab is not None and not slab.users:
+                _leave_unless_used(slab)  # an interrupt cut that short
+                slab = None
+            if slab is None:
+                slab = _slabs[name] = _attach(name, geometry, digest)
+            elif geometry is not None:
+                _check_settings(slab.words, name, geometry, slab.geometry, digest)
+            slab.users += 1
+            is_user = True
         return slab
+    except BaseException:
+        if slab is not None and is_user:
+            detach(slab)
+        raise
 
 
-def detach(slab: Slab) -> None:
-    """Give one `attach` back; the last one of the process leaves the slab."""
+def detach(slab: Slab, ticket: list[None] | None = None) -> None:
+    """Give one `attach` back; the last one of the process leaves the slab.
+
+    An interrupt does not keep it from that, once it has begun, and comes out when it is done.
+
+    Args:
+        slab: attached.
+        ticket: holds an item as long as the attach is not given back, for callers who may have to repeat this after
+            an interrupt.
+
+    Raises:
+        LockTimeoutError: a process that is stopped over coming or going is in the way, says which; we have left, but
+            if we were the last, what is there stays for the next to come.
+    """
+    ticket = [None] if ticket is None else ticket
+    try:
+        _give_back(slab, ticket)
+    except Exception:
+        raise
+    except BaseException:
+        _give_back(slab, ticket)
+        raise
+
+
+def _give_back(slab: Slab, ticket: list[None]) -> None:
     with _slabs_lock:
-        slab.users -= 1
-        if slab.users == 0:
-            del _slabs[slab.name]
-            _leave(slab)
+        if ticket:
+            slab.users -= 1  # without a call before the next line: no interrupt comes between them
+            del ticket[:]
+        _leave_unless_used(slab)
 
 
-def _leave(slab: Slab) -> None:
+def _leave_unless_used(slab: Slab) -> None:
+    """Leave a slab that has no user in this process any more; may be repeated after an interrupt."""
+    if slab.users or _slabs.get(slab.name) is not slab:
+        return
     slab.retire()
+    in_the_way: LockTimeoutError | None = None
+    if not slab.is_left:
+        try:
+            _clean_up(slab)
+        except LockTimeoutError as error:
+            slab.processes.abandon()
+            in_the_way = error
+    slab.unmap()
+    slab.lock_file.close()
+    del _slabs[slab.name]
+    if in_the_way is not None:
+        raise in_the_way
+
+
+def _clean_up(slab: Slab) -> None:
+    """Leave the process table; the last one out removes everything."""
     with slab.lock_file.lifecycle():
         if slab.processes.me >= 0:
             slab.processes.leave()
             slab.rope.pull()  # a sender whose last producer this was begins to count the time
+        slab.rope.close()  # to remove everything takes a descriptor, and there may be no other
         last = not slab.processes.others_alive() and slab.undelivered() == (0, 0)
         if last and slab.lock_file.is_current():  # else it has been removed, and the name may be another slab's
             unlink(slab.name)
-        slab.unmap()
-        slab.lock_file.close()
+        slab.is_left = True
 
 
 @contextlib.contextmanager
@@ -192,8 +248,18 @@ def _users(name: str, lock_file: LockFile) -> tuple[list[int], int]:
 
 
 def _attach(name: str, geometry: Geometry | None, digest: int) -> Slab:
-    with _coming_or_going(name, create=geometry is not None) as lock_file:
-        return _attach_locked(name, geometry, digest, lock_file)
+    made: list[Slab] = []
+    try:
+        with _coming_or_going(name, create=geometry is not None) as lock_file:
+            made.append(_attach_locked(name, geometry, digest, lock_file))
+        return made[0]
+    except BaseException as error:
+        for slab in made:
+            slab.processes.disown()
+            slab.unmap()
+        if isinstance(error, OSError) and error.errno in OUT_OF_ROOM:
+            raise no_room(name, error) from error
+        raise
 
 
 def _attach_locked(name: str, geometry: Geometry | None, digest: int, lock_file: LockFile) -> Slab:
@@ -202,12 +268,18 @@ def _attach_locked(name: str, geometry: Geometry | None, digest: int, lock_file:
         try:
             if geometry is not None:
                 _check_settings(segment.words, name, geometry, segment.geometry, digest)
+            soundness.check(name, segment.words, segment.geometry)
             return Slab(name, segment, lock_file)
         except BaseException:
+            ProcessTable(segment.words, segment.geometry, lock_file).disown()
             segment.close()
             raise
     if geometry is None:
         raise SlabNotFoundError(f"there is no slab {name!r}")
+    user = lock_file.holder(PROCESS, length=0)
+    if user:
+        # A creator that died half-way had no company.
+        raise soundness.damaged(name, f"process {user} uses it, but its superblock says that it was never finished")
     unlink(name, keep_lock_file=True)
     try:
         segment = Segment.create(name, geometry, digest)
@@ -264,7 +336,7 @@ def _remove(path: str) -> None:
 
 def _after_fork_in_child() -> None:
     global _slabs_lock
-    _slabs_lock = threading.Lock()
+    _slabs_lock = threading.RLock()
     for slab in _slabs.values():
         slab.forked()
 

@@ -57,7 +57,9 @@ class LockFile:
         self._end_start = partial(let_go, _request(fcntl.F_UNLCK, START))
         self.end_takeover = partial(let_go, _request(fcntl.F_UNLCK, TAKEOVER))
         """Let go of the takeover byte."""
-        self._threads = threading.Lock()  # record locks do not exclude threads of one process
+        # Record locks do not exclude threads of one process. The same thread may come again: after an interrupt, a
+        # context manager lets go only when the traceback goes.
+        self._threads = threading.RLock()
         self._starting = threading.Lock()
 
     @classmethod
@@ -82,7 +84,7 @@ class LockFile:
 
     def forked(self) -> None:
         """Be the file of a forked child: none of the parent's locks are its own, nor is its mutex."""
-        self._threads = threading.Lock()
+        self._threads = threading.RLock()
         self._starting = threading.Lock()
 
     def is_current(self) -> bool:

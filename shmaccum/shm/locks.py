@@ -1,30 +1,15 @@
 """Locks between processes that survive the death of their holder.
 
-A lock is a named POSIX semaphore of value 1 and an owner word in the slab. The hard part of a takeover is the
-two windows in which the semaphore is taken and no owner is named: between ``sem_wait`` returning and the owner
-being stored, and between the owner being cleared and the post. No timing is assumed: a process may be stopped
-anywhere, for any time. Each process has three words in its table entry:
+A lock is a named POSIX semaphore of value 1 and an owner word in the slab. For each process there are three more words
+in its table entry; by them the others find out, in `shmaccum.shm.takeover`, that a holder has died whom no owner word
+names:
 
 * acquire: ``wants = lock``; wait for the semaphore a slice at a time; got it: ``owner = me``. A slice ran out:
-  ``parked += 1``, and look.
-* release, in this order: ``owner = 0``; post; ``released += 1``; ``wants = 0``. Giving up a wait is the last two.
+  ``parked += 1``, and look around.
+* release, in this order: ``owner = 0``; post; ``released += 1``; ``wants = 0``. Giving up a wait is the last one.
 
-A *look* begins when a slice ran out and snapshots, in this order: everyone's ``released``; who is alive; everyone's
-``parked``. It is concluded after a later slice that ran out, under the takeover byte of the lock file, which the
-kernel frees on death:
-
-* An owner that is dead, and is named still after it was found dead, is certain: take over.
-* No owner: the semaphore is still 0, some process that was dead at the snapshot wants this lock, every other
-  process either does not want it or has parked **twice** since, and, read after that, nobody's ``released`` moved.
-  Then whoever holds the semaphore was dead at the snapshot.
-
-Why twice: a slice that ran out *before* the snapshot may be counted after it, so one step of ``parked`` proves
-nothing about the time since; the second step does, for its slice began after the first was stored. And why giving
-up a wait, and clearing a dead process's ``wants``, count as ``released``: whoever was in the way must be seen to
-have moved (``docs/architecture.md`` tells the runs that these two rules exclude).
-
-Taking over leaves the semaphore at 0: ``owner = me``, clear the dead ones' ``wants``, free the takeover byte,
-rebuild what the lock guards, go on as the owner.
+``parked`` and ``released`` are counted for each lock by itself. Whoever takes over rebuilds what the lock guards, and
+goes on as the owner.
 
 A process wants one lock at a time, so its threads take turns on a local mutex, and no process ever holds two.
 
@@ -33,6 +18,7 @@ All of it is checked by a model, ``tools/model/lock.pml``; ``docs/crash-safety.m
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -45,21 +31,21 @@ import posix_ipc
 from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.shm.clockwait import ClockWait
 from shmaccum.shm.layout import UNFINISHED_OWNER, Geometry, Lock, Process, Super
-from shmaccum.shm.lockfile import TAKEOVER, LockFile
+from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.memory import NO_WORDS
 from shmaccum.shm.processes import ProcessTable
+from shmaccum.shm.takeover import LockState, Vigil
 
 try:
     from shmaccum.shm.fastsemaphore import FastSemaphore as _FastSemaphore
 except ImportError:  # not compiled
     _FastSemaphore = None  # type: ignore[assignment,misc]
 
-SLICE_S: Final = 0.025
-"""How long a wait for a semaphore goes on before it looks around. Four slices see a takeover through."""
 DEFAULT_PATIENCE_S: Final = 60.0
-"""How long ``with lock:`` waits for a holder that lives (stopped, perhaps) before it fails."""
+"""How long ``with lock:`` waits for a holder that lives (stopped, perhaps) before it fails, where nobody has said."""
+LEAST_PATIENCE_S: Final = 1.0
+"""The least that is good for where failing is worse than waiting: a busy machine keeps holders from going on."""
 
-_SLICES_A_LOOK: Final = 4
 _COMPILED: Final = not __file__.endswith(".py")
 _SPINS: Final = range(200)
 _ONCE: Final = (0,)
@@ -68,8 +54,10 @@ _ONCE: Final = (0,)
 class Turn:
     """What the locks of one slab share within one process: whose turn it is among its threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience_s: float = DEFAULT_PATIENCE_S) -> None:
         self.mutex = threading.RLock()
+        self.patience_s = patience_s
+        """How long ``with lock:`` waits."""
         self.holding: SlabLock | _Nothing | None = None
         """The lock that this process waits for or holds; only the mutex's owner reads or writes it."""
         self.unit: list[None] = []
@@ -90,35 +78,6 @@ class _Nothing:
     def _mend_interrupted(self) -> None:
         self._turn.mutex.release()
         raise IllegalStateError("the slab has been detached by another thread")
-
-
-class _Look:
-    """A snapshot of everybody, to be concluded after another slice."""
-
-    def __init__(self, lock: SlabLock) -> None:
-        words, geometry, processes = lock.words, lock.geometry, lock.processes
-        entries = [geometry.process(entry) for entry in range(geometry.max_processes)]
-        self.released = [words[entry + Process.RELEASED] for entry in entries]
-        self.dead = {entry: dead for entry in processes.in_use() if (dead := processes.dead_incarnation(entry))}
-        self.parked = [words[entry + Process.PARKED] for entry in entries]
-
-    def proves_dead_holder(self, lock: SlabLock) -> bool:
-        """Say whether the holder, whom no owner word names, was dead at the snapshot."""
-        words, geometry = lock.words, lock.geometry
-        wanted_by_dead = False
-        for entry in range(geometry.max_processes):
-            base = geometry.process(entry)
-            if words[base + Process.WANTS] != lock.number + 1:
-                continue
-            if self.dead.get(entry) == words[base + Process.INCARNATION]:
-                wanted_by_dead = True
-            elif entry != lock.processes.me and words[base + Process.PARKED] - self.parked[entry] < 2:
-                return False
-        if not wanted_by_dead or lock.semaphore.value:
-            return False
-        return all(
-            words[geometry.process(entry) + Process.RELEASED] == before for entry, before in enumerate(self.released)
-        )
 
 
 class SlabLock:
@@ -155,7 +114,8 @@ class SlabLock:
         self.processes = processes
         self.rebuild: Callable[[], None] = _nothing_to_rebuild
         self.before_use: Callable[[], None] | None = None
-        self._lock_file = lock_file
+        self._state = LockState(number, semaphore, words, geometry, processes, lock_file)
+        self._slab_name = lock_file.name
         self._wait_unit = semaphore.acquire
         self._clock_wait = ClockWait(semaphore)
         self._post: Callable[[], None] = semaphore.release
@@ -174,15 +134,16 @@ class SlabLock:
         self._me = self.processes.me + 1
         base = self.geometry.process(self.processes.me)
         self._wants_at = base + Process.WANTS
-        self._parked_at = base + Process.PARKED
-        self._released_at = base + Process.RELEASED
+        self._parked_at = base + Process.PARKED + self.number
+        self._released_at = base + Process.RELEASED + self.number
         self.before_use = None
 
-    def acquire(self, patience_s: float = DEFAULT_PATIENCE_S) -> None:
+    def acquire(self, patience_s: float | None = None) -> None:
         """Take the lock; leave it by ``__exit__``.
 
         Raises:
-            LockTimeoutError: a living process has been in the way for ``patience_s``: says which.
+            LockTimeoutError: a living process has been in the way for ``patience_s``, or, where that is None, for as
+                long as this process's patience lasts: says which.
         """
         if self.before_use is not None:
             self.before_use()
@@ -254,22 +215,17 @@ class SlabLock:
         if self._fast is not None:
             self._fast.close()
         self._clock_wait.close()
-        self.semaphore.close()
+        with contextlib.suppress(posix_ipc.ExistentialError):  # closed already, before an interrupt
+            self.semaphore.close()
         self.words = NO_WORDS
 
     def owner(self) -> int:
         """Return the process entry that is named as the holder, -1 for none."""
-        owner = self.words[self._owner_at]
-        return -1 if owner in (0, UNFINISHED_OWNER) else owner - 1
+        return self._state.owner()
 
     def forget_dead(self, entry: int) -> None:
         """Clear a dead process's ``wants`` for this lock; the caller holds it, so the dead one does not."""
-        words, base = self.words, self.geometry.process(entry)
-        dead = self.processes.dead_incarnation(entry)
-        # In this order: a dead process's WANTS stays until we clear it, and keeps others out of its entry.
-        if dead and words[base + Process.WANTS] == self.number + 1 and words[base + Process.INCARNATION] == dead:
-            words[base + Process.RELEASED] += 1
-            words[base + Process.WANTS] = 0
+        self._state.forget_dead(entry)
 
     def _mend_interrupted(self) -> None:
         """Leave the lock, which an interrupt kept this thread from leaving.
@@ -278,11 +234,14 @@ class SlabLock:
             IllegalStateError: it is not an interrupt's leftover, but still in use below: a signal's handler, or a
                 finalizer, has come back into the package in the middle of it.
         """
-        if _is_reentrant():
+        # An interrupt comes between two statements of Python, never of C: who has a compiled lock is still about it.
+        if _COMPILED or is_reentrant():
             self._turn.mutex.release()
             raise IllegalStateError(
                 "reentrant call: a signal handler or finalizer used the producer in the middle of another call of it"
             )
+        # It may have been after the post: one count too many does no harm, one too few would.
+        self.words[self._released_at] += 1
         self._mend()
 
     def _mend(self) -> None:
@@ -292,7 +251,7 @@ class SlabLock:
             del unit[:]
             words[self._owner_at] = UNFINISHED_OWNER
             self._post()
-        words[self._released_at] += 1
+            words[self._released_at] += 1
         words[self._wants_at] = 0
         self._turn.holding = None
 
@@ -301,10 +260,11 @@ class SlabLock:
         self._mend()
         self._end_turn()
 
-    def _wait_for_turn(self, patience_s: float) -> None:
+    def _wait_for_turn(self, patience_s: float | None) -> None:
+        patience_s = self._turn.patience_s if patience_s is None else patience_s
         if not self._turn.mutex.acquire(timeout=patience_s):
             raise LockTimeoutError(
-                f"slab {self._lock_file.name!r}: another thread of this process has been waiting for or holding a lock "
+                f"slab {self._slab_name!r}: another thread of this process has been waiting for or holding a lock "
                 f"for {patience_s:.1f} s"
             )
 
@@ -319,57 +279,24 @@ class SlabLock:
                 except posix_ipc.BusyError:
                     pass
 
-    def _wait(self, patience_s: float) -> None:
+    def _wait(self, patience_s: float | None) -> None:
         """Wait for the semaphore a slice at a time, and look for a dead holder in between."""
+        patience_s = self._turn.patience_s if patience_s is None else patience_s
         deadline = time.monotonic() + patience_s
         words, unit = self.words, self._turn.unit
-        look: _Look | None = None
-        slices = 0
+        vigil = Vigil(self._state)
         while True:
-            self._clock_wait.into(unit, SLICE_S)
+            self._clock_wait.into(unit, min(vigil.slice_s, max(0.0, deadline - time.monotonic())))
             if unit:
                 return
             words[self._parked_at] += 1
-            slices += 1
-            concluding = slices % _SLICES_A_LOOK == 0
-            if self._take_over(look if concluding else None):
+            if vigil.take_over():
                 return
-            if look is None or concluding:
-                look = _Look(self)
-            if time.monotonic() > deadline:
-                raise LockTimeoutError(self._who_is_in_the_way(patience_s))
-
-    def _take_over(self, look: _Look | None) -> bool:
-        """Take the lock if its holder is certain to be dead: a named one at once, another by a look."""
-        owner = self.owner()
-        if (owner < 0 and look is None) or (owner >= 0 and self.processes.is_alive(owner)):
-            return False
-        words = self.words
-        try:
-            if not self._lock_file.try_lock(TAKEOVER):
-                return False
-            owner = self.owner()
-            if owner < 0:
-                if look is None or not look.proves_dead_holder(self):
-                    return False
-            elif not self._died_holding(owner):
-                return False
-            words[self._owner_at] = self._me
-            words[self.geometry.lock(self.number) + Lock.TAKEOVERS] += 1
-            for entry in self.processes.in_use():
-                self.forget_dead(entry)
-        finally:
-            self._lock_file.end_takeover()
-        return True
-
-    def _died_holding(self, owner: int) -> bool:
-        """Say whether a process that was named as the holder has died so.
-
-        It may have let go before it died, and another process, even in the same entry, may hold the lock by now.
-        """
-        dead = self.processes.dead_incarnation(owner)
-        still_named = self.owner() == owner
-        return dead != 0 and still_named and self.words[self.geometry.process(owner) + Process.INCARNATION] == dead
+            if time.monotonic() >= deadline:
+                raise LockTimeoutError(
+                    f"slab {self._slab_name!r}: lock {self.number} was not to be had within {patience_s:.1f} s: "
+                    f"{vigil.who_is_in_the_way()}"
+                )
 
     def _rebuild(self) -> None:
         try:
@@ -378,14 +305,6 @@ class SlabLock:
             self._leave()
             raise
         self.words[Super.REBUILDS] += 1
-
-    def _who_is_in_the_way(self, patience_s: float) -> str:
-        owner = self.owner()
-        who = "no process is named as its holder"
-        if owner >= 0:
-            pid = self.processes.info(owner).pid
-            who = f"process {pid} holds it; is it stopped? Continue or kill it"
-        return f"slab {self._lock_file.name!r}: lock {self.number} was not to be had within {patience_s:.1f} s: {who}"
 
 
 class _Within:
@@ -404,13 +323,10 @@ class _Within:
         self._lock.__exit__(kind, error, trace)
 
 
-def _is_reentrant() -> bool:
+def is_reentrant() -> bool:
     """Say whether this thread is inside the package twice, with somebody else's code in between."""
-    if _COMPILED:
-        # An interrupt comes between two statements of Python, never of C: whoever has the lock is still about it.
-        return True
     left = False
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         inside = frame.f_globals.get("__name__", "").startswith("shmaccum.")
         if inside and left:

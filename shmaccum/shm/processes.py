@@ -13,8 +13,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from shmaccum.errors import SlabFullError
-from shmaccum.shm.layout import Geometry, Process, Role
+from shmaccum.shm.layout import STATE_MASK, WORD, Geometry, Process, Role, Slot, SlotState
 from shmaccum.shm.lockfile import PROCESS, LockFile
 
 
@@ -48,12 +50,16 @@ class ProcessInfo:
 
 
 def start_time(pid: int | str) -> int:
-    """Return a process's start time in clock ticks since boot; 0 if there is no such process, or a dead one."""
+    """Return a process's start time in clock ticks since boot; 0 if there is no such process, or a dead one.
+
+    Raises:
+        OSError: it cannot be told, for want of a descriptor, say.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name, in parentheses, may itself hold spaces and parentheses: count from the last one.
             fields = file.read().rpartition(b")")[2].split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return 0
     state = fields[0]
     return 0 if state in (b"Z", b"X") else int(fields[19])
@@ -81,15 +87,17 @@ class ProcessTable:
     def take(self) -> int:
         """Take an entry for this process; the caller holds the lifecycle byte.
 
-        An entry of a dead process may be taken as well, with what it left behind: the caller cleans that up.
-        One whose ``WANTS`` is set may not: the dead process may have taken that lock with it, and the word is
-        all that tells so.
+        An entry of a dead process may be taken as well, with what it left behind: the caller cleans that up. It is
+        the last choice as long as a batch names it as one that appended to it, for whoever has the entry is taken for
+        that one. One whose ``WANTS`` is set may not be taken: the dead process may have taken that lock with it, and
+        the word is all that tells so.
 
         Raises:
             SlabFullError: as many processes as the table has entries are alive.
         """
         words = self._words
-        for entry in range(self._geometry.max_processes):
+        contributors = self._contributors()
+        for entry in sorted(range(self._geometry.max_processes), key=lambda entry: contributors >> entry & 1):
             base = self._geometry.process(entry)
             if (words[base + Process.STATE] and self.is_alive(entry)) or words[base + Process.WANTS]:
                 continue
@@ -111,6 +119,16 @@ class ProcessTable:
             "shmaccum.max.processes (for all users of the slab)"
         )
 
+    def _contributors(self) -> int:
+        """Return the entries whose processes appended to batches that are not done, one bit each."""
+        geometry = self._geometry
+        start = geometry.headers // WORD
+        with self._words[start : start + geometry.slot_count * geometry.slot_words] as words:
+            headers = np.array(words, np.uint64).reshape(geometry.slot_count, geometry.slot_words)
+        held = headers[(headers[:, Slot.STATE] & np.uint64(STATE_MASK)) >= np.uint64(SlotState.OPEN)]
+        bitmaps = held[:, Slot.CONTRIBUTORS : Slot.CONTRIBUTORS + geometry.contributor_words]
+        return int.from_bytes(np.bitwise_or.reduce(bitmaps, axis=0).tobytes(), "little")
+
     def leave(self) -> None:
         """Give this process's entry back; the caller holds the lifecycle byte.
 
@@ -122,6 +140,19 @@ class ProcessTable:
             self._words[base + Process.STATE] = 0
         self._lock_file.unlock(PROCESS + self.me)
         self.me = -1
+
+    def abandon(self) -> None:
+        """Be dead to the others once the lock file is closed: they clean up, since `leave` was not possible."""
+        if self.me >= 0:
+            self._words[self._geometry.process(self.me) + Process.START_TIME] = 0
+
+    def disown(self) -> None:
+        """Give back what an attach of this process that did not succeed has taken: by its pid it would seem alive."""
+        words, me = self._words, (os.getpid(), self._namespace)
+        for base in map(self._geometry.process, self.in_use()):
+            is_mine = (words[base + Process.PID], words[base + Process.PID_NAMESPACE]) == me
+            if is_mine and not words[base + Process.WANTS]:
+                words[base + Process.STATE] = 0
 
     def free_dead(self, entry: int) -> None:
         """Free a dead process's entry; the caller holds the lifecycle byte and has cleaned up behind it."""
@@ -146,7 +177,10 @@ class ProcessTable:
         if not words[base + Process.STATE] or words[base + Process.PID_NAMESPACE] != self._namespace:
             return False
         started = words[base + Process.START_TIME]
-        return started != 0 and start_time(words[base + Process.PID]) == started
+        try:
+            return started != 0 and start_time(words[base + Process.PID]) == started
+        except OSError:
+            return True  # not known to be dead
 
     def dead_incarnation(self, entry: int) -> int:
         """Return which incarnation of an entry in use is dead, 0 if its process lives.

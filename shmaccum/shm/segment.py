@@ -41,11 +41,20 @@ class _NoTracker:
 
 
 class _Block(SharedMemory):
-    """A block that does not unlink itself.
+    """A block that does not unlink itself, and can be closed again after an interrupt.
 
     `SharedMemory` unlinks a block that it cannot map, for want of address space or a descriptor, even one that
-    others made and use.
+    others made and use. And it keeps a descriptor of which it only knows after it is closed.
     """
+
+    _fd: int
+
+    def close(self) -> None:
+        """Unmap."""
+        descriptor, self._fd = self._fd, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+        super().close()
 
     def unlink(self) -> None:
         """Do nothing."""
@@ -189,6 +198,8 @@ def _checked_geometry(path: str, head: bytes, size: int) -> Geometry | None:
         return None  # the magic is the creator's first store
     if words[Super.MAGIC] != MAGIC:
         raise SlabAbiError(f"{path} is not a slab of shmaccum; remove it or choose another shmaccum.name")
+    if not any(words[Super.ABI : Super.READY + 1]):
+        return None  # the version is its second
     if words[Super.ABI] != ABI_VERSION:
         raise SlabAbiError(
             f"{path} was laid out by ABI version {words[Super.ABI]}, this is version {ABI_VERSION}; stop the other "

@@ -11,17 +11,28 @@ Modelled in ``tools/model/lock.pml``.
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import posix_ipc
 
-from shmaccum.errors import DeadOwnerError, IllegalStateError, LockTimeoutError, SenderExistsError, SlabAbiError
-from shmaccum.shm import names
+from shmaccum.errors import (
+    DeadOwnerError,
+    IllegalStateError,
+    LockTimeoutError,
+    SenderExistsError,
+    SlabAbiError,
+    SlabDamagedError,
+    SlabMemoryError,
+)
+from shmaccum.shm import names, soundness
 from shmaccum.shm.bell import Bell, Bells, Doorbell, DoorbellRope
 from shmaccum.shm.inspection import undelivered
 from shmaccum.shm.layout import (
@@ -41,12 +52,15 @@ from shmaccum.shm.layout import (
     Super,
 )
 from shmaccum.shm.lockfile import SENDER, LockFile
-from shmaccum.shm.locks import SlabLock, Turn
+from shmaccum.shm.locks import LEAST_PATIENCE_S, SlabLock, Turn
 from shmaccum.shm.memory import SlabMemory
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
 
 Companion = TypeVar("Companion")
+
+OUT_OF_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, None)
+"""Errors that say that memory or descriptors are used up; `posix_ipc` gives its own no number."""
 
 STOPPED_PATIENCE_S: Final = 0.25
 """How long to wait for what a stopped process has in its hands, where that can be done another time."""
@@ -64,6 +78,7 @@ class Slab:
         locks: all the locks; `pool_lock`, `tables_lock` and `stripe` give them by meaning.
         bell: this process's own bell; `bells` rings the others', `rope` the sender's.
         users: attaches of this process that have not been given back.
+        is_left: whether this process has left the slab, and only its own things are still to be let go of.
     """
 
     def __init__(self, name: str, segment: Segment, lock_file: LockFile) -> None:
@@ -74,6 +89,8 @@ class Slab:
         self.memory: Final = SlabMemory(segment.words)
         self.lock_file: Final = lock_file
         self.users = 0
+        self.is_left = False
+        self._patience_s: float | None = None
         self._roles = Role(0)
         self._companions: dict[Callable[[Slab], object], object] = {}
         self._segment = segment
@@ -97,7 +114,8 @@ class Slab:
         entry = self.processes.me if self.processes.me >= 0 else self.processes.take()
         self.words[self.geometry.process(entry) + Process.ROLES] = self._roles
         self.bell = Bell(self.name, entry, self.words, self.geometry)
-        turn = Turn()
+        self.rope.open()
+        self._turn = turn = Turn() if self._patience_s is None else Turn(self._patience_s)
         for lock in self.locks:
             lock.bind(turn)
         incarnation = self.words[self.geometry.process(entry) + Process.INCARNATION] & 0xFFFF
@@ -110,6 +128,14 @@ class Slab:
         if self.processes.me < 0:
             self._rejoin()
         return self.processes.me
+
+    def be_patient(self, patience_s: float) -> None:
+        """Have this process wait for so long for locks whose holders live; of several such wishes the longest counts.
+
+        It is not less than `LEAST_PATIENCE_S`.
+        """
+        wanted = max(LEAST_PATIENCE_S, self._patience_s or 0.0, patience_s)
+        self._turn.patience_s = self._patience_s = min(wanted, threading.TIMEOUT_MAX)
 
     def add_role(self, role: Role) -> None:
         """Note in the process table what this process is to the slab."""
@@ -152,7 +178,12 @@ class Slab:
                 raise DeadOwnerError(
                     f"slab {self.name!r} was removed after this process was forked: nobody else used it; attach anew"
                 )
-            self._join()
+            try:
+                self._join()
+            except OSError as error:
+                if error.errno in OUT_OF_ROOM:
+                    raise no_room(self.name, error) from error
+                raise
 
     # --- by meaning -------------------------------------------------------------------------------
 
@@ -184,14 +215,41 @@ class Slab:
 
     @property
     def partitions(self) -> npt.NDArray[np.uint64]:
-        """The partition entries in use, one row of words an entry."""
-        start = self.geometry.partitions // WORD
-        return self._words_array(start, self.words[Super.PARTITION_COUNT], PARTITION_WORDS)
+        """The partition entries in use, one row of words an entry.
+
+        Raises:
+            SlabDamagedError: there are more than the table has.
+        """
+        geometry = self.geometry
+        count = self.words[Super.PARTITION_COUNT]
+        if count > geometry.max_partitions:
+            raise self.damaged(f"its partition table has {count} entries in use, of {geometry.max_partitions}")
+        return self._words_array(geometry.partitions // WORD, count, PARTITION_WORDS)
 
     def _words_array(self, start: int, rows: int, width: int) -> npt.NDArray[np.uint64]:
         if self._array is None:
             raise IllegalStateError(f"slab {self.name!r} has been detached")
         return self._array[start : start + rows * width].reshape(rows, width)
+
+    def damaged(self, what: str) -> SlabDamagedError:
+        """Return the error for something in the slab that cannot be so."""
+        return soundness.damaged(self.name, what)
+
+    def check(self) -> None:
+        """Make sure of all that has to be right before the slab is used.
+
+        Raises:
+            SlabDamagedError: a word says what it cannot; says which.
+        """
+        soundness.check(self.name, self.words, self.geometry)
+
+    def explain(self, error: BaseException) -> SlabDamagedError | None:
+        """Return what to raise instead of an error that damage led to; None for any other error."""
+        return soundness.explain(error, self.name, self.words, self.geometry)
+
+    def telling_of_damage(self) -> AbstractContextManager[None]:
+        """Work with the slab in a block from which damage comes as a SlabDamagedError, whatever it led to."""
+        return soundness.telling_of_damage(self.name, self.words, self.geometry)
 
     def settle(self) -> None:
         """Let go of a lock that an interrupt, such as a KeyboardInterrupt, kept this thread from leaving.
@@ -305,3 +363,12 @@ def semaphore(name: str, number: int) -> posix_ipc.Semaphore:
         raise SlabAbiError(
             f"slab {name!r} is damaged: its semaphore {number} is gone; `shmaccum destroy {name}` removes the remains"
         ) from None
+
+
+def no_room(name: str, error: OSError) -> SlabMemoryError:
+    """Return the error for a process that cannot get what it takes to attach to a slab."""
+    room = os.statvfs(names.SHM_DIRECTORY)
+    return SlabMemoryError(
+        f"slab {name!r} cannot be attached to: {error}; {room.f_bavail * room.f_frsize} bytes are free in "
+        f"{names.SHM_DIRECTORY}, and a process needs a page of it and some descriptors (ulimit -n)"
+    )

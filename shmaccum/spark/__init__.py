@@ -7,14 +7,27 @@ one slab and one sender.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from shmaccum.errors import ApiVersionError
+
+if TYPE_CHECKING:
+    from shmaccum.spark.worker import producer
 
 try:
     from shmaccum.spark.datasource import ShmAccumDataSource
-    from shmaccum.spark.worker import producer
 except ImportError as error:
     raise ApiVersionError(
         f"shmaccum.spark needs pyspark 4.0 or later and pyarrow ({error}): pip install 'shmaccum[spark]'"
     ) from error
 
 __all__ = ["ShmAccumDataSource", "producer"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `producer` when it is first asked for: the processes that plan a job have no use for it."""
+    if name != "producer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from shmaccum.spark.worker import producer
+
+    return producer

@@ -147,9 +147,9 @@ def race(accumulator: RecordAccumulator, meanwhile: Callable[[], object]) -> Non
     """Have something happen between the next allocation's success and its use: somebody else is quicker."""
     allocate = accumulator.pool.allocate
 
-    def allocate_slowly(size: int, max_block_ms: float) -> Buffer:
+    def allocate_slowly(size: int, max_block_ms: float, taken: list[Buffer]) -> Buffer:
         accumulator.pool.allocate = allocate  # type: ignore[method-assign]
-        buffer = allocate(size, max_block_ms)
+        buffer = allocate(size, max_block_ms, taken)
         meanwhile()
         return buffer
 

@@ -170,9 +170,9 @@ def test_a_row_that_is_larger_than_a_slot(accumulator: RecordAccumulator) -> Non
     assert_empty(accumulator)
 
 
-def test_more_rows_than_a_stretch(accumulate: OpenAccumulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large append is encoded a part at a time."""
-    monkeypatch.setattr(column_appender, "STRETCH_BYTES", 3000)
+def test_more_batches_than_a_turn(accumulate: OpenAccumulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large append is encoded and placed a part at a time."""
+    monkeypatch.setattr(column_appender, "TURN_BATCHES", 3)
     accumulator = accumulate(buffer_memory=100 * BATCH_SIZE)
     rows = values_only(*(b"%d" % number + bytes(number % 50 * 10) for number in range(200)))
     future = append_columns(accumulator, TP0, rows)

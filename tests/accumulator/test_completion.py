@@ -120,11 +120,11 @@ def test_senders_that_die_over_telling(
     in_flight = [drain(accumulator)[0] for _ in range(SLOTS - told_before)]
 
     def complete_and_die() -> None:
-        accumulator.pool.deallocate = die  # type: ignore[method-assign]
+        accumulator.pool.deallocate = lambda *buffers, lock: die()  # type: ignore[method-assign]
         accumulator.complete(BatchOutcome(batch, told_before + number) for number, batch in enumerate(in_flight))
 
     def recover_and_die() -> None:
-        accumulator.pool.deallocate = die  # type: ignore[method-assign]
+        accumulator.pool.deallocate = lambda *buffers, lock: die()  # type: ignore[method-assign]
         accumulator.recover()
 
     die_in(complete_and_die)
@@ -156,7 +156,7 @@ def test_told_twice(accumulator: RecordAccumulator) -> None:
     (batch,) = drain(accumulator)
 
     def complete_and_die() -> None:
-        accumulator.pool.deallocate = die  # type: ignore[method-assign]
+        accumulator.pool.deallocate = lambda *buffers, lock: die()  # type: ignore[method-assign]
         accumulator.complete([BatchOutcome(batch, 7)])
 
     die_in(complete_and_die)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
 from accumulators import TOPIC, config_of, open_accumulator
-from killpoints import die, die_before, die_in, lines_of
+from killpoints import die, die_in
 from processes import Child
 
-from shmaccum.accumulator import partition_map
 from shmaccum.accumulator.partition_map import PartitionMap, TopicEntry
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.cluster import TopicPartition
@@ -209,52 +207,8 @@ def test_a_look_while_the_sender_adds(known: PartitionMap, monkeypatch: pytest.M
 
 @pytest.fixture
 def roomy(accumulate: OpenAccumulator) -> RecordAccumulator:
-    """An accumulator with room for a topic for each death."""
-    return accumulate(shmaccum_max_topics=256, shmaccum_max_partitions=2048)
-
-
-def test_requesting_producer_dies(roomy: RecordAccumulator) -> None:
-    """At any line: the topic is there or not, and it can be asked for all the same."""
-    slab = roomy.slab
-    names = [TOPIC, "new"]
-
-    def request(name: str) -> None:
-        PartitionMap(slab).request(name)
-
-    lines = lines_of(partial(request, "new"), partition_map)
-    for number, line in enumerate(lines):
-        name = f"new{number}"
-        die_before(line, partial(request, name), partition_map)
-        survivor = PartitionMap(slab)
-        assert survivor.request(name).state is TopicState.REQUESTED
-        names.append(name)
-        assert [*survivor.topics] == names, str(line)
-
-
-@pytest.mark.parametrize("before", [0, 2])
-def test_updating_sender_dies(roomy: RecordAccumulator, before: int) -> None:
-    """At any line: producers go by the partitions of before, all of them, until the next sender has added the rest."""
-    slab = roomy.slab
-
-    def prepare(name: str) -> Callable[[], object]:
-        sender = PartitionMap(slab)
-        sender.request(name)
-        sender.update(name, before, None)
-        return lambda: PartitionMap(slab).update(name, 6, None)
-
-    lines = lines_of(prepare("new"), partition_map)
-    seen = set()
-    for number, line in enumerate(lines):
-        name = f"new{number}"
-        die_before(line, prepare(name), partition_map)
-        producer = PartitionMap(slab)
-        seen.add(len(partitions(producer, name)))
-        successor = PartitionMap(slab)
-        successor.update(name, 6, None)
-        producer.refresh()
-        assert partitions(successor, name) == partitions(producer, name) == list(range(6)), str(line)
-        assert len(successor.by_entry) == 4 + 6 * (number + 2)
-    assert seen == {before, 6}
+    """An accumulator with room for more topics."""
+    return accumulate(shmaccum_max_topics=4, shmaccum_max_partitions=16)
 
 
 def test_a_half_added_topic_is_used_once_it_is_whole(roomy: RecordAccumulator) -> None:

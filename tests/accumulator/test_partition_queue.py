@@ -1,4 +1,4 @@
-"""The deque: its links are right after every operation, and after a death at every line of every operation."""
+"""The deque: its links are right after every operation, and a death in one partition holds up no other."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from accumulators import BATCH_SIZE, TP0, TP1, Log, add, assert_empty, created_ms, drain, first, queued
+from accumulators import BATCH_SIZE, TP0, TP1, Log, add, assert_empty, drain, first, queued
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from killpoints import die_before, lines_of
+from killpoints import die, die_in
 
 from shmaccum.accumulator import partition_queue
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
@@ -107,167 +107,16 @@ def test_deques_of_one_stripe_do_not_mix(accumulate: OpenAccumulator) -> None:
 # --- death ----------------------------------------------------------------------------------------------
 
 
-class Scene:
-    """A deque, something that is done to it, and the batches that must be in it afterwards."""
-
-    def __init__(self, accumulator: RecordAccumulator) -> None:
-        self.accumulator = accumulator
-
-    def prepare(self) -> None:
-        """Set up the deque."""
-
-    def act(self) -> None:
-        """Do it; in a child that dies over it."""
-
-    def values(self) -> set[tuple[int, ...]]:
-        """Return all that the deque may hold afterwards, once a new sender has recovered."""
-        raise NotImplementedError
-
-    def append(self, *values: int) -> None:
-        for value in values:
-            add(self.accumulator, TP0, b"%d" % value + HALF)
-
-
-class AppendToEmpty(Scene):
-    def act(self) -> None:
-        self.append(0)
-
-    def values(self) -> set[tuple[int, ...]]:
-        return {(), (0,)}
-
-
-class AppendBehindOpen(Scene):
-    def prepare(self) -> None:
-        self.append(0, 1)
-
-    def act(self) -> None:
-        self.append(2)
-
-    def values(self) -> set[tuple[int, ...]]:
-        return {(0, 1), (0, 1, 2)}
-
-
-class PopOnly(Scene):
-    def prepare(self) -> None:
-        self.append(0)
-
-    def act(self) -> None:
-        drain(self.accumulator)
-
-    def values(self) -> set[tuple[int, ...]]:
-        return {(0,)}
-
-
-class PopFirstOfMany(PopOnly):
-    def prepare(self) -> None:
-        self.append(0, 1, 2)
-
-    def values(self) -> set[tuple[int, ...]]:
-        return {(0, 1, 2)}
-
-
-class PutBackIntoEmpty(Scene):
-    number = 0
-    """Which of the batches in flight comes back."""
-    in_flight = 1
-
-    def prepare(self) -> None:
-        self.append(*range(self.in_flight))
-        self.batches = [drain(self.accumulator)[0] for _ in range(self.in_flight)]
-
-    def act(self) -> None:
-        self.accumulator.reenqueue(self.batches[self.number], 0)
-
-    def values(self) -> set[tuple[int, ...]]:
-        return {tuple(range(self.in_flight))}
-
-
-class PutBackBetween(PutBackIntoEmpty):
-    number = 1
-    in_flight = 3
-
-    def prepare(self) -> None:
-        super().prepare()
-        self.accumulator.reenqueue(self.batches[2], 0)
-        self.accumulator.reenqueue(self.batches[0], 0)
-
-
-class PutBackInFrontOfOpen(PutBackIntoEmpty):
-    def prepare(self) -> None:
-        super().prepare()
-        self.append(1)
-
-    def values(self) -> set[tuple[int, ...]]:
-        return {(0, 1)}
-
-
-class PutBackAtTheEnd(PutBackIntoEmpty):
-    number = 1
-    in_flight = 2
-
-    def prepare(self) -> None:
-        super().prepare()
-        self.accumulator.reenqueue(self.batches[0], 0)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        AppendToEmpty,
-        AppendBehindOpen,
-        PopOnly,
-        PopFirstOfMany,
-        PutBackIntoEmpty,
-        PutBackBetween,
-        PutBackInFrontOfOpen,
-        PutBackAtTheEnd,
-    ],
-)
-def test_death_at_every_line(accumulator: RecordAccumulator, kind: type[Scene]) -> None:
-    """Whoever uses the deque next finds it whole, with exactly the batches that its operations made part of it."""
-    scene = kind(accumulator)
-
-    def afterwards() -> tuple[int, ...]:
-        rebuilds = accumulator.slab.words[Super.REBUILDS]
-        accumulator.recover()
-        assert_whole(accumulator, TP0)
-        was_rebuilt.append(accumulator.slab.words[Super.REBUILDS] > rebuilds)
-        log = Log(accumulator)
-        add(accumulator, TP0, b"99")
-        assert_whole(accumulator, TP0)
-        log.take_all()
-        accumulator.pool.reclaim()
-        assert_empty(accumulator)
-        accumulator.acks.poll()
-        assert not accumulator.acks.incomplete()
-        found = numbers(log.values(TP0))
-        assert found.pop() == 99
-        return tuple(found)
-
-    was_rebuilt: list[bool] = []
-    scene.prepare()
-    lines = lines_of(scene.act, partition_queue)
-    afterwards()
-    was_rebuilt.clear()
-    for line in lines:
-        scene.prepare()
-        die_before(line, scene.act, partition_queue)
-        assert afterwards() in scene.values(), str(line)
-    assert any(was_rebuilt)
-
-
 def test_death_leaves_other_partitions_alone(accumulator: RecordAccumulator) -> None:
     """A lock in a dead hand holds up its own partitions until somebody uses one of them, and nobody else."""
 
-    def act() -> None:
-        add(accumulator, TP0)
+    def die_over_it() -> None:
+        with accumulator.map.queues[TP0].lock:
+            die()
 
-    line = lines_of(act, partition_queue)[-1]
-    Log(accumulator).take_all()
-    die_before(line, act, partition_queue)
+    die_in(die_over_it)
     rebuilds = accumulator.slab.words[Super.REBUILDS]
     add(accumulator, TP1)
     assert accumulator.slab.words[Super.REBUILDS] == rebuilds
     add(accumulator, TP0)
     assert accumulator.slab.words[Super.REBUILDS] == rebuilds + 1
-    assert created_ms(accumulator, TP0) <= created_ms(accumulator, TP1)

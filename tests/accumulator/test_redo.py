@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import ModuleType
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from accumulators import BATCH_SIZE, TP0, TP1, Log, add, as_sent, assert_empty, drain, first
 from faults import InterruptAt
-from killpoints import Line, die, die_before, die_in, lines_of
+from killpoints import die, die_in
 from record_batches import decoders
 
-from shmaccum.accumulator import batch_appender, batch_compressor, column_appender, partition_queue, redo
 from shmaccum.accumulator.batch_compressor import SEALING_PATIENCE_MS
-from shmaccum.accumulator.column_appender import PartitionRows
-from shmaccum.accumulator.futures import FutureColumnsMetadata
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
-from shmaccum.record.columns import encode_columns
 from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import Slot, Super
 
@@ -29,7 +22,6 @@ THIRD = b"all work and no play " * (BATCH_SIZE // 72)
 """Three records of this make a batch, with little room left."""
 BEFORE = [b"%d: " % number + THIRD for number in range(3)]
 VICTIM = b"victim: " + THIRD
-LARGE = b"victim: " + bytes(3 * BATCH_SIZE)
 
 
 @pytest.fixture
@@ -72,57 +64,6 @@ def finish(accumulator: RecordAccumulator) -> tuple[list[bytes | None], list[Com
     return values, compressions
 
 
-def lines_through(accumulator: RecordAccumulator, append: Callable[[], object], *modules: ModuleType) -> list[Line]:
-    assert_empty(accumulator)  # takes all memory once: from now on no append raises the peak of its use
-    add_before(accumulator)
-    lines = lines_of(append, *modules)
-    assert len(finish(accumulator)[0]) == len(BEFORE) + 2
-    return lines
-
-
-@pytest.mark.parametrize(
-    ("victim", "modules"),
-    [
-        pytest.param(VICTIM, (batch_appender, batch_compressor, redo, partition_queue), id="closes a batch"),
-        pytest.param(LARGE, (batch_appender, batch_compressor, redo), id="closes a batch, and is one"),
-    ],
-)
-def test_killed_at_any_line(accumulator: RecordAccumulator, victim: bytes, modules: tuple[ModuleType, ...]) -> None:
-    def append() -> None:
-        accumulator.append(TP0, 0, None, victim)
-
-    seen = set()
-    for line in lines_through(accumulator, append, *modules):
-        add_before(accumulator)
-        die_before(line, append, *modules)
-        values, compressions = finish(accumulator)
-        assert values in ([*BEFORE, b"after"], [*BEFORE, victim, b"after"]), str(line)
-        seen.add((len(values), compressions[0]))
-    # With the victim and without, the batch before it compressed and not.
-    assert seen == {(4, None), (4, CompressionType.ZSTD), (5, CompressionType.ZSTD)}
-
-
-def test_killed_at_any_line_of_columns(accumulator: RecordAccumulator) -> None:
-    values = [b"%d row: " % number + THIRD for number in range(4)]
-    bodies = encode_columns(accumulator.format, None, pa.array(values, pa.binary()), None)
-    rows = PartitionRows(bodies, np.zeros(len(values), np.int64), np.arange(len(values)))
-
-    def append() -> None:
-        accumulator.append_columns(TP0, rows, FutureColumnsMetadata(len(values), accumulator.acks), 1000)
-
-    modules = (column_appender, batch_compressor, redo)
-    add_before(accumulator)
-    lines = lines_of(append, *modules)
-    finish(accumulator)
-    for line in lines:
-        add_before(accumulator)
-        die_before(line, append, *modules)
-        found, _ = finish(accumulator)
-        rest = found[3:-1]
-        assert found[:3] == BEFORE, str(line)
-        assert rest == values[: len(rest)], str(line)
-
-
 def in_the_middle(accumulator: RecordAccumulator, copied: float) -> None:
     """Have a process die that has copied a part of the compressed records over the first batch."""
 
@@ -154,25 +95,6 @@ def test_killed_in_the_middle_of_copying(accumulator: RecordAccumulator, copied:
     assert values == [*BEFORE, b"after"]
     assert compressions == [CompressionType.ZSTD, None]
     assert accumulator.slab.words[Super.REBUILDS] > rebuilds
-
-
-def test_killed_at_any_line_of_finishing_for_the_dead(accumulator: RecordAccumulator) -> None:
-    def take_over() -> None:
-        with accumulator.map.queues[TP0].lock:
-            pass
-
-    add_before(accumulator)
-    in_the_middle(accumulator, 0.5)
-    lines = lines_of(take_over, redo, partition_queue)
-    finish(accumulator)
-    assert sum(line.file == redo.__file__ for line in lines) > 5
-    for line in lines:
-        add_before(accumulator)
-        in_the_middle(accumulator, 0.5)
-        die_before(line, take_over, redo, partition_queue)
-        values, compressions = finish(accumulator)
-        assert values == [*BEFORE, b"after"], str(line)
-        assert compressions == [CompressionType.ZSTD, None], str(line)
 
 
 def test_the_next_sender_finishes_for_the_dead(accumulator: RecordAccumulator) -> None:

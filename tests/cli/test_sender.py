@@ -46,7 +46,7 @@ def leave(process: subprocess.Popen[str], number: int) -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_has_it_deliver_what_is_there_and_leave(
     number: int, shmaccum: Command, settings: dict[str, object], slab_name: str, tmp_path: Path
 ) -> None:
@@ -106,7 +106,7 @@ def test_its_messages_go_to_its_file_as_well(
     with shmaccum("sender", *options, "-X", f"sender.log.file={tmp_path / 'sender.log'}") as process:
         line = say_serving(process)
         assert process.wait(30) == 0
-    assert (tmp_path / "sender.log").read_text().startswith(line)
+    assert line in (tmp_path / "sender.log").read_text()
 
 
 @pytest.mark.parametrize(

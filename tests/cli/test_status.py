@@ -39,6 +39,7 @@ def test_for_people(settings: Settings, slab_name: str, capfd: pytest.CaptureFix
     assert "  memory    0 B of 1.0 MiB used, at most " in out
     assert "1 start so far" in out
     assert "1,234 records" in out
+    assert "0 records failed, 0 of them with nobody left to tell, " in out
     rows = [line.split() for line in lines]
     assert [str(os.getpid()), "producer", "alive", "1,234"] in [row[:4] for row in rows]
     assert ["orders-1", "node", "0", "0", "0", "0", "0", "1,234", "0", "1,233"] in rows

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_faults.table import Table
-from kafka_faults.trial import Trial
+from kafka_faults.table import Table, lines
+from kafka_faults.trial import Row, Trial
 from processes import Child
 
 from tools.kafka import KafkaCluster
 
-_TABLE = pytest.StashKey[Table]()
+_ROW = "row of the table of faults"
 
 
 @pytest.fixture
@@ -46,14 +47,15 @@ def trial(start: Callable[..., Child], slab_name: str, tmp_path: Path, topic: st
 
 
 @pytest.fixture
-def table(request: pytest.FixtureRequest) -> Table:
-    """Return the table, to finish trials with."""
-    return request.config.stash.setdefault(_TABLE, Table())
+def table(record_property: Callable[[str, object], None]) -> Table:
+    """Return the table, to finish trials with: its rows travel in the tests' reports, also from another process."""
+    return Table(lambda row: record_property(_ROW, json.dumps(row)))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    lines = list(config.stash.get(_TABLE, Table()).lines())
-    if lines:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    rows = [Row(*json.loads(row)) for report in reports for name, row in report.user_properties if name == _ROW]
+    if rows:
         terminalreporter.section("what came of the faults")
-        for line in lines:
+        for line in lines(rows):
             terminalreporter.write_line(line)

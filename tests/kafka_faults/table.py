@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from kafka_faults.trial import Row, Trial
 
@@ -10,33 +10,40 @@ _HEADINGS = ("sent", "acknowledged", "found", "duplicated", "out of order")
 
 
 class Table:
-    """The rows of a run."""
+    """Where a test puts its rows.
 
-    def __init__(self) -> None:
-        self._rows: list[Row] = []
+    Args:
+        note: takes each row.
+    """
+
+    def __init__(self, note: Callable[[Row], None]) -> None:
+        self._note = note
 
     def finish(self, trial: Trial) -> Row:
         """Finish a trial; note and return its row."""
         trial.finish()
-        self._rows.append(trial.row())
-        return self._rows[-1]
+        row = trial.row()
+        self._note(row)
+        return row
 
     def finish_by_topic(self, trial: Trial, *what: str) -> list[Row]:
         """Finish a trial; note and return a row for each topic, with what it is."""
         trial.finish()
         rows = [trial.row([topic], each) for topic, each in zip(trial.topics, what, strict=True)]
-        self._rows += rows
+        for row in rows:
+            self._note(row)
         return rows
 
-    def lines(self) -> Iterator[str]:
-        """Yield the table as text, if there are rows."""
-        if not self._rows:
-            return
-        width = max(len(row.fault) for row in self._rows)
-        yield " ".join(["fault".ljust(width), *(f"{heading:>12}" for heading in _HEADINGS), " errors"])
-        for row in self._rows:
-            numbers = (row.sent, row.acknowledged, row.found, row.duplicated, row.out_of_order)
-            errors = ", ".join(f"{count:,} {name}" for name, count in sorted(row.errors.items()))
-            in_spite = f" ({row.stored_in_spite:,} of them stored)" if row.stored_in_spite else ""
-            cells = [row.fault.ljust(width), *(f"{number:>12,}" for number in numbers), f" {errors}{in_spite}"]
-            yield " ".join(cells).rstrip()
+
+def lines(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the table as text, if there are rows."""
+    if not rows:
+        return
+    width = max(len(row.fault) for row in rows)
+    yield " ".join(["fault".ljust(width), *(f"{heading:>12}" for heading in _HEADINGS), " errors"])
+    for row in rows:
+        numbers = (row.sent, row.acknowledged, row.found, row.duplicated, row.out_of_order)
+        errors = ", ".join(f"{count:,} {name}" for name, count in sorted(row.errors.items()))
+        in_spite = f" ({row.stored_in_spite:,} of them stored)" if row.stored_in_spite else ""
+        cells = [row.fault.ljust(width), *(f"{number:>12,}" for number in numbers), f" {errors}{in_spite}"]
+        yield " ".join(cells).rstrip()

@@ -45,6 +45,19 @@ class BitmapMachine(RuleBasedStateMachine):
             self.free -= set(range(first, first + count))
             self.runs.append((first, count))
 
+    @rule(most=st.integers(1, 70))
+    def take_as_many_as_are_adjacent(self, most: int) -> None:
+        first, count = self.bitmap.find_run(most)
+        assert first == first_fit(self.free, 1, self.slots)
+        if first < 0:
+            assert count == 0
+        else:
+            adjacent = next(n for n in range(1, self.slots + 2) if first + n not in self.free)
+            assert count == min(most, adjacent)
+            self.bitmap.take(first, count)
+            self.free -= set(range(first, first + count))
+            self.runs.append((first, count))
+
     @precondition(lambda self: self.runs)
     @rule(data=st.data())
     def give_some_back(self, data: st.DataObject) -> None:

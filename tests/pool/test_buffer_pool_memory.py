@@ -9,7 +9,7 @@ import pytest
 from processes import Child
 
 from shmaccum.errors import BufferExhaustedError, IllegalStateError, SlabAbiError
-from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
+from shmaccum.pool.buffer_pool import Buffer, BufferPool, slot_size_for
 from shmaccum.shm.layout import (
     OWNER_MASK,
     OWNER_SHIFT,
@@ -133,6 +133,28 @@ def test_a_request_larger_than_a_slot_gets_a_run_of_its_own(make_pool: MakePool)
     run = pool.allocate(16, 0)
 
     assert (run.slot, run.slots) == (3, 2)
+
+
+def test_several_are_taken_at_once_as_far_as_they_are_free(make_pool: MakePool) -> None:
+    pool = make_pool(64, 8)
+    kept = [pool.allocate(8, 0) for _ in range(8)]
+    pool.deallocate(kept[1], kept[3], kept[4])
+    taken: list[Buffer] = []
+
+    assert pool.allocate(8, 0, taken, most=2) == taken[0]
+    assert [buffer.slot for buffer in taken] == [1, 3]
+    more: list[Buffer] = []
+    pool.allocate(8, 0, more, most=5)
+    assert [buffer.slot for buffer in more] == [4]
+    assert pool.available_memory() == 0
+    with pytest.raises(BufferExhaustedError):
+        pool.allocate(8, 0, [], most=5)
+
+    pool.deallocate(*taken, *more)
+    assert pool.available_memory() == 24
+    runs: list[Buffer] = []
+    pool.allocate(16, 0, runs, most=3)
+    assert [(buffer.slot, buffer.slots) for buffer in runs] == [(3, 2)]
 
 
 @pytest.mark.parametrize(("size", "slots"), [(0, 1), (1, 1), (8, 1), (9, 2), (16, 2), (17, 3), (64, 8)])

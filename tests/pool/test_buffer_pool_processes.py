@@ -10,13 +10,13 @@ from functools import partial
 from multiprocessing.connection import Connection
 
 import pytest
-from faults import InterruptAt
+from faults import InterruptAt, stopped_with
 from processes import PATIENCE_S, Child, wait_until
 
-from shmaccum.errors import BufferExhaustedError
+from shmaccum.errors import BufferExhaustedError, LockTimeoutError
 from shmaccum.pool import buffer_pool
 from shmaccum.pool.buffer_pool import Buffer, BufferPool
-from shmaccum.shm.layout import OWNER_MASK, OWNER_SHIFT, Slot, SlotState
+from shmaccum.shm.layout import OWNER_MASK, OWNER_SHIFT, Slot, SlotState, Super
 from shmaccum.shm.lifecycle import attach, detach
 
 MakePool = Callable[[int, int], BufferPool]
@@ -186,6 +186,63 @@ def test_a_stopped_waiter_holds_the_others_up_no_longer_than_it_would_have_waite
     end(stopped, patient)
 
 
+def test_a_stopped_waiter_is_passed_over_and_keeps_its_place(make_pool: MakePool, start: Start, slab_name: str) -> None:
+    pool = make_pool(8, 8)
+    buffer = pool.allocate(8, 0)
+    stopped, first, last = (start(serve, slab_name, 0.1) for _ in range(3))
+    queue_up(pool, [(stopped, 8)])
+    stopped.signal(signal.SIGSTOP)
+    queue_up(pool, [(first, 8)])
+
+    pool.deallocate(buffer)
+    taken = first.hear()
+    assert taken.slot == 0
+    queue_up(pool, [(last, 8)])
+    stopped.signal(signal.SIGCONT)
+    wait_until(lambda: pool._waiters.head() == pool.slab.words[Super.WAITER_HEAD])
+    first.tell(taken)
+
+    taken = stopped.hear()
+    assert taken.slot == 0
+    assert pool.queued() == 1
+    stopped.tell(taken)
+    assert last.hear().slot == 0
+    end(stopped, first, last)
+
+
+def test_a_new_request_is_served_while_nobody_waits_but_a_stopped_one(
+    make_pool: MakePool, start: Start, slab_name: str
+) -> None:
+    pool = make_pool(8, 8)
+    buffer = pool.allocate(8, 0)
+    stopped = start(serve, slab_name, 0.1)
+    queue_up(pool, [(stopped, 8)])
+    stopped.signal(signal.SIGSTOP)
+    pool.deallocate(buffer)
+
+    buffer = pool.allocate(8, FOREVER_MS)
+
+    assert pool.queued() == 1
+    pool.deallocate(buffer)
+    stopped.signal(signal.SIGCONT)
+    assert stopped.hear().slot == 0
+    end(stopped)
+
+
+def test_a_stopped_holder_of_the_pools_lock_is_named(make_pool: MakePool) -> None:
+    pool = make_pool(8, 8)
+    pool.allocate(8, 0)
+
+    pool.slab.be_patient(0)
+
+    with stopped_with(pool.slab.pool_lock) as pid, pytest.raises(LockTimeoutError, match=f"process {pid} holds it"):
+        pool.allocate(8, 50)
+
+    with pytest.raises(BufferExhaustedError):
+        pool.allocate(8, 50)
+    assert pool.queued() == 0
+
+
 # --- interrupts -----------------------------------------------------------------------------------------------------
 
 
@@ -290,6 +347,20 @@ def test_a_forked_child_waits_in_the_same_queue(make_pool: MakePool, start: Star
     child.hear()
     child.tell()
     child.result()
+    assert pool.available_memory() == 8
+
+
+def test_who_has_waited_gets_the_first_of_several_and_no_more(make_pool: MakePool) -> None:
+    """The others are for those who came later."""
+    pool = make_pool(16, 8)
+    kept = pool.allocate(16, 0)
+    taken: list[Buffer] = []
+    thread = threading.Thread(target=lambda: pool.allocate(8, FOREVER_MS, taken, most=2))
+    thread.start()
+    wait_until(lambda: pool.queued() == 1)
+    pool.deallocate(kept)
+    thread.join()
+    assert len(taken) == 1
     assert pool.available_memory() == 8
 
 

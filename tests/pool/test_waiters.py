@@ -27,7 +27,7 @@ def words() -> memoryview:
 
 @pytest.fixture
 def queue(words: memoryview) -> WaiterQueue:
-    return WaiterQueue(words, GEOMETRY)
+    return WaiterQueue("queue", words, GEOMETRY)
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -37,10 +37,11 @@ class QueueMachine(RuleBasedStateMachine):
     def make(self, drawn: int) -> None:
         self.words = memoryview(bytearray(GEOMETRY.total_size)).cast("Q")
         self.words[Super.WAITER_HEAD] = self.words[Super.WAITER_TAIL] = drawn
-        self.queue = WaiterQueue(self.words, GEOMETRY)
+        self.queue = WaiterQueue("queue", self.words, GEOMETRY)
         self.next_ticket = drawn
         self.waiting: dict[int, int] = {}  # by ticket, in order of arrival
         self.left: list[int] = []
+        self.passed_over: set[int] = set()
 
     @rule(owner=tags, patience_s=st.floats(0, 1e6))
     def join(self, owner: int, patience_s: float) -> None:
@@ -55,7 +56,26 @@ class QueueMachine(RuleBasedStateMachine):
         ticket = data.draw(st.sampled_from(sorted(self.waiting)), "ticket")
         self.queue.leave(ticket)
         del self.waiting[ticket]
+        self.passed_over.discard(ticket)
         self.left.append(ticket)
+
+    @precondition(lambda self: set(self.waiting) - self.passed_over)
+    @rule()
+    def pass_over(self) -> None:
+        self.passed_over.add(self.queue.head())
+        self.queue.pass_over(self.queue.head())
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def look(self, data: st.DataObject) -> None:
+        ticket = data.draw(st.sampled_from(sorted(self.waiting)), "ticket")
+        self.queue.look(ticket)
+        self.passed_over.discard(ticket)
+
+    @precondition(lambda self: self.left)
+    @rule(data=st.data())
+    def look_when_it_has_been_taken_away(self, data: st.DataObject) -> None:
+        self.queue.look(data.draw(st.sampled_from(self.left), "ticket"))
 
     @precondition(lambda self: self.left)
     @rule(data=st.data())
@@ -72,8 +92,7 @@ class QueueMachine(RuleBasedStateMachine):
         if hasattr(self, "queue"):
             assert len(self.queue) == len(self.waiting)
             assert self.queue.is_empty() == (not self.waiting)
-            if self.waiting:
-                assert self.queue.head() == min(self.waiting)
+            assert self.queue.head() == min(set(self.waiting) - self.passed_over, default=-1)
             for ticket, owner in self.waiting.items():
                 assert self.queue.owner_tag(ticket) == owner
                 assert self.queue.owner_entry(ticket) == owner >> OWNER_SHIFT & 0xFFFF
@@ -120,11 +139,12 @@ def test_who_comes_late_to_leave_does_not_take_the_place_of_another(queue: Waite
 def test_a_death_over_leaving_is_mended_by_the_next_to_leave(words: memoryview, queue: WaiterQueue) -> None:
     first, second = queue.join(tag(1, 1), 0.0, 10.0), queue.join(tag(2, 1), 0.0, 10.0)
     words[GEOMETRY.waiters // 8 + first] = 0  # and then it dies
-    assert (queue.head(), queue.owner_tag(first), len(queue)) == (first, 0, 1)
+    assert (queue.head(), queue.owner_tag(first), len(queue)) == (second, 0, 1)
 
     queue.leave(first)
 
     assert queue.head() == second
+    assert words[Super.WAITER_HEAD] == second
 
 
 @pytest.mark.parametrize("now_s", [0.0, 0.9, 12345.6, 2.0**24 - 3, 2.0**24 + 5, 7 * 2.0**24 - 0.5])
@@ -147,3 +167,28 @@ def test_who_waits_for_ever_is_not_overdue_for_weeks(queue: WaiterQueue) -> None
     ticket = queue.join(tag(3, 9), 100.0, 2.0**63)
 
     assert not queue.is_overdue(ticket, 100.0 + 40 * 86400)
+
+
+def test_who_does_not_look_for_a_second_is_absent_and_who_looks_is_not(queue: WaiterQueue) -> None:
+    ticket = queue.join(tag(3, 9), 100.0, 60.0)
+
+    assert not queue.is_absent(ticket, 200.0), "not watched before"
+    assert not queue.is_absent(ticket, 200.9)
+    assert queue.is_absent(ticket, 201.1)
+    queue.look(ticket)
+    assert not queue.is_absent(ticket, 201.2)
+    for look in range(130):
+        queue.look(ticket)
+        assert not queue.is_absent(ticket, 201.3 + look)
+    assert queue.is_absent(ticket, 201.3 + 129 + 1.1)
+    assert not queue.is_overdue(ticket, 159.0)
+
+
+def test_another_at_the_head_is_watched_anew(queue: WaiterQueue) -> None:
+    first, second = queue.join(tag(1, 1), 0.0, 60.0), queue.join(tag(2, 1), 0.0, 60.0)
+    assert not queue.is_absent(first, 10.0)
+
+    queue.leave(first)
+
+    assert not queue.is_absent(second, 20.0)
+    assert queue.is_absent(second, 21.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -31,6 +32,25 @@ producer.send_batch('t', pa.record_batch({'value': ['200'], 'partition': [0]}))
 """,
     "forks a child that does the same": "os.fork() or producer.send('t', b'200', partition=0)",
     "deletes the producer": "del producer, future",
+    "by os._exit": "os._exit(0)",
+    "with daemon threads at work": """
+import threading
+def look():
+    while True:
+        producer.poll(1)
+for _ in range(3):
+    threading.Thread(target=look, daemon=True).start()
+""",
+    "sends at exit": "import atexit; atexit.register(lambda: producer.send('t', b'200', partition=0))",
+    "closes at exit": "import atexit; atexit.register(producer.close)",
+    "sends from a finalizer": """
+class Last:
+    def __del__(self):
+        self.producer.send('t', b'200', partition=0)
+last = Last()
+last.producer = producer
+""",
+    "by sys.exit in a thread": "import threading; threading.Thread(target=sys.exit).start()",
 }
 
 
@@ -61,4 +81,54 @@ def test_an_exception_ends_the_program(settings: Settings, slab_name: str, log_d
     )
     assert (program.returncode, program.stderr) == (1, "my own reason\n")
     wait_until(lambda: len(read_values(log_dir, "t")) == 200, "all records are delivered")
+    wait_until_gone(slab_name)
+
+
+SIGNALLED = """
+print("sending", flush=True)
+while True:
+    producer.send("t", bytes(50), partition=1)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_program(settings: Settings, slab_name: str, log_dir: Path, number: signal.Signals) -> None:
+    """In the middle of a `send`, most likely."""
+    with subprocess.Popen(
+        [sys.executable, "-c", BEGIN + SIGNALLED, json.dumps(settings())],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "sending\n"
+        program.send_signal(number)
+        stderr = program.communicate(timeout=30)[1]
+    assert program.returncode == -number
+    assert stderr.count("Traceback") == (number is signal.SIGINT)
+    wait_until(lambda: len(read_values(log_dir, "t")) == 200, "all records are delivered")
+    wait_until_gone(slab_name)
+
+
+SENDING_DAEMON = """
+import threading
+def send():
+    while True:
+        producer.send("t", bytes(50), partition=1)
+threading.Thread(target=send, daemon=True).start()
+"""
+
+
+def test_a_daemon_thread_sends_to_the_end(settings: Settings, slab_name: str, log_dir: Path) -> None:
+    """The interpreter takes it away wherever it is; others do not even notice."""
+    for _ in range(2):
+        program = subprocess.run(
+            [sys.executable, "-c", BEGIN + SENDING_DAEMON, json.dumps(settings())],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert (program.returncode, program.stdout, program.stderr) == (0, "", "")
+    wait_until(lambda: len(read_values(log_dir, "t")) == 400, "all records are delivered")
     wait_until_gone(slab_name)

@@ -1,38 +1,89 @@
-"""KeyboardInterrupt in the middle of the producer's methods: nobody else has to wait for it."""
+"""KeyboardInterrupt in the middle of the producer's methods: nobody else has to wait for it, and nothing is lost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from faults import InterruptAt
 
 from shmaccum import Producer
-from shmaccum.shm.layout import Process
+from shmaccum.shm.layout import STATE_MASK, Process, Slot, SlotState
+
+Produce = Callable[..., Producer]
 
 MOST_MOMENTS = 2000
 
+BATCH = pa.record_batch({"value": [b"%d" % number + bytes(100) for number in range(30)], "partition": [0] * 30})
+
 CALLS: dict[str, Callable[[Producer], Any]] = {
     "send": lambda producer: producer.send("t", b"value", partition=0),
+    "send to a new batch": lambda producer: producer.send("t", bytes(700), partition=0),
+    "send_batch": lambda producer: producer.send_batch("t", BATCH),
     "flush": lambda producer: producer.flush(),
     "poll": lambda producer: producer.poll(),
+    "get": lambda producer: producer.send("t", b"value", partition=0).get(10),
     "partitions_for": lambda producer: producer.partitions_for("t"),
 }
 
 
+def allocated(producer: Producer) -> int:
+    """Return how many slots are taken and in no deque."""
+    states = producer._slab.headers[:, Slot.STATE] & STATE_MASK
+    return int((states == int(SlotState.ALLOCATED)).sum())
+
+
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_no_lock_is_left_behind(producer: Producer, call: Callable[[Producer], Any]) -> None:
+def test_nothing_is_left_behind(produce: Produce, call: Callable[[Producer], Any]) -> None:
+    """No lock, no memory, no flush, however often and wherever an interrupt comes."""
+    producer = produce(batch_size=1024, max_request_size=1 << 20)
     producer.send("t", b"first").get(10)
     slab = producer._slab
-    wants = slab.geometry.process(slab.me) + Process.WANTS
+    process = slab.geometry.process(slab.me)
     for moment in range(MOST_MOMENTS):
         with InterruptAt(moment) as interrupt:
             call(producer)
-        assert not slab.words[wants], f"after an interrupt at moment {moment}"
+        assert not slab.words[process + Process.WANTS], f"after an interrupt at moment {moment}"
+        assert not slab.words[process + Process.FLUSHING], f"after an interrupt at moment {moment}"
+        assert not allocated(producer), f"after an interrupt at moment {moment}"
         if not interrupt.came:
             break
     else:
         pytest.fail("there is no end to the moments")
 
     assert producer.send("t", b"last").get(10).offset > 0
+
+
+def test_close_can_be_called_again(produce: Produce, settings: Callable[..., dict[str, object]]) -> None:
+    """Wherever an interrupt cut it short, the next call ends what it began."""
+    watcher = produce()
+    watcher.partitions_for("t")
+    for moment in range(MOST_MOMENTS):
+        producer = Producer(settings())
+        producer.send("t", b"value", partition=0)
+        with InterruptAt(moment) as interrupt:
+            producer.close()
+        producer.close()
+        assert watcher._slab.users == 1, f"after an interrupt at moment {moment}"
+        if not interrupt.came:
+            break
+    else:
+        pytest.fail("there is no end to the moments")
+    assert watcher.send("t", b"last", partition=0).get(10)
+
+
+def test_one_that_is_not_made_is_no_user(produce: Produce, settings: Callable[..., dict[str, object]]) -> None:
+    watcher = produce()
+    for moment in range(MOST_MOMENTS):
+        producer = None
+        with InterruptAt(moment) as interrupt:
+            producer = Producer(settings())
+        if producer is not None:
+            producer.close()
+        assert watcher._slab.users == 1, f"after an interrupt at moment {moment}"
+        if not interrupt.came:
+            break
+    else:
+        pytest.fail("there is no end to the moments")

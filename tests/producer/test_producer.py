@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -195,6 +196,44 @@ def test_futures_of_a_closed_producer(producer: Producer, log_dir: Path) -> None
         assert rows.get(0).offsets.tolist() == [0]
         with pytest.raises(IllegalStateError, match="nothing is heard of it"):
             under_way.get(5)
+
+
+def test_a_callback_closes(produce: Produce, log_dir: Path) -> None:
+    """In the middle of a close, it has nothing more to do."""
+    producer = produce(linger_ms=20)
+    producer.partitions_for("t")
+    called: list[object] = []
+
+    def close(error: object, metadata: object) -> None:
+        called.append(error)
+        producer.close()
+
+    producer.send("t", b"value", partition=0, on_delivery=close)
+    producer.close(20)
+    assert called == [None]
+    assert read_values(log_dir, "t") == [b"value"]
+
+
+def test_two_threads_close(produce: Produce, log_dir: Path) -> None:
+    """One of them does it; the other does not wait for that."""
+    producer = produce(linger_ms=100)
+    producer.partitions_for("t")
+    producer.send("t", b"value", partition=0)
+    errors: list[BaseException] = []
+
+    def close() -> None:
+        try:
+            producer.close(20)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=close) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert read_values(log_dir, "t") == [b"value"]
 
 
 def test_close_times_out(produce: Produce, log_dir: Path) -> None:

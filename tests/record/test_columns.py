@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from random import Random
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from record_batches import NOW, Sample, examples, samples
 
 from shmaccum.errors import SerializationError, UnsupportedForMessageFormatError
-from shmaccum.record.columns import EncodedColumns, encode_columns
+from shmaccum.record.column_bodies import ColumnBodies, EncodedBatches
+from shmaccum.record.columns import encode_columns
+from shmaccum.record.columns_even import EvenBodies
 from shmaccum.record.format import RecordFormat, record_format
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -22,17 +25,17 @@ def header_array(rows: Sequence[Sequence[tuple[str, bytes | None]] | None], kind
     return pa.array(entries, kind)
 
 
-def split(encoded: EncodedColumns) -> list[bytes]:
-    assert encoded.offsets[0] == 0
-    assert encoded.offsets[-1] == len(encoded.data)
-    bounds = encoded.offsets.tolist()
-    return [bytes(encoded.data[start:stop]) for start, stop in itertools.pairwise(bounds)]
+def split(encoded: EncodedBatches) -> list[bytes]:
+    assert encoded.bounds[0] == 0
+    assert encoded.bounds[-1] == len(encoded.data)
+    return [bytes(encoded.data[start:stop]) for start, stop in itertools.pairwise(encoded.bounds)]
 
 
-def encode_all(fmt: RecordFormat, *columns: pa.Array | None) -> list[bytes]:
-    bodies = encode_columns(fmt, *columns)
+def encode_all(fmt: RecordFormat, *columns: pa.Array | None, one_timestamp: bool = False) -> list[bytes]:
+    """Return the records, each of them the first one of a batch."""
+    bodies = encode_columns(fmt, *columns, one_timestamp=one_timestamp)
     count = len(bodies)
-    return split(bodies.encode(0, count, np.zeros(count, np.int64), np.full(count, NOW), NOW))
+    return split(bodies.encode(range(count), count, np.full(count, NOW))) if count else []
 
 
 def one_by_one(fmt: RecordFormat, keys: Sequence, values: Sequence, headers: Sequence) -> list[bytes]:
@@ -58,37 +61,77 @@ def test_columns_give_the_bytes_of_single_records(magic: int) -> None:
         rows = data.draw(st.permutations(range(count - skipped)), label="order")
         taken = columns.take(np.array(rows, np.int64))
         assert len(taken) == len(rows)
-        start = data.draw(st.integers(0, len(rows)), label="start")
-        stop = data.draw(st.integers(start, len(rows)), label="stop")
-        deltas = data.draw(st.lists(st.integers(0, 9000), min_size=stop - start, max_size=stop - start))
-        chosen = [records[skipped + row] for row in rows[start:stop]]
-        base_timestamps = [record.timestamp - 100 * delta for record, delta in zip(chosen, deltas, strict=True)]
-
-        encoded = taken.encode(
-            start,
-            stop,
-            np.array(deltas, np.int64),
-            np.array([record.timestamp for record in chosen], np.int64),
-            np.array(base_timestamps, np.int64),
-        )
-
-        bodies = [fmt.encode_body(record.key, record.value, record.headers) for record in chosen]
-        assert taken.body_sizes[start:stop].tolist() == [len(body) for body in bodies]
-        assert split(encoded) == [
-            fmt.encode_record(delta, record.timestamp, base_timestamp, body)
-            for delta, record, base_timestamp, body in zip(deltas, chosen, base_timestamps, bodies, strict=True)
+        chosen = [records[skipped + row] for row in rows]
+        assert taken.body_sizes.tolist() == [
+            len(fmt.encode_body(record.key, record.value, record.headers)) for record in chosen
         ]
+        check_batches(fmt, taken, chosen, data)
 
     check()
 
 
-@pytest.mark.parametrize("magic", [0, 1, 2])
-def test_one_base_timestamp_may_serve_all(magic: int) -> None:
-    fmt = record_format(magic)
-    bodies = encode_columns(fmt, None, pa.array([b"a", b"b"]), None)
-    deltas, timestamps = np.arange(2), np.array([NOW, NOW - 7])
-    shared = bodies.encode(0, 2, deltas, timestamps, NOW)
-    assert split(shared) == split(bodies.encode(0, 2, deltas, timestamps, np.full(2, NOW)))
+def check_batches(fmt: RecordFormat, bodies: ColumnBodies, records: list[Sample], data: st.DataObject) -> None:
+    """Encode some of the records for some batches, and compare with each encoded by itself."""
+    if not records:
+        return
+    skipped = data.draw(st.integers(0, len(records) - 1), label="rows that are not of the part")
+    bodies, records = bodies.part(skipped, len(records)), records[skipped:]
+    starts = sorted(data.draw(st.sets(st.integers(0, len(records) - 1), min_size=1), label="starts"))
+    stop = data.draw(st.integers(starts[-1] + 1, len(records)), label="stop")
+    first_offset = data.draw(st.sampled_from([0, 3, 60, 64, 8190]), label="first offset")
+    base_timestamp = data.draw(st.none() | st.integers(NOW - 70, NOW + 70), label="base timestamp")
+    timestamps = np.array([record.timestamp for record in records], np.int64)
+
+    encoded = bodies.encode(starts, stop, timestamps, first_offset=first_offset, base_timestamp=base_timestamp)
+
+    expected = []
+    for number, (start, end) in enumerate(itertools.pairwise([*starts, stop])):
+        first = number == 0
+        base = base_timestamp if first and base_timestamp is not None else records[start].timestamp
+        expected.append(
+            [
+                fmt.encode_record(
+                    place + (first_offset if first else 0),
+                    record.timestamp,
+                    base,
+                    fmt.encode_body(record.key, record.value, record.headers),
+                )
+                for place, record in enumerate(records[start:end])
+            ]
+        )
+    assert split(encoded) == [b"".join(batch) for batch in expected]
+    assert encoded.largest == [max(map(len, batch)) for batch in expected]
+    base_timestamps = [base_timestamp or NOW, *timestamps[starts[1:]].tolist()]
+    spread_ms = max(timestamps.max(), *base_timestamps) - min(timestamps.min(), *base_timestamps)
+    overhead = bodies.overhead_max(int(spread_ms), (first_offset + stop) * int(bodies.body_sizes.max()))
+    sizes = iter(bodies.body_sizes[starts[0] :].tolist())
+    assert all(len(record) <= next(sizes) + overhead for batch in expected for record in batch)
+
+
+even_columns = st.tuples(st.integers(1, 200), st.sampled_from([None, 0, 1, 63, 64]), st.sampled_from([None, 0, 9, 100]))
+
+
+@given(even_columns, st.data())
+def test_records_of_one_size_give_the_same_bytes(
+    shape: tuple[int, int | None, int | None], data: st.DataObject
+) -> None:
+    count, *sizes = shape
+    fields = [
+        [None if size is None else random.randbytes(size) for _ in range(count)]
+        for random, size in zip((Random(1), Random(2)), sizes, strict=True)
+    ]
+    fmt = record_format(2)
+    bodies = encode_columns(fmt, *(pa.array(field, pa.binary()) for field in fields), None, one_timestamp=True)
+    assert isinstance(bodies, EvenBodies)
+    rows = np.random.default_rng(1).permutation(count)
+    records = [Sample(fields[0][row], fields[1][row], (), NOW) for row in rows.tolist()]
+    check_batches(fmt, bodies.take(rows), records, data)
+
+
+@pytest.mark.parametrize("values", [[b"a", None], [b"a", b"bb"], [b"", b"b"], []])
+def test_records_of_other_sizes_are_joined(values: list[bytes | None]) -> None:
+    column = pa.array(values, pa.binary())
+    assert not isinstance(encode_columns(record_format(2), None, column, None, one_timestamp=True), EvenBodies)
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
@@ -187,9 +230,8 @@ def test_header_values_must_be_binary() -> None:
 
 
 def test_a_batch_is_filled_by_one_assignment() -> None:
-    encoded = encode_columns(record_format(2), None, pa.array([b"value"]), None).encode(
-        0, 1, np.zeros(1, np.int64), np.full(1, NOW), NOW
-    )
+    bodies = encode_columns(record_format(2), None, pa.array([b"value"]), None)
+    encoded = bodies.encode([0], 1, np.full(1, NOW))
     slot = memoryview(bytearray(100))
     slot[61 : 61 + len(encoded.data)] = encoded.data
     assert bytes(slot[61:]).startswith(bytes(encoded.data))

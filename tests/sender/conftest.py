@@ -1,4 +1,4 @@
-"""A sender by hand, for tests of batches that are sent in pieces."""
+"""A sender by hand, for tests of batches that are sent in pieces, and brokers that take no time to start."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from pieces import StartRun, config_of
 from senders import HandRun
+from wires import PATIENCE_S
 
 
 @pytest.fixture
@@ -39,3 +41,12 @@ def start_run(log_dir: Path, slab_name: str) -> Iterator[StartRun]:
 @pytest.fixture
 def run(start_run: StartRun) -> HandRun:
     return start_run()
+
+
+@pytest.fixture(scope="session")
+def mock_servers() -> Iterator[str]:
+    """Return ``bootstrap.servers`` of librdkafka's mock cluster of three brokers."""
+    keeper = Producer({"test.mock.num.brokers": 3, "bootstrap.servers": "mock", "log_level": 0})
+    brokers = keeper.list_topics(timeout=PATIENCE_S).brokers.values()
+    yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+    keeper.flush()  # the cluster lives as long as this producer

@@ -1,26 +1,20 @@
-"""A sender that is killed anywhere: the next one goes on, and every record is in the log exactly once, in order."""
+"""Senders that are killed one after the other: the next one goes on, and every record is in the log once, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-from killpoints import die, die_before, die_in, lines_of
+from killpoints import die, die_in
 from producers import wait_until_gone
 from senders import HandRun, read_values
 
-from shmaccum.accumulator import batch_drainer, completer, completion, partition_queue, sequences
 from shmaccum.accumulator.futures import FutureRecordMetadata
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import ShmaccumError
-from shmaccum.pool import bitmap, buffer_pool
-from shmaccum.sender import sender
-from shmaccum.sender.log import partition_log
-from shmaccum.sender.log import transport as log_transport
 from shmaccum.sender.process import ensure_sender
 from shmaccum.shm.layout import Super
 
@@ -60,13 +54,6 @@ def survivor(config: ProducerConfig) -> Iterator[HandRun]:
     yield run
     run.close()
     wait_until_gone(config.shmaccum_name)
-
-
-def be_sender(config: ProducerConfig) -> None:
-    """Deliver all that there is; in a child."""
-    run = HandRun(config)
-    run.begin()
-    run.run_until(lambda: run.slab.undelivered() == (0, 0))
 
 
 class Scene:
@@ -120,26 +107,6 @@ def scene(survivor: HandRun, tmp_path: Path) -> Scene:
     return Scene(survivor, tmp_path / "log")
 
 
-@pytest.mark.parametrize(
-    ("modules", "hits"),
-    [
-        pytest.param((sender, log_transport, partition_log), 1, id="sender and log"),
-        pytest.param((batch_drainer, completer, completion), 2, id="accumulator"),
-        pytest.param((sequences,), 2, id="sequences"),
-        pytest.param((partition_queue, buffer_pool, bitmap), 1, id="deque and pool"),
-    ],
-)
-def test_killed_at_any_line(scene: Scene, config: ProducerConfig, modules: tuple[ModuleType, ...], hits: int) -> None:
-    scene.append()
-    lines = lines_of(lambda: be_sender(config), *modules, hits=hits)
-    scene.finish("nothing happened")
-    for line in lines:
-        scene.append()
-        die_before(line, lambda: be_sender(config), *modules)
-        scene.finish(str(line))
-    scene.check_log()
-
-
 def die_over_completing(config: ProducerConfig) -> None:
     """Be a sender that dies with one batch completed and not freed, others in flight and others queued."""
     run = HandRun(config)
@@ -155,25 +122,6 @@ def die_over_completing(config: ProducerConfig) -> None:
 
     pytest.MonkeyPatch().setattr(RecordBatch, "set_result", set_one_result)
     run.run(2)
-
-
-def test_successor_killed_at_any_line(scene: Scene, config: ProducerConfig) -> None:
-    """While it picks up what the sender before it left behind."""
-    modules = (batch_drainer, partition_queue, completer, completion, sequences)
-
-    def begin() -> None:
-        HandRun(config).begin()
-
-    scene.append()
-    die_in(lambda: die_over_completing(config))
-    lines = lines_of(begin, *modules, hits=2)
-    scene.finish("nothing happened")
-    for line in lines:
-        scene.append()
-        die_in(lambda: die_over_completing(config))
-        die_before(line, begin, *modules)
-        scene.finish(str(line))
-    scene.check_log()
 
 
 def test_a_line_of_dying_senders(scene: Scene, config: ProducerConfig) -> None:
@@ -197,29 +145,3 @@ def test_a_successor_of_its_own(scene: Scene, config: ProducerConfig) -> None:
     scene.survivor.accumulator.begin_flush()
     scene.survivor.accumulator.await_flush_completion(20)
     scene.check_log()
-
-
-def test_killed_before_the_producer_id_is_whole(config: ProducerConfig, survivor: HandRun) -> None:
-    """An id counts once it has its epoch: what died before it had both is forgotten."""
-    words = survivor.slab.words
-    words[Super.PRODUCER_ID] = 0
-
-    def get_id() -> None:
-        run = HandRun(config)
-        run.begin()
-        run.run(1)
-
-    lines = lines_of(get_id, sequences, hits=2)
-    known = {int(words[Super.PRODUCER_ID])}
-    for line in lines:
-        words[Super.PRODUCER_ID] = 0
-        die_before(line, get_id, sequences)
-        before = int(words[Super.PRODUCER_ID])
-        successor = HandRun(config)
-        successor.begin()
-        successor.run(1)
-        after = int(words[Super.PRODUCER_ID])
-        successor.close()
-        assert after == before or not before
-        known.add(after)
-    assert len(known) > 2

@@ -8,7 +8,6 @@ check sequence numbers as Kafka's do.
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -57,7 +56,7 @@ class PickyTransport(TransportModel):
         invalid = tuple(number for number, value in enumerate(values) if is_invalid(value))
         if invalid:
             return ProduceResponse(flight.batch, error=InvalidRecordError, message="no good", invalid_records=invalid)
-        return replace(super()._handle(node, flight))
+        return super()._handle(node, flight)
 
 
 class PickyRun(BrokerRun):

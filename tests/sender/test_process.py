@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -27,6 +30,7 @@ from senders import read_partition, read_topic, read_values
 
 from shmaccum import Producer, ProducerConfig
 from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
+from shmaccum.cli.report import report
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import (
     DeliveryTimeoutError,
@@ -39,7 +43,7 @@ from shmaccum.sender import process
 from shmaccum.sender.log.transport import LogTransport
 from shmaccum.sender.process import ensure_sender, serve
 from shmaccum.shm.layout import Super
-from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.lifecycle import attach, detach, look
 from shmaccum.shm.names import segment_path
 
 Start = Callable[..., Child]
@@ -231,7 +235,7 @@ def test_idle(settings: Settings, slab_name: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal(settings: Settings, start: Start, log_dir: Path, number: signal.Signals) -> None:
     """It delivers what is there, however long that was to linger, and leaves."""
-    given = settings(linger_ms=60_000, delivery_timeout_ms=100_000)
+    given = settings(linger_ms=60_000, delivery_timeout_ms=100_000, sender_idle_ms=2000)
     sender = start(serve_here, given)
     assert sender.hear() == "serving"
     with Producer(given) as producer:
@@ -257,6 +261,32 @@ def test_records_that_nobody_has_delivered(settings: Settings, start: Start, log
         producer.partitions_for("t")
         wait_until(lambda: len(read_values(log_dir, "t")) == 20, "the dead producer's records are delivered")
         assert producer.send("t", b"own", partition=0).get(20).offset == 20
+
+
+def test_records_that_nobody_has_delivered_for_a_long_time(settings: Settings, start: Start, log_dir: Path) -> None:
+    """Longer than delivery.timeout.ms: that is for those who are there to be told."""
+    given = settings(delivery_timeout_ms=400, request_timeout_ms=100)
+    assert start(send_after_the_sender_s_death, given).join() == -signal.SIGKILL
+    time.sleep(0.5)
+    with Producer(given) as producer:
+        producer.partitions_for("t")
+        wait_until(lambda: len(read_values(log_dir, "t")) == 20, "the dead producer's records are delivered")
+        assert producer.metrics()["slab-metrics"]["record-lost-total"] == 0
+
+
+def test_records_that_nobody_can_deliver(
+    settings: Settings, start: Start, log_dir: Path, slab_name: str, tmp_path: Path
+) -> None:
+    """Nobody is there to be told that they are given up: the log and the metrics say so."""
+    log = tmp_path / "sender.log"
+    given = settings(delivery_timeout_ms=400, request_timeout_ms=100, sender_log_file=str(log))
+    assert start(send_after_the_sender_s_death, given).join() == -signal.SIGKILL
+    with in_the_way(log_dir / "t-0"), Producer(given) as producer:
+        words = producer._slab.words
+        wait_until(lambda: words[Super.RECORDS_LOST], "the records are given up")
+        assert words[Super.RECORDS_LOST] == words[Super.RECORDS_FAILED] == 20
+        assert report(slab_name).metrics["record-lost-total"] == 20
+    assert "ERROR shmaccum.accumulator.completer: t-0: lost 20 records, of a batch of 20 records" in log.read_text()
 
 
 def send_after_the_sender_s_death(link: Connection, settings: dict[str, object]) -> None:
@@ -393,6 +423,95 @@ def test_killed_while_producers_go_on(settings: Settings, start: Start, log_dir:
     assert found == {
         (partition, child): list(range(partition, counts[child], 2)) for partition in range(2) for child in range(2)
     }
+
+
+def send_and_note(link: Connection, settings: dict[str, object], note: str, child: int) -> None:
+    """Send numbers until killed, and note in a file how many `send` has taken."""
+    producer = Producer(settings)
+    producer.partitions_for("t")
+    link.send("ready")
+    with open(note, "ab", buffering=0) as file:
+        number = 0
+        while True:
+            producer.send("t", b"%d:%d" % (child, number), partition=number % 2)
+            file.write(b".")
+            number += 1
+
+
+def test_all_are_killed_at_once(settings: Settings, start: Start, log_dir: Path, tmp_path: Path) -> None:
+    """Producers and sender, at a random moment, again and again: those who come next go on with what is left."""
+    given = settings(buffer_memory=256 << 10, batch_size=2048, max_request_size=16 << 10)
+    config = ProducerConfig.parse(given)
+    chance = random.Random(7)
+    rounds, taken = 3, {}
+    for round_number in range(rounds):
+        notes = [tmp_path / f"{round_number}-{child}" for child in range(2)]
+        children = [start(send_and_note, given, str(note), 2 * round_number + n) for n, note in enumerate(notes)]
+        for child in children:
+            assert child.hear() == "ready"
+        time.sleep(chance.uniform(0.01, 0.1))
+        with look(config.shmaccum_name) as view:
+            sender = view.sender()
+        if sender.alive and sender.pid is not None and chance.random() < 0.5:
+            os.kill(sender.pid, signal.SIGKILL)
+        for child in children:
+            child.signal(signal.SIGKILL)
+        if sender.alive and sender.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(sender.pid, signal.SIGKILL)
+        for child in children:
+            child.join()
+        taken |= {2 * round_number + n: note.stat().st_size for n, note in enumerate(notes)}
+    with Producer(given) as producer:
+        producer.partitions_for("t")
+        wait_until(lambda: producer._slab.undelivered() == (0, 0), "what is left is delivered")
+        assert producer.metrics()["slab-metrics"]["record-lost-total"] == 0
+    found: dict[tuple[int, int], list[int]] = {}
+    for partition, records in read_topic(log_dir, "t").items():
+        for record in records:
+            assert record.value is not None
+            child_number, number = map(int, record.value.split(b":"))
+            found.setdefault((partition, child_number), []).append(number)
+    for child_number, count in taken.items():
+        # One more may have been taken whose `send` did not return.
+        delivered = sum(len(found.get((partition, child_number), [])) for partition in range(2))
+        assert delivered in (count, count + 1)
+        for partition in range(2):
+            numbers = found.get((partition, child_number), [])
+            assert numbers == list(range(partition, partition + 2 * len(numbers), 2))
+
+
+def serve_while_the_clock_is_set(link: Connection, settings: dict[str, object], jump_s: float) -> str:
+    """Be the sender, whose time of day is another from when it is told so."""
+    set_the_clock(link, jump_s)
+    return serve_here(link, settings)
+
+
+def set_the_clock(link: Connection, jump_s: float) -> None:
+    """Have the time of day jump with every look at it, as this process sees it."""
+    looks = itertools.count()
+    now, now_ns = time.time, time.time_ns
+    patch = pytest.MonkeyPatch()
+    patch.setattr(time, "time", lambda: now() + jump_s * next(looks))
+    patch.setattr(time, "time_ns", lambda: now_ns() + int(jump_s * 1e9) * next(looks))
+
+
+def send_while_the_clock_is_set(link: Connection, settings: dict[str, object], jump_s: float) -> list[int]:
+    set_the_clock(link, jump_s)
+    with Producer(settings) as producer:
+        futures = [producer.send("t", b"value", partition=0, timestamp_ms=1) for _ in range(50)]
+        producer.send("t", b"value", partition=1)
+        producer.flush(20)
+        return [future.get(0).offset for future in futures]
+
+
+@pytest.mark.parametrize("jump_s", [-3600.0, 3600.0])
+def test_the_clock_is_set(settings: Settings, start: Start, jump_s: float) -> None:
+    """Back or forward, by hours: nothing hangs, and nothing expires."""
+    sender = start(serve_while_the_clock_is_set, settings(), jump_s)
+    assert sender.hear() == "serving"
+    assert start(send_while_the_clock_is_set, settings(), jump_s).result() == list(range(50))
+    assert sender.result() == "left"
 
 
 # --- failures -------------------------------------------------------------------------------------------

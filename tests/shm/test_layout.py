@@ -19,6 +19,7 @@ from shmaccum.shm.layout import (
     MAX_PROCESSES,
     MAX_SLOTS,
     PAGE,
+    PROCESS_WORDS,
     UNFINISHED_OWNER,
     WAITERS,
     WORD,
@@ -32,7 +33,7 @@ from shmaccum.shm.layout import (
 GEOMETRY = Geometry(slot_size=16384, slot_count=2048, max_processes=128, max_topics=512, max_partitions=4096)
 
 ABI: dict[int, dict[str, object]] = {
-    2: {
+    3: {
         "Super": {
             "MAGIC": 0,
             "ABI": 1,
@@ -74,6 +75,7 @@ ABI: dict[int, dict[str, object]] = {
             "CAPACITY_BYTES": 48,
             "EPOCH_BUMPS": 50,
             "BATCHES_EXPIRED": 51,
+            "RECORDS_LOST": 52,
         },
         "Lock": {"OWNER": 0, "TAKEOVERS": 1},
         "Process": {
@@ -85,8 +87,6 @@ ABI: dict[int, dict[str, object]] = {
             "ROLES": 5,
             "ATTACHED_MS": 6,
             "WANTS": 8,
-            "PARKED": 9,
-            "RELEASED": 10,
             "ASLEEP": 11,
             "FLUSHING": 12,
             "RING_HEAD": 13,
@@ -98,6 +98,8 @@ ABI: dict[int, dict[str, object]] = {
             "WAITS": 28,
             "EXHAUSTED": 29,
             "COMPRESSED": 30,
+            "PARKED": 32,
+            "RELEASED": 50,
         },
         "Topic": {"STATE": 0, "PARTITIONS": 1, "ERROR": 2, "NAME_LENGTH": 3, "ANSWERS": 4, "NAME": 8},
         "Partition": {
@@ -177,27 +179,27 @@ ABI: dict[int, dict[str, object]] = {
         "geometry": {
             "locks": 512,
             "processes": 1664,
-            "topics": 34432,
-            "partitions": 198272,
-            "waiters": 722560,
-            "rings": 730752,
-            "bitmap": 9381504,
-            "headers": 9381760,
-            "redo": 9381760 + 2048 * 32 * 8,
-            "slots": 9908224,
-            "total_size": 43462656,
+            "topics": 75392,
+            "partitions": 239232,
+            "waiters": 763520,
+            "rings": 771712,
+            "bitmap": 9422464,
+            "headers": 9422720,
+            "redo": 9422720 + 2048 * 32 * 8,
+            "slots": 9949184,
+            "total_size": 43503616,
             "ring_length": 2112,
             "slot_words": 32,
             "bitmap_size": 256,
         },
         "entries": {
             "lock": 64 + 8,
-            "process": 208 + 32,
-            "topic": 4304 + 40,
-            "partition": 24784 + 16,
-            "ring": 91344 + 2112 * 4,
-            "header": 1172720 + 32,
-            "slot": 9908224 + 16384,
+            "process": 208 + 72,
+            "topic": 9424 + 40,
+            "partition": 29904 + 16,
+            "ring": 96464 + 2112 * 4,
+            "header": 1177840 + 32,
+            "slot": 9949184 + 16384,
         },
     }
 }
@@ -264,13 +266,18 @@ def test_a_slot_header_has_a_bit_for_every_process(max_processes: int) -> None:
 def test_words_with_different_writers_are_on_different_cache_lines() -> None:
     words_in_a_line = CACHE_LINE // WORD
     at_attach = {Process.STATE, Process.PID, Process.INCARNATION, Process.ROLES}
-    by_itself = {Process.WANTS, Process.PARKED, Process.RELEASED, Process.ASLEEP, Process.RING_HEAD}
+    by_itself = {Process.WANTS, Process.ASLEEP, Process.RING_HEAD}
     by_the_sender = {Process.RING_TAIL}
     counters = {Process.RECORDS, Process.WAITS}
+    of_locks = {first + number for first in (Process.PARKED, Process.RELEASED) for number in range(LOCK_COUNT)}
 
     lines = [{word // words_in_a_line for word in words} for words in (at_attach, by_itself, by_the_sender, counters)]
 
     assert lines == [{0}, {1}, {2}, {3}]
+    assert {word // words_in_a_line for word in of_locks}.isdisjoint({0, 1, 2, 3})
+    assert len(of_locks) == 2 * LOCK_COUNT
+    assert max(of_locks) < PROCESS_WORDS
+    assert PROCESS_WORDS % words_in_a_line == 0
     assert words_in_a_line == layout.LOCK_WORDS
 
 

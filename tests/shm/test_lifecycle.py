@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import threading
 import time
 from collections.abc import Callable
@@ -11,11 +12,22 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+from faults import InterruptAt
 from processes import Child
 
 from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabMemoryError, SlabNotFoundError
 from shmaccum.shm import names
-from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Geometry, Slot, SlotState, Super
+from shmaccum.shm.layout import (
+    COMMIT_SIZE_SHIFT,
+    RUN_SHIFT,
+    Geometry,
+    Partition,
+    Slot,
+    SlotState,
+    Super,
+    Topic,
+    TopicState,
+)
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 
@@ -33,9 +45,17 @@ def stay(link: Connection, name: str, geometry: Geometry | None = None) -> None:
 
 def leave_records(link: Connection, name: str, geometry: Geometry) -> None:
     slab = attach(name, geometry)
-    header = slab.geometry.header(0)
-    slab.words[header + Slot.COMMIT] = 64 << COMMIT_SIZE_SHIFT | 3 << 1
-    slab.words[header + Slot.STATE] = SlotState.CLOSED
+    words = slab.words
+    topic = geometry.topic(0)
+    words[topic + Topic.NAME] = ord("t")
+    words[topic + Topic.NAME_LENGTH] = 1
+    words[topic + Topic.STATE] = TopicState.REQUESTED
+    words[Super.TOPIC_COUNT] = 1
+    words[geometry.partition(0) + Partition.KEY] = 1 << 32
+    words[Super.PARTITION_COUNT] = 1
+    header = geometry.header(0)
+    words[header + Slot.COMMIT] = 64 << COMMIT_SIZE_SHIFT | 3 << 1
+    words[header + Slot.STATE] = SlotState.CLOSED | 1 << RUN_SHIFT
     detach(slab)
 
 
@@ -220,7 +240,7 @@ def come_and_go(link: Connection, name: str, geometry: Geometry, seconds: float)
     while time.monotonic() < end:
         slab = attach(name, geometry)
         with slab.tables_lock:
-            slab.words[Super.TOPIC_COUNT] += 1
+            slab.words[Super.METADATA_REQUESTS] += 1
         detach(slab)
         turns += 1
     return turns
@@ -337,3 +357,55 @@ def test_who_leaves_lets_go_of_the_lock_that_an_interrupt_left_taken(
     child.tell()
     child.result()
     detach(again)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # one in a finalizer is lost
+def test_an_interrupt_over_coming_and_going_leaves_nothing_behind(slab_name: str) -> None:
+    """Wherever it comes: the next one to come and go finds everything in order, and the last one out removes it."""
+    geometry = Geometry(64, 4, 4, 2, 2)
+    for moment in range(0, 5000, 11):  # of some 900
+        ticket: list[None] = []
+        with InterruptAt(moment) as interrupt:
+            slab = attach(slab_name, geometry)
+            ticket = [None]
+            detach(slab, ticket)
+        if ticket:
+            detach(slab, ticket)
+        slab = attach(slab_name, geometry)
+        assert slab.users == 1, f"after an interrupt at moment {moment}"
+        assert [entry for entry in slab.processes.in_use() if entry != slab.me and slab.processes.is_alive(entry)] == []
+        detach(slab)
+        assert not [path for path in names.leftovers(slab_name) if os.path.exists(path)], f"moment {moment}"
+        if not interrupt.came:
+            break
+    else:
+        pytest.fail("there is no end to the moments")
+
+
+def attach_with_few_descriptors(link: Connection, name: str) -> tuple[list[str], list[int]]:
+    """Try with one descriptor more each time; return the errors, and how many descriptors were open after each."""
+    geometry = Geometry(64, 4, 4, 2, 2)
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    errors: list[str] = []
+    open_after: list[int] = []
+    detach(attach(name + "-warm", geometry))
+    first = max(map(int, os.listdir("/proc/self/fd")))
+    for limit in range(3, first + 12):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, usual[1]))
+        try:
+            detach(attach(name, geometry))
+        except Exception as error:
+            errors.append(f"{type(error).__name__}: {error}")
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+        open_after.append(len(os.listdir("/proc/self/fd")))
+        if whats_there(name):
+            errors.append(f"left behind: {whats_there(name)}")
+    return errors, open_after
+
+
+def test_who_has_too_few_descriptors_is_refused_and_leaves_nothing(slab_name: str, start: Callable[..., Child]) -> None:
+    errors, open_after = start(attach_with_few_descriptors, slab_name).result()
+    assert errors
+    assert {each.partition(":")[0] for each in errors} == {"SlabMemoryError"}
+    assert all("ulimit" in each for each in errors)
+    assert len(set(open_after)) == 1

@@ -1,18 +1,18 @@
 """The death of a lock's holder, at any moment: a survivor takes over, and rebuilds; nobody else's lock is taken.
 
-The two moments at which the semaphore is taken and nobody is named are tried by name; all the others by number.
+The two moments at which the semaphore is taken and nobody is named are tried by name; for all the others there is
+`tools.crashpoints`.
 """
 
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Literal
 
 import pytest
-from faults import at_line, before, die, stop
+from faults import before, die, stop
 from processes import Child
 
 from shmaccum.errors import LockTimeoutError
@@ -231,54 +231,3 @@ def test_a_stopped_process_keeps_its_lock_whoever_else_is_dead(
 def is_stopped(pid: int) -> bool:
     with open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b") ")[2].startswith((b"T", b"t"))
-
-
-# --- death at any moment ---------------------------------------------------------------------------------------------
-
-
-def lock_and_die(link: Connection, name: str, line: int) -> None:
-    """Take and leave the lock twice, and die before the package's line of that number."""
-    slab = attach(name)
-    rebuilding(slab)
-    at_line(line, die)
-    for _ in range(2):
-        with slab.locks[NUMBER].within(PATIENCE_S):
-            slab.words[scratch(slab)] += 1
-    sys.settrace(None)
-    detach(slab)
-
-
-def test_a_process_may_be_killed_anywhere_over_a_lock(slab: Slab, start: Callable[..., Child]) -> None:
-    rebuilding(slab)
-    deaths = 0
-    for line in range(1000):
-        dying = start(lock_and_die, slab.name, line)
-        if dying.join() == 0:
-            break
-        deaths += 1
-        with slab.locks[NUMBER].within(PATIENCE_S):
-            assert slab.locks[NUMBER].owner() == slab.me
-        slab.reap_dead()
-        assert list(slab.processes.in_use()) == [slab.me]
-
-    assert deaths > 40
-    assert slab.locks[NUMBER].semaphore.value == 1
-
-
-def test_a_process_may_be_killed_anywhere_over_waiting_for_a_lock_and_taking_it_over(
-    slab: Slab, start: Callable[..., Child]
-) -> None:
-    rebuilding(slab)
-    for line in range(30, 700, 30):
-        first = start(fail_at, slab.name, "no longer named", die)
-        first.hear()
-        first.tell()
-        first.join()
-
-        start(lock_and_die, slab.name, line).join()
-
-        with slab.locks[NUMBER].within(PATIENCE_S):
-            assert slab.locks[NUMBER].owner() == slab.me
-        assert slab.locks[NUMBER].semaphore.value == 1
-        slab.reap_dead()
-        assert list(slab.processes.in_use()) == [slab.me]

@@ -17,7 +17,7 @@ import pytest
 from faults import InterruptAt, before, die
 from processes import PATIENCE_S, Child, wait_until
 
-from shmaccum.shm import locks
+from shmaccum.shm import takeover
 from shmaccum.shm.layout import WORD, Process
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.lockfile import TAKEOVER
@@ -140,7 +140,7 @@ def hold_until_told(link: Connection, name: str) -> None:
 def test_an_interrupt_ends_a_wait_and_leaves_nothing_behind(
     slab: Slab, start: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "SLICE_S", 0.001)
+    monkeypatch.setattr(takeover, "SHORT_SLICE_S", 0.001)
     slab.locks[NUMBER].rebuild = lambda: None
     child = start(hold_until_told, slab.name)
     child.tell("hold")
@@ -177,7 +177,7 @@ def watch_takeovers(link: Connection, name: str) -> None:
 def test_an_interrupt_over_a_takeover_leaves_it_to_the_next(
     slab: Slab, start: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "SLICE_S", 0.001)
+    monkeypatch.setattr(takeover, "SHORT_SLICE_S", 0.001)
     slab.locks[NUMBER].rebuild = lambda: None
     watcher = start(watch_takeovers, slab.name)
 
@@ -239,7 +239,7 @@ def test_a_storm_of_interrupts_lets_nobody_in_and_gets_nobody_stuck(slab: Slab, 
     slab.locks[NUMBER].rebuild = lambda: None
     calm, stormy = start(count, slab.name), start(count, slab.name)
     calm.hear()
-    turns = slab.geometry.process(stormy.hear()) + Process.RELEASED
+    turns = slab.geometry.process(stormy.hear()) + Process.RELEASED + NUMBER
     wait_until(lambda: slab.words[turns] > 10)
     randomness = random.Random(1)
 

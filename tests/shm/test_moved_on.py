@@ -14,8 +14,9 @@ from processes import Child
 
 from shmaccum.shm.layout import Process
 from shmaccum.shm.lifecycle import attach, detach
-from shmaccum.shm.locks import SlabLock, _Look
+from shmaccum.shm.locks import SlabLock
 from shmaccum.shm.slab import Slab
+from shmaccum.shm.takeover import LockState, Look, Vigil
 
 NUMBER = 5
 Start = Callable[..., Child]
@@ -58,6 +59,11 @@ def leave(child: Child) -> None:
     assert child.join() == 0
 
 
+def state(slab: Slab) -> LockState:
+    lock = slab.locks[NUMBER]
+    return LockState(NUMBER, lock.semaphore, slab.words, slab.geometry, slab.processes, slab.lock_file)
+
+
 def while_asking(monkeypatch: pytest.MonkeyPatch, slab: Slab, *acts: tuple[Act, Act]) -> None:
     """Have things happen just before and just after the answers to the next questions whether others are alive."""
     ask = slab.processes.is_alive
@@ -91,7 +97,7 @@ def test_a_holder_that_let_go_and_left_has_not_died_over_the_lock(
     while_asking(
         monkeypatch, slab, (lambda: leave(children[-1][0]), next_one), (lambda: leave(children[-1][0]), next_one)
     )
-    assert not slab.locks[NUMBER]._take_over(None)
+    assert not Vigil(state(slab)).take_over()
 
     assert [entry for _, entry in children] == [entry] * 3, "all in the same entry of the table"
     assert slab.locks[NUMBER].owner() == entry
@@ -102,13 +108,11 @@ def test_a_holder_that_let_go_and_left_has_not_died_over_the_lock(
 def test_a_look_does_not_take_a_new_process_for_the_dead_one_before_it(
     slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dead = start(hold, slab.name)
-    entry = dead.hear()
-    dead.kill()
+    first, entry = holding(start, slab)
     words, at = slab.words, slab.geometry.process(entry) + Process.INCARNATION
-    while_asking(monkeypatch, slab, (nothing, lambda: holding(start, slab)))
+    while_asking(monkeypatch, slab, (lambda: leave(first), lambda: holding(start, slab)))
 
-    look = _Look(slab.locks[NUMBER])
+    look = Look(state(slab))
 
     assert words[at] == 2
     assert look.dead == {entry: 1}
@@ -125,12 +129,12 @@ def test_what_a_new_process_wants_is_not_forgotten_for_the_dead_one_before_it(
         new.append(holding(start, slab, number)[0])
 
     while_asking(monkeypatch, slab, (lambda: leave(first), wants_too))
-    released = slab.words[slab.geometry.process(entry) + Process.RELEASED]
+    released = slab.words[slab.geometry.process(entry) + Process.RELEASED + NUMBER]
 
     slab.locks[NUMBER].forget_dead(entry)
 
     assert slab.words[slab.geometry.process(entry) + Process.WANTS] == number + 1
-    assert slab.words[slab.geometry.process(entry) + Process.RELEASED] == released + 1
+    assert slab.words[slab.geometry.process(entry) + Process.RELEASED + NUMBER] == released + 1
     leave(new[0])
 
 

@@ -103,6 +103,13 @@ def test_a_segment_without_ready_is_none(segment: Segment, slab_name: str) -> No
     assert Segment.open(slab_name) is None
 
 
+def test_a_segment_with_nothing_but_its_magic_is_none(segment: Segment, slab_name: str) -> None:
+    """Its creator died between its first store and the second."""
+    segment.words[Super.READY] = segment.words[Super.ABI] = 0
+
+    assert Segment.open(slab_name) is None
+
+
 def test_what_an_unfinished_creator_left_is_replaced(segment: Segment, slab_name: str, geometry: Geometry) -> None:
     segment.words[Super.READY] = 0
     Path(names.doorbell_path(slab_name)).touch(0o600)
@@ -362,3 +369,39 @@ def test_a_small_shm_is_refused_with_the_cure(geometry: Geometry, spare_pages: i
 @pytest.mark.parametrize("size", ["0", "1m"])
 def test_a_shm_that_is_large_enough_or_without_limit_is_used(geometry: Geometry, size: str) -> None:
     assert attach_where_shm_has(size, geometry) == "[]\n"
+
+
+FULL = """
+import os, subprocess, sys
+from shmaccum.shm.layout import Geometry
+from shmaccum.shm.lifecycle import attach, detach
+slab = attach("full", Geometry(64, 8, 4, 2, 2))
+before = sorted(os.listdir("/dev/shm"))
+room = os.statvfs("/dev/shm")
+with open("/dev/shm/filler", "wb") as filler:
+    os.posix_fallocate(filler.fileno(), 0, room.f_bavail * room.f_frsize)
+newcomer = [sys.executable, "-c", "from shmaccum.shm.lifecycle import *; detach(attach('full'))"]
+refused = subprocess.run(newcomer, capture_output=True, text=True)
+print(refused.stderr.splitlines()[-1])
+with slab.pool_lock:
+    slab.words[slab.geometry.header(0)] = 1
+slab.words[slab.geometry.header(0)] = 0
+os.unlink("/dev/shm/filler")
+print(sorted(os.listdir("/dev/shm")) == before)
+print(subprocess.run(newcomer).returncode)
+detach(slab)
+print(os.listdir("/dev/shm"))
+"""
+
+
+def test_a_shm_that_others_have_filled_since() -> None:
+    """Who is there goes on, for the slab is reserved; who comes is refused with the cure, and leaves nothing."""
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("only root can have a /dev/shm of its own, and not in every container")
+    shell = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=4m tmpfs /dev/shm && exec "$0" -c "$1"']
+    run = subprocess.run([*shell, sys.executable, FULL], capture_output=True, text=True, check=True, timeout=60)
+    refused, *rest = run.stdout.splitlines()
+    assert refused.startswith("shmaccum.errors.SlabMemoryError: slab 'full' cannot be attached to: ")
+    assert "No space left" in refused
+    assert "; 0 bytes are free in /dev/shm" in refused
+    assert (rest, run.stderr) == (["True", "0", "[]"], "")

@@ -35,3 +35,13 @@ def test_an_old_pyspark_is_refused(tmp_path: Path) -> None:
     error = import_error(OLD_PYSPARK.format(directory=str(tmp_path)))
     assert "ApiVersionError: shmaccum.spark needs pyspark 4.0 or later" in error
     assert "No module named 'pyspark.sql.datasource'" in error
+
+
+def test_who_plans_a_job_does_not_import_a_producer() -> None:
+    """The driver does so in a new process for every job."""
+    program = "import sys, shmaccum.spark; print('shmaccum.producer' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == "False\n"
+    program = "from shmaccum.spark import producer; print(producer.__module__)"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == "shmaccum.spark.worker\n"

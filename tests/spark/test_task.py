@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from shmaccum import ProducerConfig
 from shmaccum.errors import RecordBatchTooLargeError, RecordTooLargeError, SerializationError
-from shmaccum.spark.task import WriteTask, group_by_topic, parts_of
+from shmaccum.spark.delivery import group_by_topic, parts_of
+from shmaccum.spark.task import WriteTask
 
 Reader = Callable[[Path, str], list[Any]]
 Configure = Callable[..., ProducerConfig]

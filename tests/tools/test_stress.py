@@ -80,12 +80,18 @@ def nothing_is_left(run: Stress) -> None:
     assert run.files() == []
 
 
+SHORT = "--producers 3 --seconds 3 --kill-producers 4 --kill-sender 1 --stop 1.5 --partitions 2 --columns 0.5 --seed 5"
+
+
 def test_a_short_run(runs: list[Stress], tmp_path: Path) -> None:
-    short = run(
-        runs,
-        tmp_path,
-        "--producers 3 --seconds 3 --kill-producers 4 --kill-sender 1 --stop 1.5 --partitions 2 --columns 0.5 --seed 5",
-    )
+    check_short_run(run(runs, tmp_path, SHORT))
+
+
+def test_a_short_run_on_kafka(apache_kafka: None, runs: list[Stress], tmp_path: Path) -> None:
+    check_short_run(run(runs, tmp_path, f"{SHORT} --transport kafka"))
+
+
+def check_short_run(short: Stress) -> None:
     status, out, errors = short.end()
     assert (status, "All zero" in out) == (0, True), out + errors
     report = short.report()

@@ -10,11 +10,14 @@
  *   shmaccum.shm.locks.SlabLock.__exit__                   leaving
  *   shmaccum.shm.locks.SlabLock._leave                     giving_up
  *   shmaccum.shm.locks.SlabLock._wait                      waiting, ran_out, not_now
- *   shmaccum.shm.locks.SlabLock._take_over                 ran_out to not_now
- *   shmaccum.shm.locks.SlabLock._died_holding              named
- *   shmaccum.shm.locks.SlabLock.forget_dead                forget
- *   shmaccum.shm.locks._Look.__init__                      look_anew
- *   shmaccum.shm.locks._Look.proves_dead_holder            conclude
+ *   shmaccum.shm.takeover.Vigil.take_over                  ran_out to not_now
+ *   shmaccum.shm.takeover.Vigil._succeed                   ran_out to forget
+ *   shmaccum.shm.takeover.Vigil._died_holding              named
+ *   shmaccum.shm.takeover.Vigil._renew_looks               not_now
+ *   shmaccum.shm.takeover.Look.__init__                    look_anew
+ *   shmaccum.shm.takeover.Look.proves_dead_holder          conclude
+ *   shmaccum.shm.takeover.LockState.dead                   look_anew
+ *   shmaccum.shm.takeover.LockState.forget_dead            forget
  *   shmaccum.shm.processes.ProcessTable.dead_incarnation   look_anew, named, forget
  *   shmaccum.shm.processes.ProcessTable.take               end_absent
  *   shmaccum.shm.processes.ProcessTable.leave              idle
@@ -23,8 +26,9 @@
  *
  * `parked`, `released` and the incarnation only grow. All that anybody asks of them is whether they have moved since
  * they were read, and that is what is kept, for each reader and entry: exact, and finite without a bound on how often
- * the lock is taken. Where the code decides by time (when a look is concluded, when a wait is given up), the model may
- * decide either way at every turn. A load that nobody else can change the answer of is one step with the next store.
+ * the lock is taken. Where the code decides by time (when a wait is given up), or has several looks to go by, each of
+ * which is only read, the model may decide either way at every turn: it keeps a look, or takes one anew, or waits on.
+ * A load that nobody else can change the answer of is one step with the next store.
  *
  * Options: -DN=processes -DDEATHS=deaths; -DREAP adds cleaning up behind the dead; -DONE_LOOKER and -DLIVE: options.h;
  * -DPLAIN does without the one reduction of the states (see `spoil`). -DM_... are mutants: mistakes that must be found.
@@ -94,7 +98,7 @@ inline forget_look(p) {
 
 /* A complete look that cannot prove anything any more is as good as none: fewer states, and none missed that matters. */
 inline spoil(p) {
-#ifndef PLAIN
+#if !defined(PLAIN) && !defined(M_NO_RELEASED)
     if :: look[p].complete -> forget_look(p) :: else fi
 #else
     skip
@@ -122,7 +126,12 @@ inline raise_incarnation(p) {
     i = 0
 }
 
-inline rest() { e = 0; o = 0; found = 0; looking = 0; concluding = 0; reaping = 0; forget_look(me) }
+#ifdef M_LOOK_ONCE
+#define NO_LOOK_YET looked = 0
+#else
+#define NO_LOOK_YET skip
+#endif
+inline rest() { e = 0; o = 0; found = 0; reaping = 0; NO_LOOK_YET; forget_look(me) }
 
 /* Of a dead process that has the semaphore's unit it can be seen that it has it, or may have it. */
 #define NOT_LOST (holder == 0 || alive[holder - 1] || owner == holder || (wants[holder - 1] == THIS && IN_USE(holder - 1)))
@@ -135,18 +144,17 @@ inline die() {
 #ifdef REAP
     if :: lifecycle == me + 1 -> lifecycle = 0 :: else fi;
 #endif
-    rest(); END_WAIT
+    rest()
 }
 
 proctype process(byte me) {
     byte e;                     /* entry that a loop is at */
     byte o;                     /* owner word as read */
     bit found;                  /* a dead process wants the lock */
-    bit looking, concluding;    /* there is a look; it is being concluded */
     bit reaping;                /* forgets the dead without having taken over from one */
     byte i, j;
-#ifdef LIVE
-    byte slices;                /* that have run out, in this wait */
+#ifdef M_LOOK_ONCE
+    bit looked;
 #endif
 
 end_absent:
@@ -191,14 +199,13 @@ idle:
     fi;
 
 elsewhere:                      /* waits for another lock, gets it or does not, leaves it: all that shows of it here */
+#ifdef M_PARKED_ELSEWHERE
     if
-    :: atomic { WHIM; count_parked(me); goto elsewhere }
-    :: atomic { count_released(me) }
-#ifdef M_SILENT_GIVE_UP
+    :: atomic { count_parked(me); goto elsewhere }
     :: true
-#endif
     :: DIE
     fi;
+#endif
     STEP(wants[me] = 0; goto idle);
 
 waiting:
@@ -207,20 +214,20 @@ waiting:
     :: atomic {
         semaphore == 1 -> semaphore = 0;
         assert(holder == 0); holder = me + 1;
-        rest(); END_WAIT;
+        rest();
         goto got_it
        }
-    :: atomic { semaphore == 0 && IN_PACE(me) -> goto ran_out }
+    :: atomic { semaphore == 0 -> goto ran_out }
     :: DIE
     fi;
 
 ran_out:
-    STEP(count_parked(me); COUNT_SLICE; if :: LOOKS :: else -> goto not_now fi);
+    STEP(count_parked(me); if :: LOOKS :: else -> goto not_now fi);
     STEP(
         o = owner;
         if
-        :: (o == NOBODY || o == UNFINISHED) && (!look[me].complete || MAY_WAIT) -> o = 0; goto not_now
-        :: look[me].complete && MAY_CONCLUDE
+        :: (o == NOBODY || o == UNFINISHED) && (!look[me].complete || MAY_PASS) -> o = 0; goto not_now
+        :: look[me].complete
         :: o != NOBODY && o != UNFINISHED
         fi
     );
@@ -242,8 +249,7 @@ ran_out:
         o = owner;
         if
         :: o != NOBODY && o != UNFINISHED -> goto named
-        :: (o == NOBODY || o == UNFINISHED) && look[me].complete && MAY_CONCLUDE ->
-            o = 0; concluding = 1; look[me].complete = 0; first_other(); goto conclude
+        :: (o == NOBODY || o == UNFINISHED) && look[me].complete -> o = 0; first_other(); goto conclude
         :: else -> o = 0; goto free_byte
         fi
     );
@@ -302,7 +308,7 @@ take_over:
     STEP(
         assert(holder != 0 && !alive[holder - 1]);
         holder = me + 1; owner = me + 1;
-        rest(); END_WAIT; first_other()
+        rest(); first_other()
     );
 forget:                         /* of every dead process that it does not want the lock any more */
     do
@@ -334,12 +340,12 @@ free_byte:
 not_now:
     if
 #ifdef M_LOOK_ONCE
-    :: LOOKS && !looking -> goto look_anew
-    :: looking -> goto waiting
+    :: !looked -> goto look_anew
+    :: looked -> goto waiting
 #else
-    :: LOOKS && (MAY_CONCLUDE || !looking) -> goto look_anew
+    :: LOOKS && (MAY_PASS || !look[me].complete) -> goto look_anew
+    :: !LOOKS || MAY_PASS || look[me].complete -> goto waiting
 #endif
-    :: !LOOKS || (MAY_WAIT && looking && !concluding) -> goto waiting
     :: atomic { WHIM; goto giving_up }
     fi;
 
@@ -367,7 +373,10 @@ look_anew:
     do :: e < N -> STEP(look[me].parked_since[e] = 0; next_other()) :: else -> break od;
 #endif
     atomic {
-        e = 0; looking = 1;
+        e = 0;
+#ifdef M_LOOK_ONCE
+        looked = 1;
+#endif
 #ifdef M_IGNORE_NEWCOMERS
         for (i : 0 .. N - 1) { look[me].came_since[i] = 0 };
 #endif
@@ -375,6 +384,7 @@ look_anew:
         look[me].complete = 1;
 #else
         for (i : 0 .. N - 1) { if :: look[me].dead[i] && wants[i] == THIS -> look[me].complete = 1 :: else fi };
+        for (i : 0 .. N - 1) { if :: i != me && look[me].released_moved[i] -> spoil(me) :: else fi };
         if :: !look[me].complete -> forget_look(me) :: else fi;
 #endif
         i = 0;
@@ -382,10 +392,7 @@ look_anew:
     };
 
 giving_up:
-#ifndef M_SILENT_GIVE_UP
-    STEP(rest(); count_released(me));
-#endif
-    STEP(rest(); END_WAIT; wants[me] = 0; goto idle);
+    STEP(rest(); wants[me] = 0; goto idle);
 
 got_it:
 progress:

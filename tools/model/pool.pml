@@ -19,15 +19,17 @@
  *   shmaccum.accumulator.batch_appender.BatchAppender._try_append      try_append
  *   shmaccum.accumulator.batch_appender.BatchAppender.commit           try_append
  *   shmaccum.accumulator.batch_appender.BatchAppender.fill             fill
- *   shmaccum.accumulator.batch_appender.BatchAppender.give_back_unused append
+ *   shmaccum.accumulator.batch_appender.BatchAppender.give_back        append
  *   shmaccum.accumulator.batch_appender.BatchAppender.place            place
- *   shmaccum.accumulator.column_appender.ColumnAppender._append_batch  allocate to place
+ *   shmaccum.accumulator.column_appender.ColumnAppender._place         allocate to place
  *   shmaccum.accumulator.partition_queue.PartitionQueue.append         place
+ *   shmaccum.accumulator.partition_queue.PartitionQueue.append_all     place, of several
  *   shmaccum.accumulator.partition_queue.PartitionQueue.close_open     try_append, place
  *   shmaccum.accumulator.partition_queue.PartitionQueue.pop_first      drain
  *   shmaccum.accumulator.partition_queue.PartitionQueue.put_back       put_back
  *   shmaccum.accumulator.partition_queue.rebuild_stripe                rebuild_stripe
  *   shmaccum.accumulator.acknowledgements.Acknowledgements.contribute  contribute
+ *   shmaccum.accumulator.acknowledgements.Acknowledgements.contribute_new  contribute
  *   shmaccum.accumulator.acknowledgements.Acknowledgements._read       read_ring
  *   shmaccum.accumulator.completion.RingWriter.tell                    finish
  *   shmaccum.accumulator.completion.RingWriter.has_told                finish
@@ -37,6 +39,9 @@
  *   shmaccum.accumulator.batch_drainer.BatchDrainer.reenqueue          put_back
  *   shmaccum.accumulator.batch_drainer.BatchDrainer.recover            recover
  *   shmaccum.shm.slab.Slab.reap_dead                                   housekeeping
+ *
+ * Columns place several batches in one turn of the lock: the stores are those of so many producers here that place one
+ * each, one after the other, and what they have taken and not placed is ALLOCATED, as with one.
  *
  * Checked: a record reaches the log only if it was committed, once, whole, and in the order of the commits; a slot that
  * is taken is FREE; a completion ring does not overflow, and tells no one of a batch that is not theirs; at the end all

@@ -86,7 +86,9 @@ _POOL = _pool("", 2, 1, 2, 1)
 
 MUTANTS = (
     # The rules of a look.
-    *_mutants(_THREE, Property.TAKEN_FROM_THE_LIVING, "NO_PARKED", "NO_RELEASED", "SILENT_GIVE_UP", "IGNORE_NEWCOMERS"),
+    *_mutants(
+        _THREE, Property.TAKEN_FROM_THE_LIVING, "NO_PARKED", "NO_RELEASED", "PARKED_ELSEWHERE", "IGNORE_NEWCOMERS"
+    ),
     *_mutants(_ONE_LOOKS, Property.TAKEN_FROM_THE_LIVING, "PARKED_ONCE", "ALIVE_AFTER_PARKED"),
     *_mutants(_lock("", 3, 1, "ONE_LOOKER", "PLAIN"), Property.TAKEN_FROM_THE_LIVING, "ALIVE_AT_END"),
     *_mutants(_lock("", 4, 1, "ONE_LOOKER"), Property.TAKEN_FROM_THE_LIVING, "WANTS_BEFORE_RELEASED"),

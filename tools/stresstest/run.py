@@ -102,14 +102,17 @@ class Run:
         self._watch.end()
 
     def _carry_out(self, event: Event, now_s: float) -> None:
-        """Do a deed. One whose victim is not there is left out: if it waited, no sender would ever get to work."""
+        """Do a deed. One whose victim is not there is left out: if it waited, no sender would ever get to work.
+
+        Kills that are left out are counted.
+        """
         children = self._children
         if event.victim == SENDER:
             what, pid = "sender", sender_pid(self._name)
         else:
             what, pid = "producer", self._fleet.members[event.victim].pid
         if not pid or not is_child(pid) or children.is_dying(pid):
-            children.counts[f"{what}s not there"] += 1
+            children.counts[f"{what}s not there"] += event.deed is Deed.KILL
         elif event.deed is Deed.KILL:
             children.kill(pid, what)
         else:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401  # what looks names up needs it, and would import it with the first name
 import logging
 import random
 import socket
@@ -198,8 +199,9 @@ class Brokers:
         setup_timeout_ms = self._setup_timeout.wait_ms(broker.failures + 1)
         try:
             channel = self._open(broker)
-        except OSError as error:
-            self._failed(broker, NetworkError, f"connection to {describe(broker.node)}: {error.strerror or error}")
+        except (OSError, ValueError) as error:  # ValueError: of a name that no host can have
+            reason = getattr(error, "strerror", None) or error
+            self._failed(broker, NetworkError, f"connection to {describe(broker.node)}: {reason}")
             return
         greeting = Greeting(self._mechanism, self._config.sasl_mechanism, broker.node.host)
         broker.connection = Connection(

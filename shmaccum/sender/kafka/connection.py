@@ -22,7 +22,7 @@ from shmaccum.sender.kafka.channel import Buffer, Channel
 from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
 from shmaccum.sender.kafka.frames import FrameReader
 from shmaccum.sender.kafka.greeting import Call, Conversation, Greeting
-from shmaccum.sender.kafka.kafka_python import encode
+from shmaccum.sender.kafka.kafka_python import encode, understanding
 from shmaccum.sender.kafka.poller import READ, WRITE, Poller
 
 logger = logging.getLogger(__name__)
@@ -286,7 +286,8 @@ class Connection:
             )
         request = self._in_flight[0]
         # Answered only when it is understood: until then its failure is still to be told.
-        throttle_ms = request.on_answer(frame)
+        with understanding("the broker's answer makes no sense"):
+            throttle_ms = request.on_answer(frame)
         if self._state is not _State.CLOSED:
             self._in_flight.popleft()
             if throttle_ms:

@@ -7,8 +7,10 @@ what is sent, which its parser would do at level DEBUG, passwords and all.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 from shmaccum.errors import ApiVersionError, NetworkError
@@ -35,6 +37,7 @@ __all__ = [
     "decode",
     "encode",
     "get_sasl_mechanism",
+    "understanding",
 ]
 
 
@@ -63,8 +66,24 @@ def decode(response: Any, frame: bytes) -> Any:
         NetworkError: it is no such response.
     """
     buffer = io.BytesIO(frame)
-    try:
+    with understanding(f"{len(frame)} bytes came that are no {response.__name__}"):
         response.parse_header(buffer)
         return response.decode(buffer)
-    except (ValueError, IndexError, struct.error):
-        raise NetworkError(f"{len(frame)} bytes came that are no {response.__name__}") from None
+
+
+@contextlib.contextmanager
+def understanding(otherwise: str) -> Iterator[None]:
+    """Take over what an answer says in a block: one that lacks what every answer has is none, and no end of the sender.
+
+    The library takes a null for any list or text, and checks by assertions.
+
+    Args:
+        otherwise: the error's message.
+
+    Raises:
+        NetworkError: it cannot be understood.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, struct.error) as error:
+        raise NetworkError(f"{otherwise} ({type(error).__name__}: {error})") from error

@@ -9,13 +9,13 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from shmaccum.cluster import Cluster, Node, TopicPartition
+from shmaccum.cluster import Cluster, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, error_for_code
 from shmaccum.sender.kafka.backoff import ExponentialBackoff
 from shmaccum.sender.kafka.clock import FOREVER_MS
 from shmaccum.sender.kafka.kafka_python import MetadataRequest
-from shmaccum.sender.kafka.produce_response import LeaderHint
+from shmaccum.sender.kafka.produce_response import LeaderHint, node_at
 
 logger = logging.getLogger(__name__)
 
@@ -118,10 +118,14 @@ class Metadata:
         self._again(now_ms)
 
     def update(self, response: Any, now_ms: float) -> None:
-        """Take over an answer. What it says of topics that are not in use any more is left out."""
+        """Take over an answer. What it says of topics that are not in use any more is left out.
+
+        Raises:
+            NetworkError: it cannot be so.
+        """
+        nodes = {broker.node_id: node_at(broker.node_id, broker.host, broker.port) for broker in response.brokers}
         self._under_way = False
         self._refreshed_ms = now_ms
-        nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in response.brokers}
         known = self.cluster
         topics = [topic for topic in response.topics if topic.name in self._used_ms]
         names = {topic.name for topic in topics}

@@ -73,31 +73,41 @@ class ProduceEncoder:
     def __init__(self, version: int, client_id: str, acks: int, timeout_ms: int) -> None:
         self._version = version
         self._form = form = _FLEXIBLE if version >= FIRST_FLEXIBLE_VERSION else _FIXED
+        self._topic_heads: dict[str, bytes] = {}
         name = client_id.encode()
         # The client id has a length of fixed size in every version.
         self._rest_of_head = b"".join(
             (_INT16.pack(len(name)), name, form.end, form.no_transaction, _ACKS_AND_TIMEOUT.pack(acks, timeout_ms))
         )
 
+    def _topic_head(self, topic: str) -> bytes:
+        """Return a topic's name as requests have it."""
+        head = self._topic_heads.get(topic)
+        if head is None:
+            name = topic.encode()
+            head = self._topic_heads[topic] = self._form.string_length(len(name)) + name
+        return head
+
     def encode(self, batches: Sequence[ProduceBatch], correlation_id: int) -> list[Buffer]:
         """Return a request's frame in pieces: those of the batches are their payloads themselves."""
         form = self._form
-        by_topic: dict[str, list[ProduceBatch]] = defaultdict(list)
+        length, end = form.length, form.end
+        by_topic: dict[str, list[tuple[int, memoryview]]] = defaultdict(list)
         for batch in batches:
-            by_topic[batch.topic_partition.topic].append(batch)
+            topic, partition = batch.topic_partition
+            by_topic[topic].append((partition, batch.payload))
         buffers: list[Buffer] = []
         head = bytearray(_FRAME_AND_HEADER.size)
         head += self._rest_of_head
-        head += form.length(len(by_topic))
+        head += length(len(by_topic))
         for topic, of_topic in by_topic.items():
-            name = topic.encode()
-            head += form.string_length(len(name)) + name + form.length(len(of_topic))
-            for batch in of_topic:
-                head += _INT32.pack(batch.topic_partition.partition) + form.length(len(batch.payload))
-                buffers += (head, batch.payload)
-                head = bytearray(form.end)
-            head += form.end
-        head += form.end
+            head += self._topic_head(topic) + length(len(of_topic))
+            for partition, payload in of_topic:
+                head += _INT32.pack(partition) + length(len(payload))
+                buffers += (head, payload)
+                head = bytearray(end)
+            head += end
+        head += end
         if head:
             buffers.append(head)
         size = sum(map(len, buffers)) - _INT32.size

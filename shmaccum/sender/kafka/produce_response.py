@@ -23,6 +23,9 @@ _PARTITION: Final = struct.Struct(">ihqq8x3s")
 """Number, error code, base offset, append time, where the log starts; and what else there is to say."""
 _NOTHING_MORE: Final = b"\x01\x00\x00"
 """No errors of single records, no message, no tags."""
+_NO_TIME_MS: Final = 1 << 47
+"""Milliseconds since the epoch that no batch was stored at: a completion has no room for them."""
+_LAST_PORT: Final = (1 << 16) - 1
 _END: Final = struct.Struct(">i?")
 """The time that we are throttled for, and whether there are tags."""
 
@@ -79,7 +82,7 @@ def _read_plain(frame: bytes) -> _Plain | None:
             partitions, position = _read_length(frame, position + length)
             for _ in range(partitions):
                 partition, error_code, base_offset, append_time_ms, more = _PARTITION.unpack_from(frame, position)
-                if error_code or more != _NOTHING_MORE:
+                if error_code or more != _NOTHING_MORE or not _is_place(base_offset, append_time_ms):
                     return None
                 stored[topic, partition] = base_offset, append_time_ms
                 position += _PARTITION.size
@@ -90,6 +93,11 @@ def _read_plain(frame: bytes) -> _Plain | None:
     except (IndexError, ValueError, struct.error):
         return None
     return None if tags else _Plain(stored, throttle_time_ms)
+
+
+def _is_place(base_offset: int, append_time_ms: int) -> bool:
+    """Say whether these can be where and when a batch was stored, -1 where that is not known."""
+    return base_offset >= -1 <= append_time_ms < _NO_TIME_MS
 
 
 def _read_length(frame: bytes, position: int) -> tuple[int, int]:
@@ -107,7 +115,7 @@ def _read_length(frame: bytes, position: int) -> tuple[int, int]:
 def _decode_any(version: int, frame: bytes, batches: Sequence[ProduceBatch], node: Node) -> ProduceAnswers:
     response = decode(LibraryResponse[version], frame)
     found = {(topic.name, each.index): each for topic in response.responses for each in topic.partition_responses}
-    nodes = {each.node_id: Node(each.node_id, each.host, each.port) for each in response.node_endpoints}
+    nodes = {each.node_id: node_at(each.node_id, each.host, each.port) for each in response.node_endpoints}
     responses, hints = [], []
     for batch in batches:
         result = found.get(batch.topic_partition)
@@ -125,6 +133,11 @@ def _decode_any(version: int, frame: bytes, batches: Sequence[ProduceBatch], nod
 def _response(batch: ProduceBatch, result: Any, node: Node) -> ProduceResponse:
     code: int = result.error_code
     if not code:
+        if not _is_place(result.base_offset, result.log_append_time_ms):
+            raise NetworkError(
+                f"broker {node.id} says that a batch for {batch.topic_partition} is at offset {result.base_offset}, "
+                f"of time {result.log_append_time_ms}"
+            )
         return ProduceResponse(batch, result.base_offset, result.log_append_time_ms)
     error = error_for_code(code)
     name = f"error code {code}" if error is UnknownServerError else error.__name__
@@ -135,6 +148,17 @@ def _response(batch: ProduceBatch, result: Any, node: Node) -> ProduceResponse:
         message=f"broker {node.id} answered {name} for {batch.topic_partition}{said}",
         invalid_records=tuple(each.batch_index for each in result.record_errors),
     )
+
+
+def node_at(number: int, host: object, port: int) -> Node:
+    """Return a broker that an answer describes.
+
+    Raises:
+        NetworkError: there can be no such broker.
+    """
+    if number < 0 or not isinstance(host, str) or not 0 <= port <= _LAST_PORT:
+        raise NetworkError(f"the cluster is said to have a broker {number} at {host!r}, port {port}")
+    return Node(number, host, port)
 
 
 def refuse(batches: Sequence[ProduceBatch], error: type[KafkaError], message: str) -> list[ProduceResponse]:

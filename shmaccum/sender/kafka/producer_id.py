@@ -6,7 +6,7 @@ import logging
 from typing import Any, Final
 
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import KafkaError, error_for_code
+from shmaccum.errors import KafkaError, NetworkError, error_for_code
 from shmaccum.sender.kafka.backoff import ExponentialBackoff
 from shmaccum.sender.kafka.clock import FOREVER_MS
 from shmaccum.sender.kafka.kafka_python import InitProducerIdRequest
@@ -52,9 +52,15 @@ class ProducerIds:
         return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTIONS_MS)
 
     def update(self, response: Any, now_ms: float) -> None:
-        """Take over an answer."""
-        self._under_way = False
+        """Take over an answer.
+
+        Raises:
+            NetworkError: it gives no id, and no error either.
+        """
         error = error_for_code(response.error_code) if response.error_code else None
+        if error is None and not (response.producer_id >= 0 <= response.producer_epoch):
+            raise NetworkError(f"a broker gave producer id {response.producer_id}, epoch {response.producer_epoch}")
+        self._under_way = False
         self._refused = None if error is None or error.retriable else error
         if error is None:
             self._answer = (response.producer_id, response.producer_epoch)

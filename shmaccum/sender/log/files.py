@@ -5,6 +5,7 @@ Knows nothing of what is in the files.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections import OrderedDict
@@ -18,7 +19,9 @@ MAX_OPEN_FILES: Final = 512
 
 
 class OpenFiles:
-    """Open files by path, at most ``limit`` of them: the least recently used one is closed for a new one.
+    """Open files by path, at most ``limit`` of them, or fewer where the system gives no more.
+
+    The least recently used one is closed for a new one.
 
     Closing a file does not sync it: a later `os.fsync` through another descriptor covers the same data.
     """
@@ -66,7 +69,14 @@ class OpenFiles:
     def _open(self, path: Path, flags: int) -> int:
         if len(self._descriptors) >= self._limit:
             _close(*self._descriptors.popitem(last=False))
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o666)
+        while True:
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o666)
+                break
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._descriptors:
+                    raise
+                _close(*self._descriptors.popitem(last=False))
         self._descriptors[path] = descriptor
         return descriptor
 

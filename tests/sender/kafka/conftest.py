@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Producer
 from fake_broker import FakeBroker
-from wires import PATIENCE_S, MakeWire, Wire
+from wires import MakeWire, Wire
 
 
 @pytest.fixture
@@ -29,12 +28,3 @@ def fake() -> Iterator[FakeBroker]:
     """Return a broker that says what the test tells it to."""
     with FakeBroker() as broker:
         yield broker
-
-
-@pytest.fixture(scope="session")
-def mock_servers() -> Iterator[str]:
-    """Return ``bootstrap.servers`` of librdkafka's mock cluster of three brokers."""
-    keeper = Producer({"test.mock.num.brokers": 3, "bootstrap.servers": "mock", "log_level": 0})
-    brokers = keeper.list_topics(timeout=PATIENCE_S).brokers.values()
-    yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
-    keeper.flush()  # the cluster lives as long as this producer

@@ -283,3 +283,27 @@ def test_no_producer_id_for_us(fake: FakeBroker, wire: MakeWire) -> None:
     code = 0
     assert here.producer_id() == (9, 0)
     assert here.transport.failure() is None
+
+
+def test_an_answer_that_makes_no_sense_ends_the_connection_and_nothing_else(fake: FakeBroker, wire: MakeWire) -> None:
+    """Null instead of the list of topics, which the library takes for an answer."""
+
+    def null(request: Request) -> bytes:
+        # No tags, no topics, no throttling, no tags.
+        return b"\0\0\0\x0b" + request.correlation_id.to_bytes(4, "big") + bytes(7)
+
+    fake.answers[PRODUCE] = null
+    connected = wire(fake.servers)
+    (answer,) = connected.ask(ONE)
+    assert answer.error is NetworkError
+    assert "makes no sense" in answer.message
+    fake.answers[PRODUCE] = lambda request: produced((0, 0))
+    (answer,) = connected.ask(ONE)
+    assert answer.error is None
+
+
+def test_a_place_where_nothing_can_be_stored(fake: FakeBroker, wire: MakeWire) -> None:
+    fake.answers[PRODUCE] = lambda request: produced((0, 0), base_offset=-7)
+    (answer,) = wire(fake.servers).ask(ONE)
+    assert answer.error is NetworkError
+    assert "at offset -7" in answer.message

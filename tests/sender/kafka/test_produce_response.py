@@ -17,7 +17,6 @@ from shmaccum.sender.kafka.produce_response import _decode_any, _read_plain, dec
 from shmaccum.sender.transport import ProduceBatch
 
 NODE = Node(1, "here", 9092)
-INT64 = st.integers(-1, 2**63 - 1)
 Topic = LibraryResponse.TopicProduceResponse
 
 
@@ -45,7 +44,9 @@ def batch(to: TopicPartition) -> ProduceBatch:
 
 
 PARTITIONS = st.builds(TopicPartition, st.text("abc-", min_size=1, max_size=249), st.integers(0, 2**31 - 1))
-PLAIN = st.fixed_dictionaries({"base_offset": INT64, "log_append_time_ms": INT64})
+PLAIN = st.fixed_dictionaries(
+    {"base_offset": st.integers(-1, 2**63 - 1), "log_append_time_ms": st.integers(-1, 2**47 - 1)}
+)
 
 
 @pytest.mark.parametrize("version", [9, 10, 11, 12])

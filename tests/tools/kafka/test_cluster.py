@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from brokers import PATIENCE_S, consume, consume_values, produce
 from confluent_kafka import KafkaError, KafkaException, Producer
+from processes import wait_until
 
 from tools.kafka import KafkaCluster, KafkaToolError, dump_batches, dump_text, segments
 
@@ -140,7 +141,8 @@ def test_leaders_move(three: KafkaCluster, topic: str) -> None:
     three.admin.create_topic(topic, replicas=[[1, 2, 3], [2, 3, 1]])
     assert three.admin.leaders(topic) == {0: 1, 1: 2}
     three.admin.move_leader(topic, 0, to=3)
-    assert three.admin.leaders(topic) == {0: 3, 1: 2}
+    # Each node hears of it by itself, and any of them may be the one that is asked.
+    wait_until(lambda: three.admin.leaders(topic) == {0: 3, 1: 2})
     produce(settings(three) | {"acks": "all"}, topic, VALUES)
     assert consume_values(settings(three), topic) == {0: VALUES, 1: []}
 

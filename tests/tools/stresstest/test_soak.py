@@ -41,6 +41,12 @@ def test_memory_grows() -> None:
     assert ["the memory of sender 1 grew" in problem for problem in soak.problems()] == [True]
 
 
+def test_a_step_is_no_growth() -> None:
+    soak = steady()
+    soak.processes["sender 1"].memory[70:] = [50 * MIB] * (SAMPLES - 70)
+    assert soak.problems() == []
+
+
 def test_descriptors_grow() -> None:
     soak = steady()
     soak.processes["producer 0 2"].descriptors = [10 + i // 40 for i in range(SAMPLES)]

@@ -1,0 +1,209 @@
+"""Which partitions have something to send, and how long the others are to wait: ``RecordAccumulator.ready``.
+
+Only the one sender calls any of it, in one thread. Nothing here takes a lock: nobody else takes batches from the front
+of a deque, so that what is read of a first batch stays true; that it is closed, or that somebody began to compress it,
+may only come in addition, and is looked at again under the lock before the batch is taken.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shmaccum.accumulator.backoff import RetryBackoff
+from shmaccum.accumulator.batch_compressor import SEALING_PATIENCE_MS
+from shmaccum.accumulator.partition_map import PartitionMap
+from shmaccum.accumulator.patience import BatchReturns, Patience
+from shmaccum.accumulator.sequences import Sequences
+from shmaccum.cluster import Cluster, Node
+from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.shm.layout import (
+    ATTEMPTS_SHIFT,
+    LOCK_STRIPES,
+    PARTITION_WORDS,
+    STATE_MASK,
+    STRIPES,
+    TIME_MASK,
+    Partition,
+    Process,
+    Slot,
+    SlotState,
+)
+from shmaccum.shm.slab import Slab
+
+FOREVER_MS: Final = float("inf")
+
+_MANY: Final = 32
+"""Partitions with something in their deques from which on to look at all of them at once pays."""
+
+_OPEN: Final = int(SlotState.OPEN)
+_STATE: Final = np.uint64(STATE_MASK)
+_TIME: Final = np.uint64(TIME_MASK)
+
+
+class ReadyCheckResult(NamedTuple):
+    """What `ReadyCheck.ready` found."""
+
+    ready_nodes: set[Node]
+    """Nodes that lead a partition with something to send."""
+    next_ready_check_delay_ms: float
+    """When to look again, if nothing else happens; infinite where only an event can change the answer."""
+    unknown_leader_topics: set[str]
+    """Topics with something to send and no known leader."""
+
+
+class ReadyCheck:
+    """Looks at the deques of a slab.
+
+    Args:
+        slab: where they are.
+        pool: whether its memory is exhausted matters.
+        partition_map: the deques.
+        sequences: without a producer id, where there must be one, nothing is ready.
+        patience: with those who hold a lock; what needs it is left alone for a while.
+        returns: nothing behind a batch that is still on its way back may be sent.
+        backoff: of batches that are tried again.
+        linger_ms: ``linger.ms``.
+        max_in_flight: ``max.in.flight.requests.per.connection``, here of a partition.
+
+    Attributes:
+        closed: whether everything is to be sent at once, because the sender is about to leave.
+    """
+
+    def __init__(
+        self,
+        slab: Slab,
+        pool: BufferPool,
+        partition_map: PartitionMap,
+        sequences: Sequences,
+        patience: Patience,
+        returns: BatchReturns,
+        *,
+        backoff: RetryBackoff,
+        linger_ms: int,
+        max_in_flight: int,
+    ) -> None:
+        self.closed = False
+        self._slab = slab
+        self._pool = pool
+        self._map = partition_map
+        self._sequences = sequences
+        self._patience = patience
+        self._returns = returns
+        self._backoff = backoff
+        self._linger_ms = linger_ms
+        self._max_in_flight = max_in_flight
+        self._words = slab.words
+        self._partitions_at = slab.geometry.partition(0)
+        self._headers_at = slab.geometry.header(0)
+        self._header_words = slab.geometry.slot_words
+        self._cluster: Cluster | None = None
+        self._is_urgent: bool | None = None
+
+    def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
+        """Find the nodes to which something can be sent now (see `RecordAccumulator.ready`)."""
+        self.store_leaders(cluster)
+        words = self._words
+        can_number = not self._sequences.need_producer_id
+        retry_ms = self._patience.retry_delay_ms()
+        delay_ms = FOREVER_MS
+        unknown: set[str] = set()
+        leaders: set[int] = set()
+        self._is_urgent = None
+        waiting = self._slab.partitions[:, Partition.HEAD].nonzero()[0]
+        if can_number and len(waiting) >= _MANY:
+            waiting, delay_ms = self._without_lingering(waiting, now_ms)
+        for entry in waiting.tolist():
+            at = self._partitions_at + entry * PARTITION_WORDS
+            leader = words[at + Partition.LEADER]
+            head = words[at + Partition.HEAD]
+            if leader in leaders or not head:
+                continue
+            if not leader:
+                unknown.add(self._map.by_entry[entry].topic_partition.topic)
+            elif can_number and self.may_send(at):
+                left_ms = self._left_ms(at, head - 1, now_ms)
+                if left_ms > 0:
+                    delay_ms = min(delay_ms, left_ms)
+                else:
+                    leaders.add(leader)
+        nodes = {cluster.nodes[leader - 1] for leader in leaders}
+        return ReadyCheckResult(nodes, min(delay_ms, retry_ms), unknown)
+
+    def may_send(self, at: int) -> bool:
+        """Say whether a partition neither waits for an answer nor has all the requests in flight that it may have."""
+        words = self._words
+        waits = words[at + Partition.MUTED] or words[at + Partition.HELD]
+        if waits or words[at + Partition.IN_FLIGHT] >= self._max_in_flight:
+            return False
+        return not (self._patience or self._returns) or not self._is_held_up(at)
+
+    def _is_held_up(self, at: int) -> bool:
+        """Say whether somebody who is stopped keeps a partition from being served."""
+        entry = (at - self._partitions_at) // PARTITION_WORDS
+        return entry in self._returns.partitions() or entry % STRIPES + LOCK_STRIPES in self._patience.held_up()
+
+    def _left_ms(self, at: int, slot: int, now_ms: int) -> float:
+        """Return how long a partition's first batch is not to be sent yet.
+
+        Only this thread takes batches from the front, so what the head says stays true without the lock.
+        """
+        words = self._words
+        left_ms = self.not_due_ms(slot, now_ms)
+        if left_ms > 0 or words[at + Partition.QUEUED] > 1:
+            return left_ms
+        header = self._headers_at + slot * self._header_words
+        if words[header + Slot.STATE] & STATE_MASK != _OPEN:
+            return 0
+        left_ms = self._linger_ms - max(0, now_ms - (words[header + Slot.ATTEMPTS] & TIME_MASK))
+        return 0 if left_ms > 0 and self._all_is_urgent() else left_ms
+
+    def not_due_ms(self, slot: int, now_ms: int) -> float:
+        """Return how long a first batch still backs off, or is left to the producer that compresses it."""
+        words, header = self._words, self._headers_at + slot * self._header_words
+        sealing_since_ms = words[header + Slot.SEALING]
+        left_ms = sealing_since_ms + SEALING_PATIENCE_MS - now_ms if sealing_since_ms else 0
+        attempts = words[header + Slot.ATTEMPTS]
+        if left_ms > 0 or not attempts >> ATTEMPTS_SHIFT:
+            return left_ms
+        backoff_ms = self._backoff.after_last_attempt_ms(self._slab.headers[slot : slot + 1])[0]
+        return float(backoff_ms) - max(0, now_ms - (attempts & TIME_MASK))
+
+    def _all_is_urgent(self) -> bool:
+        """Say whether nothing may linger, which does not change in the middle of a look."""
+        if self._is_urgent is None:
+            self._is_urgent = self._pool.is_exhausted() or self.closed or self._flush_in_progress()
+        return self._is_urgent
+
+    def _without_lingering(self, waiting: npt.NDArray[np.int64], now_ms: int) -> tuple[npt.NDArray[np.int64], float]:
+        """Leave out of many partitions, at once, those of which nothing can be said but that they linger.
+
+        Returns:
+            The others; and how long to wait for the first of those left out.
+        """
+        rows = self._slab.partitions[waiting]
+        heads = self._slab.headers[rows[:, Partition.HEAD].astype(np.int64) - 1]
+        waits = rows[:, Partition.MUTED] | rows[:, Partition.HELD] | rows[:, Partition.IN_FLIGHT]
+        is_plain = (waits == 0) & (rows[:, Partition.LEADER] != 0) & (rows[:, Partition.QUEUED] == 1)
+        left_ms = (heads[:, Slot.CREATED_MS] & _TIME).astype(np.float64) + (self._linger_ms - now_ms)
+        lingers = is_plain & ((heads[:, Slot.STATE] & _STATE) == _OPEN) & (left_ms > 0)
+        if not lingers.any() or self._all_is_urgent():
+            return waiting, FOREVER_MS
+        return waiting[~lingers], float(left_ms[lingers].min())
+
+    def store_leaders(self, cluster: Cluster) -> None:
+        """Store the leaders of a new cluster snapshot in the partition table."""
+        if cluster is self._cluster:
+            return
+        self._cluster = cluster
+        self._map.refresh()
+        for queue in self._map.by_entry:
+            leader = cluster.leader_for(queue.topic_partition)
+            at = self._slab.geometry.partition(queue.entry)
+            self._words[at + Partition.LEADER] = 0 if leader is None else leader.id + 1
+
+    def _flush_in_progress(self) -> bool:
+        """Say whether any process flushes."""
+        return bool(self._slab.process_rows[:, Process.FLUSHING].any())

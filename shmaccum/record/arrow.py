@@ -1,0 +1,95 @@
+"""Arrow's binary columns as what they are made of, offsets and bytes, and joined row by row by Arrow's own kernel.
+
+Arrays and scalars are made from buffers and read through them. pyarrow's own ways to and from numpy and Python
+import pandas wherever that is installed, and that takes longer than to send a million rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from shmaccum.errors import SerializationError
+
+STRING_TYPES: Final = frozenset(("string", "large_string", "string_view"))
+_BINARY_TYPES: Final = STRING_TYPES | {"binary", "large_binary", "binary_view", "null"}
+
+BinaryColumn: TypeAlias = pa.LargeBinaryArray | pa.LargeBinaryScalar
+"""A column of its own value for each row, or one value for all of them."""
+
+
+def binary_column(name: str, array: pa.Array) -> pa.LargeBinaryArray:
+    """Return an array of any binary or string type as ``large_binary``, without copying data where that is possible.
+
+    Raises:
+        SerializationError: the array is of another type; says so of the column ``name``.
+    """
+    if not isinstance(array, pa.Array):
+        raise SerializationError(
+            f"{name} must be a pyarrow.Array, as each chunk of a column is, not {type(array).__name__}"
+        )
+    if str(array.type) not in _BINARY_TYPES and not pa.types.is_fixed_size_binary(array.type):
+        raise SerializationError(f"{name} must be of binary or string type, not {array.type}: cast or serialize them")
+    return array.cast(pa.large_binary())
+
+
+def offsets_and_data(array: pa.LargeBinaryArray) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return the memory behind an array: element ``i`` is ``data[offsets[i]:offsets[i + 1]]``, unless it is null."""
+    _, offset_buffer, data_buffer = array.buffers()
+    if len(array) == 0 or data_buffer is None:
+        return np.zeros(len(array) + 1, np.int64), np.empty(0, np.uint8)
+    offsets = np.frombuffer(offset_buffer, np.int64, len(array) + 1, array.offset * np.dtype(np.int64).itemsize)
+    return offsets - offsets[0], np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
+
+
+def sizes_of(array: pa.LargeBinaryArray) -> NDArray[np.int64]:
+    """Return the bytes of each element, -1 for a null."""
+    sizes = np.diff(offsets_and_data(array)[0])
+    if array.null_count:
+        sizes[nulls_of(array)] = -1
+    return sizes
+
+
+def nulls_of(array: pa.Array) -> NDArray[np.bool_]:
+    """Say of each element whether it is null."""
+    if not array.null_count:
+        return np.zeros(len(array), np.bool_)
+    return numpy_of(pc.cast(array.is_null(), pa.uint8())).view(np.bool_)
+
+
+def numpy_of(array: pa.Array) -> NDArray[Any]:
+    """Return the memory behind an array of numbers; what is there for a null means nothing."""
+    kind = np.dtype(str(array.type))
+    return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize)
+
+
+def arrow_of(numbers: NDArray[np.int64]) -> pa.Int64Array:
+    """Return numbers as an Arrow array over the same memory."""
+    return pa.Int64Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def large_binary(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.LargeBinaryArray:
+    """Return the array whose element ``i`` is ``data[offsets[i]:offsets[i + 1]]``."""
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+
+
+def constant(data: bytes) -> pa.LargeBinaryScalar:
+    """Return a value that stands in every row."""
+    return large_binary(np.array([0, len(data)], np.int64), np.frombuffer(data, np.uint8))[0]
+
+
+def join(*columns: BinaryColumn) -> pa.LargeBinaryArray:
+    """Join columns row by row; a null counts as nothing."""
+    return pc.binary_join_element_wise(*columns, constant(b""), null_handling="replace", null_replacement="")
+
+
+def offsets_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where each of so many bytes begins, one behind the other, and where the last of them ends."""
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets

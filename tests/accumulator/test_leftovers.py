@@ -1,0 +1,179 @@
+"""What is left when all who appended to a batch are dead, and the sender too: a new one gives it its time anew."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pytest
+from accumulators import (
+    TP0,
+    TP1,
+    Log,
+    add,
+    assert_empty,
+    config_of,
+    created_ms,
+    drain,
+    first,
+    open_accumulator,
+)
+from processes import Child
+
+from shmaccum.accumulator.expirer import MAX_RENEWALS
+from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.errors import DeliveryTimeoutError, InvalidTopicError
+from shmaccum.shm.layout import Slot, Super
+from shmaccum.shm.lifecycle import detach
+
+OpenAccumulator = Callable[..., RecordAccumulator]
+Start = Callable[..., Child]
+LeaveBehind = Callable[[], None]
+
+TIMEOUT_MS = 3200
+"""``delivery.timeout.ms`` of these accumulators."""
+AGO_MS = 100_000
+
+
+def append_and_die(link: Connection, name: str) -> None:
+    accumulator = open_accumulator(config_of(name))
+    for number in range(3):
+        add(accumulator, TP0, b"%d" % number)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.fixture
+def leave_behind(start: Start, slab_name: str) -> Callable[[], None]:
+    """Return a function that has a process append three records to a partition, and die."""
+
+    def append() -> None:
+        assert start(append_and_die, slab_name).join() == -signal.SIGKILL
+
+    return append
+
+
+def age(accumulator: RecordAccumulator) -> None:
+    """Have the partition's first batch been made long ago."""
+    batch = first(accumulator, TP0)
+    assert batch is not None
+    accumulator.slab.words[accumulator.slab.geometry.header(batch.slot) + Slot.CREATED_MS] -= AGO_MS
+
+
+def test_it_is_sent_however_long_nobody_was_there(accumulate: OpenAccumulator, leave_behind: LeaveBehind) -> None:
+    accumulator = accumulate()
+    leave_behind()
+    age(accumulator)
+    long_ago = created_ms(accumulator, TP0)
+
+    accumulator.recover()
+
+    begun = created_ms(accumulator, TP0)
+    assert begun >= long_ago + AGO_MS
+    assert accumulator.abort_expired_batches(begun + TIMEOUT_MS - 1) == []
+    assert accumulator.next_expiry_ms == begun + TIMEOUT_MS
+    log = Log(accumulator)
+    log.take_all()
+    assert log.values(TP0) == [b"0", b"1", b"2"]
+    assert accumulator.slab.words[Super.RECORDS_LOST] == 0
+    assert_empty(accumulator)
+
+
+def test_in_flight_as_well(accumulate: OpenAccumulator, leave_behind: LeaveBehind) -> None:
+    accumulator = accumulate()
+    leave_behind()
+    age(accumulator)
+    assert len(drain(accumulator)) == 1
+
+    accumulator.recover()
+
+    assert accumulator.abort_expired_batches(created_ms(accumulator, TP0) + TIMEOUT_MS - 1) == []
+    Log(accumulator).take_all()
+
+
+def test_whoever_lives_is_told_in_time(accumulate: OpenAccumulator, leave_behind: LeaveBehind) -> None:
+    """The time of a batch to which a living process has appended is what that was promised."""
+    accumulator = accumulate()
+    leave_behind()
+    future = accumulator.append(TP0, 0, None, b"living").future
+    age(accumulator)
+    created = created_ms(accumulator, TP0)
+
+    accumulator.recover()
+
+    assert created_ms(accumulator, TP0) == created
+    assert len(accumulator.abort_expired_batches(created + TIMEOUT_MS)) == 1
+    with pytest.raises(DeliveryTimeoutError):
+        future.get(0)
+    assert accumulator.slab.words[Super.RECORDS_LOST] == 0
+
+
+def test_not_for_ever(accumulate: OpenAccumulator, leave_behind: LeaveBehind) -> None:
+    """It may be what kills the senders."""
+    accumulator = accumulate()
+    leave_behind()
+    for _ in range(MAX_RENEWALS):
+        age(accumulator)
+        accumulator.recover()
+        assert accumulator.abort_expired_batches(created_ms(accumulator, TP0) + TIMEOUT_MS - 1) == []
+    age(accumulator)
+    expiry = created_ms(accumulator, TP0) + TIMEOUT_MS
+    accumulator.recover()
+    assert len(accumulator.abort_expired_batches(expiry + AGO_MS)) == 1
+    assert_empty(accumulator)
+
+
+@pytest.mark.parametrize("state", ["queued", "in flight", "refused"])
+def test_what_nobody_hears_of_is_logged_and_counted(
+    accumulate: OpenAccumulator,
+    leave_behind: LeaveBehind,
+    caplog: pytest.LogCaptureFixture,
+    state: str,
+) -> None:
+    accumulator = accumulate()
+    leave_behind()
+    add(accumulator, TP1)
+    batch = first(accumulator, TP0)
+    assert batch is not None
+    size, created = batch.size, batch.created_ms
+    if state == "in flight":
+        drain(accumulator)
+    with caplog.at_level(logging.ERROR):
+        if state == "refused":
+            accumulator.abort_incomplete_batches(InvalidTopicError)
+        else:
+            accumulator.abort_expired_batches(created + TIMEOUT_MS + 1000)
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith(f"test-0: lost 3 records, of a batch of 3 records and {size} bytes; ")
+    assert ("InvalidTopicError: " if state == "refused" else "DeliveryTimeoutError: ") in message
+    assert accumulator.slab.words[Super.RECORDS_LOST] == 3
+    assert accumulator.slab.words[Super.RECORDS_FAILED] == 4
+    if state == "in flight":
+        accumulator.release(batch, stored=False)
+
+
+def test_who_comes_next_is_not_taken_for_the_dead(
+    accumulate: OpenAccumulator, leave_behind: LeaveBehind, start: Start, slab_name: str
+) -> None:
+    """Otherwise nothing would tell that all who appended to the batch are dead."""
+    accumulator = accumulate()
+    leave_behind()
+    accumulator.slab.reap_dead()
+    batch = first(accumulator, TP0)
+    assert batch is not None
+    (dead,) = batch.contributors()
+    assert start(take_an_entry, slab_name).result() not in (dead, accumulator.slab.me)
+    age(accumulator)
+    accumulator.recover()
+    assert batch.renewals == 1
+    Log(accumulator).take_all()
+    assert start(take_an_entry, slab_name).result() == dead
+
+
+def take_an_entry(link: Connection, name: str) -> int:
+    accumulator = open_accumulator(config_of(name))
+    entry = accumulator.slab.me
+    detach(accumulator.slab)
+    return entry

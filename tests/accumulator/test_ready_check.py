@@ -1,0 +1,182 @@
+"""What is ready among a few partitions and among many, which are looked at in another way, and what is taken of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from shmaccum.accumulator.batch_drainer import BatchDrainer
+from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.cluster import Cluster, Node, TopicPartition
+from shmaccum.shm.layout import STRIPES, Partition
+from shmaccum.shm.lifecycle import detach
+from tests.accumulators import UNLIMITED, add, assert_empty, config_of, created_ms, open_accumulator, partition_of
+
+LINGER_MS = 10
+FOREVER_FROM_MS = 60_000
+COUNTS = [5, 40]
+"""Partitions: a few, and so many that those that linger are left out at once."""
+NODE0, NODE1, NODE2 = Node(0), Node(1), Node(2)
+
+
+class Many:
+    """An accumulator of one topic with many partitions: the first is led by node 0, the others by node 1."""
+
+    def __init__(self, name: str, count: int, **settings: object) -> None:
+        config = config_of(name, shmaccum_max_partitions=64, buffer_memory=128 * 1088, linger_ms=LINGER_MS, **settings)
+        self.accumulator: RecordAccumulator = open_accumulator(config)
+        self.accumulator.map.request("many")
+        self.accumulator.map.update("many", count, None)
+        self.partitions = [TopicPartition("many", number) for number in range(count)]
+        self.cluster = self.led_by({0: 0})
+
+    def led_by(self, leaders: dict[int, int | None]) -> Cluster:
+        """Return a cluster of these leaders, node 1 being that of the other partitions."""
+        led = {each: leaders.get(each.partition, 1) for each in self.partitions}
+        known = {each: node for each, node in led.items() if node is not None}
+        return Cluster({0: NODE0, 1: NODE1, 2: NODE2}, {"many": len(self.partitions)}, known)
+
+    def linger(self) -> int:
+        """Begin a batch in each partition; return when the first one was begun."""
+        for partition in self.partitions:
+            add(self.accumulator, partition)
+        return min(created_ms(self.accumulator, partition) for partition in self.partitions)
+
+    def fill(self, partition: int) -> None:
+        """Append until a partition has a full batch."""
+        while len(self.accumulator.map.queues[self.partitions[partition]]) < 2:
+            add(self.accumulator, self.partitions[partition])
+
+    def set(self, partition: int, word: int, value: int) -> None:
+        """Store a word of a partition's entry."""
+        entry = self.accumulator.map.queues[self.partitions[partition]].entry
+        self.accumulator.slab.words[self.accumulator.slab.geometry.partition(entry) + word] = value
+
+    def close(self) -> None:
+        """Complete what there is, and leave."""
+        self.accumulator.recover()
+        self.accumulator.abort_expired_batches(1 << 40)
+        assert_empty(self.accumulator)
+        detach(self.accumulator.slab)
+
+
+@pytest.fixture(params=COUNTS)
+def many(slab_name: str, request: pytest.FixtureRequest) -> Iterator[Many]:
+    opened = Many(slab_name, request.param)
+    yield opened
+    opened.close()
+
+
+# --- ready ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_lingers_is_waited_for(many: Many) -> None:
+    begun_ms = many.linger()
+    result = many.accumulator.ready(many.cluster, begun_ms + 4)
+    assert result == (set(), LINGER_MS - 4, set())
+
+
+def test_what_is_full_is_ready_among_those_that_linger(many: Many) -> None:
+    begun_ms = many.linger()
+    many.fill(0)
+    result = many.accumulator.ready(many.cluster, begun_ms)
+    assert result.ready_nodes == {NODE0}
+    assert LINGER_MS <= result.next_ready_check_delay_ms < FOREVER_FROM_MS
+
+
+def test_what_has_lingered_is_ready(many: Many) -> None:
+    many.linger()
+    last_ms = max(created_ms(many.accumulator, partition) for partition in many.partitions)
+    result = many.accumulator.ready(many.cluster, last_ms + LINGER_MS)
+    assert result == ({NODE0, NODE1}, float("inf"), set())
+
+
+def test_a_flush_lets_nothing_linger(many: Many) -> None:
+    begun_ms = many.linger()
+    many.accumulator.begin_flush()
+    result = many.accumulator.ready(many.cluster, begun_ms)
+    assert result == ({NODE0, NODE1}, float("inf"), set())
+
+
+def test_a_topic_with_a_partition_without_leader_is_told(many: Many) -> None:
+    begun_ms = many.linger()
+    result = many.accumulator.ready(many.led_by({0: 0, 3: None}), begun_ms)
+    assert result == (set(), LINGER_MS, {"many"})
+
+
+@pytest.mark.parametrize("word", [Partition.MUTED, Partition.HELD, Partition.IN_FLIGHT])
+def test_what_may_not_be_sent_is_neither_ready_nor_waited_for(many: Many, word: int) -> None:
+    begun_ms = many.linger()
+    for number in range(len(many.partitions)):
+        many.set(number, word, 5)
+    assert many.accumulator.ready(many.cluster, begun_ms) == (set(), float("inf"), set())
+    many.set(1, word, 0)
+    assert many.accumulator.ready(many.cluster, begun_ms + LINGER_MS + 1000).ready_nodes == {NODE1}
+    for number in range(len(many.partitions)):
+        many.set(number, word, 0)
+
+
+def test_what_backs_off_is_waited_for_though_a_flush_is_in_progress(many: Many) -> None:
+    begun_ms = many.linger()
+    (batch,) = many.accumulator.drain(many.cluster, [NODE0], UNLIMITED, begun_ms)[0]
+    many.accumulator.reenqueue(batch, begun_ms + 1000)
+    many.accumulator.begin_flush()
+    result = many.accumulator.ready(many.cluster, begun_ms + 1000)
+    assert result.ready_nodes == {NODE1}
+    assert 0 < result.next_ready_check_delay_ms < FOREVER_FROM_MS
+
+
+# --- drain ------------------------------------------------------------------------------------------------------------
+
+
+def test_batches_come_in_the_order_of_their_partitions_whatever_their_stripes(many: Many) -> None:
+    begun_ms = many.linger()
+    drained = many.accumulator.drain(many.cluster, [NODE1], UNLIMITED, begun_ms)[1]
+    assert [partition_of(many.accumulator, batch) for batch in drained] == many.partitions[1:]
+    assert len(many.partitions) < 2 * STRIPES or len({batch.partition % STRIPES for batch in drained}) == STRIPES
+
+
+def test_a_request_begins_where_the_last_one_was_full(many: Many) -> None:
+    begun_ms = many.linger()
+    size = created_size(many)
+    taken: list[TopicPartition] = []
+    while drained := many.accumulator.drain(many.cluster, [NODE1], 3 * size, begun_ms)[1]:
+        assert len(drained) <= 3
+        taken += [partition_of(many.accumulator, batch) for batch in drained]
+    assert taken == many.partitions[1:]
+
+
+@pytest.mark.parametrize("appended_to", [1, 2])
+def test_what_is_appended_while_batches_are_taken_does_not_make_a_request_too_large(
+    many: Many, appended_to: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun_ms = many.linger()
+    take = BatchDrainer._take_firsts
+
+    def append_and_take(self: BatchDrainer, chosen: dict[int, int], now_ms: int) -> list[RecordBatch]:
+        for _ in range(10):
+            add(many.accumulator, many.partitions[appended_to])
+        return take(self, chosen, now_ms)
+
+    max_size = 2 * created_size(many) + 10
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchDrainer, "_take_firsts", append_and_take)
+        drained = many.accumulator.drain(many.cluster, [NODE1], max_size, begun_ms)[1]
+    assert [batch.partition for batch in drained] == [entry_of(many, 3 - appended_to)]
+    assert sum(batch.size for batch in drained) <= max_size
+    alone = many.accumulator.drain(many.cluster, [NODE1], max_size, begun_ms)[1]
+    assert len(alone) == 2
+
+
+def created_size(many: Many) -> int:
+    """Return the size of a batch of one record."""
+    batch = many.accumulator.map.queues[many.partitions[1]].first()
+    assert batch is not None
+    return batch.size
+
+
+def entry_of(many: Many, partition: int) -> int:
+    """Return a partition's entry."""
+    return many.accumulator.map.queues[many.partitions[partition]].entry

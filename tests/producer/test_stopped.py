@@ -1,0 +1,107 @@
+"""A process of the slab that is stopped with a lock: the others wait for as long as they said, and say for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from faults import stopped_with
+from producers import wait_until_gone
+from senders import read_values
+
+from shmaccum import Producer
+from shmaccum.cli.report import report
+from shmaccum.cluster import TopicPartition
+from shmaccum.errors import KafkaTimeoutError, LockTimeoutError
+from shmaccum.shm.layout import Geometry
+from shmaccum.shm.lifecycle import attach, detach
+
+Produce = Callable[..., Producer]
+
+
+@pytest.fixture
+def producer(produce: Produce) -> Producer:
+    """Return a producer of a known topic that waits for two seconds at most."""
+    producer = produce(max_block_ms=2000)
+    producer.send("t", b"known", partition=2)
+    producer.flush(30)
+    return producer
+
+
+def stripe(producer: Producer, partition: int) -> int:
+    return producer._accumulator.map.queues[TopicPartition("t", partition)].lock.number
+
+
+def test_send_names_who_is_in_the_way_of_a_partition_and_goes_on_with_the_others(
+    producer: Producer, log_dir: Path
+) -> None:
+    slab = producer._slab
+    with stopped_with(slab.locks[stripe(producer, 0)]) as pid:
+        with pytest.raises(LockTimeoutError, match=f"process {pid} holds it; is it stopped") as caught:
+            producer.send("t", b"a", partition=0)
+        assert isinstance(caught.value, KafkaTimeoutError)
+        assert producer.send("t", b"b", partition=1).get(30).offset == 0
+        producer.poll(0)
+        assert producer.metrics()["producer-metrics"]["incomplete-batches"] == 0
+        assert producer.partitions_for("t") == {0, 1, 2}
+
+    assert producer.send("t", b"c", partition=0).get(30).offset == 0
+    assert read_values(log_dir, "t", 0) == [b"c"]
+
+
+def test_send_names_who_is_in_the_way_of_memory(producer: Producer) -> None:
+    with stopped_with(producer._slab.pool_lock) as pid:
+        with pytest.raises(LockTimeoutError, match=f"process {pid} holds it"):
+            producer.send("t", b"a", partition=0)
+        assert producer.metrics()["producer-metrics"]["waiting-threads"] == 0
+
+    assert producer.send("t", b"b", partition=0).get(30).offset == 0
+
+
+def test_who_is_in_the_way_of_a_new_topic_is_named(producer: Producer) -> None:
+    with stopped_with(producer._slab.tables_lock) as pid:
+        with pytest.raises(LockTimeoutError, match=f"process {pid} holds it"):
+            producer.send("another", b"a")
+        with pytest.raises(LockTimeoutError, match=f"process {pid} holds it"):
+            producer.partitions_for("yet.another")
+        assert producer.send("t", b"b", partition=0).get(30).offset == 0
+
+
+def test_flush_and_close_wait_as_long_as_they_are_told_to(produce: Produce, log_dir: Path, slab_name: str) -> None:
+    producer = produce(linger_ms=1000)
+    producer.send("t", b"a", partition=0)
+    with stopped_with(producer._slab.locks[stripe(producer, 0)]):
+        producer.poll(0.01)
+        with pytest.raises(KafkaTimeoutError):
+            producer.flush(0.2)
+        with pytest.raises(KafkaTimeoutError):
+            producer.close(0.2)
+
+    wait_until_gone(slab_name)
+    assert read_values(log_dir, "t", 0) == [b"a"]
+
+
+def test_a_look_at_the_slab_waits_for_nobody(producer: Producer, slab_name: str) -> None:
+    slab = producer._slab
+    with stopped_with(slab.pool_lock), stopped_with(slab.tables_lock), stopped_with(slab.lock_file.lifecycle()):
+        seen = report(slab_name)
+    assert seen.memory.waiting_threads == 0
+    assert [topic.name for topic in seen.topics] == ["t"]
+
+
+def test_leaving_past_one_who_is_stopped_over_it_leaves_all_the_same(
+    slab_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slab = attach(slab_name, Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4))
+    lifecycle = slab.lock_file.lifecycle
+    with stopped_with(slab.lock_file.lifecycle()) as pid:
+        monkeypatch.setattr(slab.lock_file, "lifecycle", partial(lifecycle, 0.1))
+        with pytest.raises(LockTimeoutError, match=f"process {pid} has been coming or going"):
+            detach(slab)
+
+    again = attach(slab_name)
+    again.reap_dead()
+    assert list(again.processes.in_use()) == [again.me]
+    detach(again)

@@ -1,0 +1,69 @@
+"""A sender whose machine has no more to give: it goes on when there is some again, and has lost nothing."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from producers import sender_pid, sender_starts, settings_of, wait_until, wait_until_gone
+from senders import read_values
+
+from shmaccum import Producer
+from shmaccum.shm.layout import Super
+
+
+@contextmanager
+def no_descriptors(pid: int) -> Iterator[None]:
+    """Let a process, which has its first three descriptors open, open no more."""
+    usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, usual[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
+
+
+def test_no_descriptor_for_the_log(slab_name: str, tmp_path: Path) -> None:
+    log_dir = tmp_path / "log"
+    with Producer(settings_of(slab_name, log_dir, retry_backoff_ms=20)) as producer:
+        producer.partitions_for("t")
+        before = producer.send("t", b"before", partition=0)
+        assert before.get(20).offset == 0
+        words = producer._slab.words
+        with no_descriptors(sender_pid(producer)):
+            futures = [producer.send("t", b"%d" % number, partition=number) for number in (1, 2)]
+            again = producer.send("t", b"again", partition=0)
+            wait_until(lambda: words[Super.BATCHES_RETRIED] >= 4, "the sender tries again")
+        assert [future.get(20).offset for future in (*futures, again)] == [0, 0, 1]
+        assert sender_starts(producer) == 1
+    assert [read_values(log_dir, "t", number) for number in range(3)] == [[b"before", b"again"], [b"1"], [b"2"]]
+    wait_until_gone(slab_name)
+
+
+def test_no_descriptor_for_a_new_topic(slab_name: str, tmp_path: Path) -> None:
+    log_dir = tmp_path / "log"
+    with Producer(settings_of(slab_name, log_dir, retry_backoff_ms=20)) as producer:
+        producer.partitions_for("t")
+        with no_descriptors(sender_pid(producer)):
+            producer._slab.rope.pull()
+            producer._accumulator.map.request("new")
+            wait_until(lambda: producer._accumulator.map.topics["new"].answers, "the sender has tried")
+        assert producer.send("new", b"value", partition=0).get(20).offset == 0
+        assert sender_starts(producer) == 1
+    wait_until_gone(slab_name)
+
+
+def test_no_descriptor_for_a_connection(slab_name: str, mock_servers: str, tmp_path: Path) -> None:
+    log = tmp_path / "sender.log"
+    brokers = {"transport": "kafka", "log.dir": "", "bootstrap.servers": mock_servers}
+    given = settings_of(slab_name, "", retry_backoff_ms=20, reconnect_backoff_ms=20, reconnect_backoff_max_ms=50)
+    with Producer(given | brokers | {"sender.log.file": str(log)}) as producer:
+        partitions = sorted(producer.partitions_for("t"))
+        with no_descriptors(sender_pid(producer)):
+            futures = [producer.send("t", b"%d" % number, partition=number) for number in partitions]
+            wait_until(lambda: "Too many open files" in log.read_text(), "the sender tries to connect")
+        assert all(future.get(20) for future in futures)
+        assert sender_starts(producer) == 1
+    wait_until_gone(slab_name)

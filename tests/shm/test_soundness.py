@@ -1,0 +1,250 @@
+"""A slab whose words say what they cannot is refused, by an error that says which word; a sound one never is."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pytest
+from accumulators import TP0, TP1, Log, add, config_of, drain, first, open_accumulator
+from processes import Child
+
+from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.cli.report import report
+from shmaccum.errors import IllegalStateError, SlabDamagedError, SlabError
+from shmaccum.shm import names, soundness
+from shmaccum.shm.inspection import SlabView
+from shmaccum.shm.layout import RUN_SHIFT, Geometry, Partition, Process, Slot, SlotState, Super, Topic
+from shmaccum.shm.lifecycle import attach, destroy, detach, look
+from shmaccum.shm.slab import Slab
+
+Start = Callable[..., Child]
+HUGE = (1 << 64) - 1
+
+
+def leave_batches(link: Connection, name: str) -> None:
+    """Leave a slab in which two batches wait."""
+    accumulator = open_accumulator(config_of(name))
+    add(accumulator, TP0)
+    add(accumulator, TP1)
+    batch = first(accumulator, TP0)
+    assert batch is not None
+    geometry = accumulator.slab.geometry
+    link.send((geometry.header(batch.slot), geometry))
+    os._exit(0)
+
+
+def overwrite(name: str, word: int, value: int) -> None:
+    with open(names.segment_path(name), "r+b") as file:
+        file.seek(8 * word)
+        file.write(value.to_bytes(8, "little"))
+
+
+@pytest.fixture
+def left(slab_name: str, start: Start) -> tuple[str, int, Geometry]:
+    """Return a slab's name, the word index of the header of its first batch, and its layout."""
+    child = start(leave_batches, slab_name)
+    header, geometry = child.hear()
+    child.join()
+    return slab_name, header, geometry
+
+
+WORDS: dict[str, Callable[[int, Geometry], tuple[int, int]]] = {
+    "its topic table has 9 entries": lambda header, geometry: (Super.TOPIC_COUNT, 9),
+    "its partition table has 33 entries": lambda header, geometry: (Super.PARTITION_COUNT, 33),
+    "word SENDER_STARTS of its superblock": lambda header, geometry: (Super.SENDER_STARTS, HUGE),
+    "word CREATED_MS of its superblock": lambda header, geometry: (Super.CREATED_MS, 1 << 50),
+    "word WANTS of process entry 3": lambda header, geometry: (geometry.process(3) + Process.WANTS, 19),
+    "word RELEASED of process entry 0": lambda header, geometry: (geometry.process(0) + Process.RELEASED, HUGE),
+    "topic entry 0 is in state 4": lambda header, geometry: (geometry.topic(0) + Topic.STATE, 4),
+    "topic entry 0 has the name": lambda header, geometry: (geometry.topic(0) + Topic.NAME_LENGTH, HUGE),
+    "topic entry 0 has 33 partitions": lambda header, geometry: (geometry.topic(0) + Topic.PARTITIONS, 33),
+    "partition entry 1 is number 1 of topic entry 7": lambda header, geometry: (
+        geometry.partition(1) + Partition.KEY,
+        8 << 32 | 1,
+    ),
+    "word NEXT_POSITION of partition entry 2": lambda header, geometry: (
+        geometry.partition(2) + Partition.NEXT_POSITION,
+        HUGE,
+    ),
+    "word NEXT_SEQUENCE of partition entry 0": lambda header, geometry: (
+        geometry.partition(0) + Partition.NEXT_SEQUENCE,
+        1 << 47,
+    ),
+    "says state 6": lambda header, geometry: (header + Slot.STATE, 6 | 1 << RUN_SHIFT),
+    "3, 0 slots of 10": lambda header, geometry: (header + Slot.STATE, SlotState.CLOSED),
+    "3, 2 slots of 10": lambda header, geometry: (header + Slot.STATE, SlotState.CLOSED | 2 << RUN_SHIFT),
+    "partition entry 4 of 4": lambda header, geometry: (header + Slot.PARTITION, 4),
+}
+
+
+@pytest.mark.parametrize("said", WORDS)
+def test_a_damaged_word_is_named_by_whoever_comes(left: tuple[str, int, Geometry], said: str) -> None:
+    name, header, geometry = left
+    overwrite(name, *WORDS[said](header, geometry))
+    with pytest.raises(SlabDamagedError, match=said) as refusal:
+        attach(name)
+    assert f"`shmaccum destroy {name} --force`" in str(refusal.value)
+    with pytest.raises(SlabDamagedError, match=said):
+        report(name)
+    destroy(name, force=True)
+
+
+def test_what_is_not_damaged_is_taken(left: tuple[str, int, Geometry]) -> None:
+    name, _, _ = left
+    slab = attach(name)
+    detach(slab)
+    assert report(name).memory.waiting_threads == 0
+    destroy(name, force=True)
+
+
+def test_a_slab_in_use_that_looks_unfinished_is_not_made_anew(slab: Slab, start: Start) -> None:
+    slab.words[Super.READY] = 0
+    with pytest.raises(AssertionError, match=f"SlabDamagedError.*process {os.getpid()} uses it"):
+        start(attach_anew, slab.name, slab.geometry).result()
+    slab.words[Super.READY] = 1
+
+
+def attach_anew(link: Connection, name: str, geometry: Geometry) -> None:
+    detach(attach(name, geometry))
+
+
+def test_a_sound_slab_is_found_sound_whatever_goes_on_in_it(slab_name: str) -> None:
+    """Every rule is about words that others are changing meanwhile."""
+    accumulator = open_accumulator(config_of(slab_name))
+    slab = accumulator.slab
+    ended = threading.Event()
+    found: list[SlabError] = []
+
+    def look_again_and_again() -> None:
+        try:
+            while not ended.is_set():
+                soundness.check(slab_name, slab.words, slab.geometry)
+        except SlabError as error:
+            found.append(error)
+
+    onlooker = threading.Thread(target=look_again_and_again)
+    onlooker.start()
+    log = Log(accumulator)
+    for number in range(300):
+        # Runs of two slots and single ones take turns in the same memory.
+        add(accumulator, (TP0, TP1)[number % 2], bytes(1500 if number % 3 else 300))
+        log.take(drain(accumulator))
+    ended.set()
+    onlooker.join()
+    log.take_all()
+    detach(slab)
+    assert not found
+
+
+# --- indexes --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def queued(slab_name: str) -> RecordAccumulator:
+    accumulator = open_accumulator(config_of(slab_name))
+    for number in range(3):
+        add(accumulator, TP0, b"%d" % number * 600)
+    return accumulator
+
+
+INDEXES: dict[str, Callable[[Geometry, int], int]] = {
+    "HEAD": lambda geometry, slot: geometry.partition(0) + Partition.HEAD,
+    "NEXT": lambda geometry, slot: geometry.header(slot) + Slot.NEXT,
+}
+
+
+@pytest.mark.parametrize("value", [HUGE, 11, 10], ids=["huge", "behind the last slot", "of a free slot"])
+@pytest.mark.parametrize("index", INDEXES)
+def test_a_damaged_link_is_told_of_once_and_mended(queued: RecordAccumulator, index: str, value: int) -> None:
+    slab = queued.slab
+    batch = first(queued, TP0)
+    assert batch is not None
+    slab.words[INDEXES[index](slab.geometry, batch.slot)] = value
+    log = Log(queued)
+    refused = 0
+    for _ in range(6):
+        try:
+            with slab.telling_of_damage():
+                log.take(drain(queued))
+        except SlabDamagedError:
+            refused += 1
+    queued.recover()  # as the next sender does
+    log.take_all()
+    detach(slab)
+    assert refused == 1
+    assert log.values(TP0) == [b"%d" % number * 600 for number in range(3)]
+
+
+def test_a_ring_of_links_ends(queued: RecordAccumulator) -> None:
+    slab = queued.slab
+    batch = first(queued, TP0)
+    assert batch is not None
+    slab.words[slab.geometry.header(batch.slot) + Slot.NEXT] = batch.slot + 1
+    with pytest.raises(SlabDamagedError, match=f"leads to slot {batch.slot}"):
+        queued.abort_incomplete_batches(IllegalStateError)
+    queued.recover()
+    queued.abort_incomplete_batches(IllegalStateError)
+    detach(slab)
+
+
+def test_a_bit_of_a_taken_slot_is_not_believed(queued: RecordAccumulator) -> None:
+    slab = queued.slab
+    slab.buffer[slab.geometry.bitmap] |= 1
+    slab.words[Super.FREE_SLOTS] += 1
+    with pytest.raises(SlabDamagedError, match="from slot 0 on are free"):
+        queued.pool.allocate(1, 0)
+    assert queued.pool.allocate(1, 0).slot == 3
+    detach(slab)
+    destroy(slab.name, force=True)
+
+
+@pytest.mark.parametrize(("head", "tail"), [(1, 0), (0, 1 << 60)])
+def test_a_damaged_waiter_queue_is_no_endless_one(queued: RecordAccumulator, head: int, tail: int) -> None:
+    slab = queued.slab
+    before = slab.words[Super.WAITER_HEAD], slab.words[Super.WAITER_TAIL]
+    slab.words[Super.WAITER_HEAD], slab.words[Super.WAITER_TAIL] = head, tail
+    with pytest.raises(SlabDamagedError, match="waiter queue"):
+        queued.pool.reclaim()
+    with pytest.raises(SlabDamagedError, match="waiter queue"):
+        report(slab.name)
+    slab.words[Super.WAITER_HEAD], slab.words[Super.WAITER_TAIL] = before
+    detach(slab)
+    destroy(slab.name, force=True)
+
+
+def test_a_damaged_ring_is_no_endless_one(queued: RecordAccumulator) -> None:
+    slab = queued.slab
+    slab.words[slab.geometry.process(slab.me) + Process.RING_TAIL] += 1 << 40
+    with pytest.raises(SlabDamagedError, match="completion ring"):
+        queued.acks.poll()
+    detach(slab)
+    destroy(slab.name, force=True)
+
+
+# --- what is no damage ----------------------------------------------------------------------------------
+
+
+def test_an_error_of_somebody_else_stays_what_it_is(slab: Slab) -> None:
+    with pytest.raises(ValueError, match="mine"), slab.telling_of_damage():
+        raise ValueError("mine")
+
+
+def test_what_has_no_other_explanation_is_damage(slab: Slab) -> None:
+    with pytest.raises(SlabDamagedError, match="contradict each other") as damage, slab.telling_of_damage():
+        slab.stripe(0).forget_dead(1 << 40)
+    assert damage.value.__cause__ is not None
+
+
+def test_an_onlooker_is_refused_the_tables(left: tuple[str, int, Geometry]) -> None:
+    name, _, _ = left
+    overwrite(name, Super.TOPIC_COUNT, HUGE)
+
+    def topics(view: SlabView) -> object:
+        return view.topics()
+
+    with look(name) as view, pytest.raises(SlabDamagedError, match="topic table"):
+        topics(view)
+    destroy(name, force=True)

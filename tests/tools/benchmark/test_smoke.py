@@ -1,0 +1,97 @@
+"""The command itself: it runs, its figures are complete, and it leaves nothing behind, also when it is interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmaccum.shm import names
+from tools.benchmark.results import incomplete
+from tools.leftovers import VARIABLE, is_started_by, pids
+
+ROOT = Path(__file__).resolve().parents[3]
+PATIENCE_S = 120.0
+
+
+class Bench:
+    """``tools/bench.py``, started; whatever descends from it is known by a variable of its environment."""
+
+    def __init__(self, directory: Path, arguments: str) -> None:
+        self._mark = f"bench-test-{os.getpid()}-{time.monotonic_ns()}"
+        self._directory = directory
+        self._json = directory / "result.json"
+        self.process = subprocess.Popen(
+            [sys.executable, ROOT / "tools" / "bench.py", *arguments.split(), "--json", self._json],
+            env=os.environ | {VARIABLE: self._mark, "TMPDIR": str(directory)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for the end; return the status and what was said."""
+        out, errors = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, out, errors
+
+    def started(self) -> list[int]:
+        return [pid for pid in pids() if is_started_by(self._mark, pid)]
+
+    def left(self) -> list[object]:
+        """Return the processes, files in /dev/shm and temporary files that are left of it."""
+        slabs = [path for path in Path(names.SHM_DIRECTORY).iterdir() if f"bench-{self.process.pid}-" in path.name]
+        return [*self.started(), *slabs, *(path for path in self._directory.iterdir() if path != self._json)]
+
+    def result(self) -> dict[str, Any]:
+        result: dict[str, Any] = json.loads(self._json.read_text())
+        return result
+
+
+@pytest.fixture
+def runs() -> Iterator[list[Bench]]:
+    """A list for what is started: it is killed if the test fails."""
+    runs: list[Bench] = []
+    yield runs
+    for run in runs:
+        for pid in run.started():
+            os.kill(pid, signal.SIGKILL)
+        run.process.wait(PATIENCE_S)
+
+
+@pytest.mark.timeout(180)
+def test_a_smoke_run(runs: list[Bench], tmp_path: Path) -> None:
+    """The cases that need no Java, of which CI runs the smoke run as a whole."""
+    runs.append(Bench(tmp_path, "--smoke --case producers limits"))
+    status, out, errors = runs[0].end()
+    assert status == 0, out + errors
+    result = runs[0].result()
+    assert incomplete(result) == []
+    assert [case["name"] for case in result["cases"]] == ["producers", "limits"]
+    (trickle,) = [each for each in result["cases"][0]["variants"] if each["name"] == "trickle"]
+    connections = {name: each["summary"]["connections"][1] for name, each in trickle["contestants"].items()}
+    assert connections == {"shmaccum": 1, "confluent-kafka": 8}
+    assert "How far from the limit" in out
+    assert "case 7, limits" in errors
+    assert runs[0].left() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(runs: list[Bench], tmp_path: Path, number: signal.Signals) -> None:
+    """In the middle of a turn: workers, the sender and the sink go with it."""
+    runs.append(Bench(tmp_path, "--case producers"))
+    deadline = time.monotonic() + PATIENCE_S
+    while len(runs[0].started()) < 4:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    runs[0].process.send_signal(number)
+    status, _, errors = runs[0].end()
+    assert (status, "interrupted" in errors) == (130, True), errors
+    assert runs[0].left() == []

@@ -1,0 +1,251 @@
+"""The harness: samples of all crash points are survived, and what is broken on purpose is found."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from shmaccum.accumulator import record_accumulator
+from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.sender.log import partition_log
+from shmaccum.shm.layout import LOCK_POOL, LOCK_TABLES, Lock, Partition, Process, Slot, SlotState, Super, Topic
+from shmaccum.shm.locks import SlabLock
+from shmaccum.shm.slab import Slab
+from tools.crashpoints.checker import violations
+from tools.crashpoints.main import main
+from tools.crashpoints.operation import Operation
+from tools.crashpoints.operations import OPERATIONS
+from tools.crashpoints.run import Findings, Harness
+from tools.crashpoints.settings import HALF, PARTITIONS, config_of
+from tools.crashpoints.steps import Steps
+from tools.crashpoints.survivor import Survivor
+from tools.crashpoints.victim import Victim
+
+ROOT = Path(__file__).parents[2]
+
+# --- points of all operations ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("sample", "seed"),
+    [
+        pytest.param(4, 0, id="always the same"),
+        # Another one every day, or that of a run that is to be repeated.
+        pytest.param(12, int(os.environ.get("CRASHPOINTS_SEED", date.today().toordinal())), id="of the day"),
+    ],
+)
+def test_every_operation_may_be_killed_anywhere(sample: int, seed: int) -> None:
+    command = [sys.executable, "-m", "tools.crashpoints", "--sample", str(sample), "--seed", str(seed)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    print(ran.stdout, ran.stderr, f"all of it again: {' '.join(command[1:])}")
+    assert ran.returncode == 0
+
+
+# --- what is broken is found ------------------------------------------------------------------------------------------
+
+
+def findings_of(operation: Operation, sample: int = 0) -> Findings:
+    with Harness(jobs=4) as harness:
+        (findings,) = harness.run([operation], lambda done, total: None, sample)
+    return findings
+
+
+def problems_of(findings: Findings) -> str:
+    return "\n".join(problem for outcome in findings.failed for problem in outcome.problems)
+
+
+def lie(victim: Victim) -> Callable[[], object]:
+    victim.account.will_append([(0, "never")])
+    victim.account.has_appended()
+    return lambda: None
+
+
+def say_less(victim: Victim) -> Callable[[], object]:
+    accumulator = victim.attach()
+    accumulator.append(PARTITIONS[0], 0, None, b"unknown")
+    return lambda: None
+
+
+def end(victim: Victim) -> Callable[[], object]:
+    os._exit(3)
+
+
+@pytest.mark.parametrize(
+    ("begin", "said"),
+    [
+        (lie, "partition 0: ['first', 'after'"),
+        (say_less, "partition 0: ['first', 'unknown', 'after'"),
+        (end, "the victim was not killed"),
+    ],
+)
+def test_a_record_that_is_lost_or_nobodys_is_found(begin: Callable[[Victim], Callable[[], object]], said: str) -> None:
+    assert said in problems_of(findings_of(Operation("bad", begin)))
+
+
+def test_a_lock_that_keeps_its_dead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SlabLock, "forget_dead", lambda lock, entry: None)
+    findings = findings_of(OPERATIONS["lock"])
+    assert "is still that of dead process" in problems_of(findings)
+    assert 0 < findings.survived < len(findings.outcomes)
+
+
+def test_memory_that_is_not_taken_back_from_the_dead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BufferPool, "_dead_runs", lambda pool, runs: [])
+    assert "is allocated to dead process entry" in problems_of(findings_of(OPERATIONS["allocate"]))
+
+
+def test_a_deque_that_is_not_rebuilt_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_accumulator, "rebuild_stripe", lambda slab, stripe: None)
+    assert "deque of partition entry 0" in problems_of(findings_of(OPERATIONS["rebuild-deque"], 1))
+
+
+def test_a_batch_that_is_stored_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_log, "_stored_at", lambda end, batch: None)
+    assert "'a" in problems_of(findings_of(OPERATIONS["complete"], 8))
+
+
+# --- the checker --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def survivor(slab_name: str, tmp_path: Path) -> Iterator[Survivor]:
+    """A slab with a batch that is closed and an open one in partition 0."""
+    survivor = Survivor(config_of(slab_name, tmp_path, {}))
+    survivor.settle_in()
+    for text in ("a", "b"):
+        survivor.append(0, text, HALF + 200)
+    slab = survivor.slab
+    before = bytes(slab.buffer)
+    yield survivor
+    slab.buffer[:] = before
+    survivor.deliver()
+    survivor.leave()
+
+
+def first_header(slab: Slab) -> int:
+    """Word index of the header of partition 0's first batch."""
+    return slab.geometry.header(slab.words[slab.geometry.partition(0) + Partition.HEAD] - 1)
+
+
+def test_a_slab_that_is_whole(survivor: Survivor) -> None:
+    assert violations(survivor.accumulator, in_flight=False) == []
+
+
+@pytest.mark.parametrize(
+    ("index_of", "value", "said"),
+    [
+        (lambda slab: slab.geometry.lock(LOCK_POOL) + Lock.OWNER, 3, "lock 0: owner word 3"),
+        (lambda slab: slab.geometry.process(3) + Process.STATE, 1, "process entry 3 is still that of dead process"),
+        (lambda slab: slab.geometry.process(3) + Process.WANTS, 1, "process entry 3: WANTS is 1"),
+        (lambda slab: slab.geometry.process(3) + Process.FLUSHING, 1, "process entry 3: FLUSHING is 1"),
+        (lambda slab: Super.WAITER_TAIL, 1, "tickets 0 to 0"),
+        (lambda slab: Super.FREE_SLOTS, 5, "5 slots are counted free, 6 are"),
+        (lambda slab: Super.TOUCHED_SLOTS, 1, "but those from 1 on were never"),
+        (lambda slab: slab.geometry.bitmap // 8, 0, "the bitmap has [] free"),
+        (lambda slab: slab.geometry.header(7) + Slot.STATE, 1 | 2 << 24, "the run at slot 7 has 2 slots"),
+        (lambda slab: slab.geometry.header(6) + Slot.STATE, 1 | 5 << 8 | 1 << 24, "slot 6 is allocated to dead"),
+        (lambda slab: first_header(slab) + Slot.NEXT, 0, "deque of partition entry 0"),
+        (lambda slab: slab.geometry.partition(0) + Partition.TAIL, 7, "TAIL is 7"),
+        (lambda slab: slab.geometry.partition(0) + Partition.QUEUED, 1, "QUEUED is 1, not 2"),
+        (lambda slab: slab.geometry.partition(0) + Partition.OPEN, 0, "OPEN is 0"),
+        (lambda slab: slab.geometry.partition(0) + Partition.NEXT_POSITION, 1, "next 1"),
+        (lambda slab: first_header(slab) + Slot.PREVIOUS, 4, "its link leads elsewhere"),
+        (lambda slab: first_header(slab) + Slot.POSITION, 9, "deque of partition entry 0"),
+        (lambda slab: first_header(slab) + Slot.COMMIT, 500 << 25 | 2, "records"),
+        (lambda slab: first_header(slab) + Slot.REDO, 1, "still to be replaced"),
+        (lambda slab: slab.geometry.partition(0) + Partition.IN_FLIGHT, 1, "IN_FLIGHT is 1"),
+        (lambda slab: slab.geometry.topic(0) + Topic.STATE, 0, "topic entry 0"),
+        (lambda slab: slab.geometry.topic(0) + Topic.PARTITIONS, 3, "1 of which are not there"),
+        (lambda slab: slab.geometry.partition(0) + Partition.KEY, 1 << 32 | 1, "partition entries have the keys"),
+        (lambda slab: slab.geometry.process(slab.me) + Process.RING_TAIL, 10_000, "completions that are not read"),
+    ],
+)
+def test_a_slab_that_is_not_whole(survivor: Survivor, index_of: Callable[[Slab], int], value: int, said: str) -> None:
+    survivor.slab.words[index_of(survivor.slab)] = value
+    assert said in "\n".join(violations(survivor.accumulator, in_flight=False))
+
+
+def test_a_semaphore_that_is_taken(survivor: Survivor) -> None:
+    semaphore = survivor.slab.locks[LOCK_TABLES].semaphore
+    semaphore.acquire()
+    assert violations(survivor.accumulator, in_flight=False) == [f"lock {LOCK_TABLES}: owner word 0, semaphore 0"]
+    semaphore.release()
+
+
+def test_a_batch_in_flight_is_somebodys(survivor: Survivor) -> None:
+    with survivor.accumulator.map.queues[PARTITIONS[0]].lock:
+        survivor.accumulator.map.queues[PARTITIONS[0]].pop_first(SlotState.IN_FLIGHT)
+    assert violations(survivor.accumulator, in_flight=True) == []
+    assert "is nobody's" in "\n".join(violations(survivor.accumulator, in_flight=False))
+
+
+# --- steps ----------------------------------------------------------------------------------------------------------
+
+
+def test_steps_are_the_same_every_time(survivor: Survivor) -> None:
+    lock = survivor.slab.tables_lock
+
+    def take_and_leave() -> None:
+        with lock:
+            pass
+
+    places: list[str] = []
+    counts = []
+    for at in range(4):
+        steps = Steps(at, places.append)
+        steps.run(take_and_leave)
+        counts.append(steps.count)
+    assert len(set(counts)) == 1 < counts[0]
+    assert len(places) == 4
+    assert all(place.startswith("shmaccum/shm/locks.py:") for place in places)
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "found.json"
+    assert main(["--operation", "lock", "--jobs", "2", "--json", str(file)]) == 0
+    found = json.loads(file.read_text())["lock"]
+    assert found["points"] == found["steps"] + 1 == found["survived"]
+    assert found["failed"] == []
+    printed = capsys.readouterr()
+    assert "operation" in printed.out
+    assert "lock" in printed.out
+    assert f"{found['steps']} of {found['steps']} points" in printed.err
+    assert not [entry for entry in os.listdir("/dev/shm") if f"crashpoints{os.getpid()}" in entry]
+
+
+def test_the_command_says_what_was_not_survived(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(SlabLock, "forget_dead", lambda lock, entry: None)
+    assert main(["--operation", "lock", "--sample", "12", "--seed", "1"]) == 1
+    printed = capsys.readouterr().out
+    assert "killed before shmaccum/shm/locks.py" in printed
+    assert "--seed 1" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--operation", "nothing"], "invalid choice: 'nothing'"),
+        (["--sample", "0"], "'0' is not a whole number above 0"),
+        (["--jobs", "many"], "'many' is not a whole number above 0"),
+        (["--seed", "1"], "--seed is for --sample"),
+        (["--json", "/nowhere/found.json"], "/nowhere/found.json"),
+    ],
+)
+def test_misuse(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    assert exit_.value.code == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,205 @@
+"""The fuzzer's corpus, some new inputs, and that the fuzzer finds what there is to find.
+
+Long runs: ``python -m tools.fuzz``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmaccum.errors import CorruptRecordError
+from shmaccum.shm import soundness
+from shmaccum.shm.layout import Geometry
+from tools.fuzz import __main__ as fuzz
+from tools.fuzz import decoders, responses
+from tools.fuzz.child import try_in_child
+from tools.fuzz.corpus import CORPUS, load
+from tools.fuzz.damage import Damage, random_damage, regions
+from tools.fuzz.decoders import BytesTarget, RecordsTarget
+
+INPUTS = {"slab": 50, "records": 900, "compression": 600, "log": 60, "responses": 900, "settings": 300}
+ROTATING = random.Random(time.time_ns()).randrange(1_000_000)
+"""Another one every time. A failing test shows it; what it found, ``--seed`` finds again."""
+
+
+@pytest.fixture(autouse=True)
+def no_logging() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("name", fuzz.TARGETS)
+def test_what_once_failed(name: str) -> None:
+    kept = load(CORPUS, name)
+    with fuzz.TARGETS[name]() as target:
+        found = list(target.try_all([data for _, data in kept]))
+    assert len(found) == len(kept)
+    for (path, _), attempt in zip(kept, found, strict=True):
+        assert not attempt.wrong, f"{path}\n{attempt.wrong}"
+
+
+@pytest.mark.parametrize("seed", [1, ROTATING], ids=["the same", "rotating"])
+@pytest.mark.parametrize("name", fuzz.TARGETS)
+def test_new_inputs(name: str, seed: int) -> None:
+    with fuzz.TARGETS[name]() as target:
+        for attempt in itertools.islice(target.attempts(random.Random(f"{name} {seed}")), INPUTS[name]):
+            assert not attempt.wrong, f"seed {seed}: {attempt.data!r}\n{attempt.wrong}"
+
+
+# --- a check that cannot fail proves nothing ------------------------------------------------------------
+
+
+def test_a_slab_that_nobody_checks_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(soundness, "_refuse", lambda name, findings: None)
+    monkeypatch.setattr(soundness, "explain", lambda *args: None)
+    plan = b'{"steps": ["status", "damage", "status"], "damage": [["super", 0, "TOPIC_COUNT", 1000000]]}'
+    with fuzz.TARGETS["slab"]() as target:
+        (attempt,) = target.try_all([plan])
+    assert attempt.wrong
+
+
+def test_answers_that_nobody_doubts_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(responses, "understanding", lambda otherwise: nullcontext())
+    kept = [data for _, data in load(CORPUS, "responses")]
+    with fuzz.TARGETS["responses"]() as target:
+        assert any(attempt.wrong for attempt in target.try_all(kept))
+
+
+def hang() -> str:
+    while True:
+        pass
+
+
+def crash() -> str:
+    import ctypes
+
+    ctypes.string_at(0)
+    return "never"
+
+
+def take_memory() -> str:
+    return str(len(bytes(2 << 30)))
+
+
+def raise_undeclared() -> str:
+    raise KeyError("undeclared")
+
+
+def raise_declared() -> str:
+    raise CorruptRecordError("declared")
+
+
+@pytest.mark.parametrize(
+    ("action", "outcome", "wrong"),
+    [
+        (crash, "killed", "signal 11"),
+        (take_memory, "failed", "MemoryError"),
+        (raise_undeclared, "failed", "KeyError: 'undeclared'"),
+        (raise_declared, "CorruptRecordError", ""),
+        (lambda: "done", "done", ""),
+    ],
+)
+def test_a_child(action: Callable[[], str], outcome: str, wrong: str) -> None:
+    found, what = try_in_child(action)
+    assert found == outcome
+    assert (wrong in what) if wrong else not what
+
+
+def test_a_child_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools.fuzz.child.TIME_LIMIT_S", 0.2)
+    outcome, wrong = try_in_child(hang)
+    assert outcome == "failed"
+    assert "in hang" in wrong
+
+
+class Brittle(BytesTarget):
+    """Fails at some inputs, and dies at others."""
+
+    def __init__(self) -> None:
+        super().__init__([b"seed"])
+
+    def decode(self, data: bytes) -> str:
+        return {b"fails": raise_undeclared, b"dies": crash}.get(data, lambda: "read")()
+
+
+def test_one_that_fails_does_not_keep_the_others_from_being_tried() -> None:
+    inputs = [b"1", b"fails", b"2", b"3", b"dies", b"fails", b"4"]
+    outcomes = [(attempt.data, bool(attempt.wrong)) for attempt in Brittle().try_all(inputs)]
+    assert sorted(outcomes) == sorted((data, data in (b"fails", b"dies")) for data in inputs)
+
+
+# --- the inputs -----------------------------------------------------------------------------------------
+
+GEOMETRY = Geometry(64, 9, 3, 2, 2, redo_size=64)
+
+
+def test_all_of_a_slab_is_a_region() -> None:
+    covered = sum(region.entries * region.words for region in regions(GEOMETRY).values())
+    assert covered * 8 <= GEOMETRY.total_size
+    assert covered * 8 > 0.9 * (GEOMETRY.total_size - 4096)
+
+
+def test_damage_stays_within_the_slab_and_can_be_written_down() -> None:
+    rng = random.Random(1)
+    memory = rng.randbytes(GEOMETRY.total_size)
+    for _ in range(300):
+        for damage in random_damage(rng, GEOMETRY, memory):
+            for word, value in Damage(*damage).stores(GEOMETRY):
+                assert 0 <= word * 8 < GEOMETRY.total_size
+                assert 0 <= value < 1 << 64
+
+
+def test_damage_to_what_is_not_there_any_more_is_none() -> None:
+    for damage in (("tables", 0, "STATE", 1), ("slot", 99, "STATE", 1), ("slot", 0, "COLOUR", 1), ("slot", 0, 99, 1)):
+        assert not list(Damage(*damage).stores(GEOMETRY))
+
+
+def test_seeds_are_read_as_what_they_are() -> None:
+    for target in (RecordsTarget(), decoders.CompressionTarget(), responses.ResponsesTarget()):
+        outcomes = {target.decode(seed) for seed in target.seeds}
+        assert any("read" in outcome or "taken" in outcome for outcome in outcomes)
+        assert not any("NetworkError" in outcome for outcome in outcomes)
+
+
+# --- the command ----------------------------------------------------------------------------------------
+
+
+def test_what_fails_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Fails(Brittle):
+        def make(self, rng: random.Random) -> bytes:
+            return b"fails"
+
+    targets: dict[str, Any] = {"brittle": Fails}
+    monkeypatch.setattr(fuzz, "TARGETS", targets)
+    assert fuzz.main(["brittle", "--seconds", "0.1", "--seed", "5", "--corpus", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("seed 5\n")
+    assert "KeyError: 'undeclared'" in out
+    assert [data for _, data in load(tmp_path, "brittle")] == [b"fails"]
+
+
+def test_nothing_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzz.main(["compression", "--seconds", "0.1", "--corpus", str(tmp_path)]) == 0
+    assert "0 failed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), [(["slap"], "there is no target 'slap'; there are: slab,"), (["--seconds", "-1"], "seconds")]
+)
+def test_misuse(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        fuzz.main(arguments)
+    assert end.value.code == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,51 @@
+"""Apache Kafka: one broker, by `tools.kafka`, with a heap and a compiler for work rather than for a fast start."""
+
+from __future__ import annotations
+
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Final
+
+from tools.benchmark.brokers.offsets import end_offsets
+from tools.benchmark.settings import MEBIBYTE
+from tools.kafka import KafkaCluster, ensure_kafka
+
+_JVM_OPTIONS: Final = ("-Xmx1g", "-XX:TieredStopAtLevel=4", "-XX:+UseSerialGC", "-Xlog:cds=off")
+_OVERRIDES: Final = {
+    "message.max.bytes": 4 * MEBIBYTE,
+    "socket.request.max.bytes": 100 * MEBIBYTE,
+    "num.network.threads": 2,
+    "num.io.threads": 4,
+    "log.retention.check.interval.ms": 3_600_000,
+}
+_DELETE_AT_ONCE: Final = {"file.delete.delay.ms": 100}
+
+
+class ApacheService:
+    """A cluster of one node; see `Service`."""
+
+    def __init__(self, directory: Path) -> None:
+        ensure_kafka()
+        self._cluster = KafkaCluster(directory, overrides=_OVERRIDES)
+        self._cluster.start(_JVM_OPTIONS)
+        self.servers = self._cluster.bootstrap_servers
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """Make a topic."""
+        self._cluster.admin.create_topic(topic, partitions, settings=_DELETE_AT_ONCE)
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove a topic."""
+        self._cluster.admin.delete_topic(topic)
+
+    def records(self, topic: str) -> int:
+        """Return the sum of the topic's end offsets."""
+        return end_offsets(self.servers, topic)
+
+    def counts(self) -> dict[str, int]:
+        """Return nothing: it does not count."""
+        return {}
+
+    def wait(self, link: Connection) -> None:
+        """Wait for what the tool says."""
+        link.poll(None)

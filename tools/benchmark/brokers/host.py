@@ -1,0 +1,141 @@
+"""A broker in a process of its own, and what the tool asks of it.
+
+The tool itself stays free of clients and their threads, since it forks the contestants; so administration, too, is done
+in the broker's process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from tools.benchmark.errors import BenchmarkError, MissingError
+from tools.kafka import KafkaMissingError
+from tools.stresstest.processes import Children
+
+APACHE: Final = "apache"
+SINK: Final = "sink"
+MOCK: Final = "mock"
+TITLES: Final = {APACHE: "Apache Kafka", SINK: "the sink that only acknowledges", MOCK: "librdkafka's mock"}
+
+_PATIENCE_S: Final = 120.0
+
+
+class Service(Protocol):
+    """What a kind of broker can do, in its own process."""
+
+    servers: str
+    """``bootstrap.servers``."""
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """Make a topic."""
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove a topic, and what is in it."""
+
+    def records(self, topic: str) -> int:
+        """Return how many records a topic has."""
+
+    def counts(self) -> dict[str, int]:
+        """Return what the broker has counted so far of connections, requests, batches and bytes; none, if it cannot."""
+
+    def wait(self, link: Connection) -> None:
+        """Work until the tool says something."""
+
+
+class Broker:
+    """A broker that runs, as the tool sees it.
+
+    Attributes:
+        pid: of the process that all of it descends from.
+        servers: ``bootstrap.servers``.
+    """
+
+    def __init__(self, kind: str, children: Children, directory: Path) -> None:
+        """Start it.
+
+        Raises:
+            MissingError: it cannot be had on this machine.
+            BenchmarkError: it does not start.
+        """
+        self._link, theirs = Pipe()
+        self._title = TITLES[kind]
+        self.pid = children.fork(self._title, lambda: _host(_service(kind, directory), self._link, theirs))
+        theirs.close()
+        self.servers: str = self._answer()
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """Make a topic."""
+        self._ask("create_topic", topic, partitions)
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove a topic."""
+        self._ask("delete_topic", topic)
+
+    def records(self, topic: str) -> int:
+        """Return how many records a topic has."""
+        found: int = self._ask("records", topic)
+        return found
+
+    def counts(self) -> Mapping[str, int]:
+        """Return what the broker has counted so far; nothing, if it cannot."""
+        found: Mapping[str, int] = self._ask("counts")
+        return found
+
+    def _ask(self, what: str, *arguments: object) -> Any:
+        self._link.send((what, *arguments))
+        return self._answer()
+
+    def _answer(self) -> Any:
+        try:
+            if not self._link.poll(_PATIENCE_S):
+                raise BenchmarkError(f"{self._title} says nothing for {_PATIENCE_S:.0f} s")
+            answer = self._link.recv()
+        except EOFError:
+            raise BenchmarkError(f"{self._title} has ended") from None
+        if isinstance(answer, BenchmarkError):
+            raise answer
+        return answer
+
+
+def _service(kind: str, directory: Path) -> Callable[[], Service]:
+    def make() -> Service:
+        match kind:
+            case "apache":
+                from tools.benchmark.brokers.apache import ApacheService
+
+                return ApacheService(directory)
+            case "mock":
+                from tools.benchmark.brokers.mock import MockService
+
+                return MockService()
+            case _:
+                from tools.benchmark.brokers.sink import SinkService
+
+                return SinkService()
+
+    return make
+
+
+def _host(make: Callable[[], Service], tools_end: Connection, link: Connection) -> int:
+    """Be the broker's process: it works until it is killed, and what it has started goes with it."""
+    tools_end.close()
+    try:
+        service = make()
+    except KafkaMissingError as error:
+        link.send(MissingError(str(error)))
+        return 1
+    except Exception as error:
+        link.send(BenchmarkError(f"{type(error).__name__}: {error}"))
+        return 1
+    link.send(service.servers)
+    while True:
+        service.wait(link)
+        what, *arguments = link.recv()
+        try:
+            answer = getattr(service, what)(*arguments)
+        except Exception as error:
+            answer = BenchmarkError(f"{what}{tuple(arguments)}: {type(error).__name__}: {error}")
+        link.send(answer)

@@ -1,0 +1,110 @@
+"""Case 6: from the append of a record to its acknowledgement, at a steady rate."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from tools.benchmark.brokers import APACHE
+from tools.benchmark.cases.base import Variant
+from tools.benchmark.cases.sending import figures_of
+from tools.benchmark.contestants import CLIENTS, CONFLUENT, OURS, PacedClient
+from tools.benchmark.crew import Member, Work
+from tools.benchmark.load import make_values
+from tools.benchmark.settings import Settings
+from tools.benchmark.statistics import quantile
+from tools.benchmark.workshop import Workshop
+
+RATES: Final = (100, 1_000, 10_000)
+LINGERS_MS: Final = (0, 5)
+SECONDS: Final = 4.0
+WARM_UP_S: Final = 0.5
+VALUE_SIZE: Final = 100
+QUANTILES: Final = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
+
+
+class Latency:
+    """What a record waits for, where there is room."""
+
+    number = 6
+    name = "latency"
+    title = "Append to acknowledgement"
+
+    def variants(self, workshop: Workshop) -> Sequence[Variant]:
+        """Every rate with every linger."""
+        return [_variant(workshop, rate, linger) for linger, rate in itertools.product(LINGERS_MS, RATES)]
+
+    def close(self) -> None:
+        """Nothing is shared."""
+
+
+def variant_name(rate: int, linger_ms: int) -> str:
+    """Return the name of the variant of a rate and a linger."""
+    return f"rate-{rate}-linger-{linger_ms}"
+
+
+def _variant(workshop: Workshop, rate: int, linger_ms: int) -> Variant:
+    count = int(rate * workshop.seconds(SECONDS))
+    warm_up = int(rate * WARM_UP_S)
+    settings = Settings(linger_ms=linger_ms)
+
+    def turn(contestant: str) -> dict[str, float]:
+        broker = workshop.broker(APACHE)
+        with workshop.topic(broker, workshop.new_name(), 1) as topic:
+            work = _timing(contestant, broker.servers, settings, topic, rate, warm_up, count)
+            measured = workshop.measure(broker, [work])
+            (report,) = measured.reports
+            latencies_ns: list[int] = report.result
+            workshop.check_delivered(broker, topic, warm_up + count, [count - len(latencies_ns)])
+        figures = figures_of(measured, count, count * VALUE_SIZE, settings)
+        return figures | {name: quantile(latencies_ns, share) / 1e6 for name, share in QUANTILES.items()}
+
+    return Variant(
+        name=variant_name(rate, linger_ms),
+        title=f"{rate:,} records a second, linger {linger_ms} ms",
+        contestants=(OURS, CONFLUENT),
+        turn=turn,
+        figures=(*QUANTILES, "cpu_us_per_record"),
+        broker=APACHE,
+        settings=settings,
+        facts={"rate": rate, "records": count, "value_size": VALUE_SIZE, "partitions": 1},
+        warm_up=False,
+    )
+
+
+def _timing(contestant: str, servers: str, settings: Settings, topic: str, rate: int, warm_up: int, count: int) -> Work:
+    """Return the work of sending at a rate, and being told of every record as soon as that is possible.
+
+    What is between two records is spent in the library's `poll`, which is where it calls back.
+    """
+
+    def work(member: Member) -> None:
+        client: PacedClient = CLIENTS[contestant](servers, settings, topic)  # type: ignore[assignment]
+        values = make_values(max(count, warm_up), VALUE_SIZE)
+        clock = time.perf_counter_ns
+        latencies_ns: list[int] = []
+
+        def told(sent_ns: int, success: bool) -> None:
+            if success:
+                latencies_ns.append(clock() - sent_ns)
+
+        def send_all(number: int) -> None:
+            began = time.monotonic()
+            for each in range(number):
+                due = began + each / rate
+                while (early := due - time.monotonic()) > 0:
+                    client.poll(early)
+                client.send_one(topic, values[each], partial(told, clock()))
+            client.flush()
+
+        send_all(warm_up)
+        latencies_ns.clear()
+        member.wait_for_go()
+        send_all(count)
+        member.done(latencies_ns)
+        client.close()
+
+    return work

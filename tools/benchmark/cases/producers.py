@@ -1,0 +1,163 @@
+"""Case 3: so many processes at once, on so many partitions: what sharing saves, and what contention costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from tools.benchmark.brokers import SINK
+from tools.benchmark.cases.base import Variant
+from tools.benchmark.cases.sending import figures_of, send
+from tools.benchmark.contestants import CLIENTS, CONFLUENT, OURS, PacedClient
+from tools.benchmark.crew import Member, Work
+from tools.benchmark.load import Load, make_values
+from tools.benchmark.settings import Settings
+from tools.benchmark.workshop import Workshop
+
+PRODUCERS: Final = (1, 2, 4, 8, 16)
+PARTITIONS: Final = (1, 8, 100, 1000)
+RECORDS: Final = 160_000
+"""Of all producers together."""
+VALUE_SIZE: Final = 100
+
+EIGHT: Final = f"{OURS}, 8 producers"
+ONE: Final = f"{OURS}, 1 producer"
+TRICKLE_PRODUCERS: Final = 8
+TRICKLE_RATE: Final = 500
+"""Records a second of each producer: five of them fill a hundredth of a batch while it lingers."""
+TRICKLE_SECONDS: Final = 4.0
+
+_FIGURES: Final = (
+    "records_per_s",
+    "records_per_core_s",
+    "cpu_us_per_record",
+    "connections",
+    "requests_per_mb",
+    "batch_fill",
+    "memory_mb",
+)
+
+
+class Producers:
+    """Many producers on a host, into the sink, which counts what they send."""
+
+    number = 3
+    name = "producers"
+    title = "N processes on P partitions"
+
+    def variants(self, workshop: Workshop) -> Sequence[Variant]:
+        """Every number of producers on every number of partitions; one partition; a load that fills no batch."""
+        producers, partitions = ((1, 2), (1, 8)) if workshop.smoke else (PRODUCERS, PARTITIONS)
+        grid = [_variant(workshop, number, of) for of in partitions for number in producers]
+        return [*grid, _one_partition(workshop), _trickle(workshop)]
+
+    def close(self) -> None:
+        """Nothing is shared."""
+
+
+def variant_name(producers: int, partitions: int) -> str:
+    """Return the name of the variant of so many producers on so many partitions."""
+    return f"{producers}-on-{partitions}"
+
+
+def _variant(workshop: Workshop, producers: int, partitions: int) -> Variant:
+    count = workshop.count(RECORDS) // producers
+
+    def turn(contestant: str) -> dict[str, float]:
+        return _send(workshop, contestant, count, producers, partitions)
+
+    return Variant(
+        name=variant_name(producers, partitions),
+        title=f"{producers} producer{'s' * (producers > 1)} on {partitions:,} partition{'s' * (partitions > 1)}",
+        contestants=(OURS, CONFLUENT),
+        turn=turn,
+        figures=_FIGURES,
+        broker=SINK,
+        facts={"producers": producers, "partitions": partitions, "records_each": count, "value_size": VALUE_SIZE},
+        rounds_at_most=3,
+        warm_up=False,
+    )
+
+
+def _send(workshop: Workshop, contestant: str, count: int, producers: int, partitions: int) -> dict[str, float]:
+    def load(topic: str, number: int) -> Load:
+        first = number * partitions // producers  # they do not all begin at the same partition
+        return Load(
+            topic, make_values(count, VALUE_SIZE), partitions=[(first + each) % partitions for each in range(count)]
+        )
+
+    return send(workshop, SINK, contestant, Settings(), load, partitions=partitions, producers=producers)
+
+
+def _one_partition(workshop: Workshop) -> Variant:
+    count = workshop.count(RECORDS)
+
+    def turn(contestant: str) -> dict[str, float]:
+        producers = 8 if contestant == EIGHT else 1
+        return _send(workshop, OURS, count // producers, producers, 1)
+
+    return Variant(
+        name="one-partition",
+        title="8 producers on one partition against one",
+        contestants=(EIGHT, ONE),
+        turn=turn,
+        figures=("records_per_s", "records_per_core_s", "cpu_us_per_record"),
+        broker=SINK,
+        facts={"records": count, "value_size": VALUE_SIZE},
+    )
+
+
+def _trickle(workshop: Workshop) -> Variant:
+    seconds = workshop.seconds(TRICKLE_SECONDS)
+    count = int(TRICKLE_RATE * seconds)
+    settings = Settings()
+
+    def turn(contestant: str) -> dict[str, float]:
+        broker = workshop.broker(SINK)
+        values = make_values(count, VALUE_SIZE)
+        with workshop.topic(broker, workshop.new_name(), TRICKLE_PRODUCERS) as topic:
+            work = _pacing(contestant, broker.servers, settings, topic, values)
+            measured = workshop.measure(broker, [work] * TRICKLE_PRODUCERS)
+            unacknowledged = [count - report.result for report in measured.reports]
+            workshop.check_delivered(broker, topic, (count + 1) * TRICKLE_PRODUCERS, unacknowledged)
+        return figures_of(measured, count * TRICKLE_PRODUCERS, count * TRICKLE_PRODUCERS * VALUE_SIZE, settings)
+
+    return Variant(
+        name="trickle",
+        title=f"{TRICKLE_PRODUCERS} producers, {TRICKLE_RATE} records a second each, {TRICKLE_PRODUCERS} partitions",
+        contestants=(OURS, CONFLUENT),
+        turn=turn,
+        figures=("connections", "requests_per_mb", "batch_fill", "cpu_us_per_record", "memory_mb"),
+        broker=SINK,
+        settings=settings,
+        facts={"records_each": count, "rate_each": TRICKLE_RATE, "value_size": VALUE_SIZE},
+    )
+
+
+def _pacing(contestant: str, servers: str, settings: Settings, topic: str, values: Sequence[bytes]) -> Work:
+    """Return the work of sending records one by one at `TRICKLE_RATE`, asleep in between."""
+
+    def work(member: Member) -> None:
+        client: PacedClient = CLIENTS[contestant](servers, settings, topic)  # type: ignore[assignment]
+        acknowledged = 0
+
+        def told(success: bool) -> None:
+            nonlocal acknowledged
+            acknowledged += success
+
+        client.send_one(topic, values[0], told)
+        client.flush()
+        acknowledged = 0
+        member.wait_for_go()
+        for number, value in enumerate(values):
+            early = member.began_s + number / TRICKLE_RATE - time.monotonic()
+            if early > 0:
+                time.sleep(early)
+            client.send_one(topic, value, told)
+            client.poll(0)
+        client.flush()
+        member.done(acknowledged)
+        client.close()
+
+    return work

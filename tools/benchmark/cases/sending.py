@@ -1,0 +1,89 @@
+"""A turn of sending: so many producers, each with its load, to one topic; the figures that all such cases have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from tools.benchmark import cpu
+from tools.benchmark.crew import Sent, sending
+from tools.benchmark.load import Load
+from tools.benchmark.settings import Settings
+from tools.benchmark.workshop import Measured, Workshop
+
+WARM_UP_SHARE: Final = 0.05
+MEGABYTE: Final = 1e6
+
+SENDING_FIGURES: Final = ("records_per_core_s", "records_per_s", "cpu_us_per_record", "wall_s", "cpu_s", "broker_cpu_s")
+
+
+def send(
+    workshop: Workshop,
+    kind: str,
+    contestant: str,
+    settings: Settings,
+    make_load: Callable[[str, int], Load],
+    *,
+    partitions: int = 1,
+    producers: int = 1,
+) -> dict[str, float]:
+    """Have a contestant send, and return its figures.
+
+    Args:
+        workshop: to work in.
+        kind: of broker.
+        contestant: by name.
+        settings: the same for all.
+        make_load: returns the load of each producer, given the topic and the producer's number; called in its process.
+        partitions: of the topic.
+        producers: how many processes send.
+
+    Raises:
+        VoidError: not everything arrived.
+        BenchmarkError: it failed.
+    """
+    broker = workshop.broker(kind)
+    with workshop.topic(broker, workshop.new_name(), partitions) as topic:
+        works = [
+            sending(contestant, broker.servers, settings, topic, partial(make_load, topic, number), WARM_UP_SHARE)
+            for number in range(producers)
+        ]
+        measured = workshop.measure(broker, works)
+        sent: list[Sent] = [report.result for report in measured.reports]
+        untold = [None if each.acknowledged is None else each.records - each.acknowledged for each in sent]
+        workshop.check_delivered(broker, topic, sum(each.records + each.warm_up for each in sent), untold)
+    return figures_of(measured, sum(each.records for each in sent), sum(each.bytes for each in sent), settings)
+
+
+def figures_of(measured: Measured, records: int, size: int, settings: Settings) -> dict[str, float]:
+    """Return the figures of a turn in which so many records, of so many bytes in all, were delivered."""
+    cpu_s, wall_s, seconds = measured.usage.contestant_s, measured.wall_s, measured.usage.seconds
+    figures = {
+        "records": float(records),
+        "bytes": float(size),
+        "wall_s": wall_s,
+        "cpu_s": cpu_s,
+        "cpu_workers_s": seconds.get(cpu.WORKERS, 0.0),
+        "cpu_sender_s": seconds.get(cpu.SENDER, 0.0),
+        "cpu_jvm_s": seconds.get(cpu.JVM, 0.0),
+        "cpu_system_s": measured.usage.system_s,
+        "broker_cpu_s": seconds.get(cpu.BROKER, 0.0),
+        "records_per_s": records / wall_s,
+        "records_per_core_s": records / cpu_s,
+        "cpu_us_per_record": cpu_s / records * 1e6,
+        "mb_per_s": size / wall_s / MEGABYTE,
+        "mb_per_core_s": size / cpu_s / MEGABYTE,
+        "memory_mb": measured.memory / MEGABYTE,
+    }
+    counts = measured.counts
+    if counts and counts["batches"]:
+        figures |= {
+            "connections": float(counts["producing"]),
+            "open_connections": float(counts["open"]),
+            "requests": float(counts["requests"]),
+            "requests_per_mb": counts["requests"] / (size / MEGABYTE),
+            "batches": float(counts["batches"]),
+            "batch_fill": counts["bytes"] / counts["batches"] / settings.batch_size,
+        }
+    return figures

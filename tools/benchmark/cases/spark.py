@@ -1,0 +1,153 @@
+"""Case 4: PySpark into Apache Kafka: our data source, peers in `foreachPartition`, Spark's own sink."""
+
+from __future__ import annotations
+
+import time
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from tools.benchmark import cpu
+from tools.benchmark.brokers import APACHE
+from tools.benchmark.cases.base import Variant
+from tools.benchmark.cases.limits import FIGURE
+from tools.benchmark.contestants import CONFLUENT, KAFKA_PYTHON, OURS
+from tools.benchmark.errors import MissingError
+from tools.benchmark.settings import Settings
+from tools.benchmark.spark.host import ARROW, KEPT_CONFLUENT, SPARK_SINK, Job, SparkHost
+from tools.benchmark.spark.jars import spark_sink_jars
+from tools.benchmark.workshop import Workshop
+
+LARGE_TASKS: Final = 4
+LARGE_ROWS: Final = 1_000_000
+SHORT_TASKS: Final = 200
+SHORT_ROWS: Final = 1_000
+ROW_SIZE: Final = 100
+PARTITIONS: Final = 4
+WARM_UP_ROWS: Final = 20_000
+
+_FIGURES: Final = ("wall_s", "cpu_s", "records_per_s", "cpu_us_per_record", "broker_cpu_s")
+
+
+class Spark:
+    """Jobs in one session, which is warm: every kind of job has run before it is measured."""
+
+    number = 4
+    name = "spark"
+    title = "PySpark into Apache Kafka"
+
+    def __init__(self) -> None:
+        self._workshop: Workshop | None = None
+        self._host: SparkHost | None = None
+        self._warm: set[str] = set()
+        self._versions: dict[str, str] = {}
+
+    def variants(self, workshop: Workshop) -> Sequence[Variant]:
+        """Four large tasks; many short ones, where the start of producers counts; and what the transfer alone costs."""
+        self._workshop = workshop
+        contestants = (OURS, CONFLUENT, KAFKA_PYTHON, SPARK_SINK)
+        large_rows = workshop.count(LARGE_ROWS, least=1_000)
+        short_tasks = workshop.count(SHORT_TASKS, least=8)
+        short_rows = 100 if workshop.smoke else SHORT_ROWS
+        return [
+            Variant(
+                name="large",
+                title=f"{LARGE_TASKS} tasks of {large_rows:,} rows",
+                contestants=contestants,
+                turn=lambda contestant: self._turn(contestant, LARGE_TASKS, LARGE_TASKS * large_rows),
+                figures=_FIGURES,
+                broker=APACHE,
+                facts=self._facts(LARGE_TASKS, large_rows),
+                rounds_at_most=5,
+                warm_up=False,
+            ),
+            Variant(
+                name="short",
+                title=f"{short_tasks} tasks of {short_rows:,} rows",
+                contestants=(OURS, CONFLUENT, KEPT_CONFLUENT, KAFKA_PYTHON, SPARK_SINK),
+                turn=lambda contestant: self._turn(contestant, short_tasks, short_tasks * short_rows),
+                figures=_FIGURES,
+                broker=APACHE,
+                facts=self._facts(short_tasks, short_rows),
+                rounds_at_most=5,
+                warm_up=False,
+            ),
+            Variant(
+                name="arrow",
+                title="Arrow transfer from Spark into Python, processor time of JVM and workers (ns a row)",
+                contestants=(ARROW,),
+                turn=lambda _: self._transfer(large_rows),
+                figures=(FIGURE,),
+                facts={"unit": "ns/row"},
+                warm_up=False,
+            ),
+        ]
+
+    def close(self) -> None:
+        """End the session."""
+        if self._host is not None and self._workshop is not None:
+            self._host.stop()
+            self._workshop.wait_quiet()
+
+    def _facts(self, tasks: int, rows_each: int) -> Mapping[str, Any]:
+        """Return what defines a variant; the version of Spark's sink is known once the session has started."""
+        facts: dict[str, Any] = {"tasks": tasks, "rows_each": rows_each, "row_size": ROW_SIZE, "partitions": PARTITIONS}
+        return ChainMap(facts, self._versions)
+
+    def _turn(self, contestant: str, tasks: int, rows: int) -> dict[str, float]:
+        workshop, host = self._started()
+        broker = workshop.broker(APACHE)
+        if contestant not in self._warm:
+            with workshop.topic(broker, workshop.new_name(), PARTITIONS) as topic:
+                host.run(Job(contestant, LARGE_TASKS, WARM_UP_ROWS, ROW_SIZE, broker.servers, topic, Settings()))
+            self._warm.add(contestant)
+        with workshop.topic(broker, workshop.new_name(), PARTITIONS) as topic:
+            wall_s, used = self._run(Job(contestant, tasks, rows, ROW_SIZE, broker.servers, topic, Settings()))
+            workshop.check_delivered(broker, topic, rows, [])
+        seconds = used.seconds
+        return {
+            "records": float(rows),
+            "bytes": float(rows * ROW_SIZE),
+            "wall_s": wall_s,
+            "cpu_s": used.contestant_s,
+            "cpu_workers_s": seconds.get(cpu.WORKERS, 0.0),
+            "cpu_sender_s": seconds.get(cpu.SENDER, 0.0),
+            "cpu_jvm_s": seconds.get(cpu.JVM, 0.0),
+            "broker_cpu_s": seconds.get(cpu.BROKER, 0.0),
+            "records_per_s": rows / wall_s,
+            "records_per_core_s": rows / used.contestant_s,
+            "cpu_us_per_record": used.contestant_s / rows * 1e6,
+        }
+
+    def _transfer(self, rows: int) -> dict[str, float]:
+        _, host = self._started()
+        job = Job(ARROW, LARGE_TASKS, rows, ROW_SIZE, "", "", Settings())
+        if ARROW not in self._warm:
+            host.run(job)
+            self._warm.add(ARROW)
+        _, used = self._run(job)
+        return {FIGURE: used.contestant_s / rows * 1e9}
+
+    def _run(self, job: Job) -> tuple[float, cpu.Usage]:
+        workshop, host = self._started()
+        before, began = workshop.usage([host.pid]), time.monotonic()
+        # Spark ends workers that it has no task for, and nobody waits for them: they are looked at in between.
+        host.run(job, meanwhile=lambda: workshop.usage([host.pid]))
+        return time.monotonic() - began, workshop.usage([host.pid]).since(before)
+
+    def _started(self) -> tuple[Workshop, SparkHost]:
+        """Return the session, started if it is not there yet.
+
+        Raises:
+            MissingError: Spark or its sink is not to be had.
+        """
+        assert self._workshop is not None
+        if self._host is None:
+            try:
+                import pyspark  # noqa: F401
+            except ImportError as error:
+                raise MissingError(f"there is no pyspark ({error}): pip install 'shmaccum[spark]'") from None
+            self._versions["sink_version"], jars = spark_sink_jars()
+            directory = self._workshop.directory / "spark"
+            self._host = SparkHost(self._workshop.children, directory, self._workshop.new_name(), jars)
+        return self._workshop, self._host

@@ -1,0 +1,72 @@
+"""shmaccum: record by record, and column by column."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shmaccum import Producer
+from tools.benchmark.contestants.base import Told
+from tools.benchmark.load import Load
+from tools.benchmark.settings import Settings, by_kafkas_names
+
+SENDER_IDLE_MS: Final = 100
+"""The sender of a turn is to be gone soon after it."""
+
+
+def producer_settings(servers: str, settings: Settings, name: str) -> dict[str, object]:
+    """Return the settings of a producer of ours."""
+    own = {"bootstrap.servers": servers, "shmaccum.name": name, "sender.idle.ms": SENDER_IDLE_MS}
+    return own | by_kafkas_names(settings)
+
+
+class RecordsClient:
+    """Calls `Producer.send` for every record."""
+
+    def __init__(self, servers: str, settings: Settings, name: str) -> None:
+        self._producer = Producer(producer_settings(servers, settings, name))
+
+    def send(self, load: Load) -> int | None:
+        """Send records, and wait for them (`Client`)."""
+        send, topic = self._producer.send, load.topic
+        if load.keep:
+            futures = [send(topic, value, key, None, partition) for value, key, partition in load.calls()]
+            self._producer.flush()
+            return sum(1 for future in futures if future.succeeded())
+        for value, key, partition in load.calls():
+            send(topic, value, key, None, partition)
+        self._producer.flush()
+        return None
+
+    def send_one(self, topic: str, value: bytes, told: Told) -> None:
+        """Send a record (`PacedClient`)."""
+        self._producer.send(topic, value, on_delivery=lambda error, _: told(error is None))
+
+    def poll(self, timeout_s: float) -> None:
+        """Wait for something to be told."""
+        self._producer.poll(timeout_s)
+
+    def flush(self) -> None:
+        """Wait until everything is told."""
+        self._producer.flush()
+
+    def close(self) -> None:
+        """Close it."""
+        self._producer.close()
+
+
+class ColumnsClient:
+    """Calls `Producer.send_batch` for every Arrow batch."""
+
+    def __init__(self, servers: str, settings: Settings, name: str) -> None:
+        self._producer = Producer(producer_settings(servers, settings, name))
+
+    def send(self, load: Load) -> int | None:
+        """Send records, and wait for them (`Client`)."""
+        futures = [(self._producer.send_batch(load.topic, batch), batch.num_rows) for batch in load.batches]
+        self._producer.flush()
+        acknowledged: int = sum(rows for future, rows in futures if future.is_done and future.exception is None)
+        return acknowledged
+
+    def close(self) -> None:
+        """Close it."""
+        self._producer.close()

@@ -1,0 +1,173 @@
+"""Processor time and memory of all processes that descend from this one, by what they are.
+
+The tool is a subreaper (`tools.stresstest.processes`): whatever a contestant starts stays its descendant, however far
+it detaches itself, and is waited for by it or by somebody in between. So the time of a process is found either in the
+process, or, when it has ended, in what its parent has waited for.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+BROKER: Final = "broker"
+WORKERS: Final = "workers"
+SENDER: Final = "sender"
+JVM: Final = "jvm"
+ENDED: Final = "ended"
+"""Of processes that have ended: what they were is not known any more."""
+
+_TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class _Process(NamedTuple):
+    pid: int
+    parent: int
+    started: int
+    command: str
+    system_s: float
+    ended_children_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What processes have used so far.
+
+    Attributes:
+        seconds: of processor time, user and system, by what they are.
+        system_s: of it, in the kernel, by the clock's ticks; without the broker and what has ended.
+    """
+
+    seconds: Mapping[str, float]
+    system_s: float
+
+    def since(self, before: Usage) -> Usage:
+        """Return what has been used since."""
+        kinds = self.seconds.keys() | before.seconds.keys()
+        return Usage(
+            {kind: self.seconds.get(kind, 0.0) - before.seconds.get(kind, 0.0) for kind in kinds},
+            self.system_s - before.system_s,
+        )
+
+    @property
+    def contestant_s(self) -> float:
+        """All but the broker's."""
+        return sum(seconds for kind, seconds in self.seconds.items() if kind != BROKER)
+
+
+class Meter:
+    """Reads what all descendants of this process have used so far.
+
+    The time of a process that ends goes to the parent that waits for it, but is lost with one that ignores SIGCHLD, as
+    the daemon does that Spark forks its workers from. The children of such a parent are remembered as they were last
+    seen; one that starts and ends between two looks is missed.
+    """
+
+    def __init__(self) -> None:
+        self._unwaited: dict[tuple[int, int], tuple[str, float]] = {}
+        """Pid and start time -> what it is, and its seconds."""
+
+    def usage(self, brokers: Collection[int], workers: Collection[int]) -> Usage:
+        """Look at all processes.
+
+        Args:
+            brokers: pids of the processes that brokers descend from.
+            workers: pids of those that contestants descend from; an orphan that descends from neither is a sender.
+        """
+        seconds: dict[str, float] = defaultdict(float)
+        system_s = 0.0
+        for process, kind in _descendants(brokers, workers):
+            used = _clock(process.pid) + process.ended_children_s
+            if _ignores_children(process.parent):
+                self._unwaited[process.pid, process.started] = (kind, used)
+            else:
+                seconds[kind] += used
+            if kind != BROKER:
+                system_s += process.system_s
+        for kind, used in self._unwaited.values():
+            seconds[kind] += used
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds[ENDED] += ended.ru_utime + ended.ru_stime
+        return Usage(dict(seconds), system_s)
+
+
+def memory(brokers: Collection[int], workers: Collection[int]) -> int:
+    """Return the bytes of memory of all processes but the brokers', each shared page counted once (PSS)."""
+    total = 0
+    for process, kind in _descendants(brokers, workers):
+        if kind != BROKER:
+            total += _proportional_size(process.pid)
+    return total
+
+
+def others(brokers: Collection[int]) -> list[int]:
+    """Return the pids of all descendants but the brokers', those that are ending too."""
+    return [process.pid for process, kind in _descendants(brokers, ()) if kind != BROKER]
+
+
+def _descendants(brokers: Collection[int], workers: Collection[int]) -> Iterator[tuple[_Process, str]]:
+    table = {process.pid: process for process in _processes()}
+    me = os.getpid()
+    for process in table.values():
+        above = process
+        while above.parent != me and above.parent in table:
+            above = table[above.parent]
+        if above.parent != me:
+            continue
+        if above.pid in brokers:
+            yield process, BROKER
+        elif process.command == "java":
+            yield process, JVM
+        else:
+            yield process, WORKERS if above.pid in workers else SENDER
+
+
+def _processes() -> Iterator[_Process]:
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                stat = Path(f"/proc/{entry}/stat").read_text()
+            except OSError:
+                continue
+            head, _, rest = stat.rpartition(")")
+            fields = rest.split()
+            yield _Process(
+                int(entry),
+                int(fields[1]),
+                int(fields[19]),
+                head.partition("(")[2],
+                int(fields[12]) * _TICK_S,
+                (int(fields[13]) + int(fields[14])) * _TICK_S,
+            )
+
+
+def _ignores_children(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    ignored = int(status.partition("SigIgn:")[2].split()[0], 16)
+    return bool(ignored >> (signal.SIGCHLD - 1) & 1)
+
+
+def _clock(pid: int) -> float:
+    """Return a process's processor time: from its clock, since what /proc tells is in ticks of 10 ms."""
+    try:
+        return time.clock_gettime((~pid << 3) | 2)  # CPUCLOCK_SCHED of a process: what clock_getcpuclockid(3) returns
+    except OSError:
+        return 0.0
+
+
+def _proportional_size(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))

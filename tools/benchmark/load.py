@@ -1,0 +1,121 @@
+"""What is sent: the same records for every contestant, made before anything is measured."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS_A_BATCH: Final = 10_000
+"""As many as Spark puts into an Arrow batch."""
+
+_DISTINCT: Final = 1000
+"""Different values: enough that no cache has all of a compressed batch, few enough to make them in no time."""
+_DISTINCT_KEYS: Final = 10_000
+
+Call = tuple[bytes, bytes | None, Any]
+"""Value, key and partition of a record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Records for one producer.
+
+    Attributes:
+        topic: where to.
+        values: of the records.
+        keys: of the records, if they have some.
+        partitions: of the records, if they are told.
+        keep: whether what becomes of every record is asked for: a future or a callback each.
+        batches: instead of `values` and `keys`, Arrow batches with these columns.
+    """
+
+    topic: str
+    values: Sequence[bytes] = ()
+    keys: Sequence[bytes] | None = None
+    partitions: Sequence[int] | None = None
+    keep: bool = False
+    batches: Sequence[pa.RecordBatch] = ()
+
+    @property
+    def count(self) -> int:
+        """How many records these are."""
+        return len(self.values) or sum(batch.num_rows for batch in self.batches)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all keys and values."""
+        if self.batches:
+            return sum(len(value) + len(key or b"") for value, key, _ in self.calls())
+        return sum(map(len, self.values)) + sum(map(len, self.keys or ()))
+
+    def calls(self, any_partition: Any = None) -> Iterator[Call]:
+        """Yield the arguments for one record after the other.
+
+        Args:
+            any_partition: what a library takes for a partition that it is to choose itself.
+        """
+        if self.batches:
+            return itertools.chain.from_iterable(_rows(batch, any_partition) for batch in self.batches)
+        return zip(
+            self.values,
+            itertools.repeat(None) if self.keys is None else self.keys,
+            itertools.repeat(any_partition) if self.partitions is None else self.partitions,
+            strict=False,
+        )
+
+    def first(self, count: int) -> Load:
+        """Return the first records of these: at least so many, if there are."""
+        if self.batches:
+            return replace(self, batches=self.batches[: -(-count // self.batches[0].num_rows)])
+        return replace(self, values=self.values[:count])
+
+
+def _rows(batch: pa.RecordBatch, any_partition: Any) -> Iterator[Call]:
+    """Yield the rows of a batch, taken out of it in the cheapest way there is."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    keys = columns["key"].to_pylist() if "key" in columns else itertools.repeat(None)
+    return zip(columns["value"].to_pylist(), keys, itertools.repeat(any_partition))
+
+
+def make_values(count: int, size: int) -> list[bytes]:
+    """Return values of a size, like JSON of some application: they compress to a third or so, but not to nothing."""
+    chance = random.Random(size)
+    distinct = [_value(chance, size) for _ in range(min(count, _DISTINCT, max(1, (64 << 20) // size)))]
+    return [distinct[number % len(distinct)] for number in range(count)]
+
+
+def _value(chance: random.Random, size: int) -> bytes:
+    text = bytearray()
+    while len(text) < size:
+        text += json.dumps(
+            {
+                "flight": chance.randrange(10_000),
+                "carrier": chance.choice(("UA", "AA", "DL", "B6", "WN")),
+                "delay": round(chance.gauss(10, 30), 1),
+                "tail": f"N{chance.randrange(100_000):05}",
+            }
+        ).encode()
+    return bytes(text[:size])
+
+
+def make_keys(count: int) -> list[bytes]:
+    """Return keys of ten bytes."""
+    return [b"key-%06d" % (number * 7919 % _DISTINCT_KEYS) for number in range(count)]
+
+
+def make_batches(count: int, size: int, *, keys: bool, rows: int = ROWS_A_BATCH) -> list[pa.RecordBatch]:
+    """Return Arrow batches of so many rows each, and ``count`` rows in all."""
+    import pyarrow as pa
+
+    columns = {"value": pa.array(make_values(count, size), pa.binary())}
+    if keys:
+        columns["key"] = pa.array(make_keys(count), pa.binary())
+    whole = pa.RecordBatch.from_pydict(columns)
+    return [whole.slice(start, rows) for start in range(0, count, rows)]

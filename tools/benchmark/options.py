@@ -1,0 +1,123 @@
+"""What can be asked for on the command line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import tools.benchmark
+from tools.benchmark.cases import CASES
+
+_EPILOG: Final = """\
+Exit status: 0 if all that was asked for was measured, 1 if something is void or missing (the report says what and why),
+2 if it could not be run, 130 if it was interrupted. Progress goes to standard error, the report to standard output.
+
+examples:
+  tools/bench.py --list
+  tools/bench.py --all --json bench.json
+  tools/bench.py --case records columns --rounds 7
+  tools/bench.py --all --json docs/performance.json --plots docs --document docs/performance.md
+  tools/bench.py --from docs/performance.json --plots docs --document docs/performance.md
+"""
+DEFAULT_ROUNDS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to do; see `parse`."""
+
+    cases: Sequence[str]
+    rounds: int
+    scale: float
+    smoke: bool
+    list: bool
+    json: Path | None
+    result: Path | None
+    plots: Path | None
+    document: Path | None
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="tools/bench.py",
+        description=tools.benchmark.__doc__,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--all", action="store_true", help="all cases; about half an hour on two quiet cores")
+    add("--case", metavar="CASE", nargs="+", default=[], help="these, by number or name; --list shows them")
+    add("--rounds", metavar="R", type=_count, help=f"rounds that count [{DEFAULT_ROUNDS}; smoke: 1]")
+    add("--scale", metavar="X", type=_positive, default=1.0, help="how large the loads are, 1 as a rule [%(default)s]")
+    add("--smoke", action="store_true", help="every case with next to no load: shows that it works, and no more")
+    add("--list", action="store_true", help="show the cases and their variants, and measure nothing")
+    add("--json", metavar="FILE", type=Path, help="write everything that was measured to FILE, also in between")
+    add("--from", dest="result", metavar="FILE", type=Path, help="measure nothing, take the result of --json FILE")
+    add("--plots", metavar="DIRECTORY", type=Path, help="write the plots, as SVG, into DIRECTORY")
+    add("--document", metavar="FILE", type=Path, help="renew the tables of FILE (docs/performance.md) in their places")
+    values = parser.parse_args(arguments)
+    try:
+        names = [case_name(each) for each in values.case]
+    except ValueError as error:
+        parser.error(str(error))
+    if values.all and names:
+        parser.error("--all and --case: which? --all takes in every case")
+    names = list(CASES) if values.all or (values.smoke and not names) else names
+    if values.result is not None and names:
+        parser.error("--from FILE measures nothing: leave out --all, --case and --smoke")
+    if not (names or values.list or values.result):
+        parser.error("nothing to do: say --all, --case CASE ..., --smoke, --list, or --from FILE")
+    if values.result is not None and not values.result.is_file():
+        parser.error(f"--from {values.result}: there is no such file; --all --json FILE makes one")
+    for option in ("json", "plots", "document"):
+        path: Path | None = getattr(values, option)
+        if path is not None and not (path if option == "plots" else path.absolute().parent).is_dir():
+            parser.error(f"--{option} {path}: there is no such directory")
+    if values.document is not None and not values.document.is_file():
+        parser.error(
+            f"--document {values.document}: there is no such file; its tables are renewed, the text is not made"
+        )
+    return Options(
+        cases=[name for name in CASES if name in names],
+        rounds=values.rounds or (1 if values.smoke else DEFAULT_ROUNDS),
+        scale=values.scale,
+        smoke=values.smoke,
+        list=values.list,
+        json=values.json,
+        result=values.result,
+        plots=values.plots,
+        document=values.document,
+    )
+
+
+def case_name(text: str) -> str:
+    """Return the name of a case, given by name or number.
+
+    Raises:
+        ValueError: there is none; says which there are.
+    """
+    for name, make in CASES.items():
+        if text in (name, str(make.number)):
+            return name
+    known = ", ".join(f"{make.number} {name}" for name, make in CASES.items())
+    raise ValueError(f"there is no case {text!r}; the cases are: {known}")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and up to 1000")
+    return number

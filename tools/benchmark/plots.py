@@ -1,0 +1,107 @@
+"""The plots of docs/performance.md, from a result: what was not measured is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from tools.benchmark.cases.producers import PARTITIONS, PRODUCERS
+from tools.benchmark.cases.producers import variant_name as producers_variant
+from tools.benchmark.cases.sizes import SIZES
+from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OUR_COLUMNS, OURS
+from tools.benchmark.results import Result, median, variants_of
+from tools.benchmark.spark.host import KEPT_CONFLUENT, SPARK_SINK
+from tools.benchmark.statistics import Spread
+from tools.benchmark.svg import COLOURS, Bar, Group, Line, bars, lines
+
+COLOUR_OF: Final = dict(
+    zip((OURS, CONFLUENT, KAFKA_PYTHON, AIOKAFKA, SPARK_SINK, KEPT_CONFLUENT), COLOURS, strict=True)
+) | {OUR_COLUMNS: COLOURS[0]}
+
+
+def write_plots(result: Result, directory: Path) -> list[Path]:
+    """Write the plots of all that was measured; return the files."""
+    written = []
+    for name, make in PLOTS.items():
+        drawing = make(result)
+        if drawing:
+            written.append(directory / f"performance-{name}.svg")
+            written[-1].write_text(drawing)
+    return written
+
+
+def _bars(case: str, figure: str, title: str, unit: str) -> Callable[[Result], str]:
+    """Return what draws a figure of all variants of a case."""
+
+    def draw(result: Result) -> str:
+        groups = [
+            Group(
+                variant["title"],
+                [
+                    Bar(name, Spread(*contestant["summary"][figure]), COLOUR_OF.get(name, COLOURS[-1]))
+                    for name, contestant in variant["contestants"].items()
+                    if figure in contestant["summary"]
+                ],
+            )
+            for variant in variants_of(result, case)
+            if figure in variant["figures"]
+        ]
+        return bars(title, unit, groups) if groups else ""
+
+    return draw
+
+
+def _producers(result: Result) -> str:
+    found = [
+        Line(
+            f"{contestant}, {partitions:,} partition{'s' * (partitions > 1)}",
+            _points(
+                result,
+                "producers",
+                {str(number): producers_variant(number, partitions) for number in PRODUCERS},
+                contestant,
+                "records_per_s",
+            ),
+            COLOURS[place],
+            dashed=contestant != OURS,
+        )
+        for place, partitions in enumerate(PARTITIONS)
+        for contestant in (OURS, CONFLUENT)
+    ]
+    return _drawn("Throughput of many producers, into the sink", "records a second", "processes", found)
+
+
+def _sizes(result: Result) -> str:
+    variants = {text: f"size-{size}" for text, size in SIZES.items()}
+    found = [
+        Line(contestant, _points(result, "sizes", variants, contestant, "mb_per_core_s"), colour, dashed)
+        for contestant, colour, dashed in (
+            (OURS, COLOURS[0], False),
+            (OUR_COLUMNS, COLOURS[2], False),
+            (CONFLUENT, COLOURS[1], True),
+        )
+    ]
+    return _drawn("Records of all sizes", "MB a second per core", "size of a record", found, logarithmic=True)
+
+
+def _points(result: Result, case: str, variants: Mapping[str, str], contestant: str, figure: str) -> dict[str, float]:
+    found = {place: median(result, case, variant, contestant, figure) for place, variant in variants.items()}
+    return {place: value for place, value in found.items() if value is not None}
+
+
+def _drawn(title: str, unit: str, axis: str, found: Sequence[Line], *, logarithmic: bool = False) -> str:
+    drawn = [line for line in found if line.points]
+    return lines(title, unit, axis, drawn, logarithmic=logarithmic) if drawn else ""
+
+
+PLOTS: Final[Mapping[str, Callable[[Result], str]]] = {
+    "records": _bars("records", "records_per_core_s", "Record by record", "records a second per core"),
+    "columns": _bars("columns", "records_per_core_s", "Columns", "records a second per core"),
+    "producers": _producers,
+    "spark": _bars("spark", "wall_s", "PySpark jobs", "seconds, less is better"),
+    "spark-cpu": _bars("spark", "cpu_s", "PySpark jobs", "seconds of processor time, less is better"),
+    "sizes": _sizes,
+    "latency": _bars("latency", "p99_ms", "Append to acknowledgement, p99", "milliseconds, less is better"),
+}
+"""Name of the file, between ``performance-`` and ``.svg`` -> what draws it; nothing if there is nothing to draw."""

@@ -1,0 +1,178 @@
+"""A Spark session in a process of its own, which runs one job after the other as it is told."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tools.benchmark.contestants import CONFLUENT, KAFKA_PYTHON, OURS
+from tools.benchmark.contestants.ours import producer_settings
+from tools.benchmark.errors import BenchmarkError
+from tools.benchmark.settings import Settings, by_kafkas_names, for_confluent, for_kafka_python
+from tools.benchmark.spark import tasks
+from tools.stresstest.processes import Children
+
+SPARK_SINK: Final = "Spark's JVM sink"
+KEPT_CONFLUENT: Final = f"{CONFLUENT}, a producer kept in each worker"
+ARROW: Final = "Arrow into Python"
+
+_ROOT: Final = Path(__file__).resolve().parents[3]
+_PATIENCE_S: Final = 900.0
+
+
+class Job(NamedTuple):
+    """What to do.
+
+    Attributes:
+        how: a contestant's name, or `ARROW`.
+        tasks: as many as the source has partitions.
+        rows: of all tasks.
+        row_size: bytes of a value.
+        servers: ``bootstrap.servers``.
+        topic: where to.
+        settings: the same for all.
+    """
+
+    how: str
+    tasks: int
+    rows: int
+    row_size: int
+    servers: str
+    topic: str
+    settings: Settings
+
+
+class SparkHost:
+    """The session, as the tool sees it.
+
+    Attributes:
+        pid: of the process that all of it descends from, but our sender.
+    """
+
+    def __init__(self, children: Children, directory: Path, slab: str, jars: Sequence[Path]) -> None:
+        """Start it.
+
+        Args:
+            children: the tool's.
+            directory: for Spark's files.
+            slab: name of our slab.
+            jars: of Spark's sink.
+        """
+        self._link, theirs = Pipe()
+        self.pid = children.fork("Spark", lambda: _be(self._link, theirs, directory, slab, jars))
+        theirs.close()
+        self._hear()
+
+    def run(self, job: Job, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Run a job to its end.
+
+        Args:
+            job: which.
+            meanwhile: called every second or so.
+
+        Raises:
+            BenchmarkError: it failed.
+        """
+        self._link.send(job)
+        self._hear(meanwhile)
+
+    def stop(self) -> None:
+        """End the session and all its processes; our sender leaves by itself."""
+        self._link.send(None)
+        self._hear()
+        self._link.close()
+
+    def _hear(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        try:
+            while not self._link.poll(1.0):
+                if time.monotonic() > deadline:
+                    raise BenchmarkError(f"Spark has said nothing for {_PATIENCE_S:.0f} s")
+                meanwhile()
+            heard = self._link.recv()
+        except EOFError:
+            raise BenchmarkError("Spark has ended") from None
+        if heard is not None:
+            raise BenchmarkError(heard)
+
+
+def _be(tools_end: Connection, link: Connection, directory: Path, slab: str, jars: Sequence[Path]) -> int:
+    """Be Spark's driver."""
+    tools_end.close()
+    try:
+        spark = _session(directory, jars)
+        link.send(None)
+        while (job := link.recv()) is not None:
+            try:
+                _run(spark, job, slab)
+                link.send(None)
+            except Exception as error:
+                link.send(f"the job of {job.how} failed: {type(error).__name__}: {str(error)[:2000]}")
+        gateway = spark.sparkContext._gateway
+        spark.stop()
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(30)
+        link.send(None)
+    except Exception:
+        link.send(f"Spark failed:\n{traceback.format_exc()}")
+        return 1
+    return 0
+
+
+def _session(directory: Path, jars: Sequence[Path]) -> Any:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    directory.mkdir(exist_ok=True)
+    from pyspark.sql import SparkSession
+
+    from shmaccum.spark import ShmAccumDataSource
+
+    builder = SparkSession.builder.master(f"local[{os.cpu_count()}]").appName("shmaccum benchmark")
+    for name, value in {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.local.dir": str(directory / "spark"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+    }.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.dataSource.register(ShmAccumDataSource)
+    return spark
+
+
+def _run(spark: Any, job: Job, slab: str) -> None:
+    values = f"rpad(CAST(id AS STRING), {job.row_size}, ' abcdefghijklmnopqrstuvwxyz') AS value"
+    rows = spark.range(0, job.rows, 1, job.tasks).selectExpr(values)
+    if job.how == OURS:
+        _write(rows, "shmaccum", job.topic, producer_settings(job.servers, job.settings, slab))
+    elif job.how == SPARK_SINK:
+        _write(rows, "kafka", job.topic, {"bootstrap.servers": job.servers} | by_kafkas_names(job.settings))
+    elif job.how == KAFKA_PYTHON:
+        settings = {"bootstrap_servers": job.servers} | for_kafka_python(job.settings)
+        rows.foreachPartition(partial(tasks.by_kafka_python, settings, job.topic))
+    elif job.how == ARROW:
+        rows.mapInArrow(tasks.look_at, rows.schema).write.format("noop").mode("overwrite").save()
+    else:
+        send = tasks.by_kept_confluent if job.how == KEPT_CONFLUENT else tasks.by_confluent
+        settings = {"bootstrap.servers": job.servers} | for_confluent(job.settings)
+        rows.foreachPartition(partial(send, settings, job.topic))
+
+
+def _write(rows: Any, form: str, topic: str, settings: Mapping[str, object]) -> None:
+    options = {f"kafka.{name}": value for name, value in settings.items()}
+    rows.write.format(form).mode("append").option("topic", topic).options(**options).save()

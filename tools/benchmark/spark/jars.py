@@ -1,0 +1,102 @@
+"""Where Spark's own Kafka sink comes from: ``spark-sql-kafka-0-10`` and what it needs, from Maven Central.
+
+Wanted is the version of the pyspark that is installed. Where the repository does not have all of that, the one of
+Spark 4.0.0 is taken, whose sink later versions of Spark run; the result says which it was. As in `tools.kafka.jars`, a
+directory named by the version is the stamp: it gets its name only when everything is in it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from tools.benchmark.errors import MissingError
+from tools.kafka.jars import HOME, missing_maven
+
+FALLBACK: Final = "4.0.0"
+_GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+_NEEDED: Final = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
+"""What pyspark does not bring along."""
+# Spark's own POM has a mirror of Maven Central asked first, by this id; a repository named here takes its place.
+_POM: Final = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>shmaccum</groupId>
+  <artifactId>spark-sink</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <repositories>
+    <repository>
+      <id>gcs-maven-central-mirror</id>
+      <url>https://repo.maven.apache.org/maven2</url>
+    </repository>
+  </repositories>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.spark</groupId>
+      <artifactId>spark-sql-kafka-0-10_2.13</artifactId>
+      <version>{version}</version>
+      <exclusions>
+        <exclusion>
+          <groupId>org.apache.hadoop</groupId>
+          <artifactId>*</artifactId>
+        </exclusion>
+      </exclusions>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
+def spark_sink_jars() -> tuple[str, Sequence[Path]]:
+    """Return the version of Spark's sink, and its jars, fetched if they are not there yet.
+
+    Raises:
+        MissingError: they cannot be had; says why.
+    """
+    versions = dict.fromkeys((version("pyspark"), FALLBACK))
+    for each in versions:
+        if _directory(each).exists():
+            return each, sorted(_directory(each).glob("*.jar"))
+    complaints = []
+    for each in versions:
+        complaint = _fetch(each)
+        if not complaint:
+            return each, sorted(_directory(each).glob("*.jar"))
+        complaints.append(f"{each}: {complaint}")
+    raise MissingError(f"Maven could not get Spark's Kafka sink; {'; '.join(complaints)}")
+
+
+def _directory(of: str) -> Path:
+    return HOME / f"spark-sql-kafka-0-10-{of}"
+
+
+def _fetch(of: str) -> str:
+    """Fetch a version; return what Maven complains of, or nothing."""
+    wrong = missing_maven()
+    if wrong:
+        raise MissingError(wrong)
+    HOME.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=HOME, prefix="fetch-") as scratch:
+        pom, fetched, jars = Path(scratch, "pom.xml"), Path(scratch, "fetched"), Path(scratch, "jars")
+        pom.write_text(_POM.format(version=of))
+        command = ["mvn", "--batch-mode", "--quiet", "--file", str(pom), _GOAL, "-DincludeScope=runtime"]
+        done = subprocess.run(
+            [*command, f"-DoutputDirectory={fetched}"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            return (done.stdout + done.stderr).strip()[:300]
+        jars.mkdir()
+        for jar in fetched.glob("*.jar"):
+            if jar.name.startswith(_NEEDED):
+                jar.rename(jars / jar.name)
+        jars.rename(_directory(of))
+    return ""

@@ -1,0 +1,75 @@
+"""What runs in Spark's Python workers for the peers: what one writes for `foreachPartition`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+_POLL_EVERY: Final = 1000
+_FULL_QUEUE_WAIT_S: Final = 0.01
+
+_kept: dict[str, Any] = {}
+"""By its servers, the producer that this worker keeps, where it keeps one."""
+
+
+def by_confluent(settings: Mapping[str, Any], topic: str, rows: Iterable[Any]) -> None:
+    """Send rows by confluent-kafka, with a producer of the task's own."""
+    from confluent_kafka import Producer
+
+    _send_by_confluent(Producer(dict(settings)), topic, rows)
+
+
+def by_kept_confluent(settings: Mapping[str, Any], topic: str, rows: Iterable[Any]) -> None:
+    """Send rows by confluent-kafka, with a producer that the worker keeps from task to task."""
+    from confluent_kafka import Producer
+
+    servers = settings["bootstrap.servers"]
+    if servers not in _kept:
+        _kept[servers] = Producer(dict(settings))
+    _send_by_confluent(_kept[servers], topic, rows)
+
+
+def _send_by_confluent(producer: Any, topic: str, rows: Iterable[Any]) -> None:
+    failed = []
+
+    def on_delivery(error: Any, message: Any) -> None:
+        if error is not None:
+            failed.append(error)
+
+    until_poll = _POLL_EVERY
+    for row in rows:
+        while True:
+            try:
+                producer.produce(topic, row.value, on_delivery=on_delivery)
+                break
+            except BufferError:
+                producer.poll(_FULL_QUEUE_WAIT_S)
+        until_poll -= 1
+        if not until_poll:
+            producer.poll(0)
+            until_poll = _POLL_EVERY
+    producer.flush()
+    if failed:
+        raise RuntimeError(f"{len(failed)} rows were not delivered: {failed[0]}")
+
+
+def by_kafka_python(settings: Mapping[str, Any], topic: str, rows: Iterable[Any]) -> None:
+    """Send rows by kafka-python, with a producer of the task's own."""
+    from kafka import KafkaProducer
+
+    failed: list[BaseException] = []
+    producer = KafkaProducer(**settings)
+    for row in rows:
+        producer.send(topic, row.value.encode()).add_errback(failed.append)
+    producer.close()
+    if failed:
+        raise RuntimeError(f"{len(failed)} rows were not delivered: {failed[0]}")
+
+
+def look_at(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Take Arrow batches and do nothing with them: what it costs that they come."""
+    for _ in batches:
+        pass
+    yield from ()

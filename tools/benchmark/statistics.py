@@ -1,0 +1,55 @@
+"""What is made of the rounds: medians, quartiles, and ratios of figures of the same round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+Figures = Mapping[str, float]
+"""What one turn of a contestant came to, by name."""
+
+
+class Spread(NamedTuple):
+    """The middle of some figures, and where the middle half of them lies."""
+
+    low: float
+    median: float
+    high: float
+
+
+def quantile(figures: Sequence[float], share: float) -> float:
+    """Return the figure below which a share of them lies, with a line drawn between neighbours.
+
+    Raises:
+        ValueError: there are no figures.
+    """
+    if not figures:
+        raise ValueError("of no figures there is no quantile")
+    ordered = sorted(figures)
+    place = share * (len(ordered) - 1)
+    below, above = ordered[math.floor(place)], ordered[math.ceil(place)]
+    return below + (above - below) * (place - math.floor(place))
+
+
+def spread(figures: Sequence[float]) -> Spread:
+    """Return the median and the quartiles."""
+    return Spread(quantile(figures, 0.25), quantile(figures, 0.5), quantile(figures, 0.75))
+
+
+def summary(rounds: Sequence[Figures]) -> dict[str, Spread]:
+    """Return the spread of every figure that all rounds have."""
+    if not rounds:
+        return {}
+    names = [name for name in rounds[0] if all(name in figures for figures in rounds)]
+    return {name: spread([figures[name] for figures in rounds]) for name in names}
+
+
+def ratio(ours: Sequence[Figures], theirs: Sequence[Figures], name: str) -> float | None:
+    """Return the median over the rounds of our figure by theirs; None if there is nothing to compare."""
+    ratios = [
+        mine[name] / other[name]
+        for mine, other in zip(ours, theirs, strict=False)
+        if name in mine and other.get(name, 0.0) > 0.0
+    ]
+    return quantile(ratios, 0.5) if ratios else None

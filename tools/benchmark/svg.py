@@ -1,0 +1,120 @@
+"""Two kinds of plots as SVG, by hand: bars with their quartiles, and lines over an axis of sizes or counts.
+
+Text and lines are of a colour that can be read on white and on black, since documents are shown on both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+from xml.sax.saxutils import escape
+
+from tools.benchmark.statistics import Spread
+from tools.benchmark.tables import number
+
+INK: Final = "#7a7f87"
+COLOURS: Final = ("#d1495b", "#2e86ab", "#edae49", "#66a182", "#8d6a9f", "#9c6644")
+_FONT: Final = "font-family='sans-serif' font-size='12'"
+_WIDTH: Final = 760
+_LABELS: Final = 310
+_LEGEND: Final = 270
+_BAR: Final = 18
+_GAP: Final = 6
+_HEIGHT: Final = 320
+_MARGIN: Final = 60
+
+
+class Bar(NamedTuple):
+    """A bar: what it is, how long, and its quartiles."""
+
+    label: str
+    spread: Spread
+    colour: str
+
+
+class Group(NamedTuple):
+    """Bars that belong together, under a title."""
+
+    title: str
+    bars: Sequence[Bar]
+
+
+class Line(NamedTuple):
+    """Points from left to right, by an axis that is drawn evenly."""
+
+    label: str
+    points: Mapping[str, float]
+    colour: str
+    dashed: bool = False
+
+
+def bars(title: str, unit: str, groups: Sequence[Group]) -> str:
+    """Return horizontal bars, each group on a scale of its own; a thin line shows the quartiles."""
+    parts: list[str] = []
+    y = 30
+    for group in groups:
+        y += 26
+        parts.append(_text(0, y - 6, group.title, weight="bold"))
+        longest = max((bar.spread.high for bar in group.bars), default=0.0) or 1.0
+        scale = (_WIDTH - _LABELS - 90) / longest
+        for bar in group.bars:
+            middle = y + _BAR / 2
+            parts.append(_text(_LABELS - 8, middle + 4, bar.label, anchor="end"))
+            length = bar.spread.median * scale
+            parts.append(f"<rect x='{_LABELS}' y='{y}' width='{length:.1f}' height='{_BAR}' fill='{bar.colour}'/>")
+            low, high = _LABELS + bar.spread.low * scale, _LABELS + bar.spread.high * scale
+            parts.append(_stroke(low, middle, high, middle))
+            parts.append(_text(max(high, _LABELS + length) + 6, middle + 4, number(bar.spread.median)))
+            y += _BAR + _GAP
+    return _svg(y + 10, f"{title} ({unit})", parts)
+
+
+def lines(title: str, unit: str, axis: str, all_lines: Sequence[Line], *, logarithmic: bool = False) -> str:
+    """Return lines over an axis whose places are taken from the points, in their order."""
+    places = list(dict.fromkeys(place for line in all_lines for place in line.points))
+    values = [value for line in all_lines for value in line.points.values()]
+    top, bottom = max(values, default=1.0), min(values, default=0.0) if logarithmic else 0.0
+    right, low, high = _WIDTH - _LEGEND, _HEIGHT - 10, 50
+
+    def x_of(place: str) -> float:
+        return _MARGIN + 20 + places.index(place) * (right - _MARGIN - 40) / max(1, len(places) - 1)
+
+    def y_of(value: float) -> float:
+        linear = value / (top or 1.0)
+        share = math.log(value / bottom) / (math.log(top / bottom) or 1.0) if logarithmic else linear
+        return low - share * (low - high)
+
+    parts = [_stroke(_MARGIN, low, right, low), _stroke(_MARGIN, low, _MARGIN, high)]
+    marks = (bottom, math.sqrt(bottom * top) if logarithmic else top / 2, top)
+    parts += [_text(_MARGIN - 6, y_of(mark) + 4, number(mark), anchor="end") for mark in marks]
+    parts += [_text(x_of(place), low + 18, place, anchor="middle") for place in places]
+    parts.append(_text((_MARGIN + right) / 2, low + 36, axis, anchor="middle"))
+    for order, line in enumerate(all_lines):
+        points = " ".join(f"{x_of(place):.1f},{y_of(value):.1f}" for place, value in line.points.items())
+        dashes = " stroke-dasharray='5 4'" if line.dashed else ""
+        style = f"stroke='{line.colour}' stroke-width='2'{dashes}"
+        parts.append(f"<polyline points='{points}' fill='none' {style}/>")
+        y = high + 18 * order
+        parts.append(f"<line x1='{right + 10}' y1='{y}' x2='{right + 34}' y2='{y}' {style}/>")
+        parts.append(_text(right + 40, y + 4, line.label))
+    return _svg(_HEIGHT + 40, f"{title} ({unit})", parts)
+
+
+def _svg(height: float, title: str, parts: Sequence[str]) -> str:
+    head = (
+        f"<svg xmlns='http://www.w3.org/2000/svg' width='{_WIDTH}' height='{height:.0f}' "
+        f"viewBox='0 0 {_WIDTH} {height:.0f}' {_FONT}>"
+    )
+    return "\n".join(
+        [head, f"<title>{escape(title)}</title>", _text(0, 18, title, weight="bold"), *parts, "</svg>", ""]
+    )
+
+
+def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: str = "normal") -> str:
+    style = f"fill='{INK}' text-anchor='{anchor}' font-weight='{weight}'"
+    return f"<text x='{x:.1f}' y='{y:.1f}' {style}>{escape(text)}</text>"
+
+
+def _stroke(x1: float, y1: float, x2: float, y2: float) -> str:
+    return f"<line x1='{x1:.1f}' y1='{y1:.1f}' x2='{x2:.1f}' y2='{y2:.1f}' stroke='{INK}'/>"

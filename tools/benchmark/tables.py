@@ -1,0 +1,126 @@
+"""Tables of what was measured: rows of text, which the report and the document set in their own ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from tools.benchmark.results import Result
+
+FIGURES: Final = {
+    "records_per_core_s": "records/s per core",
+    "records_per_s": "records/s",
+    "mb_per_core_s": "MB/s per core",
+    "mb_per_s": "MB/s",
+    "cpu_us_per_record": "CPU µs/record",
+    "cpu_us_per_batch": "CPU µs/batch",
+    "cpu_us": "CPU µs",
+    "batches_per_request": "batches/request",
+    "wall_s": "wall s",
+    "cpu_s": "CPU s",
+    "broker_cpu_s": "broker CPU s",
+    "connections": "connections",
+    "requests_per_mb": "requests/MB",
+    "batch_fill": "batch fill",
+    "memory_mb": "memory MB",
+    "p50_ms": "p50 ms",
+    "p99_ms": "p99 ms",
+    "p999_ms": "p99.9 ms",
+    "cost": "cost",
+}
+"""The heading of each figure."""
+
+_DIGITS: Final = 3
+
+
+class Table(NamedTuple):
+    """A heading, and rows of as many cells each."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def by_contestant(variant: Result) -> Table:
+    """Return a variant's figures, a row for each contestant: the median, and the quartiles where there are rounds.
+
+    The ratios are ours by theirs, of the first two figures.
+    """
+    figures = variant["figures"]
+    compared = figures[:2] if any(variant["ratios"].values()) else []
+    head = ["", *(FIGURES[figure] for figure in figures), *(f"ratio of {FIGURES[each]}" for each in compared)]
+    rows = []
+    for name, contestant in variant["contestants"].items():
+        cells = [with_spread(contestant["summary"].get(figure)) for figure in figures]
+        ratios = variant["ratios"].get(name, {})
+        rows.append([name, *cells, *(_times(ratios.get(each)) for each in compared)])
+    return Table(head, rows)
+
+
+def side_by_side(variants: Sequence[Result]) -> Table:
+    """Return the medians of many variants with the same contestants and figures, a row for each variant.
+
+    A cell has all contestants' figures; the last column is ours by the last contestant's, of the first figure.
+    """
+    figures = variants[0]["figures"]
+    contestants = list(variants[0]["contestants"])
+    head = [" / ".join(contestants), *(FIGURES[figure] for figure in figures), f"ratio of {FIGURES[figures[0]]}"]
+    rows = []
+    for variant in variants:
+        summaries = [variant["contestants"][name]["summary"] for name in contestants]
+        cells = [" / ".join(_median(summary, figure) for summary in summaries) for figure in figures]
+        found = variant["ratios"].get(contestants[-1], {}).get(figures[0])
+        rows.append([variant["title"], *cells, _times(found)])
+    return Table(head, rows)
+
+
+def costs(variants: Sequence[Result]) -> Table:
+    """Return limits, a row for each; the unit is in the title."""
+    rows = [
+        [variant["title"], with_spread(contestant["summary"].get(variant["figures"][0]))]
+        for variant in variants
+        for contestant in variant["contestants"].values()
+    ]
+    return Table(["", "median (quartiles)"], rows)
+
+
+def with_spread(spread: Sequence[float] | None) -> str:
+    """Return a median, with the quartiles if they are others."""
+    if spread is None:
+        return "-"
+    low, middle, high = map(number, spread)
+    return middle if low == middle == high else f"{middle} ({low} - {high})"
+
+
+def number(value: float) -> str:
+    """Return a number with three digits that count, and thousands set apart."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 10**_DIGITS:
+        digits = _DIGITS - len(str(int(abs(value))))
+        return f"{round(value, digits):,.0f}"
+    return f"{value:.{_DIGITS}g}"
+
+
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f"{number(ratio)} ×"
+
+
+def _median(summary: dict[str, Any], figure: str) -> str:
+    found = summary.get(figure)
+    return "-" if found is None else number(found[1])
+
+
+def markdown(table: Table) -> str:
+    """Set a table as Markdown."""
+    lines = [table.head, ["---", *["---:"] * (len(table.head) - 1)], *table.rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def plain(table: Table) -> str:
+    """Set a table as text."""
+    widths = [max(len(row[place]) for row in (table.head, *table.rows)) for place in range(len(table.head))]
+    lines = []
+    for first, *others in (table.head, *table.rows):
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append("  ".join(["   ", first.ljust(widths[0]), *cells]).rstrip())
+    return "\n".join(lines)

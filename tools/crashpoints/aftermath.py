@@ -1,0 +1,112 @@
+"""What the survivor does when the victim is dead; everything that is not as it must be is a line."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from pathlib import Path
+
+from shmaccum.shm import names
+from shmaccum.shm.layout import Super
+from shmaccum.shm.lifecycle import look
+from tools.crashpoints.account import Told
+from tools.crashpoints.checker import violations
+from tools.crashpoints.settings import HALF, LARGE, PARTITIONS, TOPIC
+from tools.crashpoints.survivor import PATIENCE_MS, Survivor
+from tools.stresstest.reading import read_log
+from tools.stresstest.slabcheck import unrest
+
+
+def survive(survivor: Survivor, told: Told, wrong: list[str]) -> None:
+    """Go on where the victim died; what is wrong is added to ``wrong``, and ends it: what followed would come of it."""
+    before = len(survivor.own)
+    _take_over(survivor)
+    wrong += violations(survivor.accumulator, in_flight=True)
+    if not wrong:
+        _recover(survivor)
+        wrong += violations(survivor.accumulator, in_flight=False)
+    if not wrong:
+        _do_everything(survivor)
+        wrong += violations(survivor.accumulator, in_flight=False)
+        wrong += _unrest(survivor)
+    if not wrong:
+        wrong += _leave(survivor)
+        wrong += _compare_log(survivor, told, before)
+
+
+def _take_over(survivor: Survivor) -> None:
+    """Take every lock once, which rebuilds what the dead left half-changed, and clean up behind them."""
+    slab = survivor.slab
+    for lock in slab.locks:
+        with lock.within(PATIENCE_MS / 1000):
+            pass
+    slab.reap_dead()
+    survivor.accumulator.pool.reclaim()
+
+
+def _recover(survivor: Survivor) -> None:
+    """Give back what was for the scene, and be the sender."""
+    while survivor.held:
+        survivor.give_one_back()
+    survivor.serve()
+
+
+def _do_everything(survivor: Survivor) -> None:
+    """Append, flush, deliver, and take all the memory there is."""
+    survivor.know_topic()
+    for partition in range(len(PARTITIONS)):
+        for text, size in (("after", 0), ("after, half", HALF), ("after, half again", HALF), ("after, large", LARGE)):
+            survivor.append(partition, text, size)
+    survivor.accumulator.begin_flush()
+    survivor.deliver()
+    survivor.accumulator.await_flush_completion(0)
+    slots = survivor.slab.geometry.slot_count
+    for runs in ([slots], [1] * slots):
+        for run in runs:
+            survivor.take(run)
+        while survivor.held:
+            survivor.give_one_back()
+
+
+def _unrest(survivor: Survivor) -> list[str]:
+    """Say what is not at rest although all is delivered."""
+    wrong = []
+    bumps = survivor.slab.words[Super.EPOCH_BUMPS]
+    if bumps and not any(own.future.failed() for own in survivor.own):
+        wrong.append(f"{bumps} epochs were given up: sequence numbers that a broker would refuse")
+    with look(survivor.slab.name) as view:
+        wrong += unrest(view)
+    return wrong
+
+
+def _leave(survivor: Survivor) -> list[str]:
+    """Leave as the last one: nothing is left of the slab."""
+    name = survivor.slab.name
+    survivor.leave()
+    return [f"{path} is left behind" for path in names.leftovers(name) if os.path.exists(path)]
+
+
+def _compare_log(survivor: Survivor, told: Told, before: int) -> list[str]:
+    """Compare the log with what is known of every record."""
+    wrong: list[str] = []
+    log_dir = Path(survivor.config.log_dir)
+    found: dict[int, list[str]] = defaultdict(list)
+    for stored in read_log(log_dir, wrong, (TOPIC,)):
+        found[stored.partition].append("" if stored.value is None else stored.value.decode())
+    for number, own in enumerate(survivor.own):
+        if not own.future.is_done:
+            wrong.append(f"record {number} {own.value!r}: nothing is told of it")
+        elif own.future.succeeded():
+            offset = own.future.get(0).offset
+            if found[own.partition][offset : offset + 1] != [own.value]:
+                wrong.append(f"record {number} {own.value!r} is acknowledged, but is not at offset {offset}")
+    for partition in range(len(PARTITIONS)):
+        first, last = (
+            [each.value for each in part if each.partition == partition and not each.future.failed()]
+            for part in (survivor.own[:before], survivor.own[before:])
+        )
+        known = [*first, *(value for of, value in told.known if of == partition)]
+        doubtful = [value for of, value in told.doubtful if of == partition]
+        if all(found[partition] != [*known, *doubtful[:count], *last] for count in range(len(doubtful) + 1)):
+            wrong.append(f"partition {partition}: {found[partition]} is not {known} + {doubtful}, or a part + {last}")
+    return wrong

@@ -1,0 +1,256 @@
+"""The invariants of a slab that nobody is at work in and whose dead have been cleaned up after.
+
+Each check states one, and yields a line for everything that is not so. What the indexes say (bitmap, deques, counts)
+is compared with what follows from the slot headers, read anew here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import posix_ipc
+
+from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.errors import ShmaccumError
+from shmaccum.record.compression import CompressionType
+from shmaccum.record.split import read_records
+from shmaccum.shm import names
+from shmaccum.shm.layout import (
+    LOCK_COUNT,
+    OWNER_MASK,
+    OWNER_SHIFT,
+    RUN_MASK,
+    RUN_SHIFT,
+    STATE_MASK,
+    WORD,
+    Lock,
+    Partition,
+    Process,
+    Slot,
+    SlotState,
+    Super,
+    Topic,
+    TopicState,
+)
+from shmaccum.shm.slab import Slab
+
+_QUEUED: Final = (SlotState.OPEN, SlotState.CLOSED)
+_SENT: Final = (SlotState.IN_FLIGHT, SlotState.COMPLETING)
+
+
+def violations(accumulator: RecordAccumulator, *, in_flight: bool) -> list[str]:
+    """Return a line for everything in the slab that is not as it must be.
+
+    Args:
+        accumulator: of the slab; its process is the only one alive.
+        in_flight: whether there may be batches that a dead sender left in flight.
+    """
+    slab = accumulator.slab
+    batches = [RecordBatch(slab, first) for first, _ in _runs(slab)]
+    return [
+        *_locks_are_free(slab),
+        *_only_this_process_is_left(slab),
+        *_nobody_waits_for_memory(slab),
+        *_every_slot_is_free_or_allocated_once(slab),
+        *_the_bitmap_is_what_the_headers_say(slab),
+        *_no_memory_is_a_dead_ones(slab),
+        *_deques_are_what_the_headers_say(slab, batches),
+        *_committed_records_are_whole(accumulator, batches),
+        *_nothing_is_half_replaced(slab),
+        *([] if in_flight else _nothing_is_in_flight(slab, batches)),
+        *_tables_are_whole(slab),
+        *_rings_are_within_bounds(slab),
+    ]
+
+
+def _locks_are_free(slab: Slab) -> Iterator[str]:
+    """No lock has an owner, nor a mark that its last holder left in mid-change; every semaphore is at 1."""
+    for number in range(LOCK_COUNT):
+        owner = slab.words[slab.geometry.lock(number) + Lock.OWNER]
+        semaphore = posix_ipc.Semaphore(names.lock_semaphore(slab.name, number))
+        value = semaphore.value
+        semaphore.close()
+        if owner or value != 1:
+            yield f"lock {number}: owner word {owner}, semaphore {value}"
+
+
+def _only_this_process_is_left(slab: Slab) -> Iterator[str]:
+    """The dead have no table entry and want no lock; nobody flushes, and nobody is waited for."""
+    for entry in range(slab.geometry.max_processes):
+        at = slab.geometry.process(entry)
+        if entry != slab.me and slab.words[at + Process.STATE]:
+            yield f"process entry {entry} is still that of dead process {slab.words[at + Process.PID]}"
+        for word in ("WANTS", "FLUSHING"):
+            if slab.words[at + getattr(Process, word)]:
+                yield f"process entry {entry}: {word} is {slab.words[at + getattr(Process, word)]}"
+
+
+def _nobody_waits_for_memory(slab: Slab) -> Iterator[str]:
+    """No ticket is out."""
+    head, tail = slab.words[Super.WAITER_HEAD], slab.words[Super.WAITER_TAIL]
+    if head != tail:
+        yield f"tickets {head} to {tail - 1} wait for memory"
+
+
+def _runs(slab: Slab) -> Iterator[tuple[int, int]]:
+    """Yield the runs that are taken, by the headers: (first slot, slots)."""
+    for slot in range(slab.geometry.slot_count):
+        state = slab.words[slab.geometry.header(slot) + Slot.STATE]
+        if state & STATE_MASK:
+            yield slot, state >> RUN_SHIFT & RUN_MASK
+
+
+def _every_slot_is_free_or_allocated_once(slab: Slab) -> Iterator[str]:
+    """The runs are within the slab, and no two of them share a slot."""
+    taken: dict[int, int] = {}
+    for first, count in _runs(slab):
+        if not 0 < count <= slab.geometry.slot_count - first:
+            yield f"the run at slot {first} has {count} slots"
+        for slot in range(first, first + count):
+            if slot in taken:
+                yield f"slot {slot} is in the runs at {taken[slot]} and {first}"
+            taken[slot] = first
+
+
+def _the_bitmap_is_what_the_headers_say(slab: Slab) -> Iterator[str]:
+    """A slot's bit is set if no run has it; the count of free slots is that of the bits; peaks are above it."""
+    geometry, words = slab.geometry, slab.words
+    taken = {slot for first, count in _runs(slab) for slot in range(first, first + count)}
+    bits = int.from_bytes(slab.buffer[geometry.bitmap : geometry.bitmap + geometry.bitmap_size], "little")
+    free = {slot for slot in range(geometry.bitmap_size * 8) if bits >> slot & 1}
+    expected = set(range(geometry.slot_count)) - taken
+    if free != expected:
+        yield f"the bitmap has {sorted(free)} free, the headers {sorted(expected)}"
+    if words[Super.FREE_SLOTS] != len(expected):
+        yield f"{words[Super.FREE_SLOTS]} slots are counted free, {len(expected)} are"
+    if taken and words[Super.TOUCHED_SLOTS] <= max(taken):
+        yield f"slot {max(taken)} is taken, but those from {words[Super.TOUCHED_SLOTS]} on were never"
+
+
+def _no_memory_is_a_dead_ones(slab: Slab) -> Iterator[str]:
+    """A slot that is ALLOCATED and not in a deque yet has a living owner."""
+    for first, _ in _runs(slab):
+        state = slab.words[slab.geometry.header(first) + Slot.STATE]
+        if state & STATE_MASK == SlotState.ALLOCATED and not slab.owner_is_alive(state):
+            yield f"slot {first} is allocated to dead process entry {state >> OWNER_SHIFT & OWNER_MASK}"
+
+
+def _deques_are_what_the_headers_say(slab: Slab, batches: list[RecordBatch]) -> Iterator[str]:
+    """A partition's deque has its batches that are OPEN or CLOSED, by position; only the last one is OPEN.
+
+    Links lead both ways, ends and counts fit, and the next position is behind all that are taken.
+    """
+    words = slab.words
+    for entry in range(words[Super.PARTITION_COUNT]):
+        at = slab.geometry.partition(entry)
+        own = [each for each in batches if each.state in (*_QUEUED, *_SENT) and each.partition == entry]
+        queued = sorted((each for each in own if each.state in _QUEUED), key=lambda each: each.position)
+        expected = [each.slot for each in queued]
+        found = list(_walk(slab, at))
+        if found != expected:
+            yield f"deque of partition entry {entry}: slots {found}, by the headers {expected}"
+        before = 0
+        for slot in found:
+            if words[slab.geometry.header(slot) + Slot.PREVIOUS] != before:
+                yield f"slot {slot}: behind slot {before - 1}, but its link leads elsewhere"
+            before = slot + 1
+        if words[at + Partition.TAIL] != before:
+            yield f"partition entry {entry}: TAIL is {words[at + Partition.TAIL]}, and {before} is last"
+        if words[at + Partition.QUEUED] != len(expected):
+            yield f"partition entry {entry}: QUEUED is {words[at + Partition.QUEUED]}, not {len(expected)}"
+        is_open = [each.slot + 1 for each in queued if each.state == SlotState.OPEN]
+        if is_open not in ([], [before]) or words[at + Partition.OPEN] != sum(is_open):
+            yield f"partition entry {entry}: OPEN is {words[at + Partition.OPEN]}, open by the headers {is_open}"
+        positions = [each.position for each in own]
+        if len(set(positions)) < len(own) or max(positions, default=-1) >= words[at + Partition.NEXT_POSITION]:
+            yield f"partition entry {entry}: positions {positions}, next {words[at + Partition.NEXT_POSITION]}"
+    strays = [each.slot for each in batches if each.partition >= words[Super.PARTITION_COUNT] and each.state in _QUEUED]
+    if strays:
+        yield f"slots {strays} are of partitions that there are not"
+
+
+def _walk(slab: Slab, partition_at: int) -> Iterator[int]:
+    """Yield a deque's slots from its head on; ends after one more than there are."""
+    following = slab.words[partition_at + Partition.HEAD]
+    for _ in range(slab.geometry.slot_count + 1):
+        if not following:
+            return
+        yield following - 1
+        following = slab.words[slab.geometry.header((following - 1) % slab.geometry.slot_count) + Slot.NEXT]
+
+
+def _committed_records_are_whole(accumulator: RecordAccumulator, batches: list[RecordBatch]) -> Iterator[str]:
+    """What a batch's commit word says is there: so many records, in so many bytes, that can be decoded."""
+    for batch in batches:
+        if batch.state not in (*_QUEUED, *_SENT):
+            continue
+        if not batch.record_count:
+            yield f"{batch!r} is empty"
+        if batch.stored_size > batch.buffer.slots * accumulator.slab.geometry.slot_size:
+            yield f"{batch!r}: {batch.stored_size} bytes are more than its slots have"
+        with batch.memory() as memory:
+            try:
+                records = read_records(
+                    accumulator.format,
+                    memory,
+                    record_count=batch.record_count,
+                    base_timestamp=batch.base_timestamp,
+                    max_timestamp=batch.max_timestamp,
+                    compression=batch.compression or CompressionType.NONE,
+                )
+            except ShmaccumError as error:
+                yield f"{batch!r}: {error}"
+                continue
+        if len(records) != batch.record_count:
+            yield f"{batch!r}: {len(records)} records can be read"
+        if max((record.timestamp for record in records), default=0) != batch.max_timestamp:
+            yield f"{batch!r}: its largest timestamp is not {batch.max_timestamp}"
+
+
+def _nothing_is_half_replaced(slab: Slab) -> Iterator[str]:
+    """No batch waits for compressed records to be copied over its own."""
+    for first, _ in _runs(slab):
+        if slab.words[slab.geometry.header(first) + Slot.REDO]:
+            yield f"slot {first}: its records are still to be replaced"
+
+
+def _nothing_is_in_flight(slab: Slab, batches: list[RecordBatch]) -> Iterator[str]:
+    """No batch is in the sender's hands, and no partition is counted or held as if one were."""
+    yield from (f"{batch!r} is nobody's" for batch in batches if batch.state in _SENT)
+    for entry in range(slab.words[Super.PARTITION_COUNT]):
+        at = slab.geometry.partition(entry)
+        for word in ("IN_FLIGHT", "MUTED"):
+            if slab.words[at + getattr(Partition, word)]:
+                yield f"partition entry {entry}: {word} is {slab.words[at + getattr(Partition, word)]}"
+
+
+def _tables_are_whole(slab: Slab) -> Iterator[str]:
+    """Every topic has a name of its own and a state, and as many partitions as it says; every partition has a topic."""
+    words, geometry = slab.words, slab.geometry
+    topics = range(words[Super.TOPIC_COUNT])
+    found = set()
+    for topic in topics:
+        at = geometry.topic(topic)
+        start = (at + Topic.NAME) * WORD
+        name = bytes(slab.buffer[start : start + words[at + Topic.NAME_LENGTH]])
+        if not name or name in found or words[at + Topic.STATE] not in tuple(TopicState)[1:]:
+            yield f"topic entry {topic}: name {name!r}, state {words[at + Topic.STATE]}"
+        found.add(name)
+    keys = [words[geometry.partition(entry) + Partition.KEY] for entry in range(words[Super.PARTITION_COUNT])]
+    if len(set(keys)) < len(keys) or any((key >> 32) - 1 not in topics for key in keys):
+        yield f"partition entries have the keys {keys}"
+    for topic in topics:
+        count = words[geometry.topic(topic) + Topic.PARTITIONS]
+        missing = {topic + 1 << 32 | number for number in range(count)} - set(keys)
+        if missing:
+            yield f"topic entry {topic} is to have {count} partitions, {len(missing)} of which are not there"
+
+
+def _rings_are_within_bounds(slab: Slab) -> Iterator[str]:
+    """This process's ring holds no more than it has room for. (Nobody reads the others'.)"""
+    at = slab.geometry.process(slab.me)
+    unread = slab.words[at + Process.RING_TAIL] - slab.words[at + Process.RING_HEAD]
+    if not 0 <= unread <= slab.geometry.ring_length:
+        yield f"the ring holds {unread} completions that are not read"

@@ -1,0 +1,59 @@
+"""The pool: memory taken, waited for and given back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tools.crashpoints.operation import Operation
+from tools.crashpoints.settings import SLOT, SLOTS
+from tools.crashpoints.survivor import PATIENCE_MS, Survivor
+from tools.crashpoints.victim import Victim
+
+
+def _allocate(slots: int) -> Callable[[Victim], Callable[[], object]]:
+    def begin(victim: Victim) -> Callable[[], object]:
+        pool = victim.attach().pool
+        return lambda: pool.allocate(slots * SLOT, PATIENCE_MS)
+
+    return begin
+
+
+def _deallocate(victim: Victim) -> Callable[[], object]:
+    pool = victim.attach().pool
+    buffers = [pool.allocate(slots * SLOT, PATIENCE_MS) for slots in (1, 3)]
+    return lambda: pool.deallocate(*buffers)
+
+
+def _clean_up(victim: Victim) -> Callable[[], object]:
+    accumulator = victim.attach()
+
+    def reclaim_and_reap() -> None:
+        accumulator.pool.reclaim()
+        accumulator.slab.reap_dead()
+
+    return reclaim_and_reap
+
+
+def _take_everything(survivor: Survivor) -> None:
+    for _ in range(SLOTS):
+        survivor.take()
+
+
+def _give_back_once_wanted(survivor: Survivor) -> None:
+    if survivor.accumulator.pool.is_exhausted() or not survivor.victim_lives:
+        survivor.give_one_back()
+
+
+def _leave_dead(survivor: Survivor) -> None:
+    survivor.have_died(lambda accumulator: accumulator.pool.allocate(2 * SLOT, 0))
+
+
+OPERATIONS: Final = (
+    Operation("allocate", _allocate(1)),
+    Operation("allocate-run", _allocate(3)),
+    Operation("allocate-waiting", _allocate(1), _take_everything, _give_back_once_wanted),
+    Operation("allocate-run-waiting", _allocate(3), _take_everything, _give_back_once_wanted),
+    Operation("deallocate", _deallocate),
+    Operation("clean-up", _clean_up, _leave_dead),
+)

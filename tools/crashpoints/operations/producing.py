@@ -1,0 +1,70 @@
+"""What producers do: append, flush, close."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tools.crashpoints.operation import Operation
+from tools.crashpoints.settings import HALF, LARGE, TOPIC
+from tools.crashpoints.survivor import Survivor
+from tools.crashpoints.victim import Victim
+
+_COMPRESSED: Final = {"compression.type": "gzip"}
+
+
+def _send(text: str, size: int = 0) -> Callable[[Victim], Callable[[], object]]:
+    def begin(victim: Victim) -> Callable[[], object]:
+        producer = victim.producer()
+        producer.partitions_for(TOPIC)
+        return lambda: victim.send(producer, 0, text, size)
+
+    return begin
+
+
+def _send_batch(victim: Victim) -> Callable[[], object]:
+    producer = victim.producer()
+    producer.partitions_for(TOPIC)
+    rows = [f"row {number}" for number in range(8)]
+    return lambda: victim.send_batch(producer, 0, rows, HALF // 2)
+
+
+def _flush(victim: Victim) -> Callable[[], object]:
+    producer = victim.producer()
+    victim.send(producer, 0, "to be flushed", HALF)
+    victim.send(producer, 1, "to be flushed")
+    return producer.flush
+
+
+def _close(victim: Victim) -> Callable[[], object]:
+    producer = victim.producer()
+    victim.send(producer, 0, "before the end")
+    return producer.close
+
+
+def _request_topic(victim: Victim) -> Callable[[], object]:
+    accumulator = victim.attach()
+    return lambda: accumulator.map.request("another")
+
+
+def _open_batch(survivor: Survivor) -> None:
+    survivor.append(0, "open")
+
+
+def _nearly_full_batch(survivor: Survivor) -> None:
+    survivor.append(0, "nearly full", HALF)
+
+
+OPERATIONS: Final = (
+    Operation("append-open", _send("small"), _open_batch),
+    Operation("append-new", _send("small")),
+    Operation("append-run", _send("large", LARGE), _open_batch),
+    Operation("seal", _send("half", HALF), _nearly_full_batch),
+    Operation("seal-compressed", _send("half", HALF), _nearly_full_batch, settings=_COMPRESSED),
+    Operation("append-run-compressed", _send("large", LARGE), _open_batch, settings=_COMPRESSED),
+    Operation("append-columns", _send_batch, _open_batch),
+    Operation("append-columns-compressed", _send_batch, _open_batch, settings=_COMPRESSED),
+    Operation("flush", _flush, meanwhile=Survivor.run_once),
+    Operation("close", _close, meanwhile=Survivor.run_once),
+    Operation("request-topic", _request_topic),
+)

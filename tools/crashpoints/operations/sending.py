@@ -1,0 +1,181 @@
+"""What the sender does, step by step of its loop; and what its successor does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.record_batch import RecordBatch
+from tools.crashpoints.operation import Operation
+from tools.crashpoints.sending import HandSender, later_ms
+from tools.crashpoints.settings import HALF, INVALID, LARGE, PARTITIONS, TOO_LARGE, TOPIC
+from tools.crashpoints.survivor import Survivor
+from tools.crashpoints.victim import Victim, die
+
+_LONG_AGO_MS: Final = 1_000_000
+"""More than delivery.timeout.ms."""
+
+
+def _batches(survivor: Survivor) -> None:
+    """Two batches in the one partition, one in the other, and nobody who sends them."""
+    survivor.append(0, "a", HALF)
+    survivor.append(1, "b")
+    survivor.append(0, "c", HALF)
+    survivor.resign()
+
+
+def _several_batches(survivor: Survivor) -> None:
+    """Three batches that are closed, and an open one, in the one partition."""
+    for text in ("a", "b", "c"):
+        survivor.append(0, text, LARGE)
+    survivor.append(0, "d")
+    survivor.resign()
+
+
+def _bad_records(survivor: Survivor) -> None:
+    """Two batches, with records in between that are no good."""
+    for text, size in (("a", 80), ("b", 80), ("too large", TOO_LARGE), (INVALID.decode(), 0), ("c", HALF), ("d", 0)):
+        survivor.append(0, text, size)
+    survivor.resign()
+
+
+def _left_behind(survivor: Survivor) -> None:
+    """Batches in flight, completing and queued, of a sender that has died."""
+    _batches(survivor)
+    survivor.append(1, "d", HALF)
+    survivor.append(1, "e", HALF)
+    survivor.have_died(lambda accumulator: _die_over_completing(accumulator, survivor))
+
+
+def _die_over_completing(accumulator: RecordAccumulator, survivor: Survivor) -> None:
+    set_result = RecordBatch.set_result
+
+    def set_result_once(batch: RecordBatch, base_offset_word: int, result_word: int) -> None:
+        set_result(batch, base_offset_word, result_word)
+        RecordBatch.set_result = _die  # type: ignore[method-assign, assignment]
+
+    RecordBatch.set_result = set_result_once  # type: ignore[method-assign, assignment]
+    sender = HandSender(accumulator, survivor.config, refusing=False)
+    accumulator.recover()
+    sender.run_once()
+    sender.run_once()
+
+
+def _die(batch: RecordBatch, base_offset_word: int, result_word: int) -> None:
+    die()
+
+
+def _drain(sender: HandSender) -> list[RecordBatch]:
+    cluster = sender.transport.cluster()
+    drained = sender.accumulator.drain(cluster, cluster.nodes.values(), 1 << 20, later_ms())
+    return [batch for of_node in drained.values() for batch in of_node]
+
+
+def _serving(victim: Victim) -> HandSender:
+    """Be a sender that knows its cluster and its producer id, and has sent nothing yet."""
+    sender = victim.sender()
+    sender.accumulator.recover()
+    sender.transport.request_update(sender.accumulator.map.topics)
+    return sender
+
+
+def _become(victim: Victim) -> Callable[[], object]:
+    victim.attach()
+    return lambda: victim.sender().resign()
+
+
+def _recover(victim: Victim) -> Callable[[], object]:
+    return victim.sender().accumulator.recover
+
+
+def _ready(victim: Victim) -> Callable[[], object]:
+    sender = _serving(victim)
+    cluster = sender.transport.cluster()
+    return lambda: sender.accumulator.ready(cluster, later_ms())
+
+
+def _drain_all(victim: Victim) -> Callable[[], object]:
+    sender = _serving(victim)
+    return lambda: _drain(sender)
+
+
+def _reenqueue(victim: Victim) -> Callable[[], object]:
+    """Put batches back: behind all, in front, and in between."""
+    sender = _serving(victim)
+    first, second, third = (_drain(sender)[0] for _ in range(3))
+
+    def put_back() -> None:
+        for batch in (third, first, second):
+            sender.accumulator.reenqueue(batch, later_ms())
+
+    return put_back
+
+
+def _complete(victim: Victim) -> Callable[[], object]:
+    """The pass that takes the answers in."""
+    sender = _serving(victim)
+    sender.transport.held = True
+    sender.run_once()
+    sender.transport.held = False
+    return sender.run_once
+
+
+def _expire(*, in_flight: bool) -> Callable[[Victim], Callable[[], object]]:
+    def begin(victim: Victim) -> Callable[[], object]:
+        sender = _serving(victim)
+        if in_flight:
+            _drain(sender)
+        return lambda: sender.accumulator.abort_expired_batches(later_ms() + _LONG_AGO_MS)
+
+    return begin
+
+
+def _deliver(victim: Victim) -> Callable[[], object]:
+    sender = _serving(victim)
+    return lambda: _run(sender)
+
+
+def _deliver_first(victim: Victim) -> Callable[[], object]:
+    """The first passes of a slab: no producer id, and a partition's first batch travels alone."""
+    sender = victim.sender()
+    sender.accumulator.map.request(TOPIC)
+    sender.accumulator.map.update(TOPIC, len(PARTITIONS), None)
+    for number in range(2):
+        for partition in range(len(PARTITIONS)):
+            victim.append(sender.accumulator, partition, f"{number}", HALF)
+    return lambda: _run(sender)
+
+
+def _run(sender: HandSender) -> None:
+    while sender.accumulator.slab.undelivered() != (0, 0):
+        sender.run_once()
+
+
+def _update_topic(victim: Victim) -> Callable[[], object]:
+    accumulator = victim.attach()
+    accumulator.map.request("another")
+    return lambda: accumulator.map.update("another", 3, None)
+
+
+def _grow_topic(victim: Victim) -> Callable[[], object]:
+    accumulator = victim.attach()
+    return lambda: accumulator.map.update(TOPIC, len(PARTITIONS) + 2, None)
+
+
+OPERATIONS: Final = (
+    Operation("sender-begin-end", _become, _batches),
+    Operation("sender-recover", _recover, _left_behind),
+    Operation("ready", _ready, _batches),
+    Operation("drain", _drain_all, _batches),
+    Operation("reenqueue", _reenqueue, _several_batches),
+    Operation("deliver", _deliver, _batches),
+    Operation("deliver-first", _deliver_first, alone=True),
+    Operation("deliver-compressing", _deliver, _batches, settings={"compression.type": "gzip"}),
+    Operation("deliver-pieces", _deliver, _bad_records, refusing=True),
+    Operation("complete", _complete, _batches),
+    Operation("expire", _expire(in_flight=False), _batches),
+    Operation("expire-in-flight", _expire(in_flight=True), _batches),
+    Operation("update-topic", _update_topic, Survivor.resign),
+    Operation("grow-topic", _grow_topic, Survivor.resign),
+)

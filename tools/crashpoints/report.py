@@ -1,0 +1,47 @@
+"""What is told at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tools.crashpoints.run import Findings
+
+_SHOWN: int = 3
+"""Points of an operation whose problems are told in full."""
+
+
+def as_text(findings: Sequence[Findings]) -> str:
+    """Return a table, and what is wrong with those points that did not survive."""
+    lines = [f"{'operation':<28} {'steps':>7} {'points':>7} {'survived':>9} {'recovery':>12}"]
+    for of in findings:
+        slowest = max(outcome.recovery_ms for outcome in of.outcomes)
+        lines.append(
+            f"{of.operation.name:<28} {of.steps:>7,} {len(of.outcomes):>7,} {of.survived:>9,} {slowest:>9,.0f} ms"
+        )
+    points, survived = sum(len(of.outcomes) for of in findings), sum(of.survived for of in findings)
+    lines.append(f"{'all':<28} {sum(of.steps for of in findings):>7,} {points:>7,} {survived:>9,}")
+    for of in findings:
+        for outcome in of.failed[:_SHOWN]:
+            lines.append(f"\n{of.operation.name}, step {outcome.step}, killed before {outcome.place}:")
+            lines += [f"  {line}" for problem in outcome.problems for line in problem.splitlines()]
+        if of.failed[_SHOWN:]:
+            steps = ", ".join(str(outcome.step) for outcome in of.failed[_SHOWN:])
+            lines.append(f"\n{of.operation.name}: the same or other things at steps {steps}")
+    return "\n".join(lines)
+
+
+def as_json(findings: Sequence[Findings]) -> dict[str, Any]:
+    """Return the same for programs."""
+    return {
+        of.operation.name: {
+            "steps": of.steps,
+            "points": len(of.outcomes),
+            "survived": of.survived,
+            "slowest_recovery_ms": max(outcome.recovery_ms for outcome in of.outcomes),
+            "failed": [
+                {"step": outcome.step, "place": outcome.place, "problems": outcome.problems} for outcome in of.failed
+            ],
+        }
+        for of in findings
+    }

@@ -1,0 +1,226 @@
+"""All points, so many at a time: each in a process forked from this one, which does one after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import random
+import shutil
+import signal
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from typing import NoReturn
+
+from shmaccum.shm import names
+from tools.crashpoints.account import Told
+from tools.crashpoints.aftermath import survive
+from tools.crashpoints.operation import Operation
+from tools.crashpoints.point import TO_THE_END, Outcome, run_point
+from tools.crashpoints.settings import config_of
+from tools.crashpoints.survivor import Survivor
+from tools.crashpoints.victim import BOUND_S, die_with_parent
+
+Progress = Callable[[int, int], object]
+"""Told how many points are done, and of how many."""
+
+
+@dataclass
+class Findings:
+    """What came of the points of one operation.
+
+    Attributes:
+        operation: which one.
+        steps: that it has.
+        outcomes: of its points, as they came.
+    """
+
+    operation: Operation
+    steps: int = 0
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    @property
+    def survived(self) -> int:
+        """How many points left everything as it must be."""
+        return sum(not outcome.problems for outcome in self.outcomes)
+
+    @property
+    def failed(self) -> list[Outcome]:
+        """The other ones."""
+        return [outcome for outcome in self.outcomes if outcome.problems]
+
+
+class Harness:
+    """Runs points. Use it as a context manager: nothing is left behind, whatever comes.
+
+    Args:
+        jobs: points at a time.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+        self._prefix = f"crashpoints{os.getpid()}-"
+        self._workers: list[_Worker] = []
+        self._started = 0
+
+    def __enter__(self) -> Harness:
+        # In memory: what a log survives besides the death of its writer is not asked here.
+        self._directory = Path(tempfile.mkdtemp(prefix="crashpoints-", dir=names.SHM_DIRECTORY))
+        _warm_up(f"{self._prefix}warm-up", self._directory / "warm-up")
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._end_workers()
+        shutil.rmtree(self._directory)
+        _remove_slabs(self._prefix)
+
+    def run(
+        self, operations: Sequence[Operation], progress: Progress, sample: int = 0, seed: int = 0
+    ) -> list[Findings]:
+        """Run operations to their ends, to count their steps, and then kill them at each, or at some.
+
+        Args:
+            operations: what to run.
+            progress: told how it goes.
+            sample: how many steps of each operation to take; 0 for all.
+            seed: of the choice.
+        """
+        findings = [Findings(operation) for operation in operations]
+        self._operations = {operation.name: operation for operation in operations}
+        self._run_all(((of, TO_THE_END) for of in findings), progress)
+        for of in findings:
+            (to_the_end,) = of.outcomes
+            of.steps = to_the_end.steps
+            if not of.steps:
+                to_the_end.problems.append("it has no steps at all: nothing was tried")
+        self._run_all(((of, step) for of in findings for step in _choice(of, sample, seed)), progress)
+        self._end_workers()
+        return findings
+
+    def _end_workers(self) -> None:
+        while self._workers:
+            self._workers.pop().end()
+
+    def _run_all(self, points: Iterable[tuple[Findings, int]], progress: Progress) -> None:
+        waiting = deque(points)
+        done, total = 0, len(waiting)
+        while waiting or any(worker.busy for worker in self._workers):
+            while len(self._workers) < self._jobs and waiting:
+                self._workers.append(_Worker(self._operations))
+            for worker in self._workers:
+                if waiting and not worker.busy:
+                    self._started += 1
+                    name = f"{self._prefix}{self._started:07}"  # none begins with another
+                    worker.start(*waiting.popleft(), name, self._directory / str(self._started))
+            for findings, outcome in self._finished():
+                findings.outcomes.append(outcome)
+                done += 1
+                progress(done, total)
+
+    def _finished(self) -> Iterator[tuple[Findings, Outcome]]:
+        """Wait, and yield what came of the points that have ended."""
+        busy = [worker for worker in self._workers if worker.busy]
+        ready = wait([worker.link for worker in busy], 1.0)
+        for worker in busy:
+            if worker.link in ready or worker.is_overdue():
+                findings, outcome = worker.finish()
+                if outcome.problems:
+                    # Its process may have more of it.
+                    self._workers.remove(worker)
+                    worker.end()
+                yield findings, outcome
+
+
+class _Worker:
+    """A process that does points, one at a time."""
+
+    def __init__(self, operations: dict[str, Operation]) -> None:
+        self.link, theirs = Pipe()
+        self._point: tuple[Findings, int] | None = None
+        self._deadline_s = 0.0
+        self._pid = os.fork()
+        if not self._pid:
+            self.link.close()
+            _work(theirs, operations)
+        theirs.close()
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is at a point."""
+        return self._point is not None
+
+    def start(self, findings: Findings, step: int, name: str, directory: Path) -> None:
+        """Begin a point."""
+        self._point = findings, step
+        self._deadline_s = time.monotonic() + 2 * BOUND_S
+        self.link.send((findings.operation.name, step, name, directory))
+
+    def is_overdue(self) -> bool:
+        """Say whether its process can be taken for stuck: it bounds its own time, which is half of this."""
+        return time.monotonic() > self._deadline_s
+
+    def finish(self) -> tuple[Findings, Outcome]:
+        """Return what came of its point."""
+        assert self._point is not None
+        (findings, step), self._point = self._point, None
+        with contextlib.suppress(EOFError):
+            if self.link.poll():
+                return findings, self.link.recv()
+        return findings, Outcome(step, problems=["the survivor died, or was held up for ever"])
+
+    def end(self) -> None:
+        """End its process."""
+        os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        self.link.close()
+
+
+def _work(link: Connection, operations: dict[str, Operation]) -> NoReturn:
+    """Do the points that are asked for."""
+    die_with_parent()
+    logging.disable()  # that batches are given up is what some operations are about
+    gc.freeze()  # or every victim would copy all that the collector touches
+    try:
+        while True:
+            name, *point = link.recv()
+            link.send(run_point(operations[name], *point))
+    finally:
+        os._exit(1)
+
+
+def _choice(of: Findings, sample: int, seed: int) -> Sequence[int]:
+    """Return the steps of an operation to take; the choice does not depend on what other operations there are."""
+    steps = range(of.steps)
+    return random.Random(f"{seed} {of.operation.name}").sample(steps, min(sample, of.steps)) if sample else steps
+
+
+def _warm_up(name: str, directory: Path) -> None:
+    """Do once in this process what points do, so that their processes have everything imported from the start."""
+    import pyarrow as pa
+
+    import shmaccum.accumulator.column_appender
+    import shmaccum.columns  # noqa: F401
+
+    pa.record_batch({"value": ["warm"]})
+    directory.mkdir()
+    survivor = Survivor(config_of(name, directory, {"compression.type": "gzip"}))
+    survivor.settle_in()
+    problems: list[str] = []
+    survive(survivor, Told(), problems)
+    if problems:
+        raise RuntimeError(f"nobody died, and all the same: {problems}")
+
+
+def _remove_slabs(prefix: str) -> None:
+    """Remove what points that failed have left."""
+    ours = f"{names.PREFIX}{prefix}", f"sem.{names.PREFIX}{prefix}"
+    for entry in os.listdir(names.SHM_DIRECTORY):
+        if entry.startswith(ours):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{names.SHM_DIRECTORY}/{entry}")

@@ -1,0 +1,121 @@
+"""A sender that is run by hand, pass by pass, into a log, and that never sleeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.cluster import Node, TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import InvalidRecordError, OutOfOrderSequenceError, RecordTooLargeError
+from shmaccum.record.reader import Batch, iter_batches
+from shmaccum.sender.log.transport import LogTransport
+from shmaccum.sender.sender import Sender
+from shmaccum.sender.transport import ProduceBatch, ProduceResponse
+from tools.crashpoints.settings import INVALID, LARGEST
+
+LATER_MS = 1_000
+"""How far ahead of the clock the passes are: nothing backs off or is being compressed any more."""
+_REMEMBERED = 5
+"""Batches of a producer that a broker knows again."""
+
+
+class Log(LogTransport):
+    """The log transport, which does not wait, and refuses what a broker would.
+
+    Attributes:
+        refusing: whether it also refuses batches of more than `LARGEST` bytes, and records that are `INVALID`.
+        held: whether answers are kept back for now.
+    """
+
+    def __init__(self, config: ProducerConfig, *, refusing: bool) -> None:
+        super().__init__(
+            Path(config.log_dir),
+            config.num_partitions,
+            config.segment_bytes,
+            config.flush_messages,
+            config.flush_ms,
+            magic=2,
+        )
+        self.refusing = refusing
+        self.held = False
+        self._log_dir = Path(config.log_dir)
+        self._refused: list[ProduceResponse] = []
+
+    def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
+        """Write the batches that are not refused."""
+        for batch in batches:
+            refusal = self._refusal(batch)
+            if refusal is None:
+                super().send(node, [batch], now_ms)
+            else:
+                self._refused.append(refusal)
+
+    def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
+        """Return the answers that are there."""
+        if self.held:
+            return []
+        refused, self._refused = self._refused, []
+        return refused + super().poll(0, doorbell)
+
+    def _refusal(self, batch: ProduceBatch) -> ProduceResponse | None:
+        if self.refusing:
+            if len(batch.payload) > LARGEST:
+                return ProduceResponse(batch, error=RecordTooLargeError)
+            records = [record for entry in iter_batches(batch.payload) for record in entry.records()]
+            invalid = tuple(number for number, record in enumerate(records) if record.value == INVALID)
+            if invalid:
+                return ProduceResponse(batch, error=InvalidRecordError, invalid_records=invalid)
+        if not self._follows(batch):
+            return ProduceResponse(batch, error=OutOfOrderSequenceError)
+        return None
+
+    def _follows(self, batch: ProduceBatch) -> bool:
+        """Say whether a batch follows its producer's last one in the log, or is in it (``ProducerAppendInfo``)."""
+        stored = [each for each in batches_of(self._log_dir, batch.topic_partition) if _is_of(each, batch)]
+        if not stored:
+            return True  # a broker that does not know a producer takes what it sends
+        begins = [(each.producer_epoch, each.base_sequence, each.record_count) for each in stored[-_REMEMBERED:]]
+        if (batch.producer_epoch, batch.base_sequence, batch.record_count) in begins:
+            return True
+        last = stored[-1]
+        expected = last.base_sequence + last.record_count if batch.producer_epoch == last.producer_epoch else 0
+        return batch.base_sequence == expected
+
+
+def _is_of(stored: Batch, batch: ProduceBatch) -> bool:
+    return stored.producer_id == batch.producer_id
+
+
+def batches_of(log_dir: Path, partition: TopicPartition) -> Iterator[Batch]:
+    """Yield the batches that a partition has in the log."""
+    for segment in sorted((log_dir / str(partition)).glob("*.log")):
+        yield from iter_batches(segment.read_bytes(), check_crc=False)
+
+
+class HandSender:
+    """The sender of a slab: takes the role, and gives it back with `resign`."""
+
+    def __init__(self, accumulator: RecordAccumulator, config: ProducerConfig, *, refusing: bool) -> None:
+        self._slab = accumulator.slab
+        self._doorbell = self._slab.become_sender()
+        self.accumulator = accumulator
+        self.transport = Log(config, refusing=refusing)
+        self.transport.start()
+        self.loop = Sender(accumulator, self.transport, self._doorbell, config)
+
+    def run_once(self) -> None:
+        """Make a pass of the loop."""
+        self.loop.run_once(later_ms())
+
+    def resign(self) -> None:
+        """Stop being the sender."""
+        self.transport.close()
+        self._slab.resign_as_sender(self._doorbell)
+
+
+def later_ms() -> int:
+    """Return the time of a pass, in monotonic milliseconds."""
+    return time.monotonic_ns() // 1_000_000 + LATER_MS

@@ -1,0 +1,121 @@
+"""The victim: a process that begins an operation and is killed in the middle of it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from shmaccum import Producer
+from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
+from shmaccum.config import ProducerConfig
+from shmaccum.shm.lifecycle import attach
+from tools.crashpoints.account import Account, Records
+from tools.crashpoints.sending import HandSender
+from tools.crashpoints.settings import PARTITIONS, TOPIC, value
+from tools.crashpoints.steps import Steps
+
+if TYPE_CHECKING:
+    from tools.crashpoints.operation import Operation
+
+BOUND_S: Final = 20
+"""How long anything of a point may take before it counts as held up for ever."""
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class Victim:
+    """What operations are made of, from the victim's side.
+
+    Attributes:
+        config: the slab's settings.
+        account: tells the survivor what it needs to know.
+        refusing: whether the log refuses some batches.
+    """
+
+    def __init__(self, config: ProducerConfig, account: Account, *, refusing: bool) -> None:
+        self.config = config
+        self.account = account
+        self.refusing = refusing
+
+    def attach(self) -> RecordAccumulator:
+        """Attach to the slab, or create it."""
+        return attached(self.config)
+
+    def producer(self) -> Producer:
+        """Return a producer; the survivor, or who else there is, is its sender."""
+        return Producer(self.config)
+
+    def sender(self) -> HandSender:
+        """Return a sender, which has not begun its work."""
+        return HandSender(self.attach(), self.config, refusing=self.refusing)
+
+    def append(self, accumulator: RecordAccumulator, partition: int, text: str, size: int = 0) -> None:
+        """Append a record by way of the accumulator."""
+        self._appending(
+            [(partition, value(text, size))],
+            lambda: accumulator.append(PARTITIONS[partition], 0, None, value(text, size).encode()),
+        )
+
+    def send(self, producer: Producer, partition: int, text: str, size: int = 0) -> None:
+        """Append a record by a producer's `send`."""
+        self._appending(
+            [(partition, value(text, size))],
+            lambda: producer.send(TOPIC, value(text, size), partition=partition, timestamp_ms=0),
+        )
+
+    def send_batch(self, producer: Producer, partition: int, texts: list[str], size: int = 0) -> None:
+        """Append rows by a producer's `send_batch`."""
+        import pyarrow as pa
+
+        values = [value(text, size) for text in texts]
+        count = len(values)
+        batch = pa.record_batch({"value": values, "partition": [partition] * count, "timestamp": [0] * count})
+        self._appending([(partition, each) for each in values], lambda: producer.send_batch(TOPIC, batch))
+
+    def _appending(self, records: Records, append: Callable[[], object]) -> None:
+        self.account.will_append(records)
+        append()
+        self.account.has_appended()
+
+
+def attached(config: ProducerConfig) -> RecordAccumulator:
+    """Attach to the slab for some settings."""
+    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
+    return RecordAccumulator(slab, config)
+
+
+def be_victim(operation: Operation, victim: Victim, step: float, wait_to_begin: Callable[[], object]) -> NoReturn:
+    """Do an operation in this process, to be killed at a step, or at its end if it has not so many."""
+    die_with_parent()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(BOUND_S)
+    steps: Steps | None = None
+
+    def die_there(place: str) -> None:
+        assert steps is not None
+        victim.account.dies(steps.count, place)
+        die()
+
+    try:
+        wait_to_begin()
+        act = operation.begin(victim)
+        steps = Steps(step, die_there)
+        steps.run(act)
+        die_there("the end")
+    except BaseException:
+        victim.account.failed(traceback.format_exc())
+    os._exit(1)
+
+
+def die() -> None:
+    """Be killed, now."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_with_parent() -> None:
+    """Have this process killed when the one that forked it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

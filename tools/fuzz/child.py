@@ -1,0 +1,100 @@
+"""Trying something in a forked child that may crash, hang, or ask for all memory there is."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import resource
+import select
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from shmaccum.errors import ShmaccumError
+
+TIME_LIMIT_S: Final = 20.0
+"""Far longer than anything takes that does not hang."""
+_MEMORY_LIMIT: Final = 1 << 30
+"""Bytes that a child may map beyond what it begins with."""
+_REPORT_BYTES: Final = 64 << 10
+
+
+class Attempt(NamedTuple):
+    """What came of an input."""
+
+    data: bytes
+    outcome: str
+    """How it ended, in a few words that are the same for all that end so."""
+    wrong: str = ""
+    """What is wrong with that, with a traceback where there is one; empty if nothing is."""
+
+
+def try_in_child(action: Callable[[], str]) -> tuple[str, str]:
+    """Run an action in a child.
+
+    Args:
+        action: returns in a word how it ended.
+
+    Returns:
+        That word, or the name of the error of `shmaccum.errors` that it raised; and what is wrong: empty, or an
+        undeclared error, a signal, or where it hung.
+    """
+    readable, writable = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(readable)
+        _be_child(action, writable)
+    os.close(writable)
+    report = _read_all(readable, time.monotonic() + TIME_LIMIT_S + 5)
+    os.close(readable)
+    if report is None:
+        os.kill(pid, signal.SIGKILL)
+    status = os.waitpid(pid, 0)[1]
+    if report is None:
+        return "hung", f"it did not end within {TIME_LIMIT_S + 5:.0f} s"
+    text = report.decode(errors="replace")
+    if os.WIFSIGNALED(status):
+        return "killed", f"it was ended by signal {os.WTERMSIG(status)}\n{text}"
+    if os.WEXITSTATUS(status):
+        return "failed", text
+    return text, ""
+
+
+def _be_child(action: Callable[[], str], writable: int) -> None:
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        # A hang tells where.
+        faulthandler.enable(writable)
+        faulthandler.dump_traceback_later(TIME_LIMIT_S, exit=True, file=writable)
+        _limit_memory()
+        try:
+            outcome = action()
+        except ShmaccumError as error:
+            outcome = type(error).__name__
+        os.write(writable, outcome.encode())
+        os._exit(0)
+    except BaseException:
+        os.write(writable, traceback.format_exc()[-_REPORT_BYTES:].encode())
+        os._exit(1)
+
+
+def _limit_memory() -> None:
+    with open("/proc/self/statm") as file:
+        mapped = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + _MEMORY_LIMIT, mapped + _MEMORY_LIMIT))
+
+
+def _read_all(descriptor: int, deadline: float) -> bytes | None:
+    """Return what comes until the other side closes; None if that takes too long."""
+    parts: list[bytes] = []
+    while (remaining := deadline - time.monotonic()) > 0:
+        if select.select([descriptor], [], [], remaining)[0]:
+            part = os.read(descriptor, _REPORT_BYTES)
+            if not part:
+                return b"".join(parts)
+            parts.append(part)
+    return None

@@ -1,0 +1,24 @@
+"""Inputs that are kept: a directory for each target, a file for each input, named by what is in it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+CORPUS: Final = Path(__file__).resolve().parents[2] / "tests" / "fuzz_corpus"
+"""Everything that once failed, and some inputs that get far."""
+
+
+def load(corpus: Path, target: str) -> list[tuple[Path, bytes]]:
+    """Return the inputs of a target, and where each is."""
+    return [(path, path.read_bytes()) for path in sorted((corpus / target).glob("*.*"))]
+
+
+def keep(corpus: Path, target: str, data: bytes, suffix: str) -> Path:
+    """Write an input down, if it is not there yet; return where it is."""
+    directory = corpus / target
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{hashlib.sha256(data).hexdigest()[:16]}{suffix}"
+    path.write_bytes(data)
+    return path

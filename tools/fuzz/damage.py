@@ -1,0 +1,149 @@
+"""Damage to a slab, by the names of its words: a list of it can be read, written down, and done again.
+
+A list outlives changes of the layout: what it names that is not there any more is passed over.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from shmaccum.shm.layout import (
+    COMPLETION_WORDS,
+    LOCK_COUNT,
+    LOCK_WORDS,
+    PARTITION_WORDS,
+    PROCESS_WORDS,
+    SUPER_WORDS,
+    TOPIC_WORDS,
+    WAITERS,
+    WORD,
+    Completion,
+    Geometry,
+    Lock,
+    Partition,
+    Process,
+    Slot,
+    Super,
+    Topic,
+)
+
+_LARGEST: Final = (1 << 64) - 1
+
+
+class Region(NamedTuple):
+    """A table of the slab."""
+
+    start: int
+    """Index of its first word."""
+    entries: int
+    words: int
+    """Words in an entry."""
+    names: dict[str, int]
+    """Words of an entry, by name."""
+
+
+def regions(geometry: Geometry) -> dict[str, Region]:
+    """Return all that a slab consists of."""
+    rings = geometry.max_processes * geometry.ring_length
+    return {
+        "super": Region(0, 1, SUPER_WORDS, _names(Super)),
+        "lock": Region(geometry.lock(0), LOCK_COUNT, LOCK_WORDS, _names(Lock)),
+        "process": Region(geometry.process(0), geometry.max_processes, PROCESS_WORDS, _names(Process)),
+        "topic": Region(geometry.topic(0), geometry.max_topics, TOPIC_WORDS, _names(Topic)),
+        "partition": Region(geometry.partition(0), geometry.max_partitions, PARTITION_WORDS, _names(Partition)),
+        "waiter": Region(geometry.waiters // WORD, WAITERS, 1, {}),
+        "completion": Region(geometry.rings // WORD, rings, COMPLETION_WORDS, _names(Completion)),
+        "bitmap": Region(geometry.bitmap // WORD, -(-geometry.bitmap_size // WORD), 1, {}),
+        "slot": Region(geometry.header(0), geometry.slot_count, geometry.slot_words, _names(Slot)),
+        "redo": Region(geometry.redo // WORD, (geometry.slots - geometry.redo) // WORD, 1, {}),
+        "memory": Region(geometry.slots // WORD, geometry.slot_count * geometry.slot_size // WORD, 1, {}),
+    }
+
+
+def _names(kind: type) -> dict[str, int]:
+    return {name: number for name, number in vars(kind).items() if name.isupper()}
+
+
+_WEIGHTS: Final = {
+    "super": 5, "lock": 2, "process": 4, "topic": 3, "partition": 8, "waiter": 1, "completion": 1, "bitmap": 2,
+    "slot": 12, "redo": 1, "memory": 2,
+}  # fmt: skip
+
+
+class Damage(NamedTuple):
+    """One word overwritten, or with ``word`` "*" a whole entry by random ones; "**" the whole table."""
+
+    region: str
+    entry: int
+    word: str | int
+    """By its name, or where it has none by its number in the entry."""
+    value: int
+    """What is written; or what seeds the random words."""
+
+    def stores(self, geometry: Geometry) -> Iterator[tuple[int, int]]:
+        """Yield the stores that it consists of: index of the word, value."""
+        region = regions(geometry).get(self.region)
+        if region is None or self.entry >= region.entries:
+            return
+        at = region.start + self.entry * region.words
+        if self.word in ("*", "**"):
+            rng = random.Random(self.value)
+            end = at + region.words if self.word == "*" else region.start + region.entries * region.words
+            for index in range(at, end):
+                yield index, rng.getrandbits(64)
+            return
+        offset = region.names.get(self.word) if isinstance(self.word, str) else self.word
+        if offset is not None and offset < region.words:
+            yield at + offset, self.value
+
+
+def random_damage(rng: random.Random, geometry: Geometry, memory: bytes) -> list[Damage]:
+    """Return some damage to a slab, of which a copy is given.
+
+    Most of it is to words that say something now, by values that are nearly right or as wrong as can be.
+    """
+    there = regions(geometry)
+    words = memoryview(memory).cast("Q")
+    return [_one(rng, there, words) for _ in range(rng.choice((1, 1, 1, 2, 3, 8)))]
+
+
+def _one(rng: random.Random, there: dict[str, Region], words: memoryview) -> Damage:
+    name = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+    region = there[name]
+    while region.entries == 0:
+        name, region = rng.choice(list(there.items()))
+    # The first entries are those in use.
+    entry = rng.randrange(region.entries if rng.random() < 0.3 else min(region.entries, 8))
+    if rng.random() < 0.04:
+        return Damage(name, entry, rng.choice(("*", "*", "**")), rng.getrandbits(32))
+    named: list[str | int] = [*region.names] or [*range(region.words)]
+    word = rng.choice(named) if rng.random() < 0.95 else rng.randrange(region.words)
+    at = region.start + entry * region.words + (region.names[word] if isinstance(word, str) else word)
+    return Damage(name, entry, word, _value(rng, words, at))
+
+
+def _value(rng: random.Random, words: memoryview, at: int) -> int:
+    now: int = words[at]
+    match rng.randrange(9):
+        case 0:
+            return rng.getrandbits(64)
+        case 1:
+            return rng.randrange(40)
+        case 2:
+            return 1 << rng.randrange(64)
+        case 3:
+            return (1 << rng.randrange(1, 65)) - 1
+        case 4:
+            return now ^ 1 << rng.randrange(64)
+        case 5:
+            return int(words[max(0, min(at + rng.choice((-32, -16, -1, 1, 16, 24, 32)), len(words) - 1))])
+        case 6:
+            return (now + rng.choice((-2, -1, 1, 2, 3))) & _LARGEST
+        case 7:
+            return rng.choice((0, _LARGEST, 1 << 63, (1 << 63) - 1, 1 << 32))
+        case _:
+            # One field of a packed word: its bytes, one by one.
+            shift = 8 * rng.randrange(8)
+            return now & ~(0xFF << shift) | rng.getrandbits(8) << shift

@@ -1,0 +1,329 @@
+"""The targets ``records``, ``compression``, ``log``, ``responses`` and ``settings``: bytes for what reads bytes.
+
+A decoder may raise the errors that it declares, and nothing else, within the time and the memory that are allowed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import json
+import mmap
+import random
+import shutil
+import struct
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar, Final, Self
+
+from crc32c import crc32c
+
+from shmaccum.cli.main import main
+from shmaccum.cli.settingsfile import read_settings
+from shmaccum.config import ProducerConfig
+from shmaccum.config.jaas import parse_jaas
+from shmaccum.errors import ConfigError, CorruptRecordError, IllegalStateError
+from shmaccum.record import legacy, v2
+from shmaccum.record.compression import CompressionType, compress, decompress
+from shmaccum.record.fields import NO_PRODUCER_ID
+from shmaccum.record.format import record_format
+from shmaccum.record.framing import LOG_OVERHEAD, MAGIC_OFFSET
+from shmaccum.record.reader import iter_batches, valid_prefix
+from shmaccum.record.split import read_records
+from shmaccum.sender.log.recovery import recover
+from tools.fuzz.child import Attempt, try_in_child
+from tools.fuzz.mutate import mutate
+
+_NOW: Final = 1_700_000_000_000
+_MAX_SECTION: Final = 1 << 24
+
+
+class BytesTarget:
+    """A target whose inputs are mutations of seeds.
+
+    Attributes:
+        suffix: of files with its inputs.
+        seeds: inputs that are right.
+    """
+
+    suffix: ClassVar[str] = ".bin"
+    _in_a_row: ClassVar[int] = 300
+    """Inputs that one child tries: far less than a time limit's worth."""
+
+    def __init__(self, seeds: Sequence[bytes]) -> None:
+        self.seeds = seeds
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def make(self, rng: random.Random) -> bytes:
+        """Return a random input."""
+        return mutate(rng, rng.choice(self.seeds), self.seeds)
+
+    def attempts(self, rng: random.Random) -> Iterator[Attempt]:
+        """Make inputs and try them, for ever."""
+        while True:
+            yield from self.try_all([self.make(rng) for _ in range(self._in_a_row)])
+
+    def try_all(self, inputs: Sequence[bytes]) -> Iterator[Attempt]:
+        """Try inputs, many of them in one child; behind one that fails comes another child."""
+        begin = 0
+        while begin < len(inputs):
+            outcome, wrong, last = self._try_from(inputs, begin)
+            if wrong:
+                yield from (Attempt(each, "tried") for each in inputs[begin:last])
+                yield Attempt(inputs[last], outcome, wrong)
+            else:
+                yield from map(Attempt, inputs[begin : last + 1], outcome.split("\n"))
+            begin = last + 1
+
+    def _try_from(self, inputs: Sequence[bytes], begin: int) -> tuple[str, str, int]:
+        """Try inputs in a child; return what came of them, and which one was the last."""
+        with mmap.mmap(-1, mmap.PAGESIZE) as shared, memoryview(shared).cast("q") as at:
+
+            def decode_all() -> str:
+                outcomes = []
+                for number in range(begin, min(begin + self._in_a_row, len(inputs))):
+                    at[0] = number
+                    outcomes.append(self.decode(inputs[number]))
+                return "\n".join(outcomes)
+
+            return *try_in_child(decode_all), at[0]
+
+    def decode(self, data: bytes) -> str:
+        """Decode an input; return in a word what came of it. Raises what is not declared."""
+        raise NotImplementedError
+
+
+class RecordsTarget(BytesTarget):
+    """Logs of all formats, and batches as they lie in slots."""
+
+    def __init__(self) -> None:
+        logs = [_log(magic, compression) for magic, compression in _combinations()]
+        slots = [_log(magic, CompressionType.NONE, 0, batches=1) for magic in (0, 1, 2)]
+        super().__init__([*logs, *slots, _mixed_log()])
+
+    def make(self, rng: random.Random) -> bytes:
+        """Return a log; mostly one of which the sizes and checksums are right, so that what is behind them is read."""
+        if rng.random() < 0.2:
+            return super().make(rng)
+        log = rng.choice(self.seeds)
+        for _ in range(rng.choice((1, 1, 2))):
+            with contextlib.suppress(CorruptRecordError):
+                log = _with_changed_entry(rng, log, self.seeds)
+        return log
+
+    def decode(self, data: bytes) -> str:
+        """Read a log in all ways."""
+        valid_prefix(data)
+        outcomes = {_read_log(data)}
+        for magic in (0, 1, 2):
+            outcomes.add(_read_slot(data, magic))
+        return " ".join(sorted(outcomes))
+
+
+def _read_log(data: bytes) -> str:
+    try:
+        for batch in iter_batches(data, check_crc=False):
+            batch.is_valid()
+            with contextlib.suppress(CorruptRecordError):
+                assert batch.compression in CompressionType
+            for _ in batch.records():
+                pass
+            assert batch.base_offset is not None
+            assert batch.record_count >= 0
+    except CorruptRecordError:
+        return "corrupt"
+    return "read"
+
+
+def _read_slot(data: bytes, magic: int) -> str:
+    """Read what is taken for a batch that is not sealed yet, as it is done to send it in pieces."""
+    fmt = record_format(magic)
+    if magic == 2:  # the first batch
+        (size,) = struct.unpack(">8xi", data[:LOG_OVERHEAD].ljust(LOG_OVERHEAD, b"\0"))
+        data = data[: LOG_OVERHEAD + max(size, 0)].ljust(v2.HEADER_SIZE + 1, b"\0")
+    try:
+        read_records(fmt, memoryview(bytearray(data)), record_count=3, base_timestamp=_NOW, max_timestamp=_NOW)
+        fmt.set_base_offset(memoryview(bytearray(data)), 3, 100)
+    except (CorruptRecordError, IllegalStateError):
+        return f"no v{magic} slot"
+    return f"v{magic} slot"
+
+
+class CompressionTarget(BytesTarget):
+    """Compressed sections. The first byte says which compression and message format."""
+
+    def __init__(self) -> None:
+        section = b"".join(b"record %d" % number for number in range(40)) + bytes(3000)
+        seeds = [
+            bytes([magic << 4 | compression]) + compress(compression, data, magic)
+            for magic, compression in _combinations()
+            for data in (section, bytes(200_000), b"x")
+        ]
+        super().__init__(seeds)
+
+    def decode(self, data: bytes) -> str:
+        """Decompress a section, with more and with less room than it claims to need."""
+        compression, magic = CompressionType((data[0] & 15) % len(CompressionType)) if data else CompressionType.GZIP, 2
+        if data:
+            magic = (data[0] >> 4) % 3
+        outcomes = []
+        for room in (64, _MAX_SECTION):
+            try:
+                size = len(decompress(compression, data[1:], magic, room))
+                assert compression is CompressionType.NONE or size <= room
+                outcomes.append("read")
+            except CorruptRecordError:
+                outcomes.append("corrupt")
+        return " ".join(outcomes)
+
+
+class LogTarget(RecordsTarget):
+    """Directories of a partition, of two segments: recovered as a sender does it, then printed by ``shmaccum dump``."""
+
+    _in_a_row = 30
+
+    def __enter__(self) -> Self:
+        self._root = Path(tempfile.mkdtemp(prefix="shmaccum-fuzz-"))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        shutil.rmtree(self._root)
+
+    def decode(self, data: bytes) -> str:
+        """Recover a log of which this is the last segment, and read it again: what is left is whole."""
+        directory = self._root / "orders-0"
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        (directory / f"{0:020}.log").write_bytes(self.seeds[-1])
+        segment = directory / f"{500:020}.log"
+        segment.write_bytes(data)
+        with contextlib.redirect_stdout(_Discarded()), contextlib.redirect_stderr(io.StringIO()):
+            main(["dump", str(self._root)])
+            end = recover(directory, idempotent=True)
+            again = recover(directory, idempotent=True)
+            status = main(["dump", str(self._root), "--json"])
+        assert segment.stat().st_size == end.size
+        assert (end.base_offset, end.size, end.next_offset) == (again.base_offset, again.size, again.next_offset)
+        return f"dump {status}"
+
+
+class _Discarded(io.TextIOWrapper):
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO())
+
+
+class SettingsTarget(BytesTarget):
+    """Files of settings, and the credentials within them."""
+
+    def __init__(self) -> None:
+        jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b\\"c";'
+        settings = {
+            "bootstrap.servers": "one:9092,[::1]:9093",
+            "batch.size": 1024,
+            "linger.ms": "5",
+            "compression.type": "lz4",
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": jaas,
+            "message.format.version": "0.11.0-IV2",
+            "acks": "all",
+            "delivery.timeout.ms": 120000,
+            "enable.idempotence": True,
+            "max.request.size": "1048576",
+        }
+        properties = "# settings\n" + "".join(f"{name} = {value}\n" for name, value in settings.items())
+        properties = properties.replace("\\", "\\\\")
+        super().__init__([json.dumps(settings).encode(), properties.encode(), jaas.encode()])
+
+    def __enter__(self) -> Self:
+        self._directory = Path(tempfile.mkdtemp(prefix="shmaccum-fuzz-"))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        shutil.rmtree(self._directory)
+
+    def decode(self, data: bytes) -> str:
+        """Read a file of settings and make a configuration of them; read the same text as credentials."""
+        path = self._directory / "settings"
+        path.write_bytes(data)
+        with contextlib.suppress(ValueError):
+            parse_jaas(data.decode("latin-1"))
+        try:
+            ProducerConfig.parse(read_settings(str(path)))
+        except ConfigError:
+            return "refused"
+        return "read"
+
+
+# --- what is right --------------------------------------------------------------------------------------
+
+
+def _combinations() -> Iterable[tuple[int, CompressionType]]:
+    for magic, compression in itertools.product((0, 1, 2), CompressionType):
+        if magic == 2 or compression is not CompressionType.ZSTD:
+            yield magic, compression
+
+
+def _log(magic: int, compression: CompressionType, base_offset: int = 500, batches: int = 2) -> bytes:
+    """Return a log of some batches of three records."""
+    fmt = record_format(magic)
+    parts = []
+    for number in range(batches):
+        headers = [("name", b"value"), ("empty", None)] if magic == 2 else []
+        bodies = [fmt.encode_body(key, b"value %d" % number, headers) for key in (b"key", None, b"k" * 70)]
+        batch = bytearray(fmt.header_size)
+        for index, body in enumerate(bodies):
+            batch += fmt.encode_record(index, _NOW + index, _NOW, body)
+        sealed = fmt.seal(
+            memoryview(batch),
+            record_count=len(bodies),
+            base_timestamp=_NOW,
+            max_timestamp=_NOW + 2,
+            compression=compression,
+            producer_id=7 if magic == 2 else NO_PRODUCER_ID,
+            producer_epoch=0 if magic == 2 else -1,
+            base_sequence=3 * number if magic == 2 else -1,
+        )
+        parts.append(bytes(fmt.set_base_offset(sealed, len(bodies), base_offset + 3 * number)))
+    return b"".join(parts)
+
+
+def _mixed_log() -> bytes:
+    return b"".join(_log(magic, compression, 6 * number) for number, (magic, compression) in enumerate(_combinations()))
+
+
+# --- what is nearly right -------------------------------------------------------------------------------
+
+
+def _with_changed_entry(rng: random.Random, log: bytes, others: Sequence[bytes]) -> bytes:
+    """Change one entry of a log behind its size, and make size and checksum right again."""
+    view = memoryview(log)
+    spans = [(batch.position, batch.position + batch.size) for batch in iter_batches(log)]
+    start, end = rng.choice(spans)
+    if log[start + MAGIC_OFFSET] == 2 and rng.random() < 0.5:
+        body = log[start + LOG_OVERHEAD : start + v2.HEADER_SIZE] + _changed_section(rng, view[start:end], others)
+    else:
+        body = mutate(rng, log[start + LOG_OVERHEAD : end], others)
+    entry = bytearray(log[start : start + 8] + struct.pack(">i", len(body)) + body)
+    if len(entry) > v2.HEADER_SIZE and entry[MAGIC_OFFSET] == 2:
+        crc = crc32c(memoryview(entry)[v2.CRC_START :])
+        entry[v2.CRC_START - 4 : v2.CRC_START] = struct.pack(">I", crc)
+    elif len(entry) > MAGIC_OFFSET:
+        crc = zlib.crc32(memoryview(entry)[MAGIC_OFFSET:])
+        entry[legacy.CRC_OFFSET : MAGIC_OFFSET] = struct.pack(">I", crc)
+    return log[:start] + entry + log[end:]
+
+
+def _changed_section(rng: random.Random, batch: memoryview, others: Sequence[bytes]) -> bytes:
+    """Return the records of a batch of format 2, changed, and compressed as they were."""
+    compression = CompressionType.for_attributes(batch[v2.CRC_START + 1])
+    section = decompress(compression, batch[v2.HEADER_SIZE :], 2, _MAX_SECTION)
+    return compress(compression, mutate(rng, section, others), 2)

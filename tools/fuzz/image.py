@@ -1,0 +1,165 @@
+"""A small slab in the middle of its life, made once and put back before every try.
+
+In it are batches that are open, closed, compressed, in flight, in pieces and completing; completions that nobody has
+read; and what processes leave that died: slots that they took, a ticket in the queue for memory, a lock that they held
+over half a replacement. Nobody alive uses it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Self
+
+import posix_ipc
+
+from shmaccum.accumulator.completer import BatchOutcome
+from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
+from shmaccum.cluster import Cluster, Node, TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.shm import names
+from shmaccum.shm.layout import LOCK_COUNT, Geometry, Slot, SlotState
+from shmaccum.shm.lifecycle import attach, unlink
+
+TOPIC: Final = "orders"
+OTHER_TOPIC: Final = "fully.asked.for"
+PARTITIONS: Final = 4
+NODE: Final = Node(0)
+CLUSTER: Final = Cluster(
+    {0: NODE}, {TOPIC: PARTITIONS}, {TopicPartition(TOPIC, number): 0 for number in range(PARTITIONS)}
+)
+SLOT_SIZE: Final = 1088
+_SLOTS: Final = 28
+_LARGEST: Final = 1 << 20
+
+
+def config_of(name: str, log_dir: Path) -> ProducerConfig:
+    """Return the settings of the slab."""
+    return ProducerConfig.parse(
+        {
+            "shmaccum.name": name,
+            "transport": "log",
+            "log.dir": str(log_dir),
+            "num.partitions": PARTITIONS,
+            "batch.size": SLOT_SIZE,
+            "buffer.memory": _SLOTS * SLOT_SIZE,
+            "linger.ms": 0,
+            "compression.type": "lz4",
+            "max.block.ms": 50,
+            "request.timeout.ms": 1000,
+            "delivery.timeout.ms": 3000,
+            "shmaccum.max.processes": 12,
+            "shmaccum.max.topics": 4,
+            "shmaccum.max.partitions": 8,
+        }
+    )
+
+
+def open_accumulator(config: ProducerConfig) -> RecordAccumulator:
+    """Attach to the slab; nobody detaches, for who does this is about to end."""
+    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
+    with slab.telling_of_damage():
+        return RecordAccumulator(slab, config)
+
+
+class SlabImage:
+    """The slab, as files in /dev/shm and as a copy of what is in them. Use as a context manager.
+
+    Attributes:
+        config: its settings.
+        geometry: its layout.
+        memory: the copy of the segment.
+    """
+
+    def __init__(self, name: str, log_dir: Path) -> None:
+        self.config: Final = config_of(name, log_dir)
+        self.geometry: Final[Geometry] = slab_geometry(self.config)
+        self._name = name
+
+    def __enter__(self) -> Self:
+        for life in (_be_first_producer, _be_sender, _be_waiting_producer, _be_killed_over_a_replacement):
+            _live(lambda life=life: life(open_accumulator(self.config)))  # type: ignore[misc]
+        self.memory = Path(names.segment_path(self._name)).read_bytes()
+        self._semaphores = [self._value(number) for number in range(LOCK_COUNT)]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        unlink(self._name)
+
+    def restore(self) -> None:
+        """Put everything back as it was made, or what is not there any more; nobody uses the slab meanwhile."""
+        unlink(self._name)
+        for path, content in ((names.segment_path(self._name), self.memory), (names.lock_path(self._name), b"")):
+            with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+                file.write(content)
+        os.mkfifo(names.doorbell_path(self._name), 0o600)
+        for number, value in enumerate(self._semaphores):
+            name = names.lock_semaphore(self._name, number)
+            posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600, initial_value=value).close()
+
+    def _value(self, number: int) -> int:
+        semaphore = posix_ipc.Semaphore(names.lock_semaphore(self._name, number))
+        value: int = semaphore.value
+        semaphore.close()
+        return value
+
+
+def _live(life: Callable[[], object]) -> None:
+    """Have a process live, and die without a word to the slab."""
+    pid = os.fork()
+    if not pid:
+        try:
+            life()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    if os.waitpid(pid, 0)[1]:
+        raise RuntimeError("the slab to be damaged could not be made")
+
+
+def _append(accumulator: RecordAccumulator, partition: int, value: bytes) -> None:
+    accumulator.append(TopicPartition(TOPIC, partition), 1_700_000_000_000, b"key", value, max_block_ms=50)
+
+
+def _be_first_producer(accumulator: RecordAccumulator) -> None:
+    accumulator.map.request(TOPIC)
+    accumulator.map.update(TOPIC, PARTITIONS, None)
+    accumulator.map.request(OTHER_TOPIC)
+    for partition in range(PARTITIONS):
+        for number in range(4):
+            _append(accumulator, partition, b"%d" % number * 400)
+    _append(accumulator, 2, os.urandom(2 * SLOT_SIZE))
+
+
+def _be_sender(accumulator: RecordAccumulator) -> None:
+    accumulator.slab.become_sender()
+    accumulator.recover()
+    accumulator.sequences.use_producer_id(7, 0)
+    drained = [*accumulator.drain(CLUSTER, [NODE], _LARGEST, 0)[0], *accumulator.drain(CLUSTER, [NODE], _LARGEST, 0)[0]]
+    stored, tried_again, in_pieces, completing = drained[:4]
+    accumulator.complete([BatchOutcome(stored, 0)])
+    in_pieces.cut(1)
+    accumulator.reenqueue(in_pieces, 0)
+    accumulator.reenqueue(tried_again, 0)
+    completing.set_result(1, 0)
+    completing.state = SlotState.COMPLETING
+    for batch in accumulator.drain(CLUSTER, [NODE], _LARGEST, 10_000)[0]:
+        batch.drained_ms = 1
+
+
+def _be_waiting_producer(accumulator: RecordAccumulator) -> None:
+    _append(accumulator, 0, b"of another producer")
+    accumulator.pool.allocate(SLOT_SIZE, 0)
+    with accumulator.slab.pool_lock:
+        accumulator.pool._waiters.join(accumulator.slab.owner_tag, 0.0, 1e6)
+
+
+def _be_killed_over_a_replacement(accumulator: RecordAccumulator) -> None:
+    slab = accumulator.slab
+    queue = accumulator.map.queues[TopicPartition(TOPIC, 3)]
+    queue.lock.acquire()
+    first = queue.first()
+    if first is not None:
+        slab.words[slab.geometry.header(first.slot) + Slot.REDO] = first.size << 8
+    os._exit(0)

@@ -1,0 +1,214 @@
+"""What is done with a damaged slab, by the names that plans call it by.
+
+A `Session` is one process: it has the slab as producers and senders have it, and damage comes before it attaches or at
+any time after that. It is the sender itself, so that no other one is started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import time
+from collections.abc import Callable
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from shmaccum.accumulator.column_appender import PartitionRows
+from shmaccum.accumulator.completer import BatchOutcome
+from shmaccum.accumulator.futures import FutureColumnsMetadata
+from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.cli.main import main
+from shmaccum.errors import UnknownServerError
+from shmaccum.producer import Producer
+from shmaccum.record.columns import encode_columns
+from shmaccum.sender.process import make_transport
+from shmaccum.sender.sender import Sender
+from shmaccum.shm.lifecycle import attach, destroy
+from shmaccum.shm.locks import SlabLock
+from tools.fuzz.image import CLUSTER, NODE, OTHER_TOPIC, PARTITIONS, SLOT_SIZE, TOPIC, SlabImage, open_accumulator
+
+_PATIENCE_S: Final = 0.3
+_MAX_REQUEST: Final = 1 << 20
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class Session:
+    """One process that uses the slab of an image."""
+
+    def __init__(self, image: SlabImage) -> None:
+        self._image = image
+        self._drained: list[RecordBatch] = []
+        # A lock whose holder nobody can be sure of is given up after a minute otherwise.
+        SlabLock.acquire.__defaults__ = (_PATIENCE_S,)
+
+    def do(self, operation: str) -> None:
+        """Do one thing.
+
+        Raises:
+            ShmaccumError: it cannot be done; says why.
+        """
+        act = OPERATIONS[operation]
+        if act in _RAW:
+            # What stands around these where programs use them: `serve`, `Producer._settle`.
+            with self._accumulator.slab.telling_of_damage():
+                act(self)
+        else:
+            act(self)
+
+    @cached_property
+    def _accumulator(self) -> RecordAccumulator:
+        return open_accumulator(self._image.config)
+
+    @cached_property
+    def _sender(self) -> Sender:
+        slab = self._accumulator.slab
+        with slab.telling_of_damage():
+            doorbell = slab.become_sender()
+            transport = make_transport(self._image.config)
+            transport.start()
+            return Sender(self._accumulator, transport, doorbell, self._image.config)
+
+    @cached_property
+    def _producer(self) -> Producer:
+        assert self._sender  # with which nobody starts another one
+        return Producer(self._image.config)
+
+    # --- as programs do it --------------------------------------------------------------------------
+
+    def _attach(self) -> None:
+        attach(self._image.config.shmaccum_name)
+
+    def _send(self) -> None:
+        for partition in range(PARTITIONS):
+            self._producer.send(TOPIC, b"v" * 300, partition=partition)
+        self._producer.send(TOPIC, b"of any partition")
+
+    def _send_large(self) -> None:
+        self._producer.send(TOPIC, os.urandom(2 * SLOT_SIZE), partition=1)
+
+    def _send_batch(self) -> None:
+        values = pa.array([b"%d" % number * 30 for number in range(60)], pa.binary())
+        self._producer.send_batch(TOPIC, pa.record_batch({"value": values}))
+
+    def _send_to_new_topic(self) -> None:
+        self._producer.send(OTHER_TOPIC, b"value")
+
+    def _poll(self) -> None:
+        self._producer.poll(0.01)
+
+    def _flush(self) -> None:
+        self._producer.flush(0.05)
+
+    def _metrics(self) -> None:
+        self._producer.metrics()
+
+    def _close(self) -> None:
+        self._producer.close(0.05)
+
+    def _serve(self) -> None:
+        """Be the sender for some passes, with its recovery."""
+        passes = 0
+
+        def is_done() -> bool:
+            nonlocal passes
+            passes += 1
+            return passes > 8
+
+        self._sender._is_done = is_done  # type: ignore[method-assign]
+        self._sender._idle_timeout_ms = lambda now_ms: 5.0  # type: ignore[method-assign]
+        self._sender.run()
+
+    def _status(self) -> None:
+        _command("status", self._image.config.shmaccum_name)
+        _command("status", self._image.config.shmaccum_name, "--json")
+
+    def _destroy(self) -> None:
+        destroy(self._image.config.shmaccum_name, force=True)
+
+    # --- piece by piece -----------------------------------------------------------------------------
+
+    def _append(self) -> None:
+        for queue in self._accumulator.map.by_entry:
+            body = self._accumulator.format.encode_body(None, b"appended", ())
+            self._accumulator.appender.append(queue, 1_700_000_000_001, body, None, 20)
+
+    def _append_columns(self) -> None:
+        values = [b"%d" % number + bytes(SLOT_SIZE // 4) for number in range(6)]
+        bodies = encode_columns(self._accumulator.format, None, pa.array(values, pa.binary()), None)
+        rows = PartitionRows(bodies, np.zeros(len(values), np.int64), np.arange(len(values)))
+        for topic_partition in self._accumulator.map.queues:
+            future = FutureColumnsMetadata(len(values), self._accumulator.acks)
+            self._accumulator.append_columns(topic_partition, rows, future, 20)
+
+    def _allocate(self) -> None:
+        pool = self._accumulator.pool
+        taken = [pool.allocate(SLOT_SIZE, 20), pool.allocate(2 * SLOT_SIZE, 20)]
+        pool.deallocate(*taken)
+
+    def _wait_for_memory(self) -> None:
+        self._accumulator.pool.allocate(self._accumulator.pool.total_memory, 20)
+
+    def _ready(self) -> None:
+        self._accumulator.ready(CLUSTER, _now_ms())
+
+    def _drain(self) -> None:
+        self._drained += self._accumulator.drain(CLUSTER, [NODE], _MAX_REQUEST, _now_ms())[NODE.id]
+
+    def _complete(self) -> None:
+        drained, self._drained = self._drained, []
+        self._accumulator.complete([BatchOutcome(batch, 0) for batch in drained])
+
+    def _reenqueue(self) -> None:
+        drained, self._drained = self._drained, []
+        for batch in drained:
+            self._accumulator.reenqueue(batch, _now_ms())
+
+    def _recover(self) -> None:
+        self._drained = []
+        self._accumulator.recover()
+
+    def _expire(self) -> None:
+        self._accumulator.abort_expired_batches(_now_ms() + 1_000_000)
+
+    def _abort(self) -> None:
+        self._accumulator.abort_incomplete_batches(UnknownServerError)
+
+    def _rebuild(self) -> None:
+        assert self._accumulator
+        for lock in self._accumulator.slab.locks:
+            with lock.within(_PATIENCE_S):
+                lock.rebuild()
+
+    def _keep_house(self) -> None:
+        self._accumulator.pool.reclaim()
+        self._accumulator.slab.reap_dead()
+
+
+def _command(*arguments: str) -> None:
+    """Run a command of the command line; it must not end by an exception."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        main(arguments)
+
+
+_WHOLE: Final = (
+    Session._attach, Session._send, Session._send_large, Session._send_batch, Session._send_to_new_topic,
+    Session._poll, Session._flush, Session._metrics, Session._close, Session._status, Session._destroy,
+)  # fmt: skip
+_PIECES: Final = (
+    Session._append, Session._append_columns, Session._allocate, Session._wait_for_memory, Session._ready,
+    Session._drain, Session._complete, Session._reenqueue, Session._recover, Session._expire, Session._abort,
+    Session._rebuild, Session._keep_house, Session._serve,
+)  # fmt: skip
+_RAW: Final = frozenset(_PIECES)
+OPERATIONS: Final[dict[str, Callable[[Session], None]]] = {
+    each.__name__.removeprefix("_"): each for each in (*_WHOLE, *_PIECES)
+}
+"""All that can be done, by name."""

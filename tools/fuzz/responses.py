@@ -1,0 +1,240 @@
+"""The target ``responses``: what brokers answer, and what stands where a broker should.
+
+The first byte of an input says which request is answered, the second one in which version; then comes the frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
+from kafka.protocol.producer import InitProducerIdResponse
+from kafka.protocol.producer import ProduceResponse as LibraryResponse
+from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+
+from shmaccum.cluster import Node, TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import KafkaError
+from shmaccum.sender.kafka.credentials import sasl_mechanism
+from shmaccum.sender.kafka.frames import FrameReader
+from shmaccum.sender.kafka.greeting import Call, Greeting, decode_answer
+from shmaccum.sender.kafka.kafka_python import encode, understanding
+from shmaccum.sender.kafka.metadata import Metadata
+from shmaccum.sender.kafka.produce_request import NEWEST_VERSION, OLDEST_VERSION
+from shmaccum.sender.kafka.produce_response import decode_answers
+from shmaccum.sender.kafka.producer_id import ProducerIds
+from shmaccum.sender.transport import ProduceBatch
+from tools.fuzz.decoders import BytesTarget
+
+_TOPIC: Final = "orders"
+_NODE: Final = Node(1, "here", 9092)
+_WHERE: Final = tuple(TopicPartition(_TOPIC, number) for number in range(2))
+_BATCHES: Final = [ProduceBatch(each, memoryview(b""), 3, 2, 7, 0, 0, 1, number) for number, each in enumerate(_WHERE)]
+_CONFIG: Final = ProducerConfig.parse(
+    {
+        "bootstrap.servers": "here:9092",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.jaas.config": 'ScramLoginModule required username="a" password="b";',
+    }
+)
+_MAX_WORD: Final = (1 << 64) - 1
+
+
+class ResponsesTarget(BytesTarget):
+    """Frames with the answers to all requests that are ever sent."""
+
+    def __init__(self) -> None:
+        super().__init__(list(_seeds()))
+
+    def decode(self, data: bytes) -> str:
+        """Take an answer in as a connection does; what the slab is to hold of it fits there."""
+        if len(data) < 2:
+            return "nothing"
+        decoder = _DECODERS[data[0] % len(_DECODERS)]
+        try:
+            with understanding("no sense"):
+                decoder(data[1], data[2:])
+        except KafkaError as error:
+            return f"{decoder.__name__}: {type(error).__name__}"
+        return f"{decoder.__name__}: taken"
+
+
+def _require(condition: bool) -> None:
+    """Make sure of something; an AssertionError would count as an answer that makes no sense."""
+    if not condition:
+        raise RuntimeError("what was taken over does not fit the slab")
+
+
+def _produce(version: int, frame: bytes) -> None:
+    version = OLDEST_VERSION + version % (NEWEST_VERSION - OLDEST_VERSION + 1)
+    answers = decode_answers(version, frame, _BATCHES, _NODE)
+    _require(len(answers.responses) == len(_BATCHES))
+    for answer in answers.responses:
+        _require(0 <= answer.base_offset + 1 <= _MAX_WORD)
+        _require(0 <= (answer.log_append_time_ms + 1) << 16 <= _MAX_WORD)
+        _require(isinstance(answer.message, str))
+        _require(all(isinstance(each, int) for each in answer.invalid_records))
+    metadata = _metadata_in_use()
+    metadata.follow(answers.hints)
+    _check_cluster(metadata)
+    _require(isinstance(answers.throttle_time_ms, int))
+
+
+def _metadata(version: int, frame: bytes) -> None:
+    metadata = _metadata_in_use()
+    request = metadata.request(0)
+    response = decode_answer(_sent(request, version), frame)
+    metadata.update(response, 1)
+    _check_cluster(metadata)
+    _require(int(response.throttle_time_ms) <= _MAX_WORD)
+
+
+def _metadata_in_use() -> Metadata:
+    metadata = Metadata(_CONFIG)
+    metadata.request_update([_TOPIC], 0)
+    return metadata
+
+
+def _check_cluster(metadata: Metadata) -> None:
+    cluster = metadata.cluster
+    for node in cluster.nodes.values():
+        _require(node.id >= 0)
+        _require(isinstance(node.host, str))
+        _require(0 <= node.port < 1 << 16)
+    _require(cluster.nodes.keys() >= set(cluster.leaders.values()))
+    for where, count in cluster.partition_counts.items():
+        _require(where == _TOPIC)
+        _require(count >= 0)
+
+
+def _producer_id(version: int, frame: bytes) -> None:
+    ids = ProducerIds(_CONFIG)
+    response = decode_answer(_sent(ids.request(0), version), frame)
+    ids.update(response, 1)
+    answer = ids.take()
+    if answer is not None:
+        _require(0 <= answer[0] < _MAX_WORD)
+        _require(0 <= answer[1] < 1 << 15)
+
+
+def _greeting(version: int, frames: bytes) -> None:
+    """Have a whole conversation; every frame has its size in front."""
+    greeting = Greeting(sasl_mechanism(_CONFIG), _CONFIG.sasl_mechanism, "here")
+    conversation = greeting.introduce()
+    call = next(conversation)
+    try:
+        for frame in FrameReader().feed(frames):
+            encode(*call, 1, "client")
+            call = conversation.send(frame)
+    except StopIteration:
+        _require(greeting.produce_version >= OLDEST_VERSION)
+        _require(greeting.session_lifetime_ms * 2 >= 0)
+
+
+def _log_in(version: int, frames: bytes) -> None:
+    """Have the part of a conversation that comes when the versions are known."""
+    _greeting(version, _framed(*_answers_of_versions()) + frames)
+
+
+def _sent(request: Any, version: int) -> Call:
+    """Return a request as sent in a version, made one that there is."""
+    call = Call(request, request.min_version + version % (request.max_version - request.min_version + 1))
+    encode(*call, 1, "client")
+    return call
+
+
+_DECODERS: Final[tuple[Callable[[int, bytes], None], ...]] = (_produce, _metadata, _producer_id, _greeting, _log_in)
+
+
+# --- what is right --------------------------------------------------------------------------------------
+
+
+def _seeds() -> Any:
+    for version in range(OLDEST_VERSION, NEWEST_VERSION + 1):
+        for error in (0, 6, 87):
+            yield bytes([0, version - OLDEST_VERSION]) + _encoded(_produced(error), version)
+    for version in range(14):
+        yield bytes([1, version]) + _encoded(_described(version), version)
+    for version in range(6):
+        answer = InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=77, producer_epoch=0)
+        yield bytes([2, version]) + _encoded(answer, version)
+    handshake = _encoded(SaslHandshakeResponse(error_code=0, mechanisms=["SCRAM-SHA-256"]), 1)
+    first = SaslAuthenticateResponse(
+        error_code=0, error_message=None, auth_bytes=b"r=abc,s=YWJj,i=4096", session_lifetime_ms=0
+    )
+    refused = SaslAuthenticateResponse(error_code=58, error_message="no", auth_bytes=b"", session_lifetime_ms=0)
+    logins = [_framed(handshake, _encoded(each, 2)) for each in (first, refused)]
+    yield from (bytes([3, 0]) + _framed(*_answers_of_versions()) + login for login in logins)
+    yield from (bytes([4, 0]) + login for login in logins)
+
+
+def _produced(error: int) -> Any:
+    Topic = LibraryResponse.TopicProduceResponse
+    Partition, Leader = Topic.PartitionProduceResponse, Topic.PartitionProduceResponse.LeaderIdAndEpoch
+    partitions = [
+        Partition(
+            index=where.partition,
+            error_code=error,
+            base_offset=7,
+            log_append_time_ms=-1,
+            log_start_offset=0,
+            record_errors=[Partition.BatchIndexAndErrorMessage(batch_index=1, batch_index_error_message="bad")]
+            if error
+            else [],
+            error_message="why" if error else None,
+            **({"current_leader": Leader(leader_id=2, leader_epoch=5)} if error else {}),
+        )
+        for where in _WHERE
+    ]
+    nodes = [LibraryResponse.NodeEndpoint(node_id=2, host="there", port=9093, rack=None)] if error else []
+    return LibraryResponse(
+        responses=[Topic(name=_TOPIC, partition_responses=partitions)], throttle_time_ms=5, node_endpoints=nodes
+    )
+
+
+def _described(version: int) -> Any:
+    Topic, Broker = MetadataResponse.MetadataResponseTopic, MetadataResponse.MetadataResponseBroker
+    partitions = [
+        Topic.MetadataResponsePartition(
+            version=version,
+            error_code=0,
+            partition_index=number,
+            leader_id=1,
+            leader_epoch=3,
+            replica_nodes=[1],
+            isr_nodes=[1],
+            offline_replicas=[],
+        )
+        for number in range(2)
+    ]
+    topic = Topic(version=version, error_code=0, name=_TOPIC, is_internal=False, partitions=partitions)
+    return MetadataResponse(
+        version=version,
+        throttle_time_ms=0,
+        brokers=[Broker(version=version, node_id=1, host="here", port=9092, rack=None)],
+        cluster_id="c",
+        controller_id=1,
+        topics=[topic],
+    )
+
+
+def _answers_of_versions() -> list[bytes]:
+    Known = ApiVersionsResponse.ApiVersion
+    keys = [
+        Known(version=3, api_key=key, min_version=0, max_version=newest)
+        for key, newest in ((0, 12), (3, 13), (17, 1), (18, 4), (22, 5), (36, 2))
+    ]
+    return [_encoded(ApiVersionsResponse(version=3, error_code=0, api_keys=keys, throttle_time_ms=0), 3)]
+
+
+def _encoded(response: Any, version: int) -> bytes:
+    """Return a response's frame without its size."""
+    response.API_VERSION = version
+    response.with_header(correlation_id=1)
+    return bytes(response.encode(framed=False, header=True))
+
+
+def _framed(*frames: bytes) -> bytes:
+    return b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
