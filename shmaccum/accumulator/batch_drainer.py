@@ -75,6 +75,7 @@ class BatchDrainer:
         self._partitions_at = slab.geometry.partition(0)
         self._headers_at = slab.geometry.header(0)
         self._header_words = slab.geometry.slot_words
+        self._slot_count = slab.geometry.slot_count
         self._drain_index: dict[int, int] = defaultdict(int)
 
     # --- drain --------------------------------------------------------------------------------------
@@ -158,6 +159,8 @@ class BatchDrainer:
                     taken[queue.entry] = queue.pop_first()
 
     def _stored_size(self, slot: int) -> int:
+        if slot >= self._slot_count:
+            return 0
         words, header = self._words, self._headers_at + slot * self._header_words
         compressed = words[header + Slot.COMPRESSED]
         return compressed >> COMPRESSED_SIZE_SHIFT if compressed else words[header + Slot.COMMIT] >> COMMIT_SIZE_SHIFT

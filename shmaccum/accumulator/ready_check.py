@@ -99,6 +99,7 @@ class ReadyCheck:
         self._partitions_at = slab.geometry.partition(0)
         self._headers_at = slab.geometry.header(0)
         self._header_words = slab.geometry.slot_words
+        self._slot_count = slab.geometry.slot_count
         self._cluster: Cluster | None = None
         self._is_urgent: bool | None = None
 
@@ -152,7 +153,7 @@ class ReadyCheck:
         """
         words = self._words
         left_ms = self.not_due_ms(slot, now_ms)
-        if left_ms > 0 or words[at + Partition.QUEUED] > 1:
+        if left_ms > 0 or words[at + Partition.QUEUED] > 1 or slot >= self._slot_count:
             return left_ms
         header = self._headers_at + slot * self._header_words
         if words[header + Slot.STATE] & STATE_MASK != _OPEN:
@@ -161,7 +162,12 @@ class ReadyCheck:
         return 0 if left_ms > 0 and self._all_is_urgent() else left_ms
 
     def not_due_ms(self, slot: int, now_ms: int) -> float:
-        """Return how long a first batch still backs off, or is left to the producer that compresses it."""
+        """Return how long a first batch still backs off, or is left to the producer that compresses it.
+
+        A damaged word may name a slot that there is not: that is due, for taking it tells of it, under the lock.
+        """
+        if slot >= self._slot_count:
+            return 0
         words, header = self._words, self._headers_at + slot * self._header_words
         sealing_since_ms = words[header + Slot.SEALING]
         left_ms = sealing_since_ms + SEALING_PATIENCE_MS - now_ms if sealing_since_ms else 0
@@ -184,6 +190,8 @@ class ReadyCheck:
             The others; and how long to wait for the first of those left out.
         """
         rows = self._slab.partitions[waiting]
+        if (rows[:, Partition.HEAD] > self._slot_count).any():
+            return waiting, FOREVER_MS
         heads = self._slab.headers[rows[:, Partition.HEAD].astype(np.int64) - 1]
         waits = rows[:, Partition.MUTED] | rows[:, Partition.HELD] | rows[:, Partition.IN_FLIGHT]
         is_plain = (waits == 0) & (rows[:, Partition.LEADER] != 0) & (rows[:, Partition.QUEUED] == 1)

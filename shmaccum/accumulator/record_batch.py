@@ -317,7 +317,8 @@ class RecordBatch:
         stored_size = compressed >> COMPRESSED_SIZE_SHIFT if compressed else size
         settled = words[at + Slot.SETTLED] & PROGRESS_MASK
         room = (words[at + Slot.STATE] >> RUN_SHIFT & RUN_MASK) * self._slab.geometry.slot_size
-        if count < 1 or not header_size < size <= room or not header_size < stored_size <= room or settled > count:
+        is_sound = 0 < count >= settled and header_size < size <= room and header_size < stored_size <= room
+        if not is_sound or (compressed and compressed & COMPRESSION_MASK not in _COMPRESSIONS):
             raise CorruptRecordError(
                 f"slot {self.slot} is to hold {count} records in {size} bytes, {stored_size} of them stored, with room "
                 f"for {room}; {settled} are settled"

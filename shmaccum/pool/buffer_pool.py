@@ -373,13 +373,15 @@ class BufferPool:
         return dead
 
     def _rebuild(self) -> None:
-        """Make bitmap and count anew from the headers, after a death or an interruption in mid-change."""
+        """Make bitmap and count anew from the headers, and the queue whole, after a death or interruption in mid-change."""
         runs = self._runs()
         dead = self._dead_runs(runs)
         for first, count in dead:
             self._words[self.slab.geometry.header(first) + Slot.STATE] = SlotState.FREE
             self._words[Super.RECLAIMED_SLOTS] += count
         self._bitmap.rebuild([run for run in runs if run not in dead])
+        with contextlib.suppress(SlabDamagedError):  # those who wait are told
+            self._waiters.move_on()
 
     def close(self) -> None:
         """Take no more requests and end the waits, of this process; the others go on.

@@ -91,20 +91,24 @@ class WaiterQueue:
     def leave(self, ticket: int) -> None:
         """Give a ticket back, if it has not been taken away; the head moves on to the next one that is still held."""
         words = self._words
-        head, tail = waiting(self._name, words)
+        head, _ = waiting(self._name, words)
         if ticket < head:
             return
         words[self._cells + ticket % WAITERS] = 0
+        self.move_on()
+
+    def move_on(self) -> None:
+        """Move the head on to the first ticket that is still held: the end of `leave`, and all there is to rebuild."""
+        words = self._words
+        head, tail = waiting(self._name, words)
         while head < tail and not words[self._cells + head % WAITERS]:
             head += 1
         words[Super.WAITER_HEAD] = head
 
     def head(self) -> int:
         """Return the ticket that is served next, -1 where nobody waits who is not passed over."""
-        words = self._words
-        head = words[Super.WAITER_HEAD]
-        for ticket in range(head, min(words[Super.WAITER_TAIL], head + WAITERS)):
-            if words[self._cells + ticket % WAITERS] & (_HELD | _PASSED_OVER) == _HELD:
+        for ticket in range(*waiting(self._name, self._words)):
+            if self._words[self._cells + ticket % WAITERS] & (_HELD | _PASSED_OVER) == _HELD:
                 return ticket
         return -1
 

@@ -262,7 +262,7 @@ class SlabLock:
 
     def _wait_for_turn(self, patience_s: float | None) -> None:
         patience_s = self._turn.patience_s if patience_s is None else patience_s
-        if not self._turn.mutex.acquire(timeout=patience_s):
+        if not self._turn.mutex.acquire(timeout=min(patience_s, threading.TIMEOUT_MAX)):
             raise LockTimeoutError(
                 f"slab {self._slab_name!r}: another thread of this process has been waiting for or holding a lock "
                 f"for {patience_s:.1f} s"

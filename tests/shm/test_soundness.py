@@ -194,7 +194,7 @@ def test_a_bit_of_a_taken_slot_is_not_believed(queued: RecordAccumulator) -> Non
     slab = queued.slab
     slab.buffer[slab.geometry.bitmap] |= 1
     slab.words[Super.FREE_SLOTS] += 1
-    with pytest.raises(SlabDamagedError, match="from slot 0 on are free"):
+    with pytest.raises(SlabDamagedError, match="slots 0 to 0 are free"):
         queued.pool.allocate(1, 0)
     assert queued.pool.allocate(1, 0).slot == 3
     detach(slab)

@@ -15,7 +15,7 @@ import pytest
 from shmaccum.accumulator import record_accumulator
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.sender.log import partition_log
-from shmaccum.shm.layout import LOCK_POOL, LOCK_TABLES, Lock, Partition, Process, Slot, SlotState, Super, Topic
+from shmaccum.shm.layout import LOCK_POOL, LOCK_TABLES, Lock, Partition, Process, Slot, Super, Topic
 from shmaccum.shm.locks import SlabLock
 from shmaccum.shm.slab import Slab
 from tools.crashpoints.checker import violations
@@ -182,7 +182,7 @@ def test_a_semaphore_that_is_taken(survivor: Survivor) -> None:
 
 def test_a_batch_in_flight_is_somebodys(survivor: Survivor) -> None:
     with survivor.accumulator.map.queues[PARTITIONS[0]].lock:
-        survivor.accumulator.map.queues[PARTITIONS[0]].pop_first(SlotState.IN_FLIGHT)
+        survivor.accumulator.map.queues[PARTITIONS[0]].pop_first()
     assert violations(survivor.accumulator, in_flight=True) == []
     assert "is nobody's" in "\n".join(violations(survivor.accumulator, in_flight=False))
 

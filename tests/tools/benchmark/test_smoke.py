@@ -77,7 +77,7 @@ def test_a_smoke_run(runs: list[Bench], tmp_path: Path) -> None:
     assert [case["name"] for case in result["cases"]] == ["producers", "limits"]
     (trickle,) = [each for each in result["cases"][0]["variants"] if each["name"] == "trickle"]
     connections = {name: each["summary"]["connections"][1] for name, each in trickle["contestants"].items()}
-    assert connections == {"shmaccum": 1, "confluent-kafka": 8}
+    assert connections["shmaccum"] < connections["confluent-kafka"] == 8
     assert "How far from the limit" in out
     assert "case 7, limits" in errors
     assert runs[0].left() == []
