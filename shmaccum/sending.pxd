@@ -1,4 +1,4 @@
-from shmaccum.accumulator.batch_appender cimport BatchAppender
+from shmaccum.accumulator.record_appender cimport RecordAppender
 from shmaccum.accumulator.partition_map cimport PartitionMap, TopicEntry
 from shmaccum.shm.memory cimport SlabMemory
 
@@ -11,7 +11,7 @@ cdef class RecordSending:
     cdef readonly bint _has_interceptors
     cdef SlabMemory _memory
     cdef PartitionMap _map
-    cdef BatchAppender _appender
+    cdef RecordAppender _appender
     cdef readonly dict _sticky
     cdef readonly bint _ignore_keys
     cdef readonly object _key_serializer

@@ -13,6 +13,7 @@ cdef class Acknowledgements:
     cdef object _words
     cdef SlabMemory _memory
     cdef public dict _pending
+    cdef dict _flushes
     cdef object _reading
     cdef object _calling
     cdef object _contributor_at

@@ -2,13 +2,14 @@ cimport cython
 from shmaccum.shm.locks cimport SlabLock
 from shmaccum.shm.memory cimport SlabMemory, word
 
-cdef Py_ssize_t _HEAD
+
 cdef Py_ssize_t _SEALING
 
 cdef class PartitionQueue:
     cdef readonly Py_ssize_t entry
     cdef readonly object topic_partition
     cdef readonly SlabLock lock
+    cdef readonly Py_ssize_t head_at
     cdef readonly Py_ssize_t open_at
     cdef readonly Py_ssize_t queued_at
     cdef SlabMemory _memory

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmaccum.accumulator.acknowledgements import Acknowledgements
 from shmaccum.accumulator.backoff import RetryBackoff
-from shmaccum.accumulator.batch_appender import BatchAppender, RecordAppendResult
+from shmaccum.accumulator.batch_appender import BatchAppender
 from shmaccum.accumulator.batch_compressor import BatchCompressor
 from shmaccum.accumulator.batch_drainer import BatchDrainer
 from shmaccum.accumulator.completer import BatchCompleter, BatchOutcome
@@ -25,6 +25,7 @@ from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import rebuild_stripe
 from shmaccum.accumulator.patience import BatchReturns, Patience
 from shmaccum.accumulator.ready_check import ReadyCheck, ReadyCheckResult
+from shmaccum.accumulator.record_appender import RecordAppendResult
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.accumulator.sequences import Sequences
 from shmaccum.cluster import Cluster, Node, TopicPartition

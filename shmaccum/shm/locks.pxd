@@ -3,6 +3,7 @@ from shmaccum.shm.memory cimport word
 
 cdef class Turn:
     cdef public object mutex
+    cdef public object patience_s
     cdef public object holding
     cdef public list unit
 
