@@ -20,14 +20,10 @@ demo: $(VENV)/.demo  ## DEMO="--workers 4" passes options on
 test: lint  ## PYTEST="tests/record -x" passes options on; WORKERS=0 runs all in one process
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
-# The modules that have a .pxd file are compiled, into build/; the tests of the core run over these: the files that need no
-# lines of Python. What stops, kills or interrupts before chosen lines of a compiled module finds none there.
+# The modules that have a .pxd file are compiled, into build/; the tests of the core run over these, all but those with
+# the marker `plain`.
 COMPILED := build/compiled
-COMPILED_TESTS ?= tests/test_compiled.py tests/record \
-	$(addprefix tests/accumulator/test_,completion.py futures.py record_accumulator.py column_appender.py redo.py) \
-	$(addprefix tests/pool/test_,bitmap.py buffer_pool.py buffer_pool_death.py buffer_pool_memory.py waiters.py) \
-	$(addprefix tests/shm/test_,locks.py slab.py bell.py processes.py segment.py) \
-	$(addprefix tests/producer/test_,producer.py bad_input.py interrupts.py threads_and_forks.py exit.py)
+COMPILED_TESTS ?= tests/test_compiled.py tests/shm tests/pool tests/accumulator tests/record tests/producer
 
 test-compiled: $(VENV)/.test  ## COMPILED_TESTS=tests/producer only runs these
 	rm -rf $(COMPILED)

@@ -37,7 +37,7 @@ def extensions() -> list[Extension]:
         )
         for module in modules
     ]
-    return cythonize(found, compiler_directives=DIRECTIVES, build_dir="build/cython")
+    return cythonize(found, compiler_directives=DIRECTIVES, build_dir="build/cython", nthreads=os.cpu_count() or 1)
 
 
-setup(ext_modules=extensions())
+setup(ext_modules=extensions(), options={"build_ext": {"parallel": os.cpu_count()}})
