@@ -28,8 +28,8 @@ COMPILED_TESTS ?= tests/test_compiled.py tests/shm tests/pool tests/accumulator 
 test-compiled: $(VENV)/.test  ## COMPILED_TESTS=tests/producer only runs these
 	rm -rf $(COMPILED)
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --target $(COMPILED) .
-	SHMACCUM_COMPILED=1 PYTHONPATH=$(COMPILED) $(BIN)/pytest -o "pythonpath=$(COMPILED) . tests tests/record" \
-		$(COMPILED_TESTS) $(PYTEST)
+	SHMACCUM_COMPILED=1 PYTHONPATH=$(COMPILED) $(BIN)/pytest -n $(WORKERS) --dist loadfile \
+		-o "pythonpath=$(COMPILED) . tests tests/record" $(COMPILED_TESTS) $(PYTEST)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
