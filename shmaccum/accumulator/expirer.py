@@ -119,7 +119,7 @@ class BatchExpirer:
     def _take(self, now_ms: int | None, error: type[KafkaError]) -> list[BatchOutcome]:
         """Take batches out of their deques, to be given up: those that have expired by now, or all of them."""
         taken: list[BatchOutcome] = []
-        for entry in np.flatnonzero(self._slab.partitions[:, Partition.HEAD]).tolist():
+        for entry in np.flatnonzero(self._slab.partitions[:, Partition.HEAD] != 0).tolist():
             queue = self._map.by_entry[entry]
             try:
                 with self._patience.with_lock(queue.lock):

@@ -113,7 +113,8 @@ class ReadyCheck:
         unknown: set[str] = set()
         leaders: set[int] = set()
         self._is_urgent = None
-        waiting = self._slab.partitions[:, Partition.HEAD].nonzero()[0]
+        # Compared first: numpy counts twice what it looks at, and fails if others change it in between.
+        waiting = (self._slab.partitions[:, Partition.HEAD] != 0).nonzero()[0]
         if can_number and len(waiting) >= _MANY:
             waiting, delay_ms = self._without_lingering(waiting, now_ms)
         for entry in waiting.tolist():

@@ -373,7 +373,7 @@ class BufferPool:
         return dead
 
     def _rebuild(self) -> None:
-        """Make bitmap and count anew from the headers, and the queue whole, after a death or interruption in mid-change."""
+        """Make bitmap and count anew from the headers, and the queue whole, after a death or an interrupt."""
         runs = self._runs()
         dead = self._dead_runs(runs)
         for first, count in dead:

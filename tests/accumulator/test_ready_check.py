@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -104,6 +106,27 @@ def test_a_topic_with_a_partition_without_leader_is_told(many: Many) -> None:
     begun_ms = many.linger()
     result = many.accumulator.ready(many.led_by({0: 0, 3: None}), begun_ms)
     assert result == (set(), LINGER_MS, {"many"})
+
+
+def test_deques_that_change_during_the_look(many: Many) -> None:
+    """Others put batches into deques that the sender is just looking at, from other processes."""
+    begun_ms = many.linger()
+    slab = many.accumulator.slab
+    heads = [slab.geometry.partition(queue.entry) + Partition.HEAD for queue in many.accumulator.map.by_entry]
+    words = [slab.words[at] for at in heads]
+    pid = os.fork()
+    if not pid:
+        while True:
+            for at, word in zip(heads, words, strict=True):
+                slab.words[at] = 0 if slab.words[at] else word
+    try:
+        for _ in range(3000):
+            assert not many.accumulator.ready(many.cluster, begun_ms).unknown_leader_topics
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        for at, word in zip(heads, words, strict=True):
+            slab.words[at] = word
 
 
 @pytest.mark.parametrize("word", [Partition.MUTED, Partition.HELD, Partition.IN_FLIGHT])
