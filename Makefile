@@ -26,7 +26,7 @@ COMPILED := build/compiled
 COMPILED_TESTS ?= tests/test_compiled.py tests/shm tests/pool tests/accumulator tests/record tests/producer
 
 test-compiled: $(VENV)/.test  ## COMPILED_TESTS=tests/producer only runs these
-	rm -rf $(COMPILED)
+	rm -rf $(COMPILED) build/lib*
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --target $(COMPILED) .
 	SHMACCUM_COMPILED=1 PYTHONPATH=$(COMPILED) $(BIN)/pytest -n $(WORKERS) --dist loadfile \
 		-o "pythonpath=$(COMPILED) . tests tests/record" $(COMPILED_TESTS) $(PYTEST)

@@ -1,3 +1,5 @@
+cimport cython
+
 cdef class ProduceRequestResult:
     cdef readonly object topic_partition
     cdef readonly object waiter
@@ -5,6 +7,7 @@ cdef class ProduceRequestResult:
     cdef public Py_ssize_t told
     cdef public list callbacks
 
+@cython.freelist(256)
 cdef class FutureRecordMetadata:
     cdef object __weakref__
     cdef ProduceRequestResult _result

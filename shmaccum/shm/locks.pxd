@@ -1,7 +1,8 @@
-from shmaccum.shm.fastsemaphore cimport FastSemaphore
+from shmaccum.shm.fastlocks cimport FastMutex, FastSemaphore
 from shmaccum.shm.memory cimport word
 
 cdef class Turn:
+    cdef readonly FastMutex fast
     cdef public object mutex
     cdef public object patience_s
     cdef public object holding

@@ -37,9 +37,10 @@ from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.takeover import LockState, Vigil
 
 try:
-    from shmaccum.shm.fastsemaphore import FastSemaphore as _FastSemaphore
+    from shmaccum.shm.fastlocks import FastMutex as _FastMutex
+    from shmaccum.shm.fastlocks import FastSemaphore as _FastSemaphore
 except ImportError:  # not compiled
-    _FastSemaphore = None  # type: ignore[assignment,misc]
+    _FastMutex = _FastSemaphore = None  # type: ignore[assignment,misc]
 
 DEFAULT_PATIENCE_S: Final = 60.0
 """How long ``with lock:`` waits for a holder that lives (stopped, perhaps) before it fails, where nobody has said."""
@@ -55,7 +56,8 @@ class Turn:
     """What the locks of one slab share within one process: whose turn it is among its threads."""
 
     def __init__(self, patience_s: float = DEFAULT_PATIENCE_S) -> None:
-        self.mutex = threading.RLock()
+        self.fast = _FastMutex() if _FastMutex is not None else None
+        self.mutex = self.fast or threading.RLock()
         self.patience_s = patience_s
         """How long ``with lock:`` waits."""
         self.holding: SlabLock | _Nothing | None = None
@@ -129,8 +131,10 @@ class SlabLock:
         """Take note of this process's table entry and turn, at attach and again in a forked child."""
         self._turn = turn
         self._take_turn = turn.mutex.acquire
-        # All the way, however often an interrupt has kept this thread from it.
-        self._end_turn: Callable[[], object] = turn.mutex._release_save  # type: ignore[attr-defined]
+        # All the way, however often an interrupt has kept this thread from it; none does where it is compiled.
+        self._end_turn: Callable[[], object] = (
+            turn.mutex.release if turn.fast is not None else turn.mutex._release_save  # type: ignore[union-attr]
+        )
         self._me = self.processes.me + 1
         base = self.geometry.process(self.processes.me)
         self._wants_at = base + Process.WANTS
@@ -148,7 +152,7 @@ class SlabLock:
         if self.before_use is not None:
             self.before_use()
         turn = self._turn
-        if not self._take_turn(False):
+        if not (turn.fast.acquire(False) if turn.fast is not None else self._take_turn(False)):
             self._wait_for_turn(patience_s)
         if turn.holding is not None:
             turn.holding._mend_interrupted()
@@ -184,11 +188,17 @@ class SlabLock:
         words = self.words
         turn = self._turn
         words[self._owner_at] = 0 if kind is None else UNFINISHED_OWNER
-        self._post()
+        if self._fast is not None:
+            self._fast.post()
+        else:
+            self._post()
         words[self._released_at] += 1
         words[self._wants_at] = 0
         turn.holding = None
-        self._end_turn()
+        if turn.fast is not None:
+            turn.fast.release()
+        else:
+            self._end_turn()
 
     def within(self, patience_s: float) -> _Within:
         """Use as ``with lock.within(0.1): ...``: like ``with lock: ...``, but for those who will not wait for long.
