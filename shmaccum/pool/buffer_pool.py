@@ -284,13 +284,17 @@ class BufferPool:
         """
         changed = False
         now = time.monotonic()
-        while (head := self._waiters.head()) >= 0 and head != me:
-            tag = self._waiters.owner_tag(head)
+        for ticket in self._waiters.tickets():
+            if ticket == me:
+                break
+            tag = self._waiters.owner_tag(ticket)
             alive = tag == self.slab.owner_tag or self.slab.owner_is_alive(tag)
-            if not alive or self._waiters.is_overdue(head, now):
-                self._waiters.leave(head)
-            elif self._waiters.is_absent(head, now):
-                self._waiters.pass_over(head)
+            if not alive or self._waiters.is_overdue(ticket, now):
+                self._waiters.leave(ticket)
+            elif self._waiters.is_passed_over(ticket):
+                continue
+            elif self._waiters.is_absent(ticket, now):
+                self._waiters.pass_over(ticket)
             else:
                 break
             changed = True

@@ -63,9 +63,7 @@ class WaiterQueue:
 
     def __len__(self) -> int:
         """Number of waiters."""
-        words = self._words
-        tickets = range(*waiting(self._name, words))
-        return sum(1 for ticket in tickets if words[self._cells + ticket % WAITERS])
+        return len(self.tickets())
 
     def is_empty(self) -> bool:
         """Say whether nobody waits: two reads, for those who ask without the lock."""
@@ -112,6 +110,11 @@ class WaiterQueue:
                 return ticket
         return -1
 
+    def tickets(self) -> list[int]:
+        """Return the tickets that are held, in their order, those that are passed over among them."""
+        words = self._words
+        return [ticket for ticket in range(*waiting(self._name, words)) if words[self._cells + ticket % WAITERS]]
+
     def look(self, ticket: int) -> None:
         """Show that a ticket's holder is there, as often as it wakes up; it is passed over no more."""
         cell = self._words[self._cells + ticket % WAITERS]
@@ -131,6 +134,10 @@ class WaiterQueue:
     def pass_over(self, ticket: int) -> None:
         """Have others be served before a ticket's holder, until it looks again."""
         self._words[self._cells + ticket % WAITERS] |= _PASSED_OVER
+
+    def is_passed_over(self, ticket: int) -> bool:
+        """Say whether others are served before a ticket's holder."""
+        return bool(self._words[self._cells + ticket % WAITERS] & _PASSED_OVER)
 
     def owner_tag(self, ticket: int) -> int:
         """Return who holds a ticket, 0 if nobody does any more."""

@@ -156,10 +156,12 @@ class Sender:
                     self._transport.send(cluster.nodes[node_id], requests, now_ms)
                     self._words[Super.REQUESTS_SENT] += 1
         # 8. And what became of those before.
+        if not self._keep_house(now_ms):
+            # Whoever died lately may be the last to be heard of: no long sleep before it is time to look.
+            poll_timeout = min(poll_timeout, self._next_housekeeping_ms - now_ms)
         if poll_timeout > 0:
             poll_timeout = min(poll_timeout, self._idle_timeout_ms(now_ms))
         self._handle_produce_responses(self._poll(poll_timeout))
-        self._keep_house(now_ms)
 
     def _poll(self, timeout_ms: float) -> list[ProduceResponse]:
         """Get the answers that came; sleep until there are some, or work, if this was the second look for any."""
@@ -377,13 +379,15 @@ class Sender:
             if info.entry != self._slab.me
         )
 
-    def _keep_house(self, now_ms: int) -> None:
-        """Clean up behind processes that have died: their memory, their places."""
-        if now_ms >= self._next_housekeeping_ms:
-            self._next_housekeeping_ms = now_ms + HOUSEKEEPING_MS
-            with contextlib.suppress(LockTimeoutError):
-                self._accumulator.pool.reclaim(self._accumulator.patience.with_lock(self._slab.pool_lock))
-            self._slab.reap_dead()
+    def _keep_house(self, now_ms: int) -> bool:
+        """Clean up behind processes that have died: their memory, their places; False if it is not time yet."""
+        if now_ms < self._next_housekeeping_ms:
+            return False
+        self._next_housekeeping_ms = now_ms + HOUSEKEEPING_MS
+        with contextlib.suppress(LockTimeoutError):
+            self._accumulator.pool.reclaim(self._accumulator.patience.with_lock(self._slab.pool_lock))
+        self._slab.reap_dead()
+        return True
 
 
 def _is_out_of_order(response: ProduceResponse) -> bool:

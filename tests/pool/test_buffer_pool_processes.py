@@ -229,6 +229,25 @@ def test_a_new_request_is_served_while_nobody_waits_but_a_stopped_one(
     end(stopped)
 
 
+def test_who_is_killed_after_being_passed_over_leaves_no_place(
+    make_pool: MakePool, start: Start, slab_name: str
+) -> None:
+    pool = make_pool(8, 8)
+    buffer = pool.allocate(8, 0)
+    stopped = start(serve, slab_name, 0.1)
+    queue_up(pool, [(stopped, 8)])
+    stopped.signal(signal.SIGSTOP)
+    pool.deallocate(buffer)
+    buffer = pool.allocate(8, FOREVER_MS)
+    assert pool.queued() == 1
+
+    stopped.kill()
+    pool.reclaim()
+
+    assert pool.queued() == 0
+    pool.deallocate(buffer)
+
+
 def test_a_stopped_holder_of_the_pools_lock_is_named(make_pool: MakePool) -> None:
     pool = make_pool(8, 8)
     pool.allocate(8, 0)

@@ -14,7 +14,7 @@ from processes import Child, ChildFailedError
 from shmaccum.shm.layout import Geometry, Process, Role
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.lockfile import PROCESS
-from shmaccum.shm.processes import pid_namespace, start_time
+from shmaccum.shm.procfs import pid_namespace, start_time
 from shmaccum.shm.slab import Slab
 
 

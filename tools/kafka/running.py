@@ -7,7 +7,7 @@ import signal
 import time
 from typing import Final, NamedTuple
 
-from shmaccum.shm.processes import start_time
+from shmaccum.shm.procfs import start_time
 
 STOP_TIMEOUT_S: Final = 20.0
 

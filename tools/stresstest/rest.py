@@ -55,6 +55,7 @@ def _at_rest(name: str, children: Children) -> tuple[SlabFigures | None, list[st
     counted = None
     deadline = time.monotonic() + _REST_PATIENCE_S
     last = time.monotonic() + DELIVERY_PATIENCE_S
+    left: list[str] = []
     while True:
         children.reap()
         try:
@@ -64,7 +65,7 @@ def _at_rest(name: str, children: Children) -> tuple[SlabFigures | None, list[st
                 if view.undelivered() != (0, 0):
                     deadline = min(time.monotonic() + _REST_PATIENCE_S, last)
         except SlabError as error:  # not there, or not yet
-            left = [str(error)]
+            left = [str(error), *(line for line in left if line != str(error))]
         if not left or time.monotonic() > deadline:
             return counted, [f"at rest: {line}" for line in left]
         time.sleep(_LOOK_EVERY_S)
