@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from shmaccum.errors import SlabFullError
 from shmaccum.shm.layout import STATE_MASK, WORD, Geometry, Process, Role, Slot, SlotState
 from shmaccum.shm.lockfile import PROCESS, LockFile
@@ -96,8 +98,6 @@ class ProcessTable:
 
     def _contributors(self) -> int:
         """Return the entries whose processes appended to batches that are not done, one bit each."""
-        import numpy as np  # here: `tools.setup_env` uses this module before anything is installed
-
         geometry = self._geometry
         start = geometry.headers // WORD
         with self._words[start : start + geometry.slot_count * geometry.slot_words] as words:
