@@ -38,12 +38,7 @@ class RecordSending:
         interceptors: the producer's.
     """
 
-    def __init__(
-        self,
-        config: ProducerConfig,
-        accumulator: RecordAccumulator,
-        interceptors: Interceptors,
-    ) -> None:
+    def __init__(self, config: ProducerConfig, accumulator: RecordAccumulator, interceptors: Interceptors) -> None:
         self._closed = True
         self.config = config
         self._accumulator = accumulator
