@@ -1,4 +1,4 @@
-# make demo | test | lint | docs | venv | kafka | clean
+# make demo | test | test-compiled | lint | docs | venv | kafka | clean
 #
 # Everything is installed into $(VENV). PYTHON=python3.13 make test chooses another interpreter, which gets a
 # virtual environment of its own.
@@ -11,7 +11,7 @@ KAFKA ?=
 PYTEST ?=
 WORKERS ?= 2
 
-.PHONY: demo test lint docs venv kafka clean
+.PHONY: demo test test-compiled lint docs venv kafka clean
 
 demo: $(VENV)/.demo  ## DEMO="--workers 4" passes options on
 	$(BIN)/shmaccum demo $(DEMO)
@@ -19,6 +19,17 @@ demo: $(VENV)/.demo  ## DEMO="--workers 4" passes options on
 # A module's tests stay together: they share what is costly to start. Each worker has its own Apache Kafka.
 test: lint  ## PYTEST="tests/record -x" passes options on; WORKERS=0 runs all in one process
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+
+# The modules that have a .pxd file are compiled, into build/; the tests of the core run over these, all but those with
+# the marker `plain`.
+COMPILED := build/compiled
+COMPILED_TESTS ?= tests/test_compiled.py tests/shm tests/pool tests/accumulator tests/record tests/producer
+
+test-compiled: $(VENV)/.test  ## COMPILED_TESTS=tests/producer only runs these
+	rm -rf $(COMPILED) build/lib*
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --target $(COMPILED) .
+	SHMACCUM_COMPILED=1 PYTHONPATH=$(COMPILED) $(BIN)/pytest -n $(WORKERS) --dist loadfile \
+		-o "pythonpath=$(COMPILED) . tests tests/record" $(COMPILED_TESTS) $(PYTEST)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shmaccum.config import ProducerConfig
     from shmaccum.interceptors import ProducerInterceptor, ProducerRecord
     from shmaccum.producer import Producer
+    from shmaccum.sending import compiled as compiled
 
 __version__ = "0.1.0"
 
@@ -33,6 +34,7 @@ _HOMES = {
     "ProducerRecord": "shmaccum.interceptors",
     "RecordMetadata": "shmaccum.cluster",
     "TopicPartition": "shmaccum.cluster",
+    "compiled": "shmaccum.sending",
 }
 
 

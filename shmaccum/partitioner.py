@@ -37,7 +37,7 @@ class StickyPartitioner:
         """Bytes that may still go to the partition of the moment before it is time for another."""
         return max(0, self._sticky_bytes - self._produced)
 
-    def note_appended(self, size: int, *, new_batch: bool) -> None:
+    def note_appended(self, size: int, new_batch: bool) -> None:
         """Count the bytes of a record that went to the partition of the moment; perhaps switch for the next.
 
         A switch waits for the end of a batch, lest it leaves one half-filled, but not for more than another batch.

@@ -10,29 +10,20 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
-from shmaccum.accumulator.futures import DeliveryCallback, FutureColumnsMetadata, FutureRecordMetadata
-from shmaccum.accumulator.partition_map import TopicEntry
+from shmaccum.accumulator.futures import FutureColumnsMetadata
 from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import (
-    IllegalStateError,
-    ProducerClosedError,
-    RecordTooLargeError,
-    SerializationError,
-)
-from shmaccum.interceptors import Interceptors, ProducerRecord
-from shmaccum.metadata import ProducerMetadata
+from shmaccum.errors import SerializationError
+from shmaccum.interceptors import Interceptors
 from shmaccum.metrics import slab_metrics
-from shmaccum.partition_load import PartitionLoads
-from shmaccum.partitioner import StickyPartitioner, partition_for_key
 from shmaccum.sender.process import ensure_sender
-from shmaccum.serialization import checked_timestamp, serialize
+from shmaccum.sending import RecordSending
 from shmaccum.shm.layout import Process, Role
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.locks import is_reentrant
@@ -42,7 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Headers = Sequence[tuple[str, bytes | None]]
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
@@ -63,7 +53,7 @@ def _settling(
     return settled
 
 
-class Producer:
+class Producer(RecordSending):
     """A Kafka producer whose batches, memory and sender are shared by all the processes of the host.
 
     Any number of threads may use it. In a forked child it goes on by itself, as a new process of the slab; futures
@@ -82,28 +72,16 @@ class Producer:
     def __init__(self, config: Mapping[str, object] | ProducerConfig) -> None:
         self._closed = True
         self._closing = threading.RLock()  # the same thread may come again, after an interrupt
-        self.config = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)
-        self._max_block_ms = self.config.max_block_ms
-        self._max_request_size = self.config.max_request_size
-        self._ignore_keys = self.config.partitioner_ignore_keys
-        self._key_serializer = self.config.key_serializer
-        self._value_serializer = self.config.value_serializer
-        self._interceptors = Interceptors(self.config.interceptor_classes)
-        self._sticky: dict[str, StickyPartitioner] = {}
+        parsed = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)
+        interceptors = Interceptors(parsed.interceptor_classes)
         uid = os.geteuid()
-        self._slab = attach(self.config.slab_name(uid), slab_geometry(self.config), self.config.slab_digest(uid))
+        slab = attach(parsed.slab_name(uid), slab_geometry(parsed), parsed.slab_digest(uid))
         self._attached: list[None] = [None]
         try:
-            with self._slab.telling_of_damage():
-                self._accumulator = RecordAccumulator(self._slab, self.config)
-            self._map = self._accumulator.map
-            self._metadata = ProducerMetadata(self._accumulator, self.config)
-            self._encode_body = self._accumulator.format.encode_body
-            self._append = self._accumulator.appender.append
-            self._max_record_size = min(self._max_request_size, self._accumulator.pool.total_memory)
-            overhead = self._accumulator.format.header_size + self._accumulator.format.record_overhead_max
-            self._max_body_size = self._max_record_size - overhead
-            self._ensure_sender = partial(ensure_sender, self._slab, self.config)
+            with slab.telling_of_damage():
+                accumulator = RecordAccumulator(slab, parsed)
+            super().__init__(parsed, accumulator, interceptors)
+            self._ensure_sender = partial(ensure_sender, slab, parsed)
             self._accumulator.appender.before_new_batch = self._ensure_sender
             self._accumulator.acks.while_waiting = self._ensure_sender
             self._accumulator.pool.while_waiting = self._ensure_sender
@@ -111,7 +89,7 @@ class Producer:
             self._slab.add_role(Role.PRODUCER)
             self._ensure_sender()
         except BaseException:
-            detach(self._slab, self._attached)
+            detach(slab, self._attached)
             raise
         self._closed = False
 
@@ -119,92 +97,6 @@ class Producer:
         return f"<Producer {self.config.client_id!r} of slab {self._slab.name!r}{', closed' if self._closed else ''}>"
 
     # --- sending ------------------------------------------------------------------------------------
-
-    def send(
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        headers: Headers | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        on_delivery: DeliveryCallback | None = None,
-    ) -> FutureRecordMetadata:
-        """Take a record. It is in shared memory on return, and will be delivered or its error reported.
-
-        Args:
-            topic: where to; made on first use where the cluster does that.
-            value: what ``value.serializer`` takes; without one, bytes or text, or None (a tombstone).
-            key: what ``key.serializer`` takes; without one, bytes or text, or None.
-            headers: names and values.
-            partition: where to; by default, where the key's hash says, or the partition of the moment.
-            timestamp_ms: milliseconds since the epoch; by default, now.
-            on_delivery: called with (error, None) or (None, metadata) when the record is done: in this process,
-                in whichever thread next sends, polls, flushes or waits.
-
-        Returns:
-            Its future, with the methods of kafka-python's.
-
-        Raises:
-            KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
-            BufferExhaustedError: there was no memory within ``max.block.ms``.
-            LockTimeoutError: a process that is stopped was in the way for ``max.block.ms``; says which.
-            SlabDamagedError: the shared memory is damaged.
-            RecordTooLargeError: the record is larger than ``max.request.size``, or than the slab.
-            InvalidTopicError, UnknownTopicOrPartitionError, SerializationError, InvalidTimestampError: as they say.
-            ProducerClosedError: the producer has been closed.
-            SenderError: there was no sender, and none could be started.
-
-        After an error the record is not taken, and will not be delivered. Only of what a signal's handler raises
-        (KeyboardInterrupt, say) that cannot be known: it may come when the record is in and its future not returned.
-        """
-        try:  # as `_settling` does, but without another call
-            self._check_open()
-            if self._interceptors:
-                record = self._interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
-                topic, value, key, headers = record.topic, record.value, record.key, record.headers
-                partition, timestamp_ms = record.partition, record.timestamp_ms
-                on_delivery = self._interceptors.acknowledging(on_delivery)
-            # First, because max.block.ms does not count what a serializer takes.
-            key_bytes = serialize("key", self._key_serializer, key)
-            value_bytes = serialize("value", self._value_serializer, value)
-            started = time.monotonic()
-            self._map.refresh()
-            entry = self._map.topics.get(topic)
-            if entry is None or not entry.queues:
-                entry = self._metadata.topic(topic, started)
-            body = self._encode_body(key_bytes, value_bytes, headers or ())
-            if len(body) > self._max_body_size:
-                raise self._too_large(topic, len(body))
-            sticky = None
-            if partition is None:
-                if key_bytes is None or self._ignore_keys:
-                    sticky = self._sticky.get(topic) or self._sticky_partitioner(entry)
-                    partition = sticky.partition
-                else:
-                    partition = partition_for_key(key_bytes, len(entry.queues))
-            else:
-                self._metadata.check_partition(entry, partition, started)
-            future, batch_is_full, new_batch_created = self._append(
-                entry.queues[partition],
-                time.time_ns() // 1_000_000 if timestamp_ms is None else checked_timestamp(timestamp_ms),
-                body,
-                on_delivery,
-                self._max_block_ms - (time.monotonic() - started) * 1000,
-            )
-        except BaseException as error:
-            self._settle(error)
-            raise
-        try:  # The record is taken: no error any more, or a caller who tries again would send it twice.
-            if sticky is not None:
-                sticky.note_appended(len(body), new_batch=new_batch_created)
-            if new_batch_created or batch_is_full:
-                self._slab.rope.pull()
-        except (IllegalStateError, ValueError):
-            if not self._closed:
-                raise
-            # Another thread has closed the producer meanwhile: the sender looks by itself what was left behind.
-        return future
 
     @_settling
     def send_batch(self, topic: str, batch: pa.RecordBatch) -> FutureColumnsMetadata:
@@ -229,7 +121,7 @@ class Producer:
 
         self._check_open()
         self._ensure_sender()
-        if self._interceptors or self._key_serializer or self._value_serializer:
+        if self._has_interceptors or self._key_serializer or self._value_serializer:
             raise SerializationError(
                 "send_batch takes columns of bytes or text as they are; a producer with key.serializer, "
                 "value.serializer or interceptor.classes sends record by record"
@@ -253,35 +145,6 @@ class Producer:
         self._slab.rope.pull()
         return future
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ProducerClosedError("Cannot perform operation after producer has been closed.")
-
-    def _settle(self, error: BaseException) -> None:
-        """Leave no lock behind, wherever a KeyboardInterrupt cut a call short; say so if it was another thread's close.
-
-        Raises:
-            ProducerClosedError: the error came of the slab's having been detached.
-            SlabDamagedError: it came of what is in the slab.
-        """
-        self._slab.settle()
-        if not self._closed:
-            self._accumulator.settle()
-        if self._closed and isinstance(error, IllegalStateError | ValueError | OSError):
-            raise ProducerClosedError("The producer has been closed meanwhile.") from error
-        damage = self._slab.explain(error)
-        if damage is not None:
-            raise damage from error
-
-    def _too_large(self, topic: str, body_size: int) -> RecordTooLargeError:
-        """``KafkaProducer.ensureValidRecordSize``, by the same upper bound of a record's size."""
-        what = "max.request.size" if self._max_record_size == self._max_request_size else "buffer.memory"
-        size = body_size + self._max_record_size - self._max_body_size
-        return RecordTooLargeError(
-            f"The record for topic {topic!r} is {size} bytes when serialized which is larger than "
-            f"{self._max_record_size}, which is the value of {what}"
-        )
-
     # --- metadata -----------------------------------------------------------------------------------
 
     @_settling
@@ -293,17 +156,6 @@ class Producer:
         """
         self._check_open()
         return set(range(len(self._metadata.topic(topic, time.monotonic()).queues)))
-
-    def _sticky_partitioner(self, entry: TopicEntry) -> StickyPartitioner:
-        """Return a topic's first partitioner."""
-        loads = PartitionLoads(
-            self._slab,
-            entry,
-            adaptive=self.config.partitioner_adaptive_partitioning_enable,
-            availability_timeout_ms=self.config.partitioner_availability_timeout_ms,
-            linger_ms=self.config.linger_ms,
-        )
-        return self._sticky.setdefault(entry.name, StickyPartitioner(self.config.batch_size, loads.choose))
 
     # --- waiting ------------------------------------------------------------------------------------
 

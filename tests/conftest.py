@@ -11,9 +11,19 @@ from typing import Any
 import pytest
 from processes import Child, How
 
+import shmaccum
 from shmaccum.shm.names import PREFIX, SHM_DIRECTORY
 
 pytest_plugins = ("brokers",)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Over the compiled form, leave out what needs lines or classes of Python: see the marker ``plain``."""
+    if shmaccum.compiled:
+        plain = [item for item in items if item.get_closest_marker("plain")]
+        config.hook.pytest_deselected(items=plain)
+        items[:] = [item for item in items if item not in plain]
+
 
 _OURS = f"test{os.getpid()}"
 """Begins the name of every slab of this test run, and of no other's."""

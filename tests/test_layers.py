@@ -21,6 +21,7 @@ FLOORS = (
     {"sender"},
     {
         "producer",
+        "sending",
         "metadata",
         "explanation",
         "partitioner",

@@ -28,7 +28,7 @@ def counting() -> StickyPartitioner:
 def choose(sticky: StickyPartitioner, size: int, *, new_batch: bool = False) -> int:
     """Send a record of so many bytes."""
     partition = sticky.partition
-    sticky.note_appended(size, new_batch=new_batch)
+    sticky.note_appended(size, new_batch)
     return partition
 
 

@@ -25,6 +25,8 @@ from shmaccum.errors import DeadOwnerError
 from shmaccum.shm.layout import BATCH_SLOT_BITS, Process, Slot
 from shmaccum.shm.slab import Slab
 
+_GENERATION: Final = Slot.GENERATION
+
 WAIT_SLICE_S: Final = 0.25
 """How long a wait for the sender sleeps before it makes sure that there is one."""
 
@@ -42,6 +44,7 @@ class Acknowledgements:
         self._joining = threading.Lock()
         self._slab = slab
         self._words = slab.words
+        self._memory = slab.memory
         self._join()
         slab.on_fork(self._forked)
 
@@ -67,6 +70,7 @@ class Acknowledgements:
             result.settle(Part(result.told, -1, -1, error), 0)
         self._pending = {}
         self._joining = threading.Lock()
+        self._ring.head = -1  # unlike any tail: so `poll` needs only one look to find out about both
         self._pid = -1
 
     def check_process(self) -> None:
@@ -86,14 +90,13 @@ class Acknowledgements:
 
         Under the partition's lock and before the commit of what we contribute: whoever completes the batch sees it.
         """
-        words = self._words
-        batch = words[header + Slot.GENERATION] << BATCH_SLOT_BITS | slot
+        batch = self._memory.words[header + _GENERATION] << BATCH_SLOT_BITS | slot
         result = self._pending.get(batch)
         if result is None:
-            if words[self._ring.tail_at] != self._ring.head:
+            if self._words[self._ring.tail_at] != self._ring.head:
                 self._read()  # keeps the ring from overflowing, however many threads have waited for memory
             result = self._pending[batch] = ProduceRequestResult(topic_partition, self)
-            words[header + self._contributor_at] |= self._contributor_bit
+            self._words[header + self._contributor_at] |= self._contributor_bit
         return result
 
     def contribute_new(
@@ -122,10 +125,11 @@ class Acknowledgements:
     # --- listening ----------------------------------------------------------------------------------
 
     def poll(self) -> None:
-        """Read what there is to read, resolve futures and run callbacks."""
+        """Read what there is to read, resolve futures and run callbacks; in a forked child, be a process first."""
         ring = self._ring
-        if self._words[ring.tail_at] == ring.head and not self._to_call:
+        if self._memory.words[ring.tail_at] == ring.head and not self._to_call:
             return
+        self.check_process()
         self._read()
         # One thread runs the callbacks, so that they come in order; without a lock, so that they may append.
         while self._to_call and self._calling.acquire(blocking=False):

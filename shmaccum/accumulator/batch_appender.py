@@ -1,9 +1,11 @@
 """The producers' half of the accumulator: records into batches.
 
-``RecordAccumulator.append``, across processes. A record is written behind the committed bytes of its partition's
-open batch and committed, bytes and count together, by one store; until then it does not exist, and from then on
-it outlives this process. Where there is no room, a new batch is made ready in memory that is still ours alone, with
-the record in it, and one store of its state puts it into the deque: nobody ever sees half a batch.
+``RecordAccumulator.append``, across processes. Where the open batch has no room (see `record_appender`), a new one is
+made ready in memory that is still ours alone, with the record in it, and one store of its state puts it into the
+deque: nobody ever sees half a batch.
+
+It is not compiled: memory that is in a thread's hands is told from what an interrupt left there by the frames on the
+stack (`is_reentrant`), and compiled functions have none.
 
 Modelled in ``tools/model/pool.pml``.
 """
@@ -13,38 +15,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from shmaccum.accumulator.acknowledgements import Acknowledgements
 from shmaccum.accumulator.batch_compressor import BatchCompressor
-from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata
+from shmaccum.accumulator.futures import DeliveryCallback
 from shmaccum.accumulator.partition_queue import PartitionQueue
-from shmaccum.errors import IllegalStateError, InvalidTimestampError, LockTimeoutError, ProducerClosedError
+from shmaccum.accumulator.record_appender import AppendResult, RecordAppender
+from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.pool.buffer_pool import Buffer, BufferPool
 from shmaccum.record.format import RecordFormat
-from shmaccum.shm.layout import (
-    BATCH_SLOT_BITS,
-    COMMIT_COUNT_MASK,
-    COMMIT_SIZE_SHIFT,
-    STATE_MASK,
-    Process,
-    Slot,
-    SlotState,
-)
+from shmaccum.shm.layout import BATCH_SLOT_BITS, COMMIT_SIZE_SHIFT, STATE_MASK, Process, Slot, SlotState
 from shmaccum.shm.locks import is_reentrant
 from shmaccum.shm.slab import Slab
-
-MAX_TIMESTAMP: Final = (1 << 63) - 1
-
-
-class RecordAppendResult(NamedTuple):
-    """What `append` did."""
-
-    future: FutureRecordMetadata
-    batch_is_full: bool
-    """The partition has a batch that nothing can be added to: wake the sender."""
-    new_batch_created: bool
-    """The record is the first of its batch: wake the sender, for ``linger.ms`` begins."""
 
 
 class NewBatch(NamedTuple):
@@ -71,7 +54,7 @@ class _Hand(threading.local):
         self.buffers: list[Buffer] = []
 
 
-class BatchAppender:
+class BatchAppender(RecordAppender):
     """Appends to the deques of a slab. Threads may share it.
 
     Attributes:
@@ -87,111 +70,35 @@ class BatchAppender:
         acks: Acknowledgements,
         compressor: BatchCompressor,
     ) -> None:
-        self.slab = slab
+        super().__init__(slab, record_format, acks, compressor)
         self.pool = pool
-        self.format = record_format
-        self.acks = acks
-        self.compressor = compressor
-        self.slot_size = slab.geometry.slot_size
-        self.closed = False
         self.before_new_batch: Callable[[], None] = _do_nothing
         self._forked()
         slab.on_fork(self._forked)
-        self._encode_record = record_format.encode_record
         self._words = slab.words
-        self._buffer = slab.buffer
-        self._headers_at = slab.geometry.header(0)
-        self._header_words = slab.geometry.slot_words
-        self._slots_at = slab.geometry.slots
 
     def _forked(self) -> None:
         """Have nothing in hand; in a forked child, what the parent had is the parent's."""
         self._hand = _Hand()
 
-    def append(
+    def _append_with_room(
         self,
         queue: PartitionQueue,
         timestamp: int,
         body: bytes,
         callback: DeliveryCallback | None,
         max_block_ms: float,
-    ) -> RecordAppendResult:
-        """Append a record, whose body is encoded, to the partition's last batch, or to a new one.
-
-        Raises:
-            As `RecordAccumulator.append`.
-        """
-        self.check_usable()
-        if not 0 <= timestamp <= MAX_TIMESTAMP:
-            raise InvalidTimestampError(f"timestamp must be milliseconds since 1970, not {timestamp}")
-        with queue.lock:
-            result = self._try_append(queue, timestamp, body, callback)
-        if result is None and self.compressor.compress_claimed():
+    ) -> AppendResult:
+        """Append, once there is room, and compress the batch that had none."""
+        if self.compressor.compress_claimed():
             # That took a while, in which somebody else may have opened a batch.
             with queue.lock:
-                result = self._try_append(queue, timestamp, body, callback)
-        if result is None:
-            result = self._append_to_new_batch(queue, timestamp, body, callback, max_block_ms)
-            self.compressor.compress_claimed()
+                result = self.try_append(queue, timestamp, body, callback)
+            if result is not None:
+                return result
+        result = self._append_to_new_batch(queue, timestamp, body, callback, max_block_ms)
+        self.compressor.compress_claimed()
         return result
-
-    def check_usable(self) -> None:
-        """Be ready for an append: read the ring, which could overflow otherwise.
-
-        Raises:
-            ProducerClosedError: this process has closed its accumulator.
-        """
-        if self.closed:
-            raise ProducerClosedError("Cannot send after the producer is closed.")
-        self.acks.check_process()
-        self.acks.poll()
-
-    def _try_append(
-        self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None
-    ) -> RecordAppendResult | None:
-        """Append to the open batch; None if there is none or it has no room. Under the partition's lock."""
-        words = self._words
-        slot = words[queue.open_at] - 1
-        if slot < 0:
-            return None
-        header = self._headers_at + slot * self._header_words
-        commit = words[header + Slot.COMMIT]
-        size = commit >> COMMIT_SIZE_SHIFT
-        count = commit >> 1 & COMMIT_COUNT_MASK
-        record = self._encode_record(count, timestamp, words[header + Slot.BASE_TIMESTAMP], body)
-        end = size + len(record)
-        if end > self.slot_size:
-            self.compressor.claim(queue, queue.close_open())
-            return None
-        start = self._slots_at + slot * self.slot_size
-        self._buffer[start + size : start + end] = record
-        future = self._register(queue, slot, header, count, timestamp, callback)
-        self.commit(header, commit, end, count + 1, timestamp, len(record))
-        return RecordAppendResult(future, queue.has_full() or end == self.slot_size, False)
-
-    def commit(self, header: int, commit: int, end: int, count: int, timestamp: int, max_record: int) -> None:
-        """Make records that have been written part of an open batch; under the partition's lock.
-
-        Args:
-            header: word index of the batch's header.
-            commit: its commit word so far.
-            end: bytes in the batch with the new records.
-            count: records in it with the new ones.
-            timestamp: largest timestamp of the new ones.
-            max_record: bytes in the largest of the new ones.
-        """
-        words = self._words
-        if max_record > words[header + Slot.MAX_RECORD]:
-            words[header + Slot.MAX_RECORD] = max_record
-        # The largest timestamp has two cells, so that the commit switches to a new one in the same store.
-        cell = commit & 1
-        if timestamp > words[header + Slot.MAX_TIMESTAMP + cell]:
-            cell ^= 1
-            words[header + Slot.MAX_TIMESTAMP + cell] = timestamp
-        words[header + Slot.COMMIT] = end << COMMIT_SIZE_SHIFT | count << 1 | cell
-        process = self.acks.process_at
-        words[process + Process.RECORDS] += count - (commit >> 1 & COMMIT_COUNT_MASK)
-        words[process + Process.BYTES] += end - (commit >> COMMIT_SIZE_SHIFT)
 
     def _append_to_new_batch(
         self,
@@ -200,7 +107,7 @@ class BatchAppender:
         body: bytes,
         callback: DeliveryCallback | None,
         max_block_ms: float,
-    ) -> RecordAppendResult:
+    ) -> AppendResult:
         record = self.format.encode_record(0, timestamp, timestamp, body)
         batch = self.new_batch(record, 1, timestamp, timestamp, len(record))
         taken = self.empty_hand()
@@ -210,13 +117,12 @@ class BatchAppender:
             self.fill(buffer, batch)
             with queue.lock:
                 # Somebody else may have opened a batch while we were getting the memory: the second look.
-                result = self._try_append(queue, timestamp, body, callback)
+                result = self.try_append(queue, timestamp, body, callback)
                 if result is None:
                     header = self.slab.geometry.header(buffer.slot)
-                    future = self._register(queue, buffer.slot, header, 0, timestamp, callback)
+                    future = self.register(queue, buffer.slot, header, 0, timestamp, callback)
                     self.place(queue, buffer, batch)
-                    del taken[:]
-                    result = RecordAppendResult(future, queue.has_full() or batch.closed, True)
+                    result = future, queue.has_full() or batch.closed, True
         finally:
             if taken:
                 self.give_back(taken)
@@ -312,21 +218,6 @@ class BatchAppender:
     def _is_unused(self, buffer: Buffer) -> bool:
         state = self._words[self.slab.geometry.header(buffer.slot) + Slot.STATE]
         return state & STATE_MASK == SlotState.ALLOCATED and self.pool.buffer_at(buffer.slot) == buffer
-
-    def _register(
-        self,
-        queue: PartitionQueue,
-        slot: int,
-        header: int,
-        index: int,
-        timestamp: int,
-        callback: DeliveryCallback | None,
-    ) -> FutureRecordMetadata:
-        result = self.acks.contribute(queue.topic_partition, slot, header)
-        future = FutureRecordMetadata(result, index, timestamp)
-        if callback is not None:
-            result.callbacks.append((callback, future))
-        return future
 
 
 def _do_nothing() -> None:

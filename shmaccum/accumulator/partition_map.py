@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Final
 
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.cluster import TopicPartition, check_topic
@@ -21,6 +22,8 @@ from shmaccum.errors import KafkaError, SlabFullError, error_for_code
 from shmaccum.shm import soundness
 from shmaccum.shm.layout import WORD, Partition, Super, Topic, TopicState
 from shmaccum.shm.slab import Slab
+
+_GENERATION: Final = Super.GENERATION
 
 
 class TopicEntry:
@@ -64,6 +67,7 @@ class PartitionMap:
     def __init__(self, slab: Slab) -> None:
         self._slab = slab
         self._words = slab.words
+        self._memory = slab.memory
         self._geometry = slab.geometry
         self._generation = -1
         self._forked()
@@ -119,6 +123,12 @@ class PartitionMap:
                 topic.queues = [queues[TopicPartition(topic.name, number)] for number in range(count)]
         self.topics, self.queues, self.by_entry = topics, queues, by_entry
         self._generation = generation
+
+    def current(self, name: str) -> TopicEntry | None:
+        """Return a topic's entry as of now, None if nobody has asked for it yet."""
+        if self._memory.words[_GENERATION] != self._generation:
+            self.refresh()
+        return self.topics.get(name)
 
     def topic(self, name: str) -> TopicEntry | None:
         """Return a topic's entry, None if nobody has asked for it yet."""

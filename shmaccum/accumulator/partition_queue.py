@@ -28,6 +28,8 @@ _STATE: Final = np.uint64(STATE_MASK)
 _OPEN: Final = np.uint64(SlotState.OPEN)
 _CLOSED: Final = np.uint64(SlotState.CLOSED)
 
+_SEALING: Final = Slot.SEALING
+
 
 class PartitionQueue:
     """The deque of one partition entry, as one process sees it."""
@@ -35,6 +37,9 @@ class PartitionQueue:
     __slots__ = (
         "_at",
         "_geometry",
+        "_header_words",
+        "_headers_at",
+        "_memory",
         "_slab",
         "_words",
         "entry",
@@ -51,6 +56,9 @@ class PartitionQueue:
         self.lock = slab.stripe(entry)
         self._slab = slab
         self._words = slab.words
+        self._memory = slab.memory
+        self._headers_at = slab.geometry.header(0)
+        self._header_words = slab.geometry.slot_words
         self._geometry = slab.geometry
         self._at = slab.geometry.partition(entry)
         self.head_at = self._at + Partition.HEAD
@@ -63,9 +71,10 @@ class PartitionQueue:
 
     def has_full(self) -> bool:
         """Say whether the first batch is full, and as it is to be sent: nobody is compressing it."""
-        words = self._words
-        head = words[self._at + Partition.HEAD]
-        return words[self.queued_at] > 1 and not (head and words[self._geometry.header(head - 1) + Slot.SEALING])
+        words = self._memory.words
+        head = words[self.head_at]
+        sealing_at = self._headers_at + head * self._header_words - self._header_words + _SEALING
+        return words[self.queued_at] > 1 and not (head and words[sealing_at])
 
     def first(self) -> RecordBatch | None:
         """Return the batch at the front."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmaccum.accumulator.acknowledgements import Acknowledgements
 from shmaccum.accumulator.backoff import RetryBackoff
-from shmaccum.accumulator.batch_appender import BatchAppender, RecordAppendResult
+from shmaccum.accumulator.batch_appender import BatchAppender
 from shmaccum.accumulator.batch_compressor import BatchCompressor
 from shmaccum.accumulator.batch_drainer import BatchDrainer
 from shmaccum.accumulator.completer import BatchCompleter, BatchOutcome
@@ -25,6 +25,7 @@ from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import rebuild_stripe
 from shmaccum.accumulator.patience import BatchReturns, Patience
 from shmaccum.accumulator.ready_check import ReadyCheck, ReadyCheckResult
+from shmaccum.accumulator.record_appender import RecordAppendResult
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.accumulator.sequences import Sequences
 from shmaccum.cluster import Cluster, Node, TopicPartition
@@ -128,7 +129,7 @@ class RecordAccumulator:
         if queue is None:
             raise UnknownTopicOrPartitionError(f"{topic_partition} is not a partition that is known here")
         body = self.format.encode_body(key, value, headers)
-        return self.appender.append(queue, timestamp, body, callback, max_block_ms)
+        return RecordAppendResult(*self.appender.append(queue, timestamp, body, callback, max_block_ms))
 
     def append_columns(
         self, topic_partition: TopicPartition, part: PartitionRows, future: FutureColumnsMetadata, max_block_ms: float

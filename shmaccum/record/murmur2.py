@@ -15,6 +15,12 @@ MASK: Final = 0xFFFFFFFF
 POSITIVE: Final = 0x7FFFFFFF
 """Clears the sign of a 32-bit number, as ``Utils.toPositive`` does."""
 
+# The same, for this module alone: numbers of C where it is compiled.
+_SEED: Final = SEED
+_MULTIPLIER: Final = MULTIPLIER
+_MASK: Final = MASK
+_POSITIVE: Final = POSITIVE
+
 _UNPACK_WORDS: Final = [struct.Struct(f"<{count}I").unpack_from for count in range(65)]
 """Readers of keys up to 259 bytes, ready made: to look up a format takes as long as to hash a word."""
 
@@ -22,12 +28,12 @@ _UNPACK_WORDS: Final = [struct.Struct(f"<{count}I").unpack_from for count in ran
 def murmur2(data: bytes) -> int:
     """Return the hash as Java has it: a signed number of 32 bits."""
     digest = _murmur2_unsigned(data)
-    return digest - MASK - 1 if digest > POSITIVE else digest
+    return digest - 0x100000000 if digest > _POSITIVE else digest
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
     """Return the partition of a serialized key (``BuiltInPartitioner.partitionForKey``)."""
-    return (_murmur2_unsigned(key) & POSITIVE) % partition_count
+    return (_murmur2_unsigned(key) & _POSITIVE) % partition_count
 
 
 def _murmur2_unsigned(data: bytes) -> int:
@@ -35,12 +41,17 @@ def _murmur2_unsigned(data: bytes) -> int:
     size = len(data)
     count = size >> 2
     words = _UNPACK_WORDS[count](data) if count < len(_UNPACK_WORDS) else struct.unpack_from(f"<{count}I", data)
-    digest = SEED ^ size
+    digest = _SEED ^ size
     for word in words:
-        word = word * MULTIPLIER & MASK
-        digest = (digest * MULTIPLIER ^ (word ^ word >> 24) * MULTIPLIER) & MASK
+        word = word * _MULTIPLIER & _MASK
+        digest = (digest * _MULTIPLIER ^ (word ^ word >> 24) * _MULTIPLIER) & _MASK
     rest = size & 3
     if rest:
-        digest = (digest ^ int.from_bytes(data[-rest:], "little")) * MULTIPLIER & MASK
-    digest = (digest ^ digest >> 13) * MULTIPLIER & MASK
+        word = data[size - rest]
+        if rest > 1:
+            word |= data[size - rest + 1] << 8
+        if rest > 2:
+            word |= data[size - 1] << 16
+        digest = (digest ^ word) * _MULTIPLIER & _MASK
+    digest = (digest ^ digest >> 13) * _MULTIPLIER & _MASK
     return digest ^ digest >> 15

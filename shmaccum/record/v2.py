@@ -40,6 +40,10 @@ DELETE_HORIZON_FLAG_MASK: Final = 0x40
 RECORD_OVERHEAD_MAX: Final = 21
 """Most bytes of a record besides its body: length 5, attributes 1, timestamp delta 10, offset delta 5."""
 
+_FEW: Final = 8192
+_SIZES: Final = tuple(VARINTS[n] for n in range(_FEW))
+"""Varints of the sizes and deltas that most records have."""
+
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _UP_TO_CRC: Final = struct.Struct(">qiibI")
 _COVERED_BY_CRC: Final = struct.Struct(">hiqqqhii")
@@ -53,26 +57,20 @@ def encode_body(key: BytesLike | None, value: BytesLike | None, headers: Headers
         SerializationError: key, value or a header's value is not bytes-like, or a header's name is not a str.
     """
     # Spelled out for key and value: this and `encode_record` are most of what a record costs its producer.
-    if type(key) is bytes:
-        try:
-            key_size = VARINTS[len(key)]
-        except KeyError:
-            key_size = encode_varint(len(key))
-    elif key is None:
+    if key is None:
         key_size, key = NULL, b""
     else:
-        key = plain_bytes("key", key)
-        key_size = encode_varint(len(key))
-    if type(value) is bytes:
-        try:
-            value_size = VARINTS[len(value)]
-        except KeyError:
-            value_size = encode_varint(len(value))
-    elif value is None:
+        if type(key) is not bytes:
+            key = plain_bytes("key", key)
+        size = len(key)
+        key_size = _SIZES[size] if size < _FEW else encode_varint(size)
+    if value is None:
         value_size, value = NULL, b""
     else:
-        value = plain_bytes("value", value)
-        value_size = encode_varint(len(value))
+        if type(value) is not bytes:
+            value = plain_bytes("value", value)
+        size = len(value)
+        value_size = _SIZES[size] if size < _FEW else encode_varint(size)
     return b"".join((key_size, key, value_size, value, _encode_headers(headers) if headers else b"\0"))
 
 
@@ -93,20 +91,20 @@ def _encode_headers(headers: Headers) -> bytes:
     return b"".join(parts)
 
 
-def encode_record(offset_delta: int, timestamp_delta: int, body: bytes) -> bytes:
+def encode_record(offset_delta: int, timestamp: int, base_timestamp: int, body: bytes) -> bytes:
     """Return the complete record: length, attributes (none are defined), deltas and ``body``.
 
     Args:
         offset_delta: place of the record in its batch, from 0.
-        timestamp_delta: milliseconds since the batch's base timestamp; negative where time went backwards.
+        timestamp: milliseconds since the epoch.
+        base_timestamp: that of the batch; the record's may be earlier.
         body: what `encode_body` gave.
     """
-    try:
-        timestamp, offset = VARINTS[timestamp_delta], VARINTS[offset_delta]
-        return b"".join((VARINTS[len(timestamp) + len(offset) + len(body) + 1], b"\0", timestamp, offset, body))
-    except KeyError:
-        timestamp, offset = encode_varint(timestamp_delta), encode_varint(offset_delta)
-        return b"".join((encode_varint(len(timestamp) + len(offset) + len(body) + 1), b"\0", timestamp, offset, body))
+    later = timestamp - base_timestamp
+    delta = _SIZES[later] if 0 <= later < _FEW else encode_varint(later)
+    offset = _SIZES[offset_delta] if 0 <= offset_delta < _FEW else encode_varint(offset_delta)
+    size = len(delta) + len(offset) + len(body) + 1
+    return b"".join((_SIZES[size] if size < _FEW else encode_varint(size), b"\0", delta, offset, body))
 
 
 def record_size(offset_delta: int, timestamp_delta: int, body_size: int) -> int:

@@ -32,14 +32,22 @@ from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.shm.clockwait import ClockWait
 from shmaccum.shm.layout import UNFINISHED_OWNER, Geometry, Lock, Process, Super
 from shmaccum.shm.lockfile import LockFile
+from shmaccum.shm.memory import NO_WORDS
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.takeover import LockState, Vigil
+
+try:
+    from shmaccum.shm.fastlocks import FastMutex as _FastMutex
+    from shmaccum.shm.fastlocks import FastSemaphore as _FastSemaphore
+except ImportError:  # not compiled
+    _FastMutex = _FastSemaphore = None  # type: ignore[assignment,misc]
 
 DEFAULT_PATIENCE_S: Final = 60.0
 """How long ``with lock:`` waits for a holder that lives (stopped, perhaps) before it fails, where nobody has said."""
 LEAST_PATIENCE_S: Final = 1.0
 """The least that is good for where failing is worse than waiting: a busy machine keeps holders from going on."""
 
+_COMPILED: Final = not __file__.endswith(".py")
 _SPINS: Final = range(200)
 _ONCE: Final = (0,)
 
@@ -48,7 +56,8 @@ class Turn:
     """What the locks of one slab share within one process: whose turn it is among its threads."""
 
     def __init__(self, patience_s: float = DEFAULT_PATIENCE_S) -> None:
-        self.mutex = threading.RLock()
+        self.fast = _FastMutex() if _FastMutex is not None else None
+        self.mutex = self.fast or threading.RLock()
         self.patience_s = patience_s
         """How long ``with lock:`` waits."""
         self.holding: SlabLock | _Nothing | None = None
@@ -111,15 +120,21 @@ class SlabLock:
         self._slab_name = lock_file.name
         self._wait_unit = semaphore.acquire
         self._clock_wait = ClockWait(semaphore)
-        self._post = semaphore.release
+        self._post: Callable[[], None] = semaphore.release
+        self._fast: _FastSemaphore | None = None
+        if _FastSemaphore is not None:
+            self._fast = _FastSemaphore(semaphore.name)
+            self._post = self._fast.post
         self._owner_at = geometry.lock(number) + Lock.OWNER
 
     def bind(self, turn: Turn) -> None:
         """Take note of this process's table entry and turn, at attach and again in a forked child."""
         self._turn = turn
         self._take_turn = turn.mutex.acquire
-        # All the way, however often an interrupt has kept this thread from it.
-        self._end_turn: Callable[[], object] = turn.mutex._release_save  # type: ignore[attr-defined]
+        # All the way, however often an interrupt has kept this thread from it; none does where it is compiled.
+        self._end_turn: Callable[[], object] = (
+            turn.mutex.release if turn.fast is not None else turn.mutex._release_save  # type: ignore[union-attr]
+        )
         self._me = self.processes.me + 1
         base = self.geometry.process(self.processes.me)
         self._wants_at = base + Process.WANTS
@@ -137,7 +152,7 @@ class SlabLock:
         if self.before_use is not None:
             self.before_use()
         turn = self._turn
-        if not self._take_turn(False):
+        if not (turn.fast.acquire(False) if turn.fast is not None else self._take_turn(False)):
             self._wait_for_turn(patience_s)
         if turn.holding is not None:
             turn.holding._mend_interrupted()
@@ -146,13 +161,18 @@ class SlabLock:
         words[self._wants_at] = self.number + 1
         unit = turn.unit
         try:
-            try:
-                # In C from end to end: no interrupt comes between getting the unit and `unit` knowing of it.
-                unit.extend(map(self._wait_unit, _ONCE))
-            except posix_ipc.BusyError:
+            # In C from end to end: no interrupt comes between getting the unit and `unit` knowing of it.
+            if self._fast is not None:
+                self._fast.take_into(unit)
+            else:
+                try:  # noqa: SIM105 (it would take more calls)
+                    unit.extend(map(self._wait_unit, _ONCE))
+                except posix_ipc.BusyError:
+                    pass
+            if not unit:
                 self._spin()
-                if not unit:
-                    self._wait(patience_s)
+            if not unit:
+                self._wait(patience_s)
         except BaseException:
             self._leave()
             raise
@@ -168,11 +188,17 @@ class SlabLock:
         words = self.words
         turn = self._turn
         words[self._owner_at] = 0 if kind is None else UNFINISHED_OWNER
-        self._post()
+        if self._fast is not None:
+            self._fast.post()
+        else:
+            self._post()
         words[self._released_at] += 1
         words[self._wants_at] = 0
         turn.holding = None
-        self._end_turn()
+        if turn.fast is not None:
+            turn.fast.release()
+        else:
+            self._end_turn()
 
     def within(self, patience_s: float) -> _Within:
         """Use as ``with lock.within(0.1): ...``: like ``with lock: ...``, but for those who will not wait for long.
@@ -196,9 +222,12 @@ class SlabLock:
 
     def close(self) -> None:
         """Let go of the semaphore; nobody of this process uses the lock any more."""
+        if self._fast is not None:
+            self._fast.close()
         self._clock_wait.close()
         with contextlib.suppress(posix_ipc.ExistentialError):  # closed already, before an interrupt
             self.semaphore.close()
+        self.words = NO_WORDS
 
     def owner(self) -> int:
         """Return the process entry that is named as the holder, -1 for none."""
@@ -215,7 +244,8 @@ class SlabLock:
             IllegalStateError: it is not an interrupt's leftover, but still in use below: a signal's handler, or a
                 finalizer, has come back into the package in the middle of it.
         """
-        if is_reentrant():
+        # An interrupt comes between two statements of Python, never of C: who has a compiled lock is still about it.
+        if _COMPILED or is_reentrant():
             self._turn.mutex.release()
             raise IllegalStateError(
                 "reentrant call: a signal handler or finalizer used the producer in the middle of another call of it"
@@ -306,7 +336,7 @@ class _Within:
 def is_reentrant() -> bool:
     """Say whether this thread is inside the package twice, with somebody else's code in between."""
     left = False
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         inside = frame.f_globals.get("__name__", "").startswith("shmaccum.")
         if inside and left:

@@ -170,8 +170,9 @@ class Segment:
 
     def close(self) -> None:
         """Unmap. Views of the memory that the caller still holds keep it mapped until they go."""
-        self.words.release()
-        self.buffer.release()
+        with contextlib.suppress(BufferError):  # of a slab that came to nothing, compiled code may still have views
+            self.words.release()
+            self.buffer.release()
         try:
             self._memory.close()
         except BufferError:

@@ -53,6 +53,7 @@ from shmaccum.shm.layout import (
 )
 from shmaccum.shm.lockfile import SENDER, LockFile
 from shmaccum.shm.locks import LEAST_PATIENCE_S, SlabLock, Turn
+from shmaccum.shm.memory import SlabMemory
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
 
@@ -72,6 +73,7 @@ class Slab:
         name: the slab's name.
         geometry: its layout.
         buffer, words: all of its memory, as bytes and as 8-byte words.
+        memory: the same words, for what every record passes through.
         processes: the process table.
         locks: all the locks; `pool_lock`, `tables_lock` and `stripe` give them by meaning.
         bell: this process's own bell; `bells` rings the others', `rope` the sender's.
@@ -84,6 +86,7 @@ class Slab:
         self.geometry: Final = segment.geometry
         self.buffer: Final = segment.buffer
         self.words: Final = segment.words
+        self.memory: Final = SlabMemory(segment.words)
         self.lock_file: Final = lock_file
         self.users = 0
         self.is_left = False
@@ -343,6 +346,7 @@ class Slab:
         self.rope.close()
         for lock in self.locks:
             lock.close()
+        self.memory.close()
         self._array = None
         self._segment.close()
 

@@ -266,6 +266,7 @@ def test_two_accumulators_of_one_process(accumulate: OpenAccumulator) -> None:
 # --- interrupts and forks -------------------------------------------------------------------------------
 
 
+@pytest.mark.plain
 def test_interrupted_at_any_line_of_reading(accumulator: RecordAccumulator) -> None:
     """Ctrl-C while completions are read: none of them is lost, and none is told twice."""
     log = Log(accumulator)

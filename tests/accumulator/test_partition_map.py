@@ -190,6 +190,7 @@ def test_threads_that_see_a_topic_at_the_same_moment(accumulate: OpenAccumulator
     assert seen == {100}
 
 
+@pytest.mark.plain
 def test_a_look_while_the_sender_adds(known: PartitionMap, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of partitions was read after their entries, and is ahead of them: they are seen at the next look."""
     known.request("new")

@@ -116,7 +116,7 @@ def test_an_empty_log_has_no_batches(buf: bytes) -> None:
 
 
 def test_under_log_append_time_all_records_have_the_time_of_the_log() -> None:
-    section = v2.encode_record(0, 5, v2.encode_body(None, b"", ()))
+    section = v2.encode_record(0, 5, 0, v2.encode_body(None, b"", ()))
     batch = only_batch(batch_of(section, 1, attributes=v2.TIMESTAMP_TYPE_MASK))
     assert batch.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert [record.timestamp for record in batch.records()] == [NOW + 1]

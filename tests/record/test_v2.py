@@ -22,7 +22,7 @@ PRODUCER = {"producer_id": 7, "producer_epoch": 5, "base_sequence": 9}
 def test_a_record_written_by_hand() -> None:
     body = v2.encode_body(b"k", None, [("é", b""), ("h", None)])
     assert body == b"\x02k\x01\x04\x04\xc3\xa9\x00\x02h\x01"
-    assert v2.encode_record(1, -2, body) == b"\x1c\x00\x03\x02" + body
+    assert v2.encode_record(1, 8, 10, body) == b"\x1c\x00\x03\x02" + body
 
 
 @examples
@@ -47,7 +47,7 @@ def test_a_batch_is_what_kafka_python_builds(records: list[Sample]) -> None:
     st.binary(max_size=100) | st.integers(8000, 9000).map(bytes),
 )
 def test_the_size_of_a_record_is_known_before_it_is_encoded(offset: int, timestamp: int, body: bytes) -> None:
-    size = len(v2.encode_record(offset, timestamp, body))
+    size = len(v2.encode_record(offset, timestamp, 0, body))
     assert v2.record_size(offset, timestamp, len(body)) == size
     assert size - len(body) <= v2.RECORD_OVERHEAD_MAX
 
@@ -116,7 +116,7 @@ def test_a_batch_without_records_has_a_header_only() -> None:
 
 
 def test_a_compressed_batch_leaves_the_records_alone() -> None:
-    records = v2.encode_record(0, 0, v2.encode_body(b"k", bytes(1000), ()))
+    records = v2.encode_record(0, 0, 0, v2.encode_body(b"k", bytes(1000), ()))
     section = bytearray(records)
     batch = v2.compressed_batch(memoryview(section), CompressionType.GZIP, **FIELDS, **PRODUCER)
     assert section == records

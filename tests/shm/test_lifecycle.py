@@ -340,6 +340,7 @@ def test_a_forked_child_does_not_remove_the_next_slab_of_that_name(
 # --- an interrupt over a lock -------------------------------------------------------------------------------------
 
 
+@pytest.mark.plain
 def test_who_leaves_lets_go_of_the_lock_that_an_interrupt_left_taken(
     slab_name: str, geometry: Geometry, start: Callable[..., Child]
 ) -> None:

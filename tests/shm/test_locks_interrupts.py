@@ -61,6 +61,7 @@ def assert_nobody_is_in_the_way(slab: Slab) -> None:
 # --- at every moment ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.plain
 def test_after_an_interrupt_the_next_use_of_any_lock_puts_things_right(slab: Slab) -> None:
     for lock in slab.locks:
         lock.rebuild = lambda: None
@@ -78,6 +79,7 @@ def test_after_an_interrupt_the_next_use_of_any_lock_puts_things_right(slab: Sla
     assert interrupt_everywhere(use, check) >= 6
 
 
+@pytest.mark.plain
 def test_a_slab_can_be_settled_after_an_interrupt_without_using_it(slab: Slab) -> None:
     for lock in slab.locks:
         lock.rebuild = lambda: None
@@ -102,6 +104,7 @@ def test_settling_without_an_interrupt_changes_nothing(slab: Slab) -> None:
     assert_nobody_is_in_the_way(slab)
 
 
+@pytest.mark.plain
 def test_what_an_interrupted_holder_left_is_rebuilt(slab: Slab) -> None:
     """Two words that must be equal: an interrupt between the two stores is seen by nobody."""
     first, second = scratch(slab), scratch(slab) + 1

@@ -178,6 +178,19 @@ def test_a_damaged_link_is_told_of_once_and_mended(queued: RecordAccumulator, in
     assert log.values(TP0) == [b"%d" % number * 600 for number in range(3)]
 
 
+@pytest.mark.parametrize("value", [HUGE, 11], ids=["huge", "behind the last slot"])
+def test_a_damaged_open_batch_is_told_of_once_and_mended(queued: RecordAccumulator, value: int) -> None:
+    slab = queued.slab
+    slab.words[slab.geometry.partition(0) + Partition.OPEN] = value
+    with pytest.raises(SlabDamagedError), slab.telling_of_damage():
+        add(queued, TP0, b"refused")
+    add(queued, TP0, b"taken")
+    log = Log(queued)
+    log.take_all()
+    detach(slab)
+    assert log.values(TP0) == [*(b"%d" % number * 600 for number in range(3)), b"taken"]
+
+
 def test_a_ring_of_links_ends(queued: RecordAccumulator) -> None:
     slab = queued.slab
     batch = first(queued, TP0)

@@ -1,0 +1,43 @@
+"""Compiles the code that every record passes through, where there is a C compiler and nobody is against it.
+
+The modules are plain Python, and without a compiler they are installed as such. What Cython is to know of their types
+is in the ``.pxd`` file beside each. ``SHMACCUM_PURE=1`` leaves compiling out, and so does an editable install: whoever
+changes the source is to run what it says.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+DIRECTIVES = {
+    "language_level": 3,
+    "annotation_typing": False,  # what is not in a .pxd file stays a Python object, with Python's rules
+    "boundscheck": True,
+    "wraparound": False,
+    "cdivision": True,
+    "binding": True,
+}
+
+
+def extensions() -> list[Extension]:
+    """Return the modules that have a ``.pxd`` file."""
+    if os.environ.get("SHMACCUM_PURE", "0") not in ("", "0") or "editable_wheel" in sys.argv:
+        return []
+    from Cython.Build import cythonize
+
+    typed = sorted(Path("shmaccum").rglob("*.pxd"))
+    modules = [next(path for kind in (".py", ".pyx") if (path := pxd.with_suffix(kind)).exists()) for pxd in typed]
+    found = [
+        Extension(
+            ".".join(module.with_suffix("").parts), [str(module)], optional=True, extra_compile_args=["-O2", "-g0"]
+        )
+        for module in modules
+    ]
+    return cythonize(found, compiler_directives=DIRECTIVES, build_dir="build/cython", nthreads=os.cpu_count() or 1)
+
+
+setup(ext_modules=extensions(), options={"build_ext": {"parallel": os.cpu_count()}})

@@ -1,0 +1,19 @@
+from shmaccum.shm.memory cimport SlabMemory
+
+cdef Py_ssize_t _GENERATION
+
+cdef class TopicEntry:
+    cdef readonly Py_ssize_t entry
+    cdef readonly str name
+    cdef public object queues
+    cdef object _words
+    cdef Py_ssize_t _at
+
+cdef class PartitionMap:
+    cdef dict __dict__
+    cdef object __weakref__
+    cdef SlabMemory _memory
+    cdef long long _generation
+    cdef readonly dict topics
+
+    cdef TopicEntry current(self, name)

@@ -1,0 +1,53 @@
+cimport cython
+from shmaccum.accumulator.acknowledgements cimport Acknowledgements
+from shmaccum.accumulator.futures cimport FutureRecordMetadata, ProduceRequestResult
+from shmaccum.accumulator.partition_queue cimport PartitionQueue
+from shmaccum.shm.memory cimport SlabMemory, word
+
+cdef Py_ssize_t _COMMIT
+cdef int _SIZE_SHIFT
+cdef Py_ssize_t _COUNT_MASK
+cdef Py_ssize_t _BASE_TIMESTAMP
+cdef Py_ssize_t _MAX_TIMESTAMP
+cdef Py_ssize_t _MAX_RECORD
+cdef Py_ssize_t _RECORDS
+cdef Py_ssize_t _BYTES
+
+cdef class RecordAppender:
+    cdef object __weakref__
+    cdef readonly object slab
+    cdef readonly object format
+    cdef readonly object compressor
+    cdef public bint closed
+    cdef readonly Acknowledgements acks
+    cdef readonly Py_ssize_t slot_size
+    cdef object _encode_record
+    cdef readonly object _buffer
+    cdef SlabMemory _memory
+    cdef Py_ssize_t _headers_at
+    cdef Py_ssize_t _header_words
+    cdef unsigned long long _slot_count
+    cdef Py_ssize_t _slots_at
+
+    cpdef tuple append(self, PartitionQueue queue, timestamp, bytes body, callback, max_block_ms)
+
+    @cython.final
+    @cython.locals(
+        words=word[::1], opened="unsigned long long", slot=Py_ssize_t, header=Py_ssize_t, commit="unsigned long long",
+        size=Py_ssize_t, count=Py_ssize_t, record=bytes, start=Py_ssize_t, end=Py_ssize_t,
+        future=FutureRecordMetadata, is_full=bint,
+    )
+    cdef tuple _try_append(self, PartitionQueue queue, timestamp, bytes body, callback)
+
+    @cython.final
+    @cython.locals(words=word[::1], cell=Py_ssize_t, process=Py_ssize_t)
+    cdef _commit(
+        self, Py_ssize_t header, unsigned long long commit, Py_ssize_t end, Py_ssize_t count,
+        unsigned long long timestamp, Py_ssize_t max_record,
+    )
+
+    @cython.final
+    @cython.locals(result=ProduceRequestResult, future=FutureRecordMetadata)
+    cdef FutureRecordMetadata _register(
+        self, PartitionQueue queue, Py_ssize_t slot, Py_ssize_t header, Py_ssize_t index, timestamp, callback
+    )

@@ -1,0 +1,201 @@
+"""A record into the open batch of its partition: what is done for every one, and so compiled where it can be.
+
+The record is written behind the committed bytes of the batch and committed, bytes and count together, by one store;
+until then it does not exist, and from then on it outlives this process. Where there is no room, `BatchAppender`
+goes on.
+
+Modelled in ``tools/model/pool.pml``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, TypeAlias
+
+from shmaccum.accumulator.acknowledgements import Acknowledgements
+from shmaccum.accumulator.batch_compressor import BatchCompressor
+from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata
+from shmaccum.accumulator.partition_queue import PartitionQueue
+from shmaccum.errors import InvalidTimestampError, ProducerClosedError
+from shmaccum.record.format import RecordFormat
+from shmaccum.shm.layout import COMMIT_COUNT_MASK, COMMIT_SIZE_SHIFT, Process, Slot
+from shmaccum.shm.slab import Slab
+
+MAX_TIMESTAMP: Final = (1 << 63) - 1
+
+# Constants of this module, for they are looked up for every record.
+_COMMIT: Final = Slot.COMMIT
+_SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
+_COUNT_MASK: Final = COMMIT_COUNT_MASK
+_BASE_TIMESTAMP: Final = Slot.BASE_TIMESTAMP
+_MAX_TIMESTAMP: Final = Slot.MAX_TIMESTAMP
+_MAX_RECORD: Final = Slot.MAX_RECORD
+_RECORDS: Final = Process.RECORDS
+_BYTES: Final = Process.BYTES
+
+
+class RecordAppendResult(NamedTuple):
+    """What `append` did."""
+
+    future: FutureRecordMetadata
+    batch_is_full: bool
+    """The partition has a batch that nothing can be added to: wake the sender."""
+    new_batch_created: bool
+    """The record is the first of its batch: wake the sender, for ``linger.ms`` begins."""
+
+
+AppendResult: TypeAlias = tuple[FutureRecordMetadata, bool, bool]
+"""A `RecordAppendResult` that has no names yet: they would cost every record."""
+
+
+class RecordAppender:
+    """Appends single records to the open batches of a slab. Threads may share it."""
+
+    def __init__(
+        self, slab: Slab, record_format: RecordFormat, acks: Acknowledgements, compressor: BatchCompressor
+    ) -> None:
+        self.slab = slab
+        self.format = record_format
+        self.acks = acks
+        self.compressor = compressor
+        self.slot_size = slab.geometry.slot_size
+        self.closed = False
+        self._encode_record = record_format.encode_record
+        self._memory = slab.memory
+        self._buffer = slab.buffer
+        self._headers_at = slab.geometry.header(0)
+        self._header_words = slab.geometry.slot_words
+        self._slot_count = slab.geometry.slot_count
+        self._slots_at = slab.geometry.slots
+
+    def append(
+        self,
+        queue: PartitionQueue,
+        timestamp: int,
+        body: bytes,
+        callback: DeliveryCallback | None,
+        max_block_ms: float,
+    ) -> AppendResult:
+        """Append a record, whose body is encoded, to the partition's last batch, or to a new one.
+
+        Raises:
+            As `RecordAccumulator.append`.
+        """
+        if self.closed:
+            self.check_usable()
+        self.acks.poll()
+        if not 0 <= timestamp <= MAX_TIMESTAMP:
+            raise InvalidTimestampError(f"timestamp must be milliseconds since 1970, not {timestamp}")
+        with queue.lock:
+            result = self._try_append(queue, timestamp, body, callback)
+        if result is None:
+            result = self._append_with_room(queue, timestamp, body, callback, max_block_ms)
+        return result
+
+    def check_usable(self) -> None:
+        """Be ready for an append: read the ring, which could overflow otherwise.
+
+        Raises:
+            ProducerClosedError: this process has closed its accumulator.
+        """
+        if self.closed:
+            raise ProducerClosedError("Cannot send after the producer is closed.")
+        self.acks.poll()
+
+    # Of each of these there are two: one for the other modules, and one for here, which compiled is a call of C.
+
+    def try_append(
+        self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None
+    ) -> AppendResult | None:
+        """Append to the open batch; None if there is none or it has no room. Under the partition's lock."""
+        return self._try_append(queue, timestamp, body, callback)
+
+    def _try_append(
+        self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None
+    ) -> AppendResult | None:
+        words = self._memory.words
+        opened = words[queue.open_at]
+        if not opened:
+            return None
+        if opened > self._slot_count:  # Compiled, what follows is reckoned in C, where it would wrap around.
+            raise self.slab.damaged(f"the open batch of {queue.topic_partition} is in slot {opened - 1}")
+        slot = opened - 1
+        header = self._headers_at + slot * self._header_words
+        commit = words[header + _COMMIT]
+        size = commit >> _SIZE_SHIFT
+        count = commit >> 1 & _COUNT_MASK
+        record = self._encode_record(count, timestamp, words[header + _BASE_TIMESTAMP], body)
+        end = size + len(record)
+        if end > self.slot_size:
+            self.compressor.claim(queue, queue.close_open())
+            return None
+        start = self._slots_at + slot * self.slot_size
+        self._buffer[start + size : start + end] = record
+        future = self._register(queue, slot, header, count, timestamp, callback)
+        self._commit(header, commit, end, count + 1, timestamp, len(record))
+        is_full = end == self.slot_size or (words[queue.queued_at] > 1 and queue.has_full())
+        return future, is_full, False
+
+    def commit(self, header: int, commit: int, end: int, count: int, timestamp: int, max_record: int) -> None:
+        """Make records that have been written part of an open batch; under the partition's lock.
+
+        Args:
+            header: word index of the batch's header.
+            commit: its commit word so far.
+            end: bytes in the batch with the new records.
+            count: records in it with the new ones.
+            timestamp: largest timestamp of the new ones.
+            max_record: bytes in the largest of the new ones.
+        """
+        self._commit(header, commit, end, count, timestamp, max_record)
+
+    def _commit(self, header: int, commit: int, end: int, count: int, timestamp: int, max_record: int) -> None:
+        words = self._memory.words
+        if max_record > words[header + _MAX_RECORD]:
+            words[header + _MAX_RECORD] = max_record
+        # The largest timestamp has two cells, so that the commit switches to a new one in the same store.
+        cell = commit & 1
+        if timestamp > words[header + _MAX_TIMESTAMP + cell]:
+            cell ^= 1
+            words[header + _MAX_TIMESTAMP + cell] = timestamp
+        words[header + _COMMIT] = end << _SIZE_SHIFT | count << 1 | cell
+        process = self.acks.process_at
+        words[process + _RECORDS] += count - (commit >> 1 & _COUNT_MASK)
+        words[process + _BYTES] += end - (commit >> _SIZE_SHIFT)
+
+    def _append_with_room(
+        self,
+        queue: PartitionQueue,
+        timestamp: int,
+        body: bytes,
+        callback: DeliveryCallback | None,
+        max_block_ms: float,
+    ) -> AppendResult:
+        """Append a record for which the open batch, if there is one, has no room."""
+        raise NotImplementedError
+
+    def register(
+        self,
+        queue: PartitionQueue,
+        slot: int,
+        header: int,
+        index: int,
+        timestamp: int,
+        callback: DeliveryCallback | None,
+    ) -> FutureRecordMetadata:
+        """Note that this process waits for a record that is about to be in a batch; return its future."""
+        return self._register(queue, slot, header, index, timestamp, callback)
+
+    def _register(
+        self,
+        queue: PartitionQueue,
+        slot: int,
+        header: int,
+        index: int,
+        timestamp: int,
+        callback: DeliveryCallback | None,
+    ) -> FutureRecordMetadata:
+        result = self.acks.contribute(queue.topic_partition, slot, header)
+        future = FutureRecordMetadata(result, index, timestamp)
+        if callback is not None:
+            result.callbacks.append((callback, future))
+        return future

@@ -1,0 +1,7 @@
+cdef class StickyPartitioner:
+    cdef public Py_ssize_t partition
+    cdef Py_ssize_t _sticky_bytes
+    cdef Py_ssize_t _produced
+    cdef object _choose
+
+    cpdef note_appended(self, Py_ssize_t size, bint new_batch)

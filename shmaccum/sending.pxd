@@ -1,0 +1,21 @@
+from shmaccum.accumulator.record_appender cimport RecordAppender
+from shmaccum.accumulator.partition_map cimport PartitionMap, TopicEntry
+from shmaccum.shm.memory cimport SlabMemory
+
+cdef Py_ssize_t _SENDER_ASLEEP
+
+cdef class RecordSending:
+    cdef dict __dict__
+    cdef object __weakref__
+    cdef public bint _closed
+    cdef readonly bint _has_interceptors
+    cdef SlabMemory _memory
+    cdef PartitionMap _map
+    cdef RecordAppender _appender
+    cdef readonly dict _sticky
+    cdef readonly bint _ignore_keys
+    cdef readonly object _key_serializer
+    cdef readonly object _value_serializer
+    cdef readonly object _max_block_ms
+    cdef object _encode_body
+    cdef readonly Py_ssize_t _max_body_size

@@ -1,0 +1,189 @@
+"""The way of one record from `Producer.send` into the slab: the code that every record passes through.
+
+It is the half of the `Producer` that must be short: what is only done now and then is called, and lives elsewhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata
+from shmaccum.accumulator.partition_map import TopicEntry
+from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import IllegalStateError, ProducerClosedError, RecordTooLargeError
+from shmaccum.interceptors import Interceptors, ProducerRecord
+from shmaccum.metadata import ProducerMetadata
+from shmaccum.partition_load import PartitionLoads
+from shmaccum.partitioner import StickyPartitioner, partition_for_key
+from shmaccum.serialization import checked_timestamp, serialize
+from shmaccum.shm.layout import Super
+
+compiled: Final = not __file__.endswith(".py")
+"""Whether the code that every record passes through is C (see ``setup.py``), or the same as plain Python."""
+
+_SENDER_ASLEEP: Final = Super.SENDER_ASLEEP
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class RecordSending:
+    """What a `Producer` needs to take single records.
+
+    Args:
+        config: the producer's.
+        accumulator: of its slab.
+        interceptors: the producer's.
+    """
+
+    def __init__(self, config: ProducerConfig, accumulator: RecordAccumulator, interceptors: Interceptors) -> None:
+        self._closed = True
+        self.config = config
+        self._accumulator = accumulator
+        self._interceptors = interceptors
+        self._has_interceptors = bool(interceptors)
+        self._slab = accumulator.slab
+        self._memory = accumulator.slab.memory
+        self._map = accumulator.map
+        self._appender = accumulator.appender
+        self._metadata = ProducerMetadata(accumulator, config)
+        self._sticky: dict[str, StickyPartitioner] = {}
+        self._max_block_ms = config.max_block_ms
+        self._ignore_keys = config.partitioner_ignore_keys
+        self._key_serializer = config.key_serializer
+        self._value_serializer = config.value_serializer
+        self._encode_body = accumulator.format.encode_body
+        self._max_record_size = min(config.max_request_size, accumulator.pool.total_memory)
+        overhead = accumulator.format.header_size + accumulator.format.record_overhead_max
+        self._max_body_size = self._max_record_size - overhead
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> FutureRecordMetadata:
+        """Take a record. It is in shared memory on return, and will be delivered or its error reported.
+
+        Args:
+            topic: where to; made on first use where the cluster does that.
+            value: what ``value.serializer`` takes; without one, bytes or text, or None (a tombstone).
+            key: what ``key.serializer`` takes; without one, bytes or text, or None.
+            headers: names and values.
+            partition: where to; by default, where the key's hash says, or the partition of the moment.
+            timestamp_ms: milliseconds since the epoch; by default, now.
+            on_delivery: called with (error, None) or (None, metadata) when the record is done: in this process,
+                in whichever thread next sends, polls, flushes or waits.
+
+        Returns:
+            Its future, with the methods of kafka-python's.
+
+        Raises:
+            KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
+            BufferExhaustedError: there was no memory within ``max.block.ms``.
+            LockTimeoutError: a process that is stopped was in the way for ``max.block.ms``; says which.
+            SlabDamagedError: the shared memory is damaged.
+            RecordTooLargeError: the record is larger than ``max.request.size``, or than the slab.
+            InvalidTopicError, UnknownTopicOrPartitionError, SerializationError, InvalidTimestampError: as they say.
+            ProducerClosedError: the producer has been closed.
+            SenderError: there was no sender, and none could be started.
+
+        After an error the record is not taken, and will not be delivered. Only of what a signal's handler raises
+        (KeyboardInterrupt, say) that cannot be known: it may come when the record is in and its future not returned.
+        """
+        try:  # as `_settling` does, but without another call
+            if self._closed:
+                self._check_open()
+            if self._has_interceptors:
+                record = self._interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
+                topic, value, key, headers = record.topic, record.value, record.key, record.headers
+                partition, timestamp_ms = record.partition, record.timestamp_ms
+                on_delivery = self._interceptors.acknowledging(on_delivery)
+            # First, because max.block.ms does not count what a serializer takes.
+            if (key is not None and type(key) is not bytes) or self._key_serializer is not None:
+                key = serialize("key", self._key_serializer, key)
+            if (value is not None and type(value) is not bytes) or self._value_serializer is not None:
+                value = serialize("value", self._value_serializer, value)
+            entry = self._map.current(topic)
+            started = 0.0  # nothing to wait for, so far
+            if partition is not None or entry is None or not entry.queues:
+                started = time.monotonic()
+                if entry is None or not entry.queues:
+                    entry = self._metadata.topic(topic, started)
+            body = self._encode_body(key, value, headers or ())
+            if len(body) > self._max_body_size:
+                raise self._too_large(topic, len(body))
+            sticky = None
+            if partition is not None:
+                self._metadata.check_partition(entry, partition, started)
+            elif key is None or self._ignore_keys:
+                sticky = self._sticky.get(topic) or self._sticky_partitioner(entry)
+                partition = sticky.partition
+            else:
+                partition = partition_for_key(key, len(entry.queues))
+            future, batch_is_full, new_batch_created = self._appender.append(
+                entry.queues[partition],
+                time.time_ns() // 1_000_000 if timestamp_ms is None else checked_timestamp(timestamp_ms),
+                body,
+                on_delivery,
+                self._max_block_ms if not started else self._max_block_ms - (time.monotonic() - started) * 1000,
+            )
+        except BaseException as error:
+            self._settle(error)
+            raise
+        try:  # The record is taken: no error any more, or a caller who tries again would send it twice.
+            if sticky is not None:
+                sticky.note_appended(len(body), new_batch_created)
+            if (new_batch_created or batch_is_full) and self._memory.words[_SENDER_ASLEEP]:
+                self._slab.rope.pull()
+        except (IllegalStateError, ValueError, IndexError):
+            if not self._closed:
+                raise
+            # Another thread has closed the producer meanwhile: the sender looks by itself what was left behind.
+        return future
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ProducerClosedError("Cannot perform operation after producer has been closed.")
+
+    def _settle(self, error: BaseException) -> None:
+        """Leave no lock behind, wherever a KeyboardInterrupt cut a call short; say so if it was another thread's close.
+
+        Raises:
+            ProducerClosedError: the error came of the slab's having been detached.
+            SlabDamagedError: it came of what is in the slab.
+        """
+        self._slab.settle()
+        if not self._closed:
+            self._accumulator.settle()
+        if self._closed and isinstance(error, IllegalStateError | ValueError | IndexError | OSError):
+            raise ProducerClosedError("The producer has been closed meanwhile.") from error
+        damage = self._slab.explain(error)
+        if damage is not None:
+            raise damage from error
+
+    def _too_large(self, topic: str, body_size: int) -> RecordTooLargeError:
+        """``KafkaProducer.ensureValidRecordSize``, by the same upper bound of a record's size."""
+        what = "max.request.size" if self._max_record_size == self.config.max_request_size else "buffer.memory"
+        size = body_size + self._max_record_size - self._max_body_size
+        return RecordTooLargeError(
+            f"The record for topic {topic!r} is {size} bytes when serialized which is larger than "
+            f"{self._max_record_size}, which is the value of {what}"
+        )
+
+    def _sticky_partitioner(self, entry: TopicEntry) -> StickyPartitioner:
+        """Return a topic's first partitioner."""
+        loads = PartitionLoads(
+            self._slab,
+            entry,
+            adaptive=self.config.partitioner_adaptive_partitioning_enable,
+            availability_timeout_ms=self.config.partitioner_availability_timeout_ms,
+            linger_ms=self.config.linger_ms,
+        )
+        return self._sticky.setdefault(entry.name, StickyPartitioner(self.config.batch_size, loads.choose))

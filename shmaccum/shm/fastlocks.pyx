@@ -1,0 +1,111 @@
+"""What a turn of a lock is made of, in C: a named semaphore, and a mutex for the threads of this process.
+
+It is all that is not Python in the compiled form. (Where it is not compiled, `shmaccum.shm.locks` has `posix_ipc` and
+`threading` do it.)
+"""
+
+import threading
+import time
+
+from cpython.exc cimport PyErr_SetFromErrno
+from cpython.pythread cimport PyThread_get_thread_ident
+from posix.fcntl cimport O_RDWR
+
+
+cdef extern from "<semaphore.h>" nogil:
+    sem_t *sem_open(const char *name, int flags)
+    sem_t *SEM_FAILED
+    int sem_close(sem_t *semaphore)
+    int sem_trywait(sem_t *semaphore)
+    int sem_post(sem_t *semaphore)
+
+
+cdef class FastSemaphore:
+    """A named semaphore that exists; taken and posted without letting go of the GIL, for neither waits.
+
+    Raises:
+        OSError: it does not, or cannot be opened.
+    """
+
+    def __cinit__(self, name: str):
+        self._address = sem_open(name.encode(), O_RDWR)
+        if self._address == SEM_FAILED:
+            self._address = NULL
+            PyErr_SetFromErrno(OSError)
+
+    def __dealloc__(self):
+        if self._address != NULL:
+            sem_close(self._address)
+
+    cpdef take_into(self, list unit):
+        """Put an item into ``unit`` if a unit was to be had at once."""
+        if self._address == NULL:
+            raise ValueError("the semaphore is closed")
+        if sem_trywait(self._address) == 0:
+            try:
+                unit.append(None)
+            except BaseException:
+                sem_post(self._address)
+                raise
+
+    cpdef post(self):
+        """Give a unit back."""
+        if self._address == NULL:
+            raise ValueError("the semaphore is closed")
+        sem_post(self._address)
+
+    cpdef close(self):
+        """Let go of it."""
+        if self._address != NULL:
+            sem_close(self._address)
+            self._address = NULL
+
+
+cdef class FastMutex:
+    """What is used here of `threading.RLock`. The GIL guards what it consists of; only who waits needs another lock."""
+
+    def __cinit__(self):
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    cdef bint take(self):
+        """Take it if it is free or this thread's; say whether it was."""
+        cdef unsigned long me = PyThread_get_thread_ident()
+        if self._depth and self._owner != me:
+            return False
+        self._owner = me
+        self._depth += 1
+        return True
+
+    cpdef bint acquire(self, bint blocking=True, double timeout=-1):
+        """Take it; where it is another thread's, wait for ``timeout`` seconds, or, if that is negative, for ever."""
+        if self.take():
+            return True
+        if not blocking:
+            return False
+        deadline = time.monotonic() + timeout
+        self._waiting += 1
+        try:
+            while not self.take():
+                if timeout < 0:
+                    self._gate.acquire()
+                elif not self._gate.acquire(True, max(0.0, deadline - time.monotonic())):
+                    return self.take()
+            return True
+        finally:
+            self._waiting -= 1
+
+    cpdef release(self):
+        """Give it back as often as it was taken once."""
+        if not self._depth or self._owner != PyThread_get_thread_ident():
+            raise RuntimeError("cannot release un-acquired lock")
+        self._depth -= 1
+        # Whoever waits tries again. If another one is faster, it opens the gate when it is done.
+        if not self._depth and self._waiting and self._gate.locked():
+            self._gate.release()
+
+    def __enter__(self):
+        self.acquire()
+
+    def __exit__(self, kind, error, trace):
+        self.release()

@@ -1,0 +1,26 @@
+from shmaccum.shm.fastlocks cimport FastMutex, FastSemaphore
+from shmaccum.shm.memory cimport word
+
+cdef class Turn:
+    cdef readonly FastMutex fast
+    cdef public object mutex
+    cdef public object patience_s
+    cdef public object holding
+    cdef public list unit
+
+cdef class SlabLock:
+    cdef dict __dict__
+    cdef object __weakref__
+    cdef readonly word[::1] words
+    cdef readonly Py_ssize_t number
+    cdef public object before_use
+    cdef Turn _turn
+    cdef object _take_turn
+    cdef object _end_turn
+    cdef object _wait_unit
+    cdef object _post
+    cdef unsigned long long _me
+    cdef Py_ssize_t _owner_at
+    cdef Py_ssize_t _wants_at
+    cdef Py_ssize_t _released_at
+    cdef FastSemaphore _fast

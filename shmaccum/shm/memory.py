@@ -1,0 +1,28 @@
+"""The words of a slab, for the code that every record passes through, as long as they are mapped.
+
+Compiled, this code reads and writes them by typed memoryviews (`memory.pxd`): bounds are checked, and a view that is
+held keeps the memory mapped. So what is used by chance behind a `close` is an IndexError, and never memory that is not
+there. Nothing else holds such views: with `SlabMemory.close` and `SlabLock.close` all of them are let go of.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+NO_WORDS: Final = memoryview(bytearray()).cast("Q")
+"""Stands for those of a slab that this process has left."""
+
+
+class SlabMemory:
+    """A slab's memory.
+
+    Attributes:
+        words: all of it, as unsigned 8-byte words; none once the slab is unmapped.
+    """
+
+    def __init__(self, words: memoryview) -> None:
+        self.words = words
+
+    def close(self) -> None:
+        """Let go of it; the slab is about to be unmapped."""
+        self.words = NO_WORDS
