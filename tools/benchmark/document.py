@@ -10,8 +10,11 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from tools.benchmark.contention import contention_table
 from tools.benchmark.distance import distance_table
 from tools.benchmark.errors import BenchmarkError
+from tools.benchmark.losses import losses
+from tools.benchmark.progress import minutes
 from tools.benchmark.results import Result, variants_of
 from tools.benchmark.tables import Table, by_contestant, costs, markdown, side_by_side
 from tools.benchmark.targets import target_table
@@ -43,10 +46,36 @@ def _machine(result: Result) -> str:
         [
             f"- {machine['cores']} cores, {machine['cpu']}; {machine['memory_gib']} GiB of memory; {machine['kernel']}",
             f"- {versions}",
-            f"- measured {result['started'][:10]}, with a load of {load} before: `{shlex.join(result['command'])}`",
+            f"- shmaccum {_form(result)}",
+            f"- measured {result['started'][:10]}, {result['rounds']} rounds of {result['scale']:g} times the load, in "
+            f"{minutes(result['took_s'])}, with a load of {load} before: `{shlex.join(result['command'])}`",
             f"- for all contestants: {settings}",
         ]
     )
+
+
+def _form(result: Result) -> str:
+    if result["form"]["compiled"]:
+        return "compiled, as `pip install` leaves it where there is a C compiler; as plain Python where a row says so"
+    return f"as plain Python only: {result['form']['why']}"
+
+
+def _with_distance(case: str, make: Callable[[Result], str]) -> Callable[[Result], str]:
+    """Return what also says how far a case is from its limit."""
+
+    def both(result: Result) -> str:
+        table = distance_table(result, case)
+        parts = [make(result)]
+        if table.rows:
+            parts.append(f"**How far from the limit** (see [the limits](#7-the-limits))\n\n{markdown(table)}")
+        return "\n\n".join(parts)
+
+    return both
+
+
+def _losses(result: Result) -> str:
+    table = losses(result)
+    return markdown(table) if table.rows else "Nowhere in what was measured."
 
 
 def _each(case: str) -> Callable[[Result], str]:
@@ -101,13 +130,14 @@ def _capital(text: str) -> str:
 PARTS: Final[Mapping[str, Callable[[Result], str]]] = {
     "machine": _machine,
     "targets": _table(target_table),
-    "records": _each("records"),
-    "columns": _each("columns"),
-    "producers": _together("producers", alone=("one-partition", "trickle")),
-    "spark": _each("spark"),
-    "sizes": _together("sizes"),
-    "latency": _together("latency"),
+    "records": _with_distance("records", _each("records")),
+    "columns": _with_distance("columns", _each("columns")),
+    "producers": _with_distance("producers", _together("producers", alone=("one-partition", "trickle"))),
+    "contention": _table(contention_table),
+    "spark": _with_distance("spark", _each("spark")),
+    "sizes": _with_distance("sizes", _together("sizes")),
+    "latency": _with_distance("latency", _together("latency")),
     "limits": _limits,
-    "sender": _each("sender"),
-    "distance": _table(distance_table),
+    "sender": _with_distance("sender", _each("sender")),
+    "losses": _losses,
 }

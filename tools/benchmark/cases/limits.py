@@ -67,6 +67,7 @@ class Limits:
                 broker=SINK if name in ("socket", "round-trip") else "",
                 facts={"unit": LIMITS[name][1]},
                 warm_up=False,
+                turn_s=2 * SECONDS,
             )
             for name, measure in local.items()
         ]

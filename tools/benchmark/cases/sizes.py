@@ -78,5 +78,5 @@ def _variant(workshop: Workshop, name: str, title: str, size: int, codec: str = 
         broker=APACHE,
         settings=settings,
         facts={"records": count, "value_size": size, "partitions": PARTITIONS},
-        rounds_at_most=5,
+        turn_s=1.2,
     )
