@@ -55,7 +55,8 @@ class Form:
             del sys.modules[name]  # the few that the tool itself has, which keep nothing
         paths = [str(self.home), str(ROOT)]
         sys.path[:0] = paths
-        os.environ["PYTHONPATH"] = os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")])
+        inherited = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths + inherited)
         importlib.invalidate_caches()
         found = importlib.import_module("shmaccum")
         if found.compiled != self.compiled or not str(found.__file__).startswith(str(self.home)):

@@ -52,7 +52,10 @@ class Load:
     def size(self) -> int:
         """Bytes of all keys and values."""
         if self.batches:
-            return sum(len(value) + len(key or b"") for value, key, _ in self.calls())
+            from pyarrow import compute
+
+            columns = (column for batch in self.batches for column in batch.columns)
+            return sum(compute.sum(compute.binary_length(column)).as_py() for column in columns)
         return sum(map(len, self.values)) + sum(map(len, self.keys or ()))
 
     def calls(self, any_partition: Any = None) -> Iterator[Call]:

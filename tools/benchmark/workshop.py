@@ -140,7 +140,7 @@ class Workshop:
             after = dict(broker.counts()) if broker else {}
             memory = cpu.memory(self._broker_pids(), crew.pids)
             if form is not None:
-                form.check(cpu.senders(self._broker_pids(), crew.pids))
+                self.check_senders(form, crew.pids)
         self.wait_quiet()
         since = {name: after[name] - counts[name] for name in after}
         for gauge in ("open", "producing"):
@@ -152,6 +152,14 @@ class Workshop:
         """Return what all processes have used so far."""
         self.children.reap()
         return self._meter.usage(self._broker_pids(), workers)
+
+    def check_senders(self, form: Form, workers: Sequence[int]) -> None:
+        """See that our senders which are there have a form of the package.
+
+        Raises:
+            BenchmarkError: one has the other.
+        """
+        form.check(cpu.senders(self._broker_pids(), workers))
 
     def check_delivered(self, broker: Broker, topic: str, expected: int, acknowledged: Sequence[int | None]) -> None:
         """See that the records of a turn are there.

@@ -25,6 +25,8 @@ LINGERS_MS: Final = (0, 5)
 SECONDS: Final = 3.0
 WARM_UP_S: Final = 0.5
 VALUE_SIZE: Final = 100
+JUDGED: Final = (10_000, 0)
+"""Rate and linger of which a target speaks: it has more rounds than the others."""
 QUANTILES: Final = {"p50_ms": 0.5, "p99_ms": 0.99}
 """Of a round."""
 POOLED: Final = {"p99_pooled_ms": 0.99, "p999_pooled_ms": 0.999}
@@ -55,6 +57,7 @@ def _variant(workshop: Workshop, rate: int, linger_ms: int) -> Variant:
     count = int(rate * workshop.seconds(SECONDS))
     warm_up = int(rate * WARM_UP_S)
     settings = Settings(linger_ms=linger_ms)
+    is_judged = (rate, linger_ms) == JUDGED
     of_all_rounds: dict[str, list[int]] = defaultdict(list)
 
     def turn(contestant: str) -> dict[str, float]:
@@ -77,7 +80,8 @@ def _variant(workshop: Workshop, rate: int, linger_ms: int) -> Variant:
         broker=APACHE,
         settings=settings,
         facts={"rate": rate, "records": count, "value_size": VALUE_SIZE, "partitions": 1},
-        rounds_times=2 if (rate, linger_ms) == (max(RATES), 0) and not workshop.smoke else 1,
+        rounds_times=2 if is_judged and not workshop.smoke else 1,
+        rounds_at_most=20 if is_judged else 4,
         warm_up=False,
         turn_s=SECONDS + WARM_UP_S + 1,
         pooled=lambda contestant: _quantiles(of_all_rounds[contestant], POOLED),

@@ -108,6 +108,8 @@ class Spark:
             self._warm.add(contestant)
         with workshop.topic(broker, workshop.new_name(), PARTITIONS) as topic:
             wall_s, used = self._run(Job(contestant, tasks, rows, ROW_SIZE, broker.servers, topic, Settings()))
+            if contestant == OURS:
+                workshop.check_senders(workshop.ours, [host.pid])
             workshop.check_delivered(broker, topic, rows, [])
         seconds = used.seconds
         compiled = {"compiled": float(workshop.ours.compiled)} if contestant == OURS else {}
