@@ -78,6 +78,13 @@ class Form:
 
 
 PLAIN: Final = Form(False, ROOT)
+COMPILED: Final = Form(True, _BUILT)
+"""To be had by `compiled_form` only, which sees that it is there."""
+
+
+def has_compiler() -> bool:
+    """Say whether there is a C compiler."""
+    return any(map(shutil.which, _COMPILERS))
 
 
 def compiled_form(scratch: Path, say: Callable[[str], None]) -> Form:
@@ -90,12 +97,12 @@ def compiled_form(scratch: Path, say: Callable[[str], None]) -> Form:
     Raises:
         MissingError: it cannot be had here; says why.
     """
-    if not any(map(shutil.which, _COMPILERS)):
+    if not has_compiler():
         raise MissingError("there is no C compiler")
     if not _is_up_to_date():
         say("compiling the package, which takes a minute")
         _build(scratch)
-    return Form(True, _BUILT)
+    return COMPILED
 
 
 def _is_up_to_date() -> bool:

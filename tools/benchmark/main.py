@@ -17,7 +17,7 @@ from typing import Any
 from tools.benchmark.cases import CASES
 from tools.benchmark.document import renew
 from tools.benchmark.errors import BenchmarkError, MissingError
-from tools.benchmark.forms import compiled_form
+from tools.benchmark.forms import COMPILED, compiled_form, has_compiler
 from tools.benchmark.machine import machine
 from tools.benchmark.measuring import run_case
 from tools.benchmark.options import Options, parse
@@ -148,11 +148,15 @@ def _saved(options: Options, result: Result) -> str:
 
 
 def _list(options: Options) -> None:
-    """Print the cases with their variants, as they would run."""
+    """Print the cases with their variants, as they would run, and how long that would take."""
     workshop = Workshop(Path(), options.scale, smoke=options.smoke)
+    if has_compiler() and not options.plain:
+        workshop.ours = COMPILED
     for name, make in CASES.items():
-        print(f"{make.number}  {name}: {make.title}")
-        for variant in make().variants(workshop):
+        variants = make().variants(workshop)
+        expected_s = sum(variant.expected_s(options.rounds) for variant in variants)
+        print(f"{make.number}  {name}: {make.title} (at full scale about {minutes(expected_s)})")
+        for variant in variants:
             print(f"     {variant.title}: {'; '.join(variant.contestants)}")
 
 
