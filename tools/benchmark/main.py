@@ -46,8 +46,9 @@ def main(arguments: list[str] | None = None) -> int:
     except BenchmarkError as error:
         print(f"tools/bench.py: {error}", file=sys.stderr)
         return 2
-    except Interrupted as interrupted:
-        print(f"\ninterrupted: {interrupted}; nothing else is left behind", file=sys.stderr)
+    except (Interrupted, KeyboardInterrupt) as interrupted:
+        what = str(interrupted) or "nothing was measured yet"
+        print(f"\ninterrupted: {what}; nothing else is left behind", file=sys.stderr)
         return 130
     return 1 if incomplete(result) else 0
 
