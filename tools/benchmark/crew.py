@@ -115,8 +115,8 @@ def _be(work: Work, link: Connection) -> int:
     gc.freeze()
     try:
         work(Member(link))
-    except BaseException:
-        link.send(BenchmarkError(f"a worker failed:\n{traceback.format_exc()}"))
+    except BaseException as error:
+        link.send(BenchmarkError(f"a worker failed: {type(error).__name__}: {error}\n{traceback.format_exc()}"))
         return 1
     return 0
 

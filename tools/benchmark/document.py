@@ -15,7 +15,7 @@ from tools.benchmark.distance import distance_table
 from tools.benchmark.errors import BenchmarkError
 from tools.benchmark.losses import losses
 from tools.benchmark.progress import minutes
-from tools.benchmark.results import Result, variants_of
+from tools.benchmark.results import Result, trouble_of, variants_of
 from tools.benchmark.tables import Table, by_contestant, costs, markdown, side_by_side
 from tools.benchmark.targets import target_table
 
@@ -47,11 +47,16 @@ def _machine(result: Result) -> str:
             f"- {machine['cores']} cores, {machine['cpu']}; {machine['memory_gib']} GiB of memory; {machine['kernel']}",
             f"- {versions}",
             f"- shmaccum {_form(result)}",
-            f"- measured {result['started'][:10]}, {result['rounds']} rounds of {result['scale']:g} times the load, in "
-            f"{minutes(result['took_s'])}, with a load of {load} before: `{shlex.join(result['command'])}`",
+            f"- measured {result['started'][:10]} in {minutes(result['took_s'])}, with a load of {load} before, "
+            f"{_extent(result)}: `{shlex.join(result['command'])}`",
             f"- for all contestants: {settings}",
         ]
     )
+
+
+def _extent(result: Result) -> str:
+    rounds = "one round" if result["rounds"] == 1 else f"{result['rounds']} rounds"
+    return rounds if result["scale"] == 1 else f"{rounds} with {result['scale']:g} of the load"
 
 
 def _form(result: Result) -> str:
@@ -87,7 +92,7 @@ def _each(case: str) -> Callable[[Result], str]:
             table = costs([variant]) if variant["figures"] == ["cost"] else by_contestant(variant)
             facts = ", ".join(f"{name} {value}" for name, value in {**variant["facts"], **variant["settings"]}.items())
             heading = f"**{_capital(variant['title'])}** ({facts})"
-            parts.append(f"{heading}\n\n{_trouble(variant) or markdown(table)}")
+            parts.append(f"{heading}\n\n{trouble_of(variant) or markdown(table)}")
         return "\n\n".join(parts) or "Not measured."
 
     return make
@@ -97,7 +102,7 @@ def _together(case: str, *, alone: tuple[str, ...] = ()) -> Callable[[Result], s
     """Return what makes one table of all variants of a case, but for some that have one of their own."""
 
     def make(result: Result) -> str:
-        variants = [variant for variant in variants_of(result, case) if not _trouble(variant)]
+        variants = [variant for variant in variants_of(result, case) if not trouble_of(variant)]
         common = [variant for variant in variants if variant["name"] not in alone]
         parts = [markdown(side_by_side(common))] if common else ["Not measured."]
         parts += [
@@ -105,7 +110,7 @@ def _together(case: str, *, alone: tuple[str, ...] = ()) -> Callable[[Result], s
             for variant in variants
             if variant["name"] in alone
         ]
-        parts += [f"{each['title']}: {_trouble(each)}" for each in variants_of(result, case) if _trouble(each)]
+        parts += [f"{each['title']}: {trouble_of(each)}" for each in variants_of(result, case) if trouble_of(each)]
         return "\n\n".join(parts)
 
     return make
@@ -117,10 +122,6 @@ def _limits(result: Result) -> str:
 
 def _table(make: Callable[[Result], Table]) -> Callable[[Result], str]:
     return lambda result: markdown(make(result))
-
-
-def _trouble(variant: Result) -> str:
-    return "; ".join(f"{kind}: {variant[kind]}" for kind in ("void", "missing") if kind in variant)
 
 
 def _capital(text: str) -> str:

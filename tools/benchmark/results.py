@@ -123,14 +123,22 @@ def ratio_of(result: Result, case: str, variant: str, peer: str, figure: str, ou
     return None
 
 
+def trouble_of(variant: Result) -> str:
+    """Return why a variant is void or missing, in a line; empty if it is neither."""
+    return "; ".join(
+        f"{kind}: {variant[kind].partition(chr(10))[0]}" for kind in ("void", "missing") if kind in variant
+    )
+
+
 def incomplete(result: Result) -> list[str]:
     """Return what is void, missing, or lacks a figure that its table shows."""
     found = []
     for case in result["cases"]:
         for variant in case["variants"]:
             where = f"{case['name']}/{variant['name']}"
-            found += [f"{where} is {kind}: {variant[kind]}" for kind in ("void", "missing") if kind in variant]
-            if "void" in variant or "missing" in variant:
+            wrong = trouble_of(variant)
+            if wrong:
+                found.append(f"{where} is {wrong}")
                 continue
             for name, contestant in variant["contestants"].items():
                 lacking = [each for each in variant["figures"] if each not in contestant["summary"]]

@@ -81,11 +81,11 @@ def test_complete() -> None:
 def test_incomplete() -> None:
     lacking = columns(1.0)
     lacking["contestants"][CONFLUENT]["summary"] = {}  # type: ignore[index]
-    void = variant("x", {"a": rounds(cost=[1.0])}, void="records are missing")
+    void = variant("x", {"a": rounds(cost=[1.0])}, void="a worker failed: KeyError: 1\nTraceback ...")
     missing = variant("y", {"a": rounds(cost=[1.0])}, missing="there is no Java")
     assert incomplete(result(("columns", [lacking, void, missing]))) == [
         "columns/apache-unkeyed has no records_per_core_s of confluent-kafka",
-        "columns/x is void: records are missing",
+        "columns/x is void: a worker failed: KeyError: 1",
         "columns/y is missing: there is no Java",
     ]
 
