@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from tools.benchmark.cases.limits import FIGURE
 from tools.benchmark.contention import contention_table
 from tools.benchmark.distance import distance_table
 from tools.benchmark.errors import BenchmarkError
@@ -89,7 +90,7 @@ def _each(case: str) -> Callable[[Result], str]:
     def make(result: Result) -> str:
         parts = []
         for variant in variants_of(result, case):
-            table = costs([variant]) if variant["figures"] == ["cost"] else by_contestant(variant)
+            table = costs([variant]) if variant["figures"] == [FIGURE] else by_contestant(variant)
             facts = ", ".join(f"{name} {value}" for name, value in {**variant["facts"], **variant["settings"]}.items())
             heading = f"**{_capital(variant['title'])}** ({facts})"
             parts.append(f"{heading}\n\n{trouble_of(variant) or markdown(table)}")
@@ -117,7 +118,8 @@ def _together(case: str, *, alone: tuple[str, ...] = ()) -> Callable[[Result], s
 
 
 def _limits(result: Result) -> str:
-    return markdown(costs(list(variants_of(result, "limits"))))
+    from_spark = (variant for variant in variants_of(result, "spark") if variant["figures"] == [FIGURE])
+    return markdown(costs([*variants_of(result, "limits"), *from_spark]))
 
 
 def _table(make: Callable[[Result], Table]) -> Callable[[Result], str]:

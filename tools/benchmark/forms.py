@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,8 @@ from tools.benchmark.errors import BenchmarkError, MissingError
 ROOT: Final = Path(__file__).resolve().parents[2]
 _BUILT: Final = ROOT / "build" / "compiled"
 """Where ``make test-compiled`` has it, too."""
-_LIBRARIES: Final = "shmaccum/**/*.so"
+_LIBRARIES: Final = f"shmaccum/**/*{EXTENSION_SUFFIXES[0]}"
+"""For this interpreter, that is."""
 _COMPILERS: Final = ("cc", "gcc", "clang")
 
 
