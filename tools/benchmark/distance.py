@@ -7,7 +7,7 @@ Spark: the transfer of a row into Python. What is more is the rest, and is told 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from tools.benchmark.cases.latency import RATES
@@ -81,30 +81,32 @@ def limits_of(result: Result) -> Limits | None:
 def distance_table(result: Result, case: str = "") -> Table:
     """Return the limit, what was reached, and who spends the rest, of a case or of all of them."""
     limits = limits_of(result)
-    rows = []
+    rows: list[list[str]] = []
     if limits is not None:
-        for each in _CASES:
-            figures = _medians(result, each)
-            if figures and case in ("", each.case):
-                rows.append(_row(each, figures, limits))
-        for rate in RATES:
-            figures = _medians(result, _Case("latency", latency_variant(rate, 0), OURS, ""))
-            if figures and case in ("", "latency"):
-                reached = figures["p50_ms"] * 1e6
-                title = f"6, {rate:,} records a second, linger 0, p50"
-                ratio = f"{number(reached / limits.round_trip)} ×"
-                rows.append([title, _ns(limits.round_trip), _ns(reached), ratio, "wall time, not processor time"])
-        for partitions in ALONE:
-            ours = _Case("sender", sending_variant(partitions), SENDER, "")
-            figures = _medians(result, ours)
-            if figures and case in ("", "sender"):
-                least, reached = _BATCH_SIZE * (limits.checksum + limits.socket), figures["cpu_us_per_batch"] * 1000
-                title = f"8, sender alone, {partitions} partition{'s' * (partitions > 1)}, a batch"
-                rest = (
-                    f"sender {_ns(reached - least)}, of all in the kernel {_ns(figures['system_us_per_batch'] * 1000)}"
-                )
-                rows.append([title, _ns(least), _ns(reached), f"{number(reached / least)} ×", rest])
+        rows += [
+            _row(each, of, limits) for each in _CASES if case in ("", each.case) and (of := _medians(result, each))
+        ]
+        rows += _waits(result, limits) if case in ("", "latency") else []
+        rows += _batches(result, limits) if case in ("", "sender") else []
     return Table(["", "limit", "reached", "distance", "the rest, by who spends it"], rows)
+
+
+def _waits(result: Result, limits: Limits) -> Iterator[list[str]]:
+    for rate in RATES:
+        figures = _medians(result, _Case("latency", latency_variant(rate, 0), OURS, ""))
+        if figures:
+            title = f"6, {rate:,} records a second, linger 0, p50"
+            yield _compared(title, limits.round_trip, figures["p50_ms"] * 1e6, ["wall time, not processor time"])
+
+
+def _batches(result: Result, limits: Limits) -> Iterator[list[str]]:
+    for partitions in ALONE:
+        figures = _medians(result, _Case("sender", sending_variant(partitions), SENDER, ""))
+        if figures:
+            title = f"8, sender alone, {partitions} partition{'s' * (partitions > 1)}, a batch"
+            least, reached = _BATCH_SIZE * (limits.checksum + limits.socket), figures["cpu_us_per_batch"] * 1000
+            kernel = f"of all in the kernel {_ns(figures['system_us_per_batch'] * 1000)}"
+            yield _compared(title, least, reached, [f"sender {_ns(reached - least)}", kernel])
 
 
 def _row(of: _Case, figures: Mapping[str, float], limits: Limits) -> list[str]:
@@ -121,11 +123,15 @@ def _row(of: _Case, figures: Mapping[str, float], limits: Limits) -> list[str]:
     if of.rows:
         least["Spark with its Python"] = least.pop("producers") + of.rows * limits.row
         used["Spark with its Python"] = used.pop("producers") + figures["cpu_jvm_s"] / records * 1e9
-    limit, reached = sum(least.values()), figures["cpu_us_per_record"] * 1000
     rest = [f"{who} {_ns(used[who] - least[who])}" for who in used if used[who] > least[who]]
     if "cpu_system_s" in figures:
         rest.append(f"of all in the kernel {_ns(figures['cpu_system_s'] / records * 1e9)}")
-    return [of.title, _ns(limit), _ns(reached), f"{number(reached / limit)} ×", ", ".join(rest)]
+    return _compared(of.title, sum(least.values()), figures["cpu_us_per_record"] * 1000, rest)
+
+
+def _compared(title: str, limit: float, reached: float, rest: Sequence[str]) -> list[str]:
+    """Return the cells of a row, given nanoseconds."""
+    return [title, _ns(limit), _ns(reached), f"{number(reached / limit)} ×", ", ".join(rest)]
 
 
 def _medians(result: Result, of: _Case) -> dict[str, float]:
