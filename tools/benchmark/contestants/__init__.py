@@ -1,6 +1,7 @@
 """The producers that are measured, each used as its own documents advise: one module a library.
 
-A library is imported where it is used, so that the tool, which forks the contestants, has none of them and no thread.
+They are imported where they are used: the tool, which forks the contestants, is to have no producer, no thread, and no
+form of the package.
 """
 
 from __future__ import annotations
