@@ -22,6 +22,9 @@ RECORDS: Final = 160_000
 """Of all producers together."""
 VALUE_SIZE: Final = 100
 
+ONE_PARTITION_RECORDS: Final = 400_000
+"""The same where they all send to one partition: a target speaks of it."""
+
 EIGHT: Final = f"{OURS}, 8 producers"
 ONE: Final = f"{OURS}, 1 producer"
 TRICKLE_PRODUCERS: Final = 8
@@ -92,7 +95,7 @@ def _send(workshop: Workshop, contestant: str, count: int, producers: int, parti
 
 
 def _one_partition(workshop: Workshop) -> Variant:
-    count = workshop.count(RECORDS)
+    count = workshop.count(ONE_PARTITION_RECORDS)
 
     def turn(contestant: str) -> dict[str, float]:
         producers = 8 if contestant == EIGHT else 1
