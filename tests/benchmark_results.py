@@ -22,7 +22,7 @@ def variant(name: str, figures: dict[str, list[dict[str, float]]], **trouble: st
     def no_turn(contestant: str) -> dict[str, float]:
         raise AssertionError
 
-    return variant_result(Variant(name, f"title of {name}", list(figures), no_turn, shown), figures, trouble)
+    return variant_result(Variant(name, f"title of {name}", list(figures), no_turn, shown), figures, trouble, 1.0)
 
 
 def result(*cases: tuple[str, list[Any]]) -> dict[str, Any]:
@@ -30,6 +30,7 @@ def result(*cases: tuple[str, list[Any]]) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "started": "2026-01-02T03:04:05+00:00",
+        "took_s": 120.0,
         "command": ["tools/bench.py", "--all"],
         "scale": 1.0,
         "smoke": False,
@@ -42,6 +43,7 @@ def result(*cases: tuple[str, list[Any]]) -> dict[str, Any]:
             "load_before": 0.1,
             "versions": {"Python": "3.11.4"},
         },
+        "form": {"compiled": True, "why": ""},
         "settings": by_kafkas_names(Settings()),
         "cases": [
             {"number": number, "name": name, "title": f"title of {name}", "variants": variants}

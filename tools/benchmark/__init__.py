@@ -1,8 +1,9 @@
 """Measures shmaccum beside its peers: the same records, the same settings, the same machine, the same run.
 
 Contestants are shmaccum (`send`, and `send_batch` for columns), confluent-kafka, kafka-python, aiokafka, and Spark's
-own Kafka sink. Brokers are Apache Kafka, librdkafka's mock, and a sink that only acknowledges, each in processes of its
-own.
+own Kafka sink. shmaccum is measured as pip installs it, which is compiled where there is a C compiler (into
+build/compiled, a minute, if it is not there yet), and here and there as plain Python, too. Brokers are Apache Kafka,
+and a sink that only acknowledges, each in processes of its own.
 
 How a figure comes about. A case has variants; in each, every contestant has its turn in every round, after a round of
 warm-up that does not count. A turn is made of fresh processes: they connect and send some records first, wait for each

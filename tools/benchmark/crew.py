@@ -12,8 +12,9 @@ from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Final
 
-from tools.benchmark.contestants import CLIENTS
+from tools.benchmark.contestants import client_class
 from tools.benchmark.errors import BenchmarkError
+from tools.benchmark.forms import Form
 from tools.benchmark.load import Load
 from tools.benchmark.settings import Settings
 from tools.stresstest.processes import Children
@@ -114,8 +115,8 @@ def _be(work: Work, link: Connection) -> int:
     gc.freeze()
     try:
         work(Member(link))
-    except BaseException:
-        link.send(BenchmarkError(f"a worker failed:\n{traceback.format_exc()}"))
+    except BaseException as error:
+        link.send(BenchmarkError(f"a worker failed: {type(error).__name__}: {error}\n{traceback.format_exc()}"))
         return 1
     return 0
 
@@ -137,12 +138,19 @@ class Sent:
 
 
 def sending(
-    contestant: str, servers: str, settings: Settings, name: str, make_load: Callable[[], Load], warm_up_share: float
+    contestant: str,
+    form: Form | None,
+    servers: str,
+    settings: Settings,
+    name: str,
+    make_load: Callable[[], Load],
+    warm_up_share: float,
 ) -> Work:
     """Return the work of sending a load with a contestant's client; its result is a `Sent`.
 
     Args:
         contestant: by its name.
+        form: of the package, None for a peer.
         servers: ``bootstrap.servers``.
         settings: the same for all.
         name: of the turn.
@@ -151,10 +159,11 @@ def sending(
     """
 
     def work(member: Member) -> None:
+        make_client = client_class(contestant, form)
         load = make_load()
         records, size = load.count, load.size
         warm_up = load.first(max(min(records, _LEAST_WARM_UP), int(records * warm_up_share)))
-        client = CLIENTS[contestant](servers, settings, name)
+        client = make_client(servers, settings, name)
         client.send(warm_up)
         member.wait_for_go()
         acknowledged = client.send(load)

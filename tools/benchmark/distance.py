@@ -1,16 +1,20 @@
-"""How far each case is from what the machine gives at best, and where the processor time goes.
+"""How far each case is from what the machine gives at best, and who spends the rest.
 
-The limit of a record is what cannot be left out: two copies (into the slab, and by the kernel into the socket, which is
-in the cost of the socket already, so that one remains), one checksum, one pass through the socket; record by record, a
-turn of the semaphore too; from Spark, the transfer of a row into Python.
+The limit of a record is what cannot be left out. In the producer: one copy into the slab, and record by record a turn
+of the semaphore. In the sender: one checksum, one pass through the socket (which has the kernel's own copy in it). From
+Spark: the transfer of a row into Python. What is more is the rest, and is told of whoever spends it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
+from tools.benchmark.cases.latency import RATES
 from tools.benchmark.cases.latency import variant_name as latency_variant
+from tools.benchmark.cases.sender import PARTITIONS as ALONE
+from tools.benchmark.cases.sender import SENDER, sending_variant
+from tools.benchmark.cases.sizes import SIZES
 from tools.benchmark.contestants import OUR_COLUMNS, OURS
 from tools.benchmark.results import Result, median, variants_of
 from tools.benchmark.spark.host import ARROW
@@ -18,78 +22,124 @@ from tools.benchmark.tables import Table, number
 
 _RECORD_OVERHEAD: Final = 9
 """Bytes of a small record beside key and value, in format v2: lengths, deltas, attributes."""
-_PARTS: Final = {
-    "producers": "cpu_workers_s",
-    "sender": "cpu_sender_s",
-    "JVM": "cpu_jvm_s",
-    "of all in the kernel": "cpu_system_s",
-}
-_TOO_LITTLE: Final = 0.005
+_BATCH_SIZE: Final = 16 * 1024
 
 
 class Limits(NamedTuple):
-    """The costs that `tools.benchmark.cases.limits` measures, in nanoseconds."""
+    """The costs that `tools.benchmark.cases.limits` measures, in nanoseconds; of a byte, where nothing else is said."""
 
-    byte: float
-    """Of a copy, a checksum, and the way through the socket."""
+    copy: float
+    checksum: float
+    socket: float
     semaphore: float
+    """Of a turn."""
     row: float
-    """Of the transfer from Spark."""
+    """Of the transfer of one from Spark."""
     round_trip: float
+
+
+class _Case(NamedTuple):
+    """What is compared with its limit."""
+
+    case: str
+    variant: str
+    contestant: str
+    title: str
+    semaphores: int = 0
+    """Turns a record."""
+    rows: int = 0
+    """Transferred from Spark, a record."""
+
+
+_CASES: Final = (
+    _Case("records", "apache-unkeyed", OURS, "1, `send`, unkeyed", 1),
+    _Case("records", "apache-keyed", OURS, "1, `send`, keyed", 1),
+    _Case("records", "sink-unkeyed", OURS, "1, `send`, unkeyed, into the sink", 1),
+    _Case("columns", "apache-unkeyed", OUR_COLUMNS, "2, `send_batch`"),
+    _Case("columns", "sink-unkeyed", OUR_COLUMNS, "2, `send_batch`, into the sink"),
+    _Case("producers", "8-on-1", OURS, "3, 8 processes on 1 partition", 1),
+    _Case("producers", "8-on-8", OURS, "3, 8 processes on 8 partitions", 1),
+    _Case("producers", "8-on-1000", OURS, "3, 8 processes on 1,000 partitions", 1),
+    _Case("spark", "large", OURS, "4, data source", 0, 1),
+    *(_Case("sizes", f"size-{size}", OURS, f"5, `send`, {text}", 1) for text, size in SIZES.items()),
+    *(_Case("sizes", f"size-{size}", OUR_COLUMNS, f"5, `send_batch`, {text}") for text, size in SIZES.items()),
+)
 
 
 def limits_of(result: Result) -> Limits | None:
     """Return the limits, None if they were not measured."""
     names = ("memory-copy", "crc", "socket", "semaphore", "round-trip")
-    found = {name: median(result, "limits", name, "this machine", "cost") for name in names}
-    if None in found.values():
+    found = [median(result, "limits", name, "this machine", "cost") for name in names]
+    known = [each for each in found if each is not None]
+    if len(known) < len(found):
         return None
-    known: Mapping[str, Any] = found
+    copy, checksum, socket, semaphore, round_trip_us = known
     row = median(result, "spark", "arrow", ARROW, "cost") or 0.0
-    by_byte = known["memory-copy"] + known["crc"] + known["socket"]
-    return Limits(by_byte, known["semaphore"], row, known["round-trip"] * 1000)
+    return Limits(copy, checksum, socket, semaphore, row, round_trip_us * 1000)
 
 
-def distance_table(result: Result) -> Table:
-    """Return, for one variant of each case, its limit, what was reached, and where the rest goes."""
+def distance_table(result: Result, case: str = "") -> Table:
+    """Return the limit, what was reached, and who spends the rest, of a case or of all of them."""
     limits = limits_of(result)
-    rows = []
+    rows: list[list[str]] = []
     if limits is not None:
-        for case, variant, contestant, title, semaphores, transfers in (
-            ("records", "apache-unkeyed", OURS, "1, `send`, unkeyed", 1, 0),
-            ("records", "apache-keyed", OURS, "1, `send`, keyed", 1, 0),
-            ("columns", "apache-unkeyed", OUR_COLUMNS, "2, `send_batch`", 0, 0),
-            ("producers", "8-on-8", OURS, "3, 8 processes on 8 partitions", 1, 0),
-            ("spark", "large", OURS, "4, data source", 0, 1),
-            ("sizes", "size-10240", OURS, "5, `send`, 10 KiB", 1, 0),
-            ("sizes", "size-1048576", OURS, "5, `send`, 1 MiB", 1, 0),
-        ):
-            figures = _medians(result, case, variant, contestant)
-            if figures:
-                size = figures["bytes"] / figures["records"] + _RECORD_OVERHEAD
-                least = size * limits.byte + semaphores * limits.semaphore + transfers * limits.row
-                reached = figures["cpu_us_per_record"] * 1000
-                rows.append([title, _ns(least), _ns(reached), f"{number(reached / least)} ×", _shares(figures)])
-        figures = _medians(result, "latency", latency_variant(100, 0), OURS)
+        rows += [
+            _row(each, of, limits) for each in _CASES if case in ("", each.case) and (of := _medians(result, each))
+        ]
+        rows += _waits(result, limits) if case in ("", "latency") else []
+        rows += _batches(result, limits) if case in ("", "sender") else []
+    return Table(["", "limit", "reached", "distance", "the rest, by who spends it"], rows)
+
+
+def _waits(result: Result, limits: Limits) -> Iterator[list[str]]:
+    for rate in RATES:
+        figures = _medians(result, _Case("latency", latency_variant(rate, 0), OURS, ""))
         if figures:
-            reached = figures["p50_ms"] * 1e6
-            ratio = f"{number(reached / limits.round_trip)} ×"
-            rows.append(["6, 100 records a second, p50", _ns(limits.round_trip), _ns(reached), ratio, "wall time"])
-    return Table(["case", "limit", "reached, a record", "distance", "where the time is spent"], rows)
+            title = f"6, {rate:,} records a second, linger 0, p50"
+            yield _compared(title, limits.round_trip, figures["p50_ms"] * 1e6, ["wall time, not processor time"])
 
 
-def _medians(result: Result, case: str, variant: str, contestant: str) -> dict[str, float]:
-    for each in variants_of(result, case):
-        if each["name"] == variant:
-            summary = each["contestants"].get(contestant, {}).get("summary", {})
+def _batches(result: Result, limits: Limits) -> Iterator[list[str]]:
+    for partitions in ALONE:
+        figures = _medians(result, _Case("sender", sending_variant(partitions), SENDER, ""))
+        if figures:
+            title = f"8, sender alone, {partitions} partition{'s' * (partitions > 1)}, a batch"
+            least, reached = _BATCH_SIZE * (limits.checksum + limits.socket), figures["cpu_us_per_batch"] * 1000
+            kernel = f"of all in the kernel {_ns(figures['system_us_per_batch'] * 1000)}"
+            yield _compared(title, least, reached, [f"sender {_ns(reached - least)}", kernel])
+
+
+def _row(of: _Case, figures: Mapping[str, float], limits: Limits) -> list[str]:
+    records = figures["records"]
+    size = figures["bytes"] / records + _RECORD_OVERHEAD
+    least = {
+        "producers": size * limits.copy + of.semaphores * limits.semaphore,
+        "sender": size * (limits.checksum + limits.socket),
+    }
+    used = {
+        "producers": figures["cpu_workers_s"] / records * 1e9,
+        "sender": figures["cpu_sender_s"] / records * 1e9,
+    }
+    if of.rows:
+        least["Spark with its Python"] = least.pop("producers") + of.rows * limits.row
+        used["Spark with its Python"] = used.pop("producers") + figures["cpu_jvm_s"] / records * 1e9
+    rest = [f"{who} {_ns(used[who] - least[who])}" for who in used if used[who] > least[who]]
+    if "cpu_system_s" in figures:
+        rest.append(f"of all in the kernel {_ns(figures['cpu_system_s'] / records * 1e9)}")
+    return _compared(of.title, sum(least.values()), figures["cpu_us_per_record"] * 1000, rest)
+
+
+def _compared(title: str, limit: float, reached: float, rest: Sequence[str]) -> list[str]:
+    """Return the cells of a row, given nanoseconds."""
+    return [title, _ns(limit), _ns(reached), f"{number(reached / limit)} ×", ", ".join(rest)]
+
+
+def _medians(result: Result, of: _Case) -> dict[str, float]:
+    for each in variants_of(result, of.case):
+        if each["name"] == of.variant:
+            summary = each["contestants"].get(of.contestant, {}).get("summary", {})
             return {name: spread[1] for name, spread in summary.items()}
     return {}
-
-
-def _shares(figures: Mapping[str, float]) -> str:
-    total = figures["cpu_s"]
-    shares = {name: figures.get(figure, 0.0) / total for name, figure in _PARTS.items()}
-    return ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share > _TOO_LITTLE)
 
 
 def _ns(value: float) -> str:

@@ -10,9 +10,13 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from tools.benchmark.cases.limits import FIGURE
+from tools.benchmark.contention import contention_table
 from tools.benchmark.distance import distance_table
 from tools.benchmark.errors import BenchmarkError
-from tools.benchmark.results import Result, variants_of
+from tools.benchmark.losses import losses
+from tools.benchmark.progress import minutes
+from tools.benchmark.results import Result, trouble_of, variants_of
 from tools.benchmark.tables import Table, by_contestant, costs, markdown, side_by_side
 from tools.benchmark.targets import target_table
 
@@ -43,10 +47,41 @@ def _machine(result: Result) -> str:
         [
             f"- {machine['cores']} cores, {machine['cpu']}; {machine['memory_gib']} GiB of memory; {machine['kernel']}",
             f"- {versions}",
-            f"- measured {result['started'][:10]}, with a load of {load} before: `{shlex.join(result['command'])}`",
+            f"- shmaccum {_form(result)}",
+            f"- measured {result['started'][:10]} in {minutes(result['took_s'])}, with a load of {load} before, "
+            f"{_extent(result)}: `{shlex.join(result['command'])}`",
             f"- for all contestants: {settings}",
         ]
     )
+
+
+def _extent(result: Result) -> str:
+    rounds = "one round" if result["rounds"] == 1 else f"{result['rounds']} rounds"
+    return rounds if result["scale"] == 1 else f"{rounds} with {result['scale']:g} of the load"
+
+
+def _form(result: Result) -> str:
+    if result["form"]["compiled"]:
+        return "compiled, as `pip install` leaves it where there is a C compiler; as plain Python where a row says so"
+    return f"as plain Python only: {result['form']['why']}"
+
+
+def _with_distance(case: str, make: Callable[[Result], str]) -> Callable[[Result], str]:
+    """Return what also says how far a case is from its limit."""
+
+    def both(result: Result) -> str:
+        table = distance_table(result, case)
+        parts = [make(result)]
+        if table.rows:
+            parts.append(f"**How far from the limit** (see [the limits](#7-the-limits))\n\n{markdown(table)}")
+        return "\n\n".join(parts)
+
+    return both
+
+
+def _losses(result: Result) -> str:
+    table = losses(result)
+    return markdown(table) if table.rows else "Nowhere in what was measured."
 
 
 def _each(case: str) -> Callable[[Result], str]:
@@ -55,10 +90,10 @@ def _each(case: str) -> Callable[[Result], str]:
     def make(result: Result) -> str:
         parts = []
         for variant in variants_of(result, case):
-            table = costs([variant]) if variant["figures"] == ["cost"] else by_contestant(variant)
+            table = costs([variant]) if variant["figures"] == [FIGURE] else by_contestant(variant)
             facts = ", ".join(f"{name} {value}" for name, value in {**variant["facts"], **variant["settings"]}.items())
             heading = f"**{_capital(variant['title'])}** ({facts})"
-            parts.append(f"{heading}\n\n{_trouble(variant) or markdown(table)}")
+            parts.append(f"{heading}\n\n{trouble_of(variant) or markdown(table)}")
         return "\n\n".join(parts) or "Not measured."
 
     return make
@@ -68,7 +103,7 @@ def _together(case: str, *, alone: tuple[str, ...] = ()) -> Callable[[Result], s
     """Return what makes one table of all variants of a case, but for some that have one of their own."""
 
     def make(result: Result) -> str:
-        variants = [variant for variant in variants_of(result, case) if not _trouble(variant)]
+        variants = [variant for variant in variants_of(result, case) if not trouble_of(variant)]
         common = [variant for variant in variants if variant["name"] not in alone]
         parts = [markdown(side_by_side(common))] if common else ["Not measured."]
         parts += [
@@ -76,22 +111,19 @@ def _together(case: str, *, alone: tuple[str, ...] = ()) -> Callable[[Result], s
             for variant in variants
             if variant["name"] in alone
         ]
-        parts += [f"{each['title']}: {_trouble(each)}" for each in variants_of(result, case) if _trouble(each)]
+        parts += [f"{each['title']}: {trouble_of(each)}" for each in variants_of(result, case) if trouble_of(each)]
         return "\n\n".join(parts)
 
     return make
 
 
 def _limits(result: Result) -> str:
-    return markdown(costs(list(variants_of(result, "limits"))))
+    from_spark = (variant for variant in variants_of(result, "spark") if variant["figures"] == [FIGURE])
+    return markdown(costs([*variants_of(result, "limits"), *from_spark]))
 
 
 def _table(make: Callable[[Result], Table]) -> Callable[[Result], str]:
     return lambda result: markdown(make(result))
-
-
-def _trouble(variant: Result) -> str:
-    return "; ".join(f"{kind}: {variant[kind]}" for kind in ("void", "missing") if kind in variant)
 
 
 def _capital(text: str) -> str:
@@ -101,13 +133,14 @@ def _capital(text: str) -> str:
 PARTS: Final[Mapping[str, Callable[[Result], str]]] = {
     "machine": _machine,
     "targets": _table(target_table),
-    "records": _each("records"),
-    "columns": _each("columns"),
-    "producers": _together("producers", alone=("one-partition", "trickle")),
-    "spark": _each("spark"),
-    "sizes": _together("sizes"),
-    "latency": _together("latency"),
+    "records": _with_distance("records", _each("records")),
+    "columns": _with_distance("columns", _each("columns")),
+    "producers": _with_distance("producers", _together("producers", alone=("one-partition", "trickle"))),
+    "contention": _table(contention_table),
+    "spark": _with_distance("spark", _each("spark")),
+    "sizes": _with_distance("sizes", _together("sizes")),
+    "latency": _with_distance("latency", _together("latency")),
     "limits": _limits,
-    "sender": _each("sender"),
-    "distance": _table(distance_table),
+    "sender": _with_distance("sender", _each("sender")),
+    "losses": _losses,
 }

@@ -17,6 +17,7 @@ ROWS_A_BATCH: Final = 10_000
 
 _DISTINCT: Final = 1000
 """Different values: enough that no cache has all of a compressed batch, few enough to make them in no time."""
+_DISTINCT_BYTES: Final = 16 << 20
 _DISTINCT_KEYS: Final = 10_000
 
 Call = tuple[bytes, bytes | None, Any]
@@ -52,7 +53,10 @@ class Load:
     def size(self) -> int:
         """Bytes of all keys and values."""
         if self.batches:
-            return sum(len(value) + len(key or b"") for value, key, _ in self.calls())
+            from pyarrow import compute
+
+            columns = (column for batch in self.batches for column in batch.columns)
+            return sum(compute.sum(compute.binary_length(column)).as_py() for column in columns)
         return sum(map(len, self.values)) + sum(map(len, self.keys or ()))
 
     def calls(self, any_partition: Any = None) -> Iterator[Call]:
@@ -85,24 +89,25 @@ def _rows(batch: pa.RecordBatch, any_partition: Any) -> Iterator[Call]:
 
 
 def make_values(count: int, size: int) -> list[bytes]:
-    """Return values of a size, like JSON of some application: they compress to a third or so, but not to nothing."""
+    """Return values of a size, like JSON of some application: they compress to a fifth or so."""
     chance = random.Random(size)
-    distinct = [_value(chance, size) for _ in range(min(count, _DISTINCT, max(1, (64 << 20) // size)))]
+    rows = [_row(chance) for _ in range(_DISTINCT)]
+    least = min(map(len, rows))
+    distinct = []
+    for _ in range(min(count, _DISTINCT, max(1, _DISTINCT_BYTES // size))):
+        start = chance.randrange(least)
+        distinct.append(b"".join(chance.choices(rows, k=size // least + 2))[start : start + size])
     return [distinct[number % len(distinct)] for number in range(count)]
 
 
-def _value(chance: random.Random, size: int) -> bytes:
-    text = bytearray()
-    while len(text) < size:
-        text += json.dumps(
-            {
-                "flight": chance.randrange(10_000),
-                "carrier": chance.choice(("UA", "AA", "DL", "B6", "WN")),
-                "delay": round(chance.gauss(10, 30), 1),
-                "tail": f"N{chance.randrange(100_000):05}",
-            }
-        ).encode()
-    return bytes(text[:size])
+def _row(chance: random.Random) -> bytes:
+    flight = {
+        "flight": chance.randrange(10_000),
+        "carrier": chance.choice(("UA", "AA", "DL", "B6", "WN")),
+        "delay": round(chance.gauss(10, 30), 1),
+        "tail": f"N{chance.randrange(100_000):05}",
+    }
+    return json.dumps(flight).encode()
 
 
 def make_keys(count: int) -> list[bytes]:

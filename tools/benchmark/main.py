@@ -16,12 +16,15 @@ from typing import Any
 
 from tools.benchmark.cases import CASES
 from tools.benchmark.document import renew
+from tools.benchmark.errors import BenchmarkError, MissingError
+from tools.benchmark.forms import COMPILED, compiled_form, has_compiler
 from tools.benchmark.machine import machine
-from tools.benchmark.measuring import Progress, run_case
+from tools.benchmark.measuring import run_case
 from tools.benchmark.options import Options, parse
 from tools.benchmark.plots import write_plots
+from tools.benchmark.progress import Progress, minutes
 from tools.benchmark.report import as_text
-from tools.benchmark.results import FORMAT, Result, incomplete
+from tools.benchmark.results import FORMAT, Result, incomplete, load
 from tools.benchmark.settings import Settings, by_kafkas_names
 from tools.benchmark.workshop import Workshop
 
@@ -33,70 +36,134 @@ def main(arguments: list[str] | None = None) -> int:
     if options.list:
         _list(options)
         return 0
-    if options.result is not None:
-        result: Result = json.loads(options.result.read_text())
-        if result.get("format") != FORMAT:
-            print(f"{options.result} is not a result of this version of tools/bench.py --json", file=sys.stderr)
-            return 2
-    else:
-        try:
-            result = _measure(options, given)
-        except KeyboardInterrupt:
-            print("\ninterrupted: nothing is left behind but what --json has so far", file=sys.stderr)
-            return 130
-    print(as_text(result))
-    if options.plots is not None:
-        write_plots(result, options.plots)
-    if options.document is not None:
-        options.document.write_text(renew(options.document.read_text(), result))
+    try:
+        result = load(options.result) if options.result is not None else _measure(options, given)
+        print(as_text(result))
+        if options.plots is not None:
+            write_plots(result, options.plots)
+        if options.document is not None:
+            options.document.write_text(renew(options.document.read_text(), result))
+    except BenchmarkError as error:
+        print(f"tools/bench.py: {error}", file=sys.stderr)
+        return 2
+    except (Interrupted, KeyboardInterrupt) as interrupted:
+        what = str(interrupted) or "nothing was measured yet"
+        print(f"\ninterrupted: {what}; nothing else is left behind", file=sys.stderr)
+        return 130
     return 1 if incomplete(result) else 0
 
 
+class Interrupted(Exception):
+    """A run was interrupted; says what is saved of it."""
+
+
 def _measure(options: Options, given: list[str]) -> Result:
-    """Run the cases; whatever happens, no process and no file is left behind."""
+    """Run the cases; whatever happens, no process and no file is left behind.
+
+    Raises:
+        Interrupted: before it was done.
+    """
     signal.signal(signal.SIGTERM, _interrupt)
+    progress = Progress()
     result: dict[str, Any] = {
         "format": FORMAT,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "took_s": 0.0,
         "command": ["tools/bench.py", *given],
         "scale": options.scale,
         "smoke": options.smoke,
         "rounds": options.rounds,
         "machine": machine(),
+        "form": {"compiled": False, "why": ""},
         "settings": by_kafkas_names(Settings()),
         "cases": [],
     }
-    directory = Path(tempfile.mkdtemp(prefix="shmaccum-bench-"))
     try:
-        workshop = Workshop(directory, options.scale, smoke=options.smoke)
+        directory = Path(tempfile.mkdtemp(prefix="shmaccum-bench-"))
         try:
-            progress = Progress()
-            for name in options.cases:
-                place = len(result["cases"])
-                run_case(CASES[name](), workshop, options.rounds, progress, partial(_keep, options, result, place))
+            workshop = Workshop(directory, options.scale, smoke=options.smoke)
+            try:
+                _choose_form(options, workshop, result, progress)
+                _run(options, workshop, result, progress)
+            finally:
+                _let_nothing_interrupt()
+                workshop.close()
         finally:
-            workshop.close()
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+            _let_nothing_interrupt()
+            shutil.rmtree(directory, ignore_errors=True)
+    except KeyboardInterrupt:
+        raise Interrupted(_saved(options, result)) from None
     return result
 
 
-def _keep(options: Options, result: dict[str, Any], place: int, case: Result) -> None:
+def _choose_form(options: Options, workshop: Workshop, result: dict[str, Any], progress: Progress) -> None:
+    """Have the compiled form, unless it cannot be had or is not wanted."""
+    if options.plain:
+        result["form"]["why"] = "--plain was given"
+        return
+    try:
+        workshop.ours = compiled_form(workshop.directory, progress.say)
+    except MissingError as error:
+        result["form"]["why"] = str(error)
+        progress.say(f"shmaccum is measured as plain Python: {error}")
+        return
+    result["form"]["compiled"] = True
+
+
+def _run(options: Options, workshop: Workshop, result: dict[str, Any], progress: Progress) -> None:
+    cases = [CASES[name]() for name in options.cases]
+    variants = [case.variants(workshop) for case in cases]
+    expected_s = sum(each.expected_s(options.rounds) for of_case in variants for each in of_case)
+    progress.expect(expected_s)
+    if options.scale >= 1 and not options.smoke:
+        progress.say(f"about {minutes(expected_s * options.scale)} on two quiet cores")
+    for place, (case, of_case) in enumerate(zip(cases, variants, strict=True)):
+        keep = partial(_keep, options, result, progress, place)
+        run_case(case, of_case, options.rounds, progress, keep, warm_up=not options.smoke)
+
+
+def _keep(options: Options, result: dict[str, Any], progress: Progress, place: int, case: Result) -> None:
     """Note a case's result so far, also in the file."""
     result["cases"][place:] = [case]
+    result["took_s"] = round(progress.seconds, 1)
     if options.json is not None:
         unfinished = options.json.with_name(f"{options.json.name}.{os.getpid()}")
-        unfinished.write_text(json.dumps(result, separators=(",", ":")) + "\n")
-        unfinished.replace(options.json)
+        try:
+            unfinished.write_text(json.dumps(result, separators=(",", ":")) + "\n")
+            unfinished.replace(options.json)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
+def _saved(options: Options, result: Result) -> str:
+    """Say what there is of an interrupted run."""
+    if options.json is None:
+        return "without --json nothing was saved"
+    if not result["cases"]:
+        return f"nothing was measured yet, {options.json} is as it was"
+    last = result["cases"][-1]
+    return (
+        f"{options.json} has what was measured up to '{last['variants'][-1]['title']}' of case {last['number']}, "
+        f"{last['name']} (--from {options.json} shows it)"
+    )
 
 
 def _list(options: Options) -> None:
-    """Print the cases with their variants, as they would run."""
+    """Print the cases with their variants, as they would run, and how long that would take."""
     workshop = Workshop(Path(), options.scale, smoke=options.smoke)
+    if has_compiler() and not options.plain:
+        workshop.ours = COMPILED
     for name, make in CASES.items():
-        print(f"{make.number}  {name}: {make.title}")
-        for variant in make().variants(workshop):
+        variants = make().variants(workshop)
+        expected_s = sum(variant.expected_s(options.rounds) for variant in variants)
+        print(f"{make.number}  {name}: {make.title} (at full scale about {minutes(expected_s)})")
+        for variant in variants:
             print(f"     {variant.title}: {'; '.join(variant.contestants)}")
+
+
+def _let_nothing_interrupt() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

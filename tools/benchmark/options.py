@@ -22,7 +22,7 @@ examples:
   tools/bench.py --all --json docs/performance.json --plots docs --document docs/performance.md
   tools/bench.py --from docs/performance.json --plots docs --document docs/performance.md
 """
-DEFAULT_ROUNDS: Final = 3
+DEFAULT_ROUNDS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class Options:
     rounds: int
     scale: float
     smoke: bool
+    plain: bool
     list: bool
     json: Path | None
     result: Path | None
@@ -52,8 +53,13 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--all", action="store_true", help="all cases; about half an hour on two quiet cores")
     add("--case", metavar="CASE", nargs="+", default=[], help="these, by number or name; --list shows them")
     add("--rounds", metavar="R", type=_count, help=f"rounds that count [{DEFAULT_ROUNDS}; smoke: 1]")
-    add("--scale", metavar="X", type=_positive, default=1.0, help="how large the loads are, 1 as a rule [%(default)s]")
+    add("--scale", metavar="X", type=_positive, help="how large the loads are [1]")
     add("--smoke", action="store_true", help="every case with next to no load: shows that it works, and no more")
+    add(
+        "--plain",
+        action="store_true",
+        help="shmaccum as plain Python only; otherwise also compiled, if that is possible",
+    )
     add("--list", action="store_true", help="show the cases and their variants, and measure nothing")
     add("--json", metavar="FILE", type=Path, help="write everything that was measured to FILE, also in between")
     add("--from", dest="result", metavar="FILE", type=Path, help="measure nothing, take the result of --json FILE")
@@ -69,6 +75,8 @@ def parse(arguments: Sequence[str]) -> Options:
     names = list(CASES) if values.all or (values.smoke and not names) else names
     if values.result is not None and names:
         parser.error("--from FILE measures nothing: leave out --all, --case and --smoke")
+    if values.result is not None and (values.rounds or values.scale or values.json or values.plain):
+        parser.error("--from FILE measures nothing: leave out --rounds, --scale, --json and --plain")
     if not (names or values.list or values.result):
         parser.error("nothing to do: say --all, --case CASE ..., --smoke, --list, or --from FILE")
     if values.result is not None and not values.result.is_file():
@@ -84,8 +92,9 @@ def parse(arguments: Sequence[str]) -> Options:
     return Options(
         cases=[name for name in CASES if name in names],
         rounds=values.rounds or (1 if values.smoke else DEFAULT_ROUNDS),
-        scale=values.scale,
+        scale=values.scale or 1.0,
         smoke=values.smoke,
+        plain=values.plain,
         list=values.list,
         json=values.json,
         result=values.result,

@@ -9,15 +9,15 @@ from typing import Final
 from tools.benchmark.cases.producers import PARTITIONS, PRODUCERS
 from tools.benchmark.cases.producers import variant_name as producers_variant
 from tools.benchmark.cases.sizes import SIZES
-from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OUR_COLUMNS, OURS
+from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OUR_COLUMNS, OURS, PLAIN, PLAIN_COLUMNS
 from tools.benchmark.results import Result, median, variants_of
 from tools.benchmark.spark.host import KEPT_CONFLUENT, SPARK_SINK
 from tools.benchmark.statistics import Spread
-from tools.benchmark.svg import COLOURS, Bar, Group, Line, bars, lines
+from tools.benchmark.svg import COLOURS, PALE, Bar, Group, Line, bars, lines
 
 COLOUR_OF: Final = dict(
     zip((OURS, CONFLUENT, KAFKA_PYTHON, AIOKAFKA, SPARK_SINK, KEPT_CONFLUENT), COLOURS, strict=True)
-) | {OUR_COLUMNS: COLOURS[0]}
+) | {OUR_COLUMNS: COLOURS[0], PLAIN: PALE, PLAIN_COLUMNS: PALE}
 
 
 def write_plots(result: Result, directory: Path) -> list[Path]:
@@ -82,7 +82,7 @@ def _sizes(result: Result) -> str:
             (CONFLUENT, COLOURS[1], True),
         )
     ]
-    return _drawn("Records of all sizes", "MB a second per core", "size of a record", found, logarithmic=True)
+    return _drawn("Records of all sizes", "MB a second per core", "size of a record", found)
 
 
 def _points(result: Result, case: str, variants: Mapping[str, str], contestant: str, figure: str) -> dict[str, float]:
@@ -90,9 +90,9 @@ def _points(result: Result, case: str, variants: Mapping[str, str], contestant: 
     return {place: value for place, value in found.items() if value is not None}
 
 
-def _drawn(title: str, unit: str, axis: str, found: Sequence[Line], *, logarithmic: bool = False) -> str:
+def _drawn(title: str, unit: str, axis: str, found: Sequence[Line]) -> str:
     drawn = [line for line in found if line.points]
-    return lines(title, unit, axis, drawn, logarithmic=logarithmic) if drawn else ""
+    return lines(title, unit, axis, drawn) if drawn else ""
 
 
 PLOTS: Final[Mapping[str, Callable[[Result], str]]] = {

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tools.benchmark.brokers import TITLES
+from tools.benchmark.contention import contention_table
 from tools.benchmark.distance import distance_table
+from tools.benchmark.losses import losses
 from tools.benchmark.results import Result, incomplete
 from tools.benchmark.tables import by_contestant, costs, plain
 from tools.benchmark.targets import target_table
@@ -22,7 +24,13 @@ def _lines(result: Result) -> Iterator[str]:
         yield f"\n{case['number']}. {case['title']}"
         for variant in case["variants"]:
             yield from _variant_lines(variant)
-    for title, table in (("How far from the limit", distance_table(result)), ("Targets", target_table(result))):
+    tables = {
+        "Against one producer (records a second)": contention_table(result),
+        "How far from the limit": distance_table(result),
+        "Where a peer is better": losses(result),
+        "Targets": target_table(result),
+    }
+    for title, table in tables.items():
         yield f"\n{title}"
         yield plain(table)
     wrong = incomplete(result)

@@ -1,25 +1,32 @@
 """The result of a benchmark, as JSON has it: what the report, the plots and the document are made from.
 
 ```
-{"format": 1, "started": ISO time, "command": [...], "scale": 1.0, "rounds": 3, "machine": {...}, "settings": {...},
+{"format": 2, "started": ISO time, "took_s": 1.0, "command": [...], "scale": 1.0, "rounds": 3, "machine": {...},
+ "form": {"compiled": true, "why": why not, or empty}, "settings": {...},
  "cases": [{"number": 1, "name": "records", "title": ..., "variants": [
      {"name": ..., "title": ..., "broker": ..., "settings": {what differs}, "facts": {...}, "figures": [names to show],
-      "void": why, or absent, "missing": why, or absent,
-      "contestants": {name: {"rounds": [{figure: number}], "summary": {figure: [low, median, high]}}},
-      "ratios": {peer: {figure: ours by theirs}}}]}]}
+      "took_s": 1.0, "void": why, or absent, "missing": why, or absent,
+      "contestants": {name: {"rounds": [{figure: number}], "pooled": {figure: number of all rounds together},
+                             "summary": {figure: [low, median, high]}}},
+      "ratios": {peer: {figure: [low, median, high] of the first contestant's by the peer's}}}]}]}
 ```
+
+A round of ours has a figure ``compiled``: 1 or 0, by what the package in the contestant's process says of itself.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from tools.benchmark.cases.base import Case, Variant
+from tools.benchmark.errors import BenchmarkError
 from tools.benchmark.settings import difference
-from tools.benchmark.statistics import Figures, ratio, summary
+from tools.benchmark.statistics import Figures, Spread, ratio, summary
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 Result = Mapping[str, Any]
 """All of it, or one variant's part."""
@@ -30,18 +37,23 @@ def case_result(case: Case, variants: Sequence[Result]) -> dict[str, Any]:
     return {"number": case.number, "name": case.name, "title": case.title, "variants": list(variants)}
 
 
-def variant_result(variant: Variant, rounds: Mapping[str, Sequence[Figures]], trouble: Mapping[str, str]) -> Result:
+def variant_result(
+    variant: Variant, rounds: Mapping[str, Sequence[Figures]], trouble: Mapping[str, str], took_s: float
+) -> Result:
     """Return the result of a variant.
 
     Args:
         variant: what was measured.
         rounds: what each contestant came to, in each round.
         trouble: ``void`` or ``missing`` -> why, or nothing.
+        took_s: how long it took.
     """
     first = variant.contestants[0]
+    pooled = {name: {} if trouble else _rounded(variant.pooled(name)) for name in variant.contestants}
     ratios = {}
     for peer in variant.contestants[1:]:
         compared = {name: ratio(rounds[first], rounds[peer], name) for name in variant.figures}
+        compared |= {name: ratio([pooled[first]], [pooled[peer]], name) for name in pooled[first]}
         ratios[peer] = {name: each for name, each in compared.items() if each is not None}
     return {
         "name": variant.name,
@@ -50,9 +62,14 @@ def variant_result(variant: Variant, rounds: Mapping[str, Sequence[Figures]], tr
         "settings": difference(variant.settings),
         "facts": dict(variant.facts),
         "figures": list(variant.figures),
+        "took_s": round(took_s, 1),
         **trouble,
         "contestants": {
-            name: {"rounds": [_rounded(each) for each in figures], "summary": summary(list(map(_rounded, figures)))}
+            name: {
+                "rounds": [_rounded(each) for each in figures],
+                "pooled": pooled[name],
+                "summary": summary(list(map(_rounded, figures))) | summary([pooled[name]]),
+            }
             for name, figures in rounds.items()
         },
         "ratios": ratios,
@@ -71,22 +88,46 @@ def variants_of(result: Result, case: str) -> Iterator[Result]:
             yield from each["variants"]
 
 
-def median(result: Result, case: str, variant: str, contestant: str, figure: str) -> float | None:
-    """Return the median of a figure, None if it was not measured."""
+def spread_of(result: Result, case: str, variant: str, contestant: str, figure: str) -> Spread | None:
+    """Return the quartiles of a figure, None if it was not measured."""
     for each in variants_of(result, case):
         if each["name"] == variant and contestant in each["contestants"]:
             found = each["contestants"][contestant]["summary"].get(figure)
-            return None if found is None else float(found[1])
+            return None if found is None else Spread(*found)
     return None
 
 
-def ratio_of(result: Result, case: str, variant: str, peer: str, figure: str) -> float | None:
-    """Return how many times a peer's figure ours is, None if it was not measured."""
+def median(result: Result, case: str, variant: str, contestant: str, figure: str) -> float | None:
+    """Return the median of a figure, None if it was not measured."""
+    found = spread_of(result, case, variant, contestant, figure)
+    return None if found is None else found.median
+
+
+def ratio_of(result: Result, case: str, variant: str, peer: str, figure: str, ours: str | None = None) -> Spread | None:
+    """Return how many times a peer's figure ours is, None if it was not measured.
+
+    Args:
+        result: to look in.
+        case: by its name.
+        variant: of the case.
+        peer: whose figure is 1.
+        figure: by its name.
+        ours: of which of our contestants, if it is not the first.
+    """
     for each in variants_of(result, case):
         if each["name"] == variant:
-            found = each["ratios"].get(peer, {}).get(figure)
-            return None if found is None else float(found)
+            contestants = each["contestants"]
+            first = ours or next(iter(contestants), "")
+            if first in contestants and peer in contestants:
+                return ratio(contestants[first]["rounds"], contestants[peer]["rounds"], figure)
     return None
+
+
+def trouble_of(variant: Result) -> str:
+    """Return why a variant is void or missing, in a line; empty if it is neither."""
+    return "; ".join(
+        f"{kind}: {variant[kind].partition(chr(10))[0]}" for kind in ("void", "missing") if kind in variant
+    )
 
 
 def incomplete(result: Result) -> list[str]:
@@ -95,11 +136,54 @@ def incomplete(result: Result) -> list[str]:
     for case in result["cases"]:
         for variant in case["variants"]:
             where = f"{case['name']}/{variant['name']}"
-            found += [f"{where} is {kind}: {variant[kind]}" for kind in ("void", "missing") if kind in variant]
-            if "void" in variant or "missing" in variant:
+            wrong = trouble_of(variant)
+            if wrong:
+                found.append(f"{where} is {wrong}")
                 continue
             for name, contestant in variant["contestants"].items():
                 lacking = [each for each in variant["figures"] if each not in contestant["summary"]]
                 if not contestant["rounds"] or lacking:
                     found.append(f"{where} has no {', '.join(lacking) or 'round'} of {name}")
     return found
+
+
+def load(path: Path) -> Result:
+    """Return a result that a run has written.
+
+    Raises:
+        BenchmarkError: it cannot be read, is damaged, or was written by another version; says what and why.
+    """
+    again = "measure again, by --all --json FILE"
+    try:
+        result = json.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise BenchmarkError(f"{path} cannot be read: {error}") from None
+    except json.JSONDecodeError as error:
+        raise BenchmarkError(f"{path} is no JSON, or only a part of one ({error}): {again}") from None
+    form = result.get("format") if isinstance(result, dict) else None
+    if form is None:
+        raise BenchmarkError(f"{path} is not a result of tools/bench.py --json")
+    if form != FORMAT:
+        raise BenchmarkError(f"{path} is of format {form}, this version of the tool has {FORMAT}: {again}")
+    try:
+        _look_through(result)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BenchmarkError(f"{path} is damaged ({type(error).__name__}: {error}): {again}") from None
+    found: Result = result
+    return found
+
+
+def _look_through(result: Result) -> None:
+    """Touch whatever the tables are made of."""
+    for name in ("started", "took_s", "command", "rounds", "machine", "form", "settings", "cases"):
+        result[name]
+    for case in result["cases"]:
+        case["number"], case["title"]
+        for variant in variants_of(result, case["name"]):
+            for name in ("name", "title", "broker", "took_s"):
+                variant[name]
+            dict(variant["facts"]), dict(variant["settings"]), list(variant["figures"]), dict(variant["ratios"])
+            for contestant in variant["contestants"].values():
+                list(contestant["rounds"])
+                for low, middle, high in contestant["summary"].values():
+                    float(low), float(middle), float(high)

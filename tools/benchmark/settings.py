@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 MEBIBYTE = 1 << 20
+SENDER_IDLE_MS = 100
+"""Our sender is to be gone soon after a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Settings:
 
 
 def by_kafkas_names(settings: Settings) -> dict[str, Any]:
-    """Return the settings as Kafka's own producer, Spark's sink and shmaccum call them."""
+    """Return the settings as Kafka's own producer and Spark's sink call them."""
     return {
         "acks": settings.acks,
         "linger.ms": settings.linger_ms,
@@ -38,6 +40,11 @@ def by_kafkas_names(settings: Settings) -> dict[str, Any]:
         "buffer.memory": settings.buffer_memory,
         "max.request.size": settings.max_request_size,
     }
+
+
+def for_shmaccum(settings: Settings, name: str) -> dict[str, Any]:
+    """Return the settings as shmaccum calls them, with a slab of this name."""
+    return by_kafkas_names(settings) | {"shmaccum.name": name, "sender.idle.ms": SENDER_IDLE_MS}
 
 
 def for_confluent(settings: Settings) -> dict[str, Any]:

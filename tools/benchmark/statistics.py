@@ -45,11 +45,11 @@ def summary(rounds: Sequence[Figures]) -> dict[str, Spread]:
     return {name: spread([figures[name] for figures in rounds]) for name in names}
 
 
-def ratio(ours: Sequence[Figures], theirs: Sequence[Figures], name: str) -> float | None:
-    """Return the median over the rounds of our figure by theirs; None if there is nothing to compare."""
+def ratio(ours: Sequence[Figures], theirs: Sequence[Figures], name: str) -> Spread | None:
+    """Return the spread over the rounds of our figure by theirs; None if there is nothing to compare."""
     ratios = [
         mine[name] / other[name]
         for mine, other in zip(ours, theirs, strict=False)
         if name in mine and other.get(name, 0.0) > 0.0
     ]
-    return quantile(ratios, 0.5) if ratios else None
+    return spread(ratios) if ratios else None

@@ -15,14 +15,17 @@ from tools.benchmark.tables import number
 
 INK: Final = "#7a7f87"
 COLOURS: Final = ("#d1495b", "#2e86ab", "#edae49", "#66a182", "#8d6a9f", "#9c6644")
+PALE: Final = "#e29aa2"
+"""Beside the first of the colours: of the same family."""
 _FONT: Final = "font-family='sans-serif' font-size='12'"
 _WIDTH: Final = 760
 _LABELS: Final = 310
-_LEGEND: Final = 270
+_LEGEND: Final = 260
 _BAR: Final = 18
 _GAP: Final = 6
-_HEIGHT: Final = 320
-_MARGIN: Final = 60
+_HEIGHT: Final = 360
+_MARGIN: Final = 80
+_FEW_DECADES: Final = 3
 
 
 class Bar(NamedTuple):
@@ -70,35 +73,43 @@ def bars(title: str, unit: str, groups: Sequence[Group]) -> str:
     return _svg(y + 10, f"{title} ({unit})", parts)
 
 
-def lines(title: str, unit: str, axis: str, all_lines: Sequence[Line], *, logarithmic: bool = False) -> str:
-    """Return lines over an axis whose places are taken from the points, in their order."""
+def lines(title: str, unit: str, axis: str, all_lines: Sequence[Line]) -> str:
+    """Return lines on a logarithmic scale, over an axis whose places are taken from the points, in their order."""
     places = list(dict.fromkeys(place for line in all_lines for place in line.points))
-    values = [value for line in all_lines for value in line.points.values()]
-    top, bottom = max(values, default=1.0), min(values, default=0.0) if logarithmic else 0.0
-    right, low, high = _WIDTH - _LEGEND, _HEIGHT - 10, 50
+    marks = _marks([value for line in all_lines for value in line.points.values()])
+    right, low, high = _WIDTH - _LEGEND, _HEIGHT - 10, 40
 
     def x_of(place: str) -> float:
         return _MARGIN + 20 + places.index(place) * (right - _MARGIN - 40) / max(1, len(places) - 1)
 
     def y_of(value: float) -> float:
-        linear = value / (top or 1.0)
-        share = math.log(value / bottom) / (math.log(top / bottom) or 1.0) if logarithmic else linear
-        return low - share * (low - high)
+        return low - math.log(value / marks[0]) / math.log(marks[-1] / marks[0]) * (low - high)
 
-    parts = [_stroke(_MARGIN, low, right, low), _stroke(_MARGIN, low, _MARGIN, high)]
-    marks = (bottom, math.sqrt(bottom * top) if logarithmic else top / 2, top)
+    parts = [_stroke(_MARGIN, y_of(mark), right, y_of(mark), opacity=0.3) for mark in marks]
     parts += [_text(_MARGIN - 6, y_of(mark) + 4, number(mark), anchor="end") for mark in marks]
     parts += [_text(x_of(place), low + 18, place, anchor="middle") for place in places]
     parts.append(_text((_MARGIN + right) / 2, low + 36, axis, anchor="middle"))
     for order, line in enumerate(all_lines):
-        points = " ".join(f"{x_of(place):.1f},{y_of(value):.1f}" for place, value in line.points.items())
+        points = {x_of(place): y_of(value) for place, value in line.points.items()}
+        corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in points.items())
         dashes = " stroke-dasharray='5 4'" if line.dashed else ""
         style = f"stroke='{line.colour}' stroke-width='2'{dashes}"
-        parts.append(f"<polyline points='{points}' fill='none' {style}/>")
-        y = high + 18 * order
-        parts.append(f"<line x1='{right + 10}' y1='{y}' x2='{right + 34}' y2='{y}' {style}/>")
-        parts.append(_text(right + 40, y + 4, line.label))
+        parts.append(f"<polyline points='{corners}' fill='none' {style}/>")
+        parts += [f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3' fill='{line.colour}'/>" for x, y in points.items()]
+        y = high + 6 + 18 * order
+        parts.append(f"<line x1='{right + 14}' y1='{y}' x2='{right + 38}' y2='{y}' {style}/>")
+        parts.append(_text(right + 44, y + 4, line.label))
     return _svg(_HEIGHT + 40, f"{title} ({unit})", parts)
+
+
+def _marks(values: Sequence[float]) -> list[float]:
+    """Return round numbers, not too many, of which the first is below all values and the last above."""
+    least, most = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    steps = (1, 2, 5) if most - least <= _FEW_DECADES else (1,)
+    marks = [step * 10.0**power for power in range(least, most + 1) for step in steps]
+    first = max(place for place, mark in enumerate(marks) if mark <= min(values))
+    last = min(place for place, mark in enumerate(marks) if mark > max(values) or place == len(marks) - 1)
+    return marks[first : last + 1]
 
 
 def _svg(height: float, title: str, parts: Sequence[str]) -> str:
@@ -116,5 +127,7 @@ def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: str =
     return f"<text x='{x:.1f}' y='{y:.1f}' {style}>{escape(text)}</text>"
 
 
-def _stroke(x1: float, y1: float, x2: float, y2: float) -> str:
-    return f"<line x1='{x1:.1f}' y1='{y1:.1f}' x2='{x2:.1f}' y2='{y2:.1f}' stroke='{INK}'/>"
+def _stroke(x1: float, y1: float, x2: float, y2: float, *, opacity: float = 1) -> str:
+    return (
+        f"<line x1='{x1:.1f}' y1='{y1:.1f}' x2='{x2:.1f}' y2='{y2:.1f}' stroke='{INK}' stroke-opacity='{opacity:g}'/>"
+    )

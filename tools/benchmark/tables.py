@@ -25,10 +25,19 @@ FIGURES: Final = {
     "memory_mb": "memory MB",
     "p50_ms": "p50 ms",
     "p99_ms": "p99 ms",
-    "p999_ms": "p99.9 ms",
+    "p99_pooled_ms": "p99 ms, all rounds",
+    "p999_pooled_ms": "p99.9 ms, all rounds",
     "cost": "cost",
 }
 """The heading of each figure."""
+LESS_IS_BETTER: Final = frozenset(
+    (
+        *("cpu_us_per_record", "cpu_us_per_batch", "cpu_us", "wall_s", "cpu_s"),
+        *("connections", "requests_per_mb", "memory_mb"),
+        *("p50_ms", "p99_ms", "p99_pooled_ms", "p999_pooled_ms"),
+    )
+)
+MORE_IS_BETTER: Final = frozenset(("records_per_core_s", "records_per_s", "mb_per_core_s", "mb_per_s"))
 
 _DIGITS: Final = 3
 
@@ -59,17 +68,19 @@ def by_contestant(variant: Result) -> Table:
 def side_by_side(variants: Sequence[Result]) -> Table:
     """Return the medians of many variants with the same contestants and figures, a row for each variant.
 
-    A cell has all contestants' figures; the last column is ours by the last contestant's, of the first figure.
+    A cell has all contestants' figures; the last columns are ours by the last contestant's, of the first two figures.
     """
     figures = variants[0]["figures"]
     contestants = list(variants[0]["contestants"])
-    head = [" / ".join(contestants), *(FIGURES[figure] for figure in figures), f"ratio of {FIGURES[figures[0]]}"]
+    compared = figures[:2]
+    ratio_heads = (f"ratio of {FIGURES[figure]}" for figure in compared)
+    head = [" / ".join(contestants), *(FIGURES[figure] for figure in figures), *ratio_heads]
     rows = []
     for variant in variants:
         summaries = [variant["contestants"][name]["summary"] for name in contestants]
         cells = [" / ".join(_median(summary, figure) for summary in summaries) for figure in figures]
-        found = variant["ratios"].get(contestants[-1], {}).get(figures[0])
-        rows.append([variant["title"], *cells, _times(found)])
+        ratios = variant["ratios"].get(contestants[-1], {})
+        rows.append([variant["title"], *cells, *(_times(ratios.get(figure)) for figure in compared)])
     return Table(head, rows)
 
 
@@ -83,12 +94,12 @@ def costs(variants: Sequence[Result]) -> Table:
     return Table(["", "median (quartiles)"], rows)
 
 
-def with_spread(spread: Sequence[float] | None) -> str:
+def with_spread(spread: Sequence[float] | None, unit: str = "") -> str:
     """Return a median, with the quartiles if they are others."""
     if spread is None:
         return "-"
     low, middle, high = map(number, spread)
-    return middle if low == middle == high else f"{middle} ({low} - {high})"
+    return f"{middle}{unit}" if low == middle == high else f"{middle}{unit} ({low} - {high})"
 
 
 def number(value: float) -> str:
@@ -101,8 +112,8 @@ def number(value: float) -> str:
     return f"{value:.{_DIGITS}g}"
 
 
-def _times(ratio: float | None) -> str:
-    return "" if ratio is None else f"{number(ratio)} ×"
+def _times(ratio: Sequence[float] | None) -> str:
+    return "" if ratio is None else with_spread(ratio, " ×")
 
 
 def _median(summary: dict[str, Any], figure: str) -> str:

@@ -14,8 +14,11 @@ from shmaccum.shm import names
 from shmaccum.shm.lifecycle import unlink
 from tools.benchmark import cpu
 from tools.benchmark.brokers import Broker
+from tools.benchmark.contestants import OUR_COLUMNS, OURS, PLAIN, PLAIN_COLUMNS
 from tools.benchmark.crew import Crew, Report, Work
 from tools.benchmark.errors import BenchmarkError, VoidError
+from tools.benchmark.forms import PLAIN as PLAIN_FORM
+from tools.benchmark.forms import Form
 from tools.stresstest.processes import Children
 
 _QUIET_S: Final = 20.0
@@ -30,9 +33,13 @@ class Measured:
         usage: of processor time, from the go to the last report.
         memory: of all processes of the contestant when all were done, in bytes (PSS).
         counts: what the broker counted meanwhile.
+        form: of the package, None for a peer.
     """
 
-    def __init__(self, reports: list[Report], usage: cpu.Usage, memory: int, counts: dict[str, int]) -> None:
+    def __init__(
+        self, reports: list[Report], usage: cpu.Usage, memory: int, counts: dict[str, int], form: Form | None
+    ) -> None:
+        self.form = form
         self.reports = reports
         self.usage = usage
         self.memory = memory
@@ -51,12 +58,16 @@ class Workshop:
         directory: for files, removed by whoever made it.
         scale: of all loads, 1 by default.
         smoke: the least that shows that a case works.
+
+    Attributes:
+        ours: the form of the package that is compared with the peers; the compiled one, once it is there.
     """
 
     def __init__(self, directory: Path, scale: float, *, smoke: bool) -> None:
         self.directory = directory
         self.scale = scale
         self.smoke = smoke
+        self.ours = PLAIN_FORM
         self.messages = directory / "messages"
         self.children = Children(self.messages, judge_inherited=False)
         self._brokers: dict[str, Broker] = {}
@@ -72,6 +83,16 @@ class Workshop:
     def seconds(self, at_full_scale: float, least: float = 0.3) -> float:
         """Return how long something is to last."""
         return least if self.smoke else max(least, at_full_scale * self.scale)
+
+    def form_of(self, contestant: str) -> Form | None:
+        """Return the form of the package that a contestant is, None if it is a peer."""
+        if contestant in (OURS, OUR_COLUMNS):
+            return self.ours
+        return PLAIN_FORM if contestant in (PLAIN, PLAIN_COLUMNS) else None
+
+    def with_plain(self, ours: str, plain: str, peers: Sequence[str] = ()) -> Sequence[str]:
+        """Return contestants, the plain form among them if it is not the only one there is."""
+        return (ours, *[plain] * self.ours.compiled, *peers)
 
     def new_name(self) -> str:
         """Return a name that nothing else has: for a turn, its topic and slab."""
@@ -96,11 +117,16 @@ class Workshop:
         finally:
             broker.delete_topic(name)
 
-    def measure(self, broker: Broker | None, works: Sequence[Work]) -> Measured:
+    def measure(self, broker: Broker | None, works: Sequence[Work], form: Form | None = None) -> Measured:
         """Have processes work together, and see what that took.
 
+        Args:
+            broker: which they send to.
+            works: of each.
+            form: of the package that they have, None if it is not theirs.
+
         Raises:
-            BenchmarkError: one of them failed.
+            BenchmarkError: one of them failed, or our sender is of another form.
         """
         before_counts = dict(broker.counts()) if broker else {}
         with Crew(self.children, works) as crew:
@@ -113,17 +139,27 @@ class Workshop:
             used = self.usage(crew.pids).since(began)
             after = dict(broker.counts()) if broker else {}
             memory = cpu.memory(self._broker_pids(), crew.pids)
+            if form is not None:
+                self.check_senders(form, crew.pids)
         self.wait_quiet()
         since = {name: after[name] - counts[name] for name in after}
         for gauge in ("open", "producing"):
             if gauge in after:  # what there is, and not what has come since the go
                 since[gauge] = after[gauge] - before_counts[gauge]
-        return Measured(reports, used, memory, since)
+        return Measured(reports, used, memory, since, form)
 
     def usage(self, workers: Sequence[int]) -> cpu.Usage:
         """Return what all processes have used so far."""
         self.children.reap()
         return self._meter.usage(self._broker_pids(), workers)
+
+    def check_senders(self, form: Form, workers: Sequence[int]) -> None:
+        """See that our senders which are there have a form of the package.
+
+        Raises:
+            BenchmarkError: one has the other.
+        """
+        form.check(cpu.senders(self._broker_pids(), workers))
 
     def check_delivered(self, broker: Broker, topic: str, expected: int, acknowledged: Sequence[int | None]) -> None:
         """See that the records of a turn are there.

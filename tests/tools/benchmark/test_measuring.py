@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tools.benchmark.cases.base import Turn, Variant
 from tools.benchmark.errors import BenchmarkError, MissingError, VoidError
-from tools.benchmark.measuring import Progress, run_variant
+from tools.benchmark.measuring import run_variant
+from tools.benchmark.progress import Progress
 
 
-def variant(turn: Turn, *, rounds_at_most: int = 99) -> Variant:
-    return Variant("v", "a variant", ("ours", "peer"), turn, ("x",), rounds_at_most=rounds_at_most)
+def variant(turn: Turn, **options: Any) -> Variant:
+    return Variant("v", "a variant", ("ours", "peer"), turn, ("x",), **options)
 
 
 def test_all_take_their_turns() -> None:
@@ -24,12 +27,57 @@ def test_all_take_their_turns() -> None:
     assert turns == ["ours", "peer", "peer", "ours", "ours", "peer"]
     rounds = {name: [each["x"] for each in of["rounds"]] for name, of in result["contestants"].items()}
     assert rounds == {"ours": [4.0, 5.0], "peer": [3.0, 6.0]}, "the first two are the warm-up"
-    assert result["ratios"]["peer"]["x"] == pytest.approx((4 / 3 + 5 / 6) / 2)
+    assert result["ratios"]["peer"]["x"][1] == pytest.approx((4 / 3 + 5 / 6) / 2)
 
 
 def test_what_takes_long_has_fewer_rounds_and_smoke_no_warm_up() -> None:
     result = run_variant(variant(lambda _: {"x": 1.0}, rounds_at_most=2), 7, Progress(), warm_up=False)
     assert [len(of["rounds"]) for of in result["contestants"].values()] == [2, 2]
+
+
+def test_who_takes_long_has_fewer_rounds_which_are_compared_with_those_of_the_same_number() -> None:
+    turns: list[str] = []
+
+    def turn(contestant: str) -> dict[str, float]:
+        turns.append(contestant)
+        return {"x": 1.0 if contestant == "peer" else float(len(turns))}
+
+    seldom = variant(turn, seldom={"peer": 1}, rounds_times=2)
+    result = run_variant(seldom, 2, Progress(), warm_up=False)
+    assert {name: len(of["rounds"]) for name, of in result["contestants"].items()} == {"ours": 4, "peer": 1}
+    assert turns == ["peer", "ours", "ours", "ours", "ours"]
+    assert result["ratios"]["peer"]["x"] == (2.0, 2.0, 2.0)
+    assert seldom.expected_s(2) == seldom.turn_s * (5 + 2)
+
+
+def test_what_single_rounds_are_too_short_for() -> None:
+    """Figures of all rounds together are compared as such."""
+    values: dict[str, list[float]] = {"ours": [], "peer": []}
+
+    def turn(contestant: str) -> dict[str, float]:
+        values[contestant].append(10.0 * len(values[contestant]) + (contestant == "ours"))
+        return {"x": 1.0}
+
+    def largest(contestant: str) -> dict[str, float]:
+        return {"largest": max(values[contestant])}
+
+    result = run_variant(variant(turn, pooled=largest), 3, Progress(), warm_up=False)
+    assert result["contestants"]["ours"]["pooled"] == {"largest": 21.0}
+    assert result["contestants"]["peer"]["summary"]["largest"] == (20.0, 20.0, 20.0)
+    assert result["ratios"]["peer"]["largest"] == (1.05, 1.05, 1.05)
+
+
+def test_how_long_it_will_still_take(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress()
+    progress.say("unknown")
+    progress.expect(1000)
+    progress.done(100, 200)
+    progress.say("slower than thought")
+    progress.done(900, 10)
+    progress.say("over")
+    lines = capsys.readouterr().err.splitlines()
+    assert ["left" in line for line in lines] == [False, True, False]
+    assert "30 min left] slower" in lines[1]
 
 
 @pytest.mark.parametrize(

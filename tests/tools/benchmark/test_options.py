@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from benchmark_results import result, rounds, variant
 
 from tools.benchmark.cases import CASES
 from tools.benchmark.main import main
@@ -38,6 +41,7 @@ def test_numbers_are_those_of_the_document() -> None:
         ("--all --scale x", "'x' is not a number above 0"),
         ("--from /nowhere/x.json", "there is no such file; --all --json FILE makes one"),
         ("--from /etc/hostname --all", "--from FILE measures nothing"),
+        ("--from /etc/hostname --rounds 3", "leave out --rounds, --scale, --json and --plain"),
         ("--all --json /nowhere/x.json", "there is no such directory"),
         ("--all --plots /nowhere", "there is no such directory"),
         ("--all --document /nowhere.md", "there is no such file"),
@@ -47,7 +51,9 @@ def test_misused(arguments: str, error: str, capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit) as ended:
         parse(arguments.split())
     assert ended.value.code == 2
-    assert error in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert error in said
+    assert said.startswith("usage: tools/bench.py")
 
 
 def test_list() -> None:
@@ -57,11 +63,42 @@ def test_list() -> None:
     assert "     4 tasks of 1,000,000 rows: shmaccum; confluent-kafka; kafka-python; Spark's JVM sink" in out
 
 
-def test_not_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+GOOD = result(("records", [variant("apache-unkeyed", {"shmaccum": rounds(records_per_core_s=[1.0])})]))
+
+
+def without(key: str) -> dict[str, Any]:
+    return {name: value for name, value in GOOD.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "is no JSON, or only a part of one"),
+        (json.dumps(GOOD)[:-100], "is no JSON, or only a part of one"),
+        ("\x80\x81", "is no JSON"),
+        ("{}", "is not a result of tools/bench.py --json"),
+        ("[1, 2]", "is not a result of tools/bench.py --json"),
+        (json.dumps(GOOD | {"format": 1}), "is of format 1, this version of the tool has 2: measure again"),
+        (json.dumps(without("machine")), "is damaged (KeyError: 'machine'): measure again"),
+        (json.dumps(GOOD | {"cases": [{"name": "records"}]}), "is damaged (KeyError: 'number')"),
+        (json.dumps(GOOD).replace("[1.0, 1.0, 1.0]", "[1.0]"), "is damaged (ValueError"),
+        (json.dumps(GOOD).replace('"contestants": {', '"contestants": [1], "x": {'), "is damaged (AttributeError"),
+    ],
+)
+def test_not_a_result(text: str, error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "other.json"
-    other.write_text("{}")
+    other.write_text(text)
     assert main(["--from", str(other)]) == 2
-    assert "is not a result" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert error in said
+    assert said.startswith(f"tools/bench.py: {other}")
+
+
+def test_a_result_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(GOOD))
+    assert main(["--from", str(other)]) == 0
+    assert "title of apache-unkeyed" in capsys.readouterr().out
 
 
 def test_everybody_begins_some_rounds() -> None:

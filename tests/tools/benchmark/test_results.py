@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from benchmark_results import result, rounds, variant
 
-from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OUR_COLUMNS, OURS
+from tools.benchmark.contention import contention_table
+from tools.benchmark.contestants import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, OUR_COLUMNS, OURS, PLAIN, PLAIN_COLUMNS
 from tools.benchmark.distance import distance_table
+from tools.benchmark.losses import losses
 from tools.benchmark.report import as_text
 from tools.benchmark.results import incomplete, median, ratio_of
 from tools.benchmark.targets import TARGETS, target_table
@@ -22,7 +24,8 @@ def columns(ours: float) -> object:
 def test_found_again() -> None:
     found = result(("columns", [columns(900.0)]))
     assert median(found, "columns", "apache-unkeyed", CONFLUENT, "records_per_core_s") == 100.0
-    assert ratio_of(found, "columns", "apache-unkeyed", CONFLUENT, "records_per_core_s") == 9.0
+    assert ratio_of(found, "columns", "apache-unkeyed", CONFLUENT, "records_per_core_s") == (9.0, 9.0, 9.0)
+    assert ratio_of(found, "columns", "apache-unkeyed", OUR_COLUMNS, "records_per_core_s", CONFLUENT) == (1 / 9,) * 3
     assert median(found, "columns", "apache-unkeyed", "nobody", "records_per_core_s") is None
     assert median(found, "columns", "apache-keyed", CONFLUENT, "records_per_core_s") is None
     assert ratio_of(found, "nothing", "apache-unkeyed", CONFLUENT, "records_per_core_s") is None
@@ -32,8 +35,21 @@ def test_found_again() -> None:
 def test_a_target(ours: float, verdict: str) -> None:
     table = target_table(result(("columns", [columns(ours)])))
     assert len(table.rows) == len(TARGETS)
-    assert table.rows[0][1:] == ["confluent-kafka ≥ 8 ×", f"{ours / 100:.3g} ×", verdict]
-    assert {row[3] for row in table.rows[1:]} == {"not measured"}
+    assert table.rows[0][1:] == ["confluent-kafka ≥ 8 ×", f"{ours / 100:.3g} ×", "", verdict]
+    assert {row[4] for row in table.rows[1:]} == {"not measured"}
+
+
+def test_the_plain_form_is_beside_the_targets_and_not_judged() -> None:
+    of = {OUR_COLUMNS: 900.0, CONFLUENT: 100.0, PLAIN_COLUMNS: 300.0}
+    measured = variant(
+        "apache-unkeyed",
+        {name: rounds(records_per_core_s=[value, 2 * value, 3 * value]) for name, value in of.items()},
+    )
+    table = target_table(result(("columns", [measured])))
+    assert table.rows[0][2:] == ["9 ×", "3 ×", "met"]
+    only_plain = result(("columns", [measured])) | {"form": {"compiled": False, "why": "there is no C compiler"}}
+    assert target_table(only_plain).rows[0][2:] == ["9 ×", "met"]
+    assert "reached, plain Python" in target_table(only_plain).head
 
 
 def test_a_target_of_several_parts() -> None:
@@ -42,7 +58,7 @@ def test_a_target_of_several_parts() -> None:
 
     def verdict(of: dict[str, float]) -> str:
         measured = {name: rounds(records_per_core_s=[value]) for name, value in of.items()}
-        return target_table(result(("records", [variant("apache-unkeyed", measured)]))).rows[1][3]
+        return target_table(result(("records", [variant("apache-unkeyed", measured)]))).rows[1][-1]
 
     assert verdict(core) == "met"
     assert verdict(core | {KAFKA_PYTHON: 12.6}) == "**not met**"
@@ -55,7 +71,7 @@ def test_less_is_better() -> None:
     """Wall and processor time of a job: how many times ours the peer's is."""
     of = {OURS: rounds(wall_s=[2.0], cpu_s=[3.0]), CONFLUENT: rounds(wall_s=[10.0], cpu_s=[9.0])}
     row = target_table(result(("spark", [variant("large", of)]))).rows[3]
-    assert row[2:] == ["5 ×, 3 ×", "**not met**"]
+    assert row[2:] == ["5 ×, 3 ×", "", "**not met**"]
 
 
 def test_complete() -> None:
@@ -65,22 +81,64 @@ def test_complete() -> None:
 def test_incomplete() -> None:
     lacking = columns(1.0)
     lacking["contestants"][CONFLUENT]["summary"] = {}  # type: ignore[index]
-    void = variant("x", {"a": rounds(cost=[1.0])}, void="records are missing")
+    void = variant("x", {"a": rounds(cost=[1.0])}, void="a worker failed: KeyError: 1\nTraceback ...")
     missing = variant("y", {"a": rounds(cost=[1.0])}, missing="there is no Java")
     assert incomplete(result(("columns", [lacking, void, missing]))) == [
         "columns/apache-unkeyed has no records_per_core_s of confluent-kafka",
-        "columns/x is void: records are missing",
+        "columns/x is void: a worker failed: KeyError: 1",
         "columns/y is missing: there is no Java",
     ]
 
 
+COSTS = {"memory-copy": 0.1, "crc": 0.05, "socket": 0.05, "semaphore": 80.0, "round-trip": 50.0}
+LIMITS = ("limits", [variant(name, {"this machine": rounds(cost=[cost])}) for name, cost in COSTS.items()])
+
+
 def test_distances() -> None:
-    costs = {"memory-copy": 0.1, "crc": 0.05, "socket": 0.05, "semaphore": 80.0, "round-trip": 50.0}
-    limits = [variant(name, {"this machine": rounds(cost=[cost])}) for name, cost in costs.items()]
-    figures = {"cpu_us_per_record": 1.0, "records": 10.0, "bytes": 910.0, "cpu_s": 2.0, "cpu_workers_s": 1.5}
-    measured = {OURS: [figures | {"cpu_sender_s": 0.5}]}
-    table = distance_table(result(("limits", limits), ("records", [variant("apache-unkeyed", measured)])))
-    assert table.rows == [["1, `send`, unkeyed", "100 ns", "1,000 ns", "10 ×", "producers 75%, sender 25%"]]
+    """A record of 91 bytes is 100 in a batch: 10 ns are copied, 10 ns go to the sender, 80 ns to the semaphore."""
+    figures = {"cpu_us_per_record": 1.0, "records": 10.0, "bytes": 910.0, "cpu_workers_s": 8e-6, "cpu_sender_s": 2e-6}
+    of = variant("apache-unkeyed", {OURS: [figures | {"cpu_system_s": 1e-6}]})
+    measured = result(LIMITS, ("records", [of]))
+    rest = "producers 710 ns, sender 190 ns, of all in the kernel 100 ns"
+    assert distance_table(measured).rows == [["1, `send`, unkeyed", "100 ns", "1,000 ns", "10 ×", rest]]
+    assert distance_table(measured, "records").rows == distance_table(measured).rows
+    assert distance_table(measured, "columns").rows == []
+    assert distance_table(result(("records", [of]))).rows == [], "without limits there is no distance"
+
+
+def test_distances_of_other_kinds() -> None:
+    waiting = variant("rate-100-linger-0", {OURS: rounds(p50_ms=[0.5])})
+    sending = variant("alone-8", {"sender": rounds(cpu_us_per_batch=[16.384], system_us_per_batch=[1.0])})
+    rows = distance_table(result(LIMITS, ("latency", [waiting]), ("sender", [sending]))).rows
+    assert [row[1:4] for row in rows] == [["50 µs", "500 µs", "10 ×"], ["1,640 ns", "16.4 µs", "10 ×"]]
+
+
+def test_where_a_peer_is_better() -> None:
+    first = variant(
+        "v",
+        {
+            OURS: rounds(records_per_core_s=[50.0, 90.0, 200.0], records_per_s=[9.0, 9.0, 9.0], memory_mb=[4.0] * 3),
+            PLAIN: rounds(records_per_core_s=[10.0] * 3, records_per_s=[9.0] * 3, memory_mb=[1.0] * 3),
+            CONFLUENT: rounds(records_per_core_s=[100.0] * 3, records_per_s=[3.0] * 3, memory_mb=[1.0] * 3),
+        },
+    )
+    second = variant(
+        "w", {OURS: rounds(wall_s=[1.0], batch_fill=[0.1]), CONFLUENT: rounds(wall_s=[1.0], batch_fill=[1])}
+    )
+    assert losses(result(("records", [first]), ("spark", [second]))).rows == [
+        ["1. title of v", OURS, CONFLUENT, "records/s per core 0.9 × (0.7 - 1.45), memory MB 0.25 ×"],
+        ["1. title of v", PLAIN, CONFLUENT, "records/s per core 0.1 ×"],
+    ]
+
+
+def test_what_it_costs_to_be_many() -> None:
+    grid = [
+        variant(f"{producers}-on-8", {OURS: rounds(records_per_s=[speed]), CONFLUENT: rounds(records_per_s=[10.0])})
+        for producers, speed in ((1, 100.0), (2, 150.0))
+    ]
+    table = contention_table(result(("producers", grid)))
+    assert table.rows[1] == ["8 partitions", "1.5 × / 1 ×", "- / -", "- / -", "- / -"]
+    assert table.rows[0][1] == "- / -"
 
 
 def test_the_report_says_what_is_wrong() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from shmaccum.shm import names
+from tools.benchmark.main import main
 from tools.benchmark.results import incomplete
 from tools.leftovers import VARIABLE, is_started_by, pids
 
@@ -30,7 +31,7 @@ class Bench:
         self._directory = directory
         self._json = directory / "result.json"
         self.process = subprocess.Popen(
-            [sys.executable, ROOT / "tools" / "bench.py", *arguments.split(), "--json", self._json],
+            [sys.executable, ROOT / "tools" / "bench.py", "--plain", *arguments.split(), "--json", self._json],
             env=os.environ | {VARIABLE: self._mark, "TMPDIR": str(directory)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -78,6 +79,10 @@ def test_a_smoke_run(runs: list[Bench], tmp_path: Path) -> None:
     (trickle,) = [each for each in result["cases"][0]["variants"] if each["name"] == "trickle"]
     connections = {name: each["summary"]["connections"][1] for name, each in trickle["contestants"].items()}
     assert connections["shmaccum"] < connections["confluent-kafka"] == 8
+    assert result["form"] == {"compiled": False, "why": "--plain was given"}
+    assert {each["compiled"] for each in result["cases"][0]["variants"][0]["contestants"]["shmaccum"]["rounds"]} == {
+        0.0
+    }
     assert "How far from the limit" in out
     assert "case 7, limits" in errors
     assert runs[0].left() == []
@@ -93,5 +98,18 @@ def test_interrupted(runs: list[Bench], tmp_path: Path, number: signal.Signals) 
         time.sleep(0.02)
     runs[0].process.send_signal(number)
     status, _, errors = runs[0].end()
-    assert (status, "interrupted" in errors) == (130, True), errors
+    assert (status, "interrupted: nothing was measured yet" in errors) == (130, True), errors
     assert runs[0].left() == []
+
+
+def test_interrupted_with_something_to_keep(runs: list[Bench], tmp_path: Path) -> None:
+    runs.append(Bench(tmp_path, "--case limits --scale 0.1"))
+    deadline = time.monotonic() + PATIENCE_S
+    while not (tmp_path / "result.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    runs[0].process.send_signal(signal.SIGINT)
+    status, _, errors = runs[0].end()
+    assert (status, "result.json has what was measured up to 'memory copy" in errors) == (130, True), errors
+    assert runs[0].left() == []
+    assert main(["--from", str(tmp_path / "result.json")]) == 0

@@ -37,7 +37,8 @@ def test_a_ratio_is_of_the_same_round() -> None:
     """Of medians it would be 1: the rounds that were slow for one were slow for the other too."""
     ours = [{"x": 2.0}, {"x": 4.0}, {"x": 20.0}]
     theirs = [{"x": 1.0}, {"x": 4.0}, {"x": 5.0}]
-    assert ratio(ours, theirs, "x") == 2.0
+    found = ratio(ours, theirs, "x")
+    assert found == (1.5, 2.0, 3.0)
 
 
 def test_no_ratio() -> None:

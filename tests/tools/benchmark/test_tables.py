@@ -39,7 +39,7 @@ def test_by_contestant() -> None:
     assert table.head == ["", "records/s", "wall s", "CPU s", "ratio of records/s", "ratio of wall s"]
     assert table.rows == [
         ["ours", "3,000 (2,500 - 3,500)", "1.5 (1.25 - 1.75)", "1", "", ""],
-        ["peer", "1,000", "4", "2", "3 ×", "0.375 ×"],
+        ["peer", "1,000", "4", "2", "3 × (2.5 - 3.5)", "0.375 × (0.312 - 0.438)"],
     ]
 
 

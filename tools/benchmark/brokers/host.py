@@ -17,8 +17,7 @@ from tools.stresstest.processes import Children
 
 APACHE: Final = "apache"
 SINK: Final = "sink"
-MOCK: Final = "mock"
-TITLES: Final = {APACHE: "Apache Kafka", SINK: "the sink that only acknowledges", MOCK: "librdkafka's mock"}
+TITLES: Final = {APACHE: "Apache Kafka", SINK: "the sink that only acknowledges"}
 
 _PATIENCE_S: Final = 120.0
 
@@ -107,10 +106,6 @@ def _service(kind: str, directory: Path) -> Callable[[], Service]:
                 from tools.benchmark.brokers.apache import ApacheService
 
                 return ApacheService(directory)
-            case "mock":
-                from tools.benchmark.brokers.mock import MockService
-
-                return MockService()
             case _:
                 from tools.benchmark.brokers.sink import SinkService
 

@@ -8,12 +8,12 @@ from typing import Final
 from tools.benchmark.brokers import APACHE, SINK, TITLES
 from tools.benchmark.cases.base import Variant
 from tools.benchmark.cases.sending import SENDING_FIGURES, send
-from tools.benchmark.contestants import OUR_COLUMNS, PEERS
+from tools.benchmark.contestants import KAFKA_PYTHON, OUR_COLUMNS, PEERS, PLAIN_COLUMNS
 from tools.benchmark.load import ROWS_A_BATCH, Load, make_batches
 from tools.benchmark.settings import MEBIBYTE, Settings
 from tools.benchmark.workshop import Workshop
 
-RECORDS: Final = 300_000
+RECORDS: Final = 400_000
 VALUE_SIZE: Final = 100
 PARTITIONS: Final = 4
 
@@ -50,14 +50,17 @@ def _variant(workshop: Workshop, kind: str, keyed: bool, settings: Settings) -> 
         return send(workshop, kind, contestant, settings, load, partitions=PARTITIONS)
 
     large = settings.batch_size != Settings().batch_size
+    has_plain = kind == APACHE and not large
     key = "keyed" if keyed else "unkeyed"
     return Variant(
         name="-".join([kind, key, *["large-batches"] * large]),
         title=f"{key}{', batches of 512 KiB' * large}, into {TITLES[kind]}",
-        contestants=(OUR_COLUMNS, *PEERS),
+        contestants=workshop.with_plain(OUR_COLUMNS, PLAIN_COLUMNS, PEERS) if has_plain else (OUR_COLUMNS, *PEERS),
         turn=turn,
         figures=SENDING_FIGURES,
         broker=kind,
         settings=settings,
         facts={"records": count, "value_size": VALUE_SIZE, "key_size": 10 * keyed, "partitions": PARTITIONS},
+        seldom={KAFKA_PYTHON: 3},
+        turn_s=2.2,
     )

@@ -32,7 +32,7 @@ FIGURE: Final = "cost"
 LIMITS: Final = {
     "memory-copy": ("memory copy, into memory that no cache holds", "ns/byte"),
     "crc": ("CRC-32C of a batch", "ns/byte"),
-    "semaphore": ("semaphore, a turn of wait and post, processor time", "ns"),
+    "semaphore": ("semaphore, a turn of wait and post from Python, processor time", "ns"),
     "semaphore-contended": ("the same with two processes at it, wall time", "ns"),
     "socket": ("ready-made Produce requests into the sink, processor time of the client", "ns/byte"),
     "round-trip": ("one such request and its answer, wall time", "us"),
@@ -67,6 +67,7 @@ class Limits:
                 broker=SINK if name in ("socket", "round-trip") else "",
                 facts={"unit": LIMITS[name][1]},
                 warm_up=False,
+                turn_s=2 * SECONDS,
             )
             for name, measure in local.items()
         ]

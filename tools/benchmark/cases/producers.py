@@ -9,8 +9,9 @@ from typing import Final
 from tools.benchmark.brokers import SINK
 from tools.benchmark.cases.base import Variant
 from tools.benchmark.cases.sending import figures_of, send
-from tools.benchmark.contestants import CLIENTS, CONFLUENT, OURS, PacedClient
+from tools.benchmark.contestants import CONFLUENT, OURS, PacedClient, client_class
 from tools.benchmark.crew import Member, Work
+from tools.benchmark.forms import Form
 from tools.benchmark.load import Load, make_values
 from tools.benchmark.settings import Settings
 from tools.benchmark.workshop import Workshop
@@ -20,6 +21,9 @@ PARTITIONS: Final = (1, 8, 100, 1000)
 RECORDS: Final = 160_000
 """Of all producers together."""
 VALUE_SIZE: Final = 100
+
+ONE_PARTITION_RECORDS: Final = 400_000
+"""The same where they all send to one partition: a target speaks of it."""
 
 EIGHT: Final = f"{OURS}, 8 producers"
 ONE: Final = f"{OURS}, 1 producer"
@@ -91,7 +95,7 @@ def _send(workshop: Workshop, contestant: str, count: int, producers: int, parti
 
 
 def _one_partition(workshop: Workshop) -> Variant:
-    count = workshop.count(RECORDS)
+    count = workshop.count(ONE_PARTITION_RECORDS)
 
     def turn(contestant: str) -> dict[str, float]:
         producers = 8 if contestant == EIGHT else 1
@@ -105,6 +109,7 @@ def _one_partition(workshop: Workshop) -> Variant:
         figures=("records_per_s", "records_per_core_s", "cpu_us_per_record"),
         broker=SINK,
         facts={"records": count, "value_size": VALUE_SIZE},
+        rounds_times=2,
     )
 
 
@@ -114,11 +119,11 @@ def _trickle(workshop: Workshop) -> Variant:
     settings = Settings()
 
     def turn(contestant: str) -> dict[str, float]:
-        broker = workshop.broker(SINK)
+        broker, form = workshop.broker(SINK), workshop.form_of(contestant)
         values = make_values(count, VALUE_SIZE)
         with workshop.topic(broker, workshop.new_name(), TRICKLE_PRODUCERS) as topic:
-            work = _pacing(contestant, broker.servers, settings, topic, values)
-            measured = workshop.measure(broker, [work] * TRICKLE_PRODUCERS)
+            work = _pacing(contestant, form, broker.servers, settings, topic, values)
+            measured = workshop.measure(broker, [work] * TRICKLE_PRODUCERS, form)
             unacknowledged = [count - report.result for report in measured.reports]
             workshop.check_delivered(broker, topic, (count + 1) * TRICKLE_PRODUCERS, unacknowledged)
         return figures_of(measured, count * TRICKLE_PRODUCERS, count * TRICKLE_PRODUCERS * VALUE_SIZE, settings)
@@ -132,14 +137,19 @@ def _trickle(workshop: Workshop) -> Variant:
         broker=SINK,
         settings=settings,
         facts={"records_each": count, "rate_each": TRICKLE_RATE, "value_size": VALUE_SIZE},
+        rounds_at_most=3,
+        warm_up=False,
+        turn_s=TRICKLE_SECONDS + 2,
     )
 
 
-def _pacing(contestant: str, servers: str, settings: Settings, topic: str, values: Sequence[bytes]) -> Work:
+def _pacing(
+    contestant: str, form: Form | None, servers: str, settings: Settings, topic: str, values: Sequence[bytes]
+) -> Work:
     """Return the work of sending records one by one at `TRICKLE_RATE`, asleep in between."""
 
     def work(member: Member) -> None:
-        client: PacedClient = CLIENTS[contestant](servers, settings, topic)  # type: ignore[assignment]
+        client: PacedClient = client_class(contestant, form)(servers, settings, topic)  # type: ignore[assignment]
         acknowledged = 0
 
         def told(success: bool) -> None:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
-from tools.bench_sender import BATCH_SIZE, BATCHES, READY_BATCHES, finding_costs, sending_costs
 from tools.benchmark.cases.base import Variant
 from tools.benchmark.crew import Member
+from tools.benchmark.forms import PLAIN, Form
 from tools.benchmark.workshop import Workshop
 
 SENDER: Final = "sender"
-"""The one contestant of what it sends alone."""
+PLAIN_SENDER: Final = f"{SENDER}, plain Python"
 MANY: Final = "1,000 partitions"
 FEW: Final = "10 partitions"
 PARTITIONS: Final = (1, 8, 64)
-ROOT: Final = Path(__file__).resolve().parents[3]
+BATCHES: Final = 2048
+"""As many slots as a slab has by default."""
 
+TIMES: Final = 3
+"""That the slab is emptied in a turn, of which the middle one counts."""
 _FINDING_ROUNDS: Final = 20
 
 
@@ -40,22 +41,31 @@ class SenderAlone:
 
 def _sending(workshop: Workshop, partitions: int) -> Variant:
     def turn(contestant: str) -> dict[str, float]:
-        (cost,) = _apart(workshop, lambda: sending_costs(partitions, 1))
+        def measure() -> list[dict[str, Any]]:
+            from tools.bench_sender import sending_costs
+
+            return [cost._asdict() for cost in sending_costs(partitions, TIMES, batches=BATCHES)]
+
+        form = PLAIN if contestant == PLAIN_SENDER else workshop.ours
+        costs = sorted(_apart(workshop, measure, form), key=lambda cost: cost["cpu_us_a_batch"])
+        cost = costs[len(costs) // 2]
         return {
-            "cpu_us_per_batch": cost.cpu_us_a_batch,
-            "mb_per_core_s": cost.megabytes_a_core_second,
-            "system_us_per_batch": cost.system_us_a_batch,
-            "batches_per_request": cost.batches_a_request,
+            "compiled": float(form.compiled),
+            "cpu_us_per_batch": cost["cpu_us_a_batch"],
+            "mb_per_core_s": cost["megabytes_a_core_second"],
+            "system_us_per_batch": cost["system_us_a_batch"],
+            "batches_per_request": cost["batches_a_request"],
         }
 
     return Variant(
         name=sending_variant(partitions),
         title=f"full batches for {partitions} partition{'s' * (partitions > 1)}",
-        contestants=(SENDER,),
+        contestants=workshop.with_plain(SENDER, PLAIN_SENDER),
         turn=turn,
         figures=("cpu_us_per_batch", "mb_per_core_s", "batches_per_request"),
-        facts={"batches": BATCHES, "batch_size": BATCH_SIZE, "partitions": partitions},
+        facts={"batches": BATCHES, "times": TIMES, "partitions": partitions},
         warm_up=False,
+        turn_s=2.5,
     )
 
 
@@ -72,28 +82,33 @@ def finding_variant(*, lingering: bool) -> str:
 def _finding(workshop: Workshop, *, lingering: bool) -> Variant:
     def turn(contestant: str) -> dict[str, float]:
         partitions = 1000 if contestant == MANY else 10
-        costs = _apart(workshop, lambda: finding_costs(partitions, _FINDING_ROUNDS, lingering=lingering))
-        return {"cpu_us": min(cost.cpu_us for cost in costs)}
+
+        def measure() -> list[dict[str, Any]]:
+            from tools.bench_sender import finding_costs
+
+            return [cost._asdict() for cost in finding_costs(partitions, _FINDING_ROUNDS, lingering=lingering)]
+
+        costs = _apart(workshop, measure, workshop.ours)
+        return {"cpu_us": min(cost["cpu_us"] for cost in costs)}
 
     return Variant(
         name=finding_variant(lingering=lingering),
-        title=f"ready + drain of {READY_BATCHES} batches, all other partitions {'lingering' if lingering else 'empty'}",
+        title=f"ready + drain of ten batches, all other partitions {'lingering' if lingering else 'empty'}",
         contestants=(MANY, FEW),
         turn=turn,
         figures=("cpu_us",),
-        facts={"ready_batches": READY_BATCHES},
         warm_up=False,
     )
 
 
-def _apart(workshop: Workshop, measure: Callable[[], list[Any]]) -> list[Any]:
-    """Measure in a process of its own."""
+def _apart(workshop: Workshop, measure: Callable[[], list[dict[str, Any]]], form: Form) -> list[dict[str, Any]]:
+    """Measure a form of the package in a process of its own, which alone imports it."""
 
     def work(member: Member) -> None:
-        os.chdir(ROOT)  # from where the sink's module is found
+        form.enter()
         member.wait_for_go()
         member.done(measure())
 
     (report,) = workshop.measure(None, [work]).reports
-    costs: list[Any] = report.result
+    costs: list[dict[str, Any]] = report.result
     return costs

@@ -43,13 +43,13 @@ def send(
         VoidError: not everything arrived.
         BenchmarkError: it failed.
     """
-    broker = workshop.broker(kind)
+    broker, form = workshop.broker(kind), workshop.form_of(contestant)
     with workshop.topic(broker, workshop.new_name(), partitions) as topic:
         works = [
-            sending(contestant, broker.servers, settings, topic, partial(make_load, topic, number), WARM_UP_SHARE)
+            sending(contestant, form, broker.servers, settings, topic, partial(make_load, topic, number), WARM_UP_SHARE)
             for number in range(producers)
         ]
-        measured = workshop.measure(broker, works)
+        measured = workshop.measure(broker, works, form)
         sent: list[Sent] = [report.result for report in measured.reports]
         untold = [None if each.acknowledged is None else each.records - each.acknowledged for each in sent]
         workshop.check_delivered(broker, topic, sum(each.records + each.warm_up for each in sent), untold)
@@ -76,6 +76,8 @@ def figures_of(measured: Measured, records: int, size: int, settings: Settings) 
         "mb_per_core_s": size / cpu_s / MEGABYTE,
         "memory_mb": measured.memory / MEGABYTE,
     }
+    if measured.form is not None:
+        figures["compiled"] = float(measured.form.compiled)
     counts = measured.counts
     if counts and counts["batches"]:
         figures |= {

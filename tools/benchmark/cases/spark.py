@@ -59,7 +59,9 @@ class Spark:
                 broker=APACHE,
                 facts=self._facts(LARGE_TASKS, large_rows),
                 rounds_at_most=5,
+                seldom={CONFLUENT: 3, KAFKA_PYTHON: 1},
                 warm_up=False,
+                turn_s=16.0,
             ),
             Variant(
                 name="short",
@@ -70,7 +72,9 @@ class Spark:
                 broker=APACHE,
                 facts=self._facts(short_tasks, short_rows),
                 rounds_at_most=5,
+                seldom={CONFLUENT: 2, KAFKA_PYTHON: 1},
                 warm_up=False,
+                turn_s=10.0,
             ),
             Variant(
                 name="arrow",
@@ -80,6 +84,7 @@ class Spark:
                 figures=(FIGURE,),
                 facts={"unit": "ns/row"},
                 warm_up=False,
+                turn_s=4.0,
             ),
         ]
 
@@ -103,9 +108,12 @@ class Spark:
             self._warm.add(contestant)
         with workshop.topic(broker, workshop.new_name(), PARTITIONS) as topic:
             wall_s, used = self._run(Job(contestant, tasks, rows, ROW_SIZE, broker.servers, topic, Settings()))
+            if contestant == OURS:
+                workshop.check_senders(workshop.ours, [host.pid])
             workshop.check_delivered(broker, topic, rows, [])
         seconds = used.seconds
-        return {
+        compiled = {"compiled": float(workshop.ours.compiled)} if contestant == OURS else {}
+        return compiled | {
             "records": float(rows),
             "bytes": float(rows * ROW_SIZE),
             "wall_s": wall_s,
@@ -149,5 +157,7 @@ class Spark:
                 raise MissingError(f"there is no pyspark ({error}): pip install 'shmaccum[spark]'") from None
             self._versions["sink_version"], jars = spark_sink_jars()
             directory = self._workshop.directory / "spark"
-            self._host = SparkHost(self._workshop.children, directory, self._workshop.new_name(), jars)
+            self._host = SparkHost(
+                self._workshop.children, directory, self._workshop.new_name(), jars, self._workshop.ours
+            )
         return self._workshop, self._host

@@ -1,40 +1,65 @@
-"""The producers that are measured, each used as its own documents advise: one module a library."""
+"""The producers that are measured, each used as its own documents advise: one module a library.
+
+They are imported where they are used: the tool, which forks the contestants, is to have no producer, no thread, and no
+form of the package.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Final
 
-from tools.benchmark.contestants.aiokafka import AiokafkaClient
 from tools.benchmark.contestants.base import Client, PacedClient
-from tools.benchmark.contestants.confluent import ConfluentClient
-from tools.benchmark.contestants.kafka_python import KafkaPythonClient
-from tools.benchmark.contestants.ours import ColumnsClient, RecordsClient
+from tools.benchmark.forms import Form
 
 OURS: Final = "shmaccum"
+OUR_COLUMNS: Final = "shmaccum send_batch"
+PLAIN: Final = f"{OURS}, plain Python"
+PLAIN_COLUMNS: Final = f"{OUR_COLUMNS}, plain Python"
 CONFLUENT: Final = "confluent-kafka"
 KAFKA_PYTHON: Final = "kafka-python"
 AIOKAFKA: Final = "aiokafka"
-OUR_COLUMNS: Final = "shmaccum send_batch"
-
-CLIENTS: Final[Mapping[str, type[Client]]] = {
-    OURS: RecordsClient,
-    OUR_COLUMNS: ColumnsClient,
-    CONFLUENT: ConfluentClient,
-    KAFKA_PYTHON: KafkaPythonClient,
-    AIOKAFKA: AiokafkaClient,
-}
 
 PEERS: Final = (CONFLUENT, KAFKA_PYTHON, AIOKAFKA)
 
+_HOMES: Final[Mapping[str, tuple[str, str]]] = {
+    OURS: ("ours", "RecordsClient"),
+    PLAIN: ("ours", "RecordsClient"),
+    OUR_COLUMNS: ("ours", "ColumnsClient"),
+    PLAIN_COLUMNS: ("ours", "ColumnsClient"),
+    CONFLUENT: ("confluent", "ConfluentClient"),
+    KAFKA_PYTHON: ("kafka_python", "KafkaPythonClient"),
+    AIOKAFKA: ("aiokafka", "AiokafkaClient"),
+}
+
 __all__ = [
     "AIOKAFKA",
-    "CLIENTS",
     "CONFLUENT",
     "KAFKA_PYTHON",
     "OURS",
     "OUR_COLUMNS",
     "PEERS",
+    "PLAIN",
+    "PLAIN_COLUMNS",
     "Client",
     "PacedClient",
+    "client_class",
 ]
+
+
+def client_class(contestant: str, form: Form | None) -> type[Client]:
+    """Return what a contestant sends with, to be used in this process.
+
+    Args:
+        contestant: by its name.
+        form: of the package, None for a peer.
+
+    Raises:
+        BenchmarkError: this process cannot have this form.
+    """
+    if form is not None:
+        form.enter()
+    module, name = _HOMES[contestant]
+    found: type[Client] = getattr(import_module(f"{__name__}.{module}"), name)
+    return found

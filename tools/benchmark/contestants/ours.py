@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from shmaccum import Producer
 from tools.benchmark.contestants.base import Told
 from tools.benchmark.load import Load
-from tools.benchmark.settings import Settings, by_kafkas_names
-
-SENDER_IDLE_MS: Final = 100
-"""The sender of a turn is to be gone soon after it."""
-
-
-def producer_settings(servers: str, settings: Settings, name: str) -> dict[str, object]:
-    """Return the settings of a producer of ours."""
-    own = {"bootstrap.servers": servers, "shmaccum.name": name, "sender.idle.ms": SENDER_IDLE_MS}
-    return own | by_kafkas_names(settings)
+from tools.benchmark.settings import Settings, for_shmaccum
 
 
 class RecordsClient:
     """Calls `Producer.send` for every record."""
 
     def __init__(self, servers: str, settings: Settings, name: str) -> None:
-        self._producer = Producer(producer_settings(servers, settings, name))
+        self._producer = Producer({"bootstrap.servers": servers} | for_shmaccum(settings, name))
 
     def send(self, load: Load) -> int | None:
         """Send records, and wait for them (`Client`)."""
@@ -58,7 +47,7 @@ class ColumnsClient:
     """Calls `Producer.send_batch` for every Arrow batch."""
 
     def __init__(self, servers: str, settings: Settings, name: str) -> None:
-        self._producer = Producer(producer_settings(servers, settings, name))
+        self._producer = Producer({"bootstrap.servers": servers} | for_shmaccum(settings, name))
 
     def send(self, load: Load) -> int | None:
         """Send records, and wait for them (`Client`)."""

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tools.benchmark.contestants import CONFLUENT, KAFKA_PYTHON, OURS
-from tools.benchmark.contestants.ours import producer_settings
 from tools.benchmark.errors import BenchmarkError
-from tools.benchmark.settings import Settings, by_kafkas_names, for_confluent, for_kafka_python
+from tools.benchmark.forms import Form
+from tools.benchmark.settings import Settings, by_kafkas_names, for_confluent, for_kafka_python, for_shmaccum
 from tools.benchmark.spark import tasks
 from tools.stresstest.processes import Children
 
@@ -23,7 +23,6 @@ SPARK_SINK: Final = "Spark's JVM sink"
 KEPT_CONFLUENT: Final = f"{CONFLUENT}, a producer kept in each worker"
 ARROW: Final = "Arrow into Python"
 
-_ROOT: Final = Path(__file__).resolve().parents[3]
 _PATIENCE_S: Final = 900.0
 
 
@@ -56,7 +55,7 @@ class SparkHost:
         pid: of the process that all of it descends from, but our sender.
     """
 
-    def __init__(self, children: Children, directory: Path, slab: str, jars: Sequence[Path]) -> None:
+    def __init__(self, children: Children, directory: Path, slab: str, jars: Sequence[Path], form: Form) -> None:
         """Start it.
 
         Args:
@@ -64,9 +63,13 @@ class SparkHost:
             directory: for Spark's files.
             slab: name of our slab.
             jars: of Spark's sink.
+            form: of the package that its Python has.
+
+        Raises:
+            BenchmarkError: it does not start, or its workers have another form.
         """
         self._link, theirs = Pipe()
-        self.pid = children.fork("Spark", lambda: _be(self._link, theirs, directory, slab, jars))
+        self.pid = children.fork("Spark", lambda: _be(self._link, theirs, directory, slab, jars, form))
         theirs.close()
         self._hear()
 
@@ -103,11 +106,16 @@ class SparkHost:
             raise BenchmarkError(heard)
 
 
-def _be(tools_end: Connection, link: Connection, directory: Path, slab: str, jars: Sequence[Path]) -> int:
+def _be(tools_end: Connection, link: Connection, directory: Path, slab: str, jars: Sequence[Path], form: Form) -> int:
     """Be Spark's driver."""
     tools_end.close()
     try:
+        form.enter()
         spark = _session(directory, jars)
+        cores = spark.sparkContext.defaultParallelism
+        found = spark.sparkContext.parallelize(range(cores), cores).map(tasks.is_compiled).distinct().collect()
+        if found != [form.compiled]:
+            raise BenchmarkError(f"wanted is the package as {form.name}, which Spark's workers do not have")
         link.send(None)
         while (job := link.recv()) is not None:
             try:
@@ -129,9 +137,9 @@ def _be(tools_end: Connection, link: Connection, directory: Path, slab: str, jar
 
 def _session(directory: Path, jars: Sequence[Path]) -> Any:
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     directory.mkdir(exist_ok=True)
+    os.chdir(directory)  # Python's workers look for modules where they are started, before anywhere else
     from pyspark.sql import SparkSession
 
     from shmaccum.spark import ShmAccumDataSource
@@ -159,7 +167,7 @@ def _run(spark: Any, job: Job, slab: str) -> None:
     values = f"rpad(CAST(id AS STRING), {job.row_size}, ' abcdefghijklmnopqrstuvwxyz') AS value"
     rows = spark.range(0, job.rows, 1, job.tasks).selectExpr(values)
     if job.how == OURS:
-        _write(rows, "shmaccum", job.topic, producer_settings(job.servers, job.settings, slab))
+        _write(rows, "shmaccum", job.topic, {"bootstrap.servers": job.servers} | for_shmaccum(job.settings, slab))
     elif job.how == SPARK_SINK:
         _write(rows, "kafka", job.topic, {"bootstrap.servers": job.servers} | by_kafkas_names(job.settings))
     elif job.how == KAFKA_PYTHON:

@@ -14,6 +14,13 @@ _kept: dict[str, Any] = {}
 """By its servers, the producer that this worker keeps, where it keeps one."""
 
 
+def is_compiled(number: int) -> bool:
+    """Say which form of the package a worker has."""
+    import shmaccum
+
+    return shmaccum.compiled
+
+
 def by_confluent(settings: Mapping[str, Any], topic: str, rows: Iterable[Any]) -> None:
     """Send rows by confluent-kafka, with a producer of the task's own."""
     from confluent_kafka import Producer

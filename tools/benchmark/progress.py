@@ -1,0 +1,60 @@
+"""Says on standard error where a run is, and how long it will still take."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+
+class Progress:
+    """On one line of a terminal, or a line a variant.
+
+    Args:
+        expected_s: how long everything takes, about, by what is known beforehand.
+    """
+
+    def __init__(self, expected_s: float = 0.0) -> None:
+        self._began = time.monotonic()
+        self._live = sys.stderr.isatty()
+        self._expected_s = expected_s
+        self._done_s = 0.0
+        self._took_s = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return time.monotonic() - self._began
+
+    def expect(self, seconds: float) -> None:
+        """Say how long everything takes, about."""
+        self._expected_s = seconds
+
+    def say(self, text: str) -> None:
+        """Say something that stays."""
+        self._write(text, "\n")
+
+    def doing(self, text: str) -> None:
+        """Say what is being done, until something else is."""
+        if self._live:
+            self._write(text, "")
+
+    def done(self, expected_s: float, took_s: float) -> None:
+        """Learn how long something took that was expected to take so long."""
+        self._done_s += expected_s
+        self._took_s += took_s
+
+    def _left(self) -> str:
+        """Return how long it will still take, by how the expectations have come true so far."""
+        if not self._done_s or self._done_s >= self._expected_s:
+            return ""
+        left_s = (self._expected_s - self._done_s) * self._took_s / self._done_s
+        return f", {minutes(left_s)} left"
+
+    def _write(self, text: str, end: str) -> None:
+        line = f"[{self.seconds:5.0f} s{self._left()}] {text.rstrip()}"
+        print(f"\r{line}\033[K" if self._live else line, end=end, file=sys.stderr, flush=True)
+
+
+def minutes(seconds: float) -> str:
+    """Return a time for people, to the minute."""
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
