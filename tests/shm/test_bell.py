@@ -163,9 +163,8 @@ def test_a_signal_does_not_end_a_wait(slab: Slab, alarm: Callable[[Callable[[], 
 
     with slab.bell.listening() as ear:
         alarm(lambda: handled.append(1), 0.02)
-        assert not ear.wait(0.1)
-
-    assert handled == [1]
+        while not handled:
+            assert not ear.wait(0.1)
 
 
 def test_what_a_signals_handler_raises_comes_out_of_the_wait(
@@ -177,7 +176,8 @@ def test_what_a_signals_handler_raises_comes_out_of_the_wait(
     def listen() -> None:
         with slab.bell.listening() as ear:
             alarm(leave, 0.02)
-            ear.wait(0.1)
+            while True:
+                ear.wait(0.1)
 
     with pytest.raises(SystemExit, match="enough"):
         listen()
