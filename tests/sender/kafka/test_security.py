@@ -121,11 +121,17 @@ def test_by_certificate(tls: KafkaCluster, certificates: Certificates, wire: Mak
 def test_logs_in_again_before_the_session_ends(
     kafka_cluster: Callable[..., KafkaCluster], wire: MakeWire, topic: str
 ) -> None:
-    """KIP-368: over the same connection, between two requests."""
+    """KIP-368: over the same connection, between two requests, whatever else there is to be watched for."""
+    long = {
+        "request_timeout_ms": 100_000,
+        "delivery_timeout_ms": 200_000,
+        "socket_connection_setup_timeout_ms": 100_000,
+        "socket_connection_setup_timeout_max_ms": 100_000,
+    }
     with kafka_cluster(sasl=True, overrides={"connections.max.reauth.ms": 5000}) as cluster:
         cluster.admin.create_topic(topic)
         to = TopicPartition(topic, 0)
-        here = wire(cluster.bootstrap_servers, **login("SCRAM-SHA-256"))
+        here = wire(cluster.bootstrap_servers, **login("SCRAM-SHA-256"), **long)
         node = here.connect(to)
         connection = here.transport._brokers.connection(node)
         end = time.monotonic() + 6
