@@ -279,8 +279,9 @@ def test_without_a_connection_there_is_an_answer_all_the_same(fake: FakeBroker, 
 
 
 def test_an_idle_connection_is_closed(fake: FakeBroker, wire: MakeWire) -> None:
-    setup = {"socket_connection_setup_timeout_ms": 200_000, "socket_connection_setup_timeout_max_ms": 200_000}
-    here = wire(fake.servers, connections_max_idle_ms=150, **setup)
+    setup = {"socket_connection_setup_timeout_ms": 100_000, "socket_connection_setup_timeout_max_ms": 100_000}
+    requests = {"request_timeout_ms": 100_000, "delivery_timeout_ms": 200_000}
+    here = wire(fake.servers, connections_max_idle_ms=150, **setup, **requests)
     node = here.connect(T0)
     asked = len(fake.of(METADATA))
     here.until(lambda: not here.transport._brokers.connection(node))
