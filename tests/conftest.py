@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,17 @@ import shmaccum
 from shmaccum.shm.names import PREFIX, SHM_DIRECTORY
 
 pytest_plugins = ("brokers",)
+
+
+def pytest_configure() -> None:
+    """Have programs that tests start, and signal, know the usual signals, though this one is run to ignore some.
+
+    A shell has its background jobs ignore SIGINT, and ``nohup`` has SIGHUP ignored. That is inherited, while a handler,
+    even one that does nothing, is not.
+    """
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -57,4 +69,4 @@ def start() -> Iterator[Callable[..., Child]]:
 
     yield start_child
     for child in children:
-        child.kill()
+        print(child.end())  # shown if the test has failed

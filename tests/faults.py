@@ -50,6 +50,11 @@ def stop() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def is_stopped(pid: int) -> bool:
+    """Say whether a process is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith(("T", "t"))
+
+
 @contextmanager
 def stopped_with(lock: AbstractContextManager[object]) -> Iterator[int]:
     """Have a forked child take a lock and be stopped with it during the block; yields its process id."""

@@ -16,6 +16,7 @@ is left when the test ends.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import multiprocessing
 import os
@@ -29,7 +30,7 @@ from typing import Any, Literal, NamedTuple
 
 How = Literal["clean", "spawn", "fork"]
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 """How long a test waits for a child before it gives up: far longer than anything takes."""
 
 _METHODS = {"clean": "forkserver", "spawn": "spawn", "fork": "fork"}
@@ -104,6 +105,23 @@ class Child:
         """Kill the child as the kernel does, at once and with nothing cleaned up; wait until it is gone."""
         self._process.kill()
         self.join()
+
+    def end(self) -> str:
+        """Kill the child if it still runs, and say what became of it: why something did not come about."""
+        was_running = self._process.exitcode is None
+        self.kill()
+        with contextlib.suppress(EOFError, OSError):
+            while self._outcome is None and self._link.poll():
+                message = self._link.recv()
+                if isinstance(message, _Returned | _Raised):
+                    self._outcome = message
+        if isinstance(self._outcome, _Raised):
+            return f"child {self.pid} raised:\n{self._outcome.text}"
+        if isinstance(self._outcome, _Returned):
+            return f"child {self.pid} returned {self._outcome.value!r}"
+        if was_running:
+            return f"child {self.pid} was still running"
+        return f"child {self.pid} died without a word, with exit code {self.join()}"
 
     def _next_message(self, timeout_s: float) -> Any:
         ready = wait([self._link, self._process.sentinel], max(0.0, timeout_s))

@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from faults import is_stopped
+from senders import read_partition
+
 from shmaccum import Producer
 from shmaccum.shm.layout import Super
 from shmaccum.shm.names import leftovers
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def settings_of(name: str, log_dir: Path | str, **settings: object) -> dict[str, object]:
@@ -46,6 +49,11 @@ def wait_until_gone(name: str) -> None:
     wait_until(lambda: not any(map(os.path.exists, leftovers(name))), f"slab {name} removed by its last user")
 
 
+def wait_until_stored(log_dir: Path, count: int) -> None:
+    """Wait until partition 0 of topic ``t`` has so many records, which a sender writes meanwhile."""
+    wait_until(lambda: len(read_partition(log_dir, "t", while_written=True)) == count, f"{count} records are stored")
+
+
 def sender_pid(producer: Producer) -> int:
     """Return the process id of the slab's sender, 0 while there is none."""
     slab = producer._slab
@@ -69,7 +77,30 @@ def in_the_way(directory: Path) -> Iterator[None]:
     aside.rename(directory)
 
 
+def stop_sender(producer: Producer) -> None:
+    """Stop the slab's sender, at a moment at which it has none of the slab's locks."""
+    pid, locks = sender_pid(producer), producer._slab.locks
+
+    def is_stopped_without_a_lock() -> bool:
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: is_stopped(pid), "the sender is stopped")
+        if all(lock.semaphore.value for lock in locks):
+            return True
+        os.kill(pid, signal.SIGCONT)
+        return False
+
+    wait_until(is_stopped_without_a_lock, "the sender has no lock")
+
+
 def kill_sender(producer: Producer) -> None:
-    """Kill the slab's sender, and wait until it is dead."""
-    os.kill(sender_pid(producer), signal.SIGKILL)
+    """Kill the slab's sender, once there is one, and wait until it is dead."""
+    pid = 0
+
+    def is_there() -> bool:
+        nonlocal pid
+        pid = sender_pid(producer)
+        return pid != 0
+
+    wait_until(is_there, "there is a sender")
+    os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not producer._slab.has_sender(), "the killed sender is gone")

@@ -15,7 +15,8 @@ from proxy import PRODUCE, Proxy
 from tools.kafka import KafkaCluster
 
 VALUES = [f"value {number}".encode() for number in range(100)]
-ONE_BATCH = {"linger.ms": 100}
+ONE_BATCH = {"linger.ms": 10_000}
+"""A flush does not wait for it."""
 PLAIN = ONE_BATCH | {"enable.idempotence": False}
 
 
@@ -107,7 +108,9 @@ def test_a_lost_response_is_of_records_that_are_stored(
     lost = behind.proxy.lose_response(PRODUCE, times=2, cut=cut)
     produce(behind.settings(socket_timeout_ms=1000) | PLAIN, topic, VALUES)
     assert lost.has_happened()
-    assert stored() == VALUES * 3, "without sequence numbers, what is sent again is stored again"
+    found = stored()
+    assert len(found) >= 300, "without sequence numbers, what is sent again is stored again"
+    assert found == VALUES * (len(found) // 100)
 
 
 def test_a_lost_response_is_no_matter_to_an_idempotent_producer(

@@ -46,7 +46,8 @@ class Ear:
             with bell.changed:
                 bell.check_open()
                 if bell.rings == self._heard and bell.waiting:
-                    bell.changed.wait(timeout_s)
+                    # Who has waited may tell of it only when we listen already, and yet another one waits.
+                    bell.changed.wait_for(self._has_something_to_do, timeout_s)
                     bell.check_open()
                 if bell.rings != self._heard:
                     self._heard = bell.rings
@@ -67,6 +68,10 @@ class Ear:
         bell.check_open()
         return bool(rang)
 
+    def _has_something_to_do(self) -> bool:
+        """Say whether there is a ring to hear, or nobody who waits for one; or the bell is closed."""
+        return self._bell.rings != self._heard or not self._bell.waiting or self._bell.is_closed
+
 
 class Bell:
     """This process's bell; its threads share it."""
@@ -79,7 +84,7 @@ class Bell:
         self.rings = 0
         self._words = words
         self._asleep_at = geometry.process(entry) + Process.ASLEEP
-        self._closed = False
+        self.is_closed = False
         self.forked()
 
     def forked(self) -> None:
@@ -94,7 +99,7 @@ class Bell:
         Raises:
             IllegalStateError: it has been closed, perhaps by another thread.
         """
-        if self._closed:
+        if self.is_closed:
             raise IllegalStateError("the slab has been detached: nothing is heard of it here any more")
 
     @contextmanager
@@ -111,15 +116,15 @@ class Bell:
         finally:
             with self.changed:
                 self._listeners -= listening
-                if not self._listeners and not self._closed:
+                if not self._listeners and not self.is_closed:
                     self._words[self._asleep_at] = 0
 
     def close(self) -> None:
         """End the waits of all threads and let go of the semaphore; its name stays for the entry's next process."""
         with self.changed:
-            if self.waiting and not self._closed:
+            if self.waiting and not self.is_closed:
                 self.semaphore.release()
-            self._closed = True
+            self.is_closed = True
             self.changed.notify_all()
             self.changed.wait_for(lambda: not self.waiting)
         self.clock_wait.close()

@@ -215,8 +215,8 @@ def test_interrupted_while_waiting_for_memory(accumulate: OpenAccumulator) -> No
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
+    accumulator.pool.while_waiting = lambda: signal.setitimer(signal.ITIMER_REAL, 0.02)
     before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
         with pytest.raises(KeyboardInterrupt):
             accumulator.append(TP0, 0, None, HALF)

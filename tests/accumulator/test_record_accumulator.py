@@ -391,8 +391,8 @@ def test_await_flush_complete(accumulator: RecordAccumulator) -> None:
     accumulator.begin_flush()
     now = created_ms(accumulator, TP0)
     assert accumulator.ready(CLUSTER, now).ready_nodes == {NODE0}
+    accumulator.acks.while_waiting = lambda: signal.setitimer(signal.ITIMER_REAL, 0.02)
     before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.1)
     try:
         with pytest.raises(InterruptedHereError):
             accumulator.await_flush_completion()

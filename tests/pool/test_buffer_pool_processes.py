@@ -10,11 +10,11 @@ from functools import partial
 from multiprocessing.connection import Connection
 
 import pytest
-from faults import InterruptAt, stopped_with
+from faults import InterruptAt, is_stopped, stop, stopped_with
 from processes import PATIENCE_S, Child, wait_until
 
 from shmaccum.errors import BufferExhaustedError, LockTimeoutError
-from shmaccum.pool import buffer_pool
+from shmaccum.pool import buffer_pool, waiters
 from shmaccum.pool.buffer_pool import Buffer, BufferPool
 from shmaccum.shm.layout import OWNER_MASK, OWNER_SHIFT, Slot, SlotState, Super
 from shmaccum.shm.lifecycle import attach, detach
@@ -24,13 +24,33 @@ Start = Callable[..., Child]
 FOREVER_MS = PATIENCE_S * 1000
 
 
-def serve(link: Connection, name: str, wait_slice_s: float = 600.0) -> None:
+@pytest.fixture
+def nobody_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have this process, and those that it forks, wait for everybody, however long the machine keeps them waiting."""
+    monkeypatch.setattr(waiters, "ABSENT_S", FOREVER_MS)
+
+
+def serve(link: Connection, name: str, wait_slice_s: float = 600.0, stops: bool = False) -> None:
     """Be a process of the pool: allocate and deallocate as told, by (size, max_block_ms) and by buffers.
 
     Who waits does not look by itself, unless ``wait_slice_s`` is short: it goes on when it is woken.
+
+    Args:
+        link: to the test.
+        name: of the slab.
+        wait_slice_s: how long to wait between two looks; ten of them make others absent.
+        stops: whether to be stopped in the middle of the first wait, with no lock.
     """
     buffer_pool.WAIT_SLICE_S = wait_slice_s  # type: ignore[misc]
+    waiters.ABSENT_S = 10 * wait_slice_s  # type: ignore[misc]
     pool = BufferPool(0, 0, slab=attach(name))
+
+    def stop_once() -> None:
+        pool.while_waiting = lambda: None
+        stop()
+
+    if stops:
+        pool.while_waiting = stop_once
     while request := link.recv():
         if isinstance(request, Buffer):
             pool.deallocate(request)
@@ -52,10 +72,17 @@ def end(*children: Child) -> None:
 
 def queue_up(pool: BufferPool, requests: list[tuple[Child, int]], max_block_ms: float = FOREVER_MS) -> None:
     """Have each of the children wait for so many bytes, in this order."""
+    words = pool.slab.words
     for child, size in requests:
-        waiting = pool.queued()
+        tickets = words[Super.WAITER_TAIL]  # it may have left the queue before it is seen there
         child.tell((size, max_block_ms))
-        wait_until(lambda waiting=waiting: pool.queued() == waiting + 1)  # type: ignore[misc]
+        wait_until(lambda tickets=tickets: words[Super.WAITER_TAIL] == tickets + 1)  # type: ignore[misc]
+
+
+def stop_in_the_queue(pool: BufferPool, child: Child, max_block_ms: float = FOREVER_MS) -> None:
+    """Have a child that stops wait for eight bytes, and be stopped."""
+    queue_up(pool, [(child, 8)], max_block_ms)
+    wait_until(lambda: is_stopped(child.pid))
 
 
 # --- fairness -------------------------------------------------------------------------------------------------
@@ -77,6 +104,7 @@ def test_the_order_of_arrival_is_the_order_of_service(make_pool: MakePool, start
     end(*children)
 
 
+@pytest.mark.usefixtures("nobody_is_absent")
 def test_a_large_request_at_the_head_is_not_overtaken_by_small_ones(
     make_pool: MakePool, start: Start, slab_name: str
 ) -> None:
@@ -134,6 +162,7 @@ def test_who_gives_up_lets_those_behind_go_on(make_pool: MakePool, start: Start,
     end(large, small)
 
 
+@pytest.mark.usefixtures("nobody_is_absent")
 def test_threads_of_several_processes_are_served_alike(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(16, 8)
     got: list[Buffer] = []
@@ -172,9 +201,8 @@ def test_a_stopped_waiter_holds_the_others_up_no_longer_than_it_would_have_waite
 ) -> None:
     pool = make_pool(8, 8)
     buffer = pool.allocate(8, 0)
-    stopped, patient = start(serve, slab_name, 0.1), start(serve, slab_name, 0.1)
-    queue_up(pool, [(stopped, 8)], max_block_ms=1000)
-    stopped.signal(signal.SIGSTOP)
+    stopped, patient = start(serve, slab_name, 0.1, True), start(serve, slab_name, 0.1)
+    stop_in_the_queue(pool, stopped, max_block_ms=1000)
     queue_up(pool, [(patient, 8)])
 
     pool.deallocate(buffer)
@@ -189,9 +217,8 @@ def test_a_stopped_waiter_holds_the_others_up_no_longer_than_it_would_have_waite
 def test_a_stopped_waiter_is_passed_over_and_keeps_its_place(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(8, 8)
     buffer = pool.allocate(8, 0)
-    stopped, first, last = (start(serve, slab_name, 0.1) for _ in range(3))
-    queue_up(pool, [(stopped, 8)])
-    stopped.signal(signal.SIGSTOP)
+    stopped, first, last = start(serve, slab_name, 0.1, True), start(serve, slab_name, 0.1), start(serve, slab_name)
+    stop_in_the_queue(pool, stopped)
     queue_up(pool, [(first, 8)])
 
     pool.deallocate(buffer)
@@ -215,9 +242,8 @@ def test_a_new_request_is_served_while_nobody_waits_but_a_stopped_one(
 ) -> None:
     pool = make_pool(8, 8)
     buffer = pool.allocate(8, 0)
-    stopped = start(serve, slab_name, 0.1)
-    queue_up(pool, [(stopped, 8)])
-    stopped.signal(signal.SIGSTOP)
+    stopped = start(serve, slab_name, 0.1, True)
+    stop_in_the_queue(pool, stopped)
     pool.deallocate(buffer)
 
     buffer = pool.allocate(8, FOREVER_MS)
@@ -234,9 +260,8 @@ def test_who_is_killed_after_being_passed_over_leaves_no_place(
 ) -> None:
     pool = make_pool(8, 8)
     buffer = pool.allocate(8, 0)
-    stopped = start(serve, slab_name, 0.1)
-    queue_up(pool, [(stopped, 8)])
-    stopped.signal(signal.SIGSTOP)
+    stopped = start(serve, slab_name, 0.1, True)
+    stop_in_the_queue(pool, stopped)
     pool.deallocate(buffer)
     buffer = pool.allocate(8, FOREVER_MS)
     assert pool.queued() == 1
@@ -383,6 +408,7 @@ def test_who_has_waited_gets_the_first_of_several_and_no_more(make_pool: MakePoo
     assert pool.available_memory() == 8
 
 
+@pytest.mark.usefixtures("nobody_is_absent")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_forked_in_the_middle_of_its_parents_wait_is_not_in_the_queue(
     make_pool: MakePool, start: Start

@@ -119,8 +119,8 @@ def test_a_record_larger_than_the_slab(produce: Produce) -> None:
 
 def test_no_memory_in_time(produce: Produce, log_dir: Path) -> None:
     """The log cannot be written, and nothing becomes free; the rest of the time of ``max.block.ms`` is for memory."""
+    produce(buffer_memory=32 << 10).partitions_for("t")
     producer = produce(buffer_memory=32 << 10, max_block_ms=300)
-    producer.partitions_for("t")
     with in_the_way(log_dir / "t-0"):
         for _ in range(2):
             producer.send("t", bytes(10_000), partition=0)
@@ -140,7 +140,7 @@ def test_no_metadata_in_time(produce: Produce, log_dir: Path) -> None:
         producer.send("t", b"value")
     assert isinstance(late.value.__cause__, KafkaStorageError)
     (log_dir / "t-0").unlink()
-    assert producer.send("t", b"value").get(10).offset == 0
+    assert produce().send("t", b"value").get(10).offset == 0
 
 
 def test_headers_in_an_old_format(produce: Produce) -> None:

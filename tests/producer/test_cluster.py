@@ -89,7 +89,7 @@ def test_an_unknown_topic(kafka: KafkaCluster, topic: str, connect: Connect) -> 
     with pytest.raises(KafkaTimeoutError, match=rf"Topic {topic} not present in metadata after 500 ms"):
         producer.send(topic, b"value")
     kafka.admin.create_topic(topic)
-    producer.send(topic, b"value").get(20)
+    connect(kafka).send(topic, b"value").get(20)
 
 
 def test_an_unknown_partition(kafka: KafkaCluster, topic: str, connect: Connect) -> None:

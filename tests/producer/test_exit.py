@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from producers import wait_until, wait_until_gone
+from producers import wait_until_gone, wait_until_stored
 from senders import read_values
 
 Settings = Callable[..., dict[str, object]]
@@ -60,13 +60,14 @@ def test_exit_without_close(settings: Settings, slab_name: str, log_dir: Path, e
         [sys.executable, "-W", "error", "-c", BEGIN + ENDS[end], json.dumps(settings())],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert (program.returncode, program.stdout, program.stderr) == (0, "", "")
     count = 201 if "200" in ENDS[end] else 200
     expected = [b"%d" % number for number in range(count)]
-    wait_until(lambda: read_values(log_dir, "t") == expected, "all records are delivered")
+    wait_until_stored(log_dir, count)
+    assert read_values(log_dir, "t") == expected
     wait_until_gone(slab_name)
 
 
@@ -76,11 +77,11 @@ def test_an_exception_ends_the_program(settings: Settings, slab_name: str, log_d
         [sys.executable, "-c", BEGIN + "raise SystemExit('my own reason')", json.dumps(settings())],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert (program.returncode, program.stderr) == (1, "my own reason\n")
-    wait_until(lambda: len(read_values(log_dir, "t")) == 200, "all records are delivered")
+    wait_until_stored(log_dir, 200)
     wait_until_gone(slab_name)
 
 
@@ -103,10 +104,10 @@ def test_a_signal_ends_the_program(settings: Settings, slab_name: str, log_dir: 
         assert program.stdout is not None
         assert program.stdout.readline() == "sending\n"
         program.send_signal(number)
-        stderr = program.communicate(timeout=30)[1]
+        stderr = program.communicate(timeout=60)[1]
     assert program.returncode == -number
     assert stderr.count("Traceback") == (number is signal.SIGINT)
-    wait_until(lambda: len(read_values(log_dir, "t")) == 200, "all records are delivered")
+    wait_until_stored(log_dir, 200)
     wait_until_gone(slab_name)
 
 
@@ -126,9 +127,9 @@ def test_a_daemon_thread_sends_to_the_end(settings: Settings, slab_name: str, lo
             [sys.executable, "-c", BEGIN + SENDING_DAEMON, json.dumps(settings())],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
             check=False,
         )
         assert (program.returncode, program.stdout, program.stderr) == (0, "", "")
-    wait_until(lambda: len(read_values(log_dir, "t")) == 400, "all records are delivered")
+    wait_until_stored(log_dir, 400)
     wait_until_gone(slab_name)

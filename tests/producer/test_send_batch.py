@@ -296,8 +296,8 @@ def test_with_serializers(produce: Produce) -> None:
 
 def test_memory_runs_out(produce: Produce, log_dir: Path) -> None:
     """What was in before is delivered; the caller hears that not all of it was."""
+    produce(buffer_memory=64 << 10).partitions_for("t")
     producer = produce(buffer_memory=64 << 10, max_block_ms=300)
-    producer.partitions_for("t")
     rows = [b"%d" % number + bytes(10_000) for number in range(8)]
     with in_the_way(log_dir / "t-0"), pytest.raises(BufferExhaustedError):
         producer.send_batch("t", pa.record_batch({"value": pa.array(rows, pa.binary()), "partition": [0] * 8}))

@@ -17,16 +17,18 @@ from shmaccum.cluster import TopicPartition
 from shmaccum.errors import KafkaTimeoutError, LockTimeoutError
 from shmaccum.shm.layout import Geometry
 from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.locks import LEAST_PATIENCE_S
 
 Produce = Callable[..., Producer]
 
 
 @pytest.fixture
 def producer(produce: Produce) -> Producer:
-    """Return a producer of a known topic that waits for two seconds at most."""
-    producer = produce(max_block_ms=2000)
+    """Return a producer of a known topic, and from now on wait for a lock no longer than a second."""
+    producer = produce()
     producer.send("t", b"known", partition=2)
     producer.flush(30)
+    producer._slab._turn.patience_s = LEAST_PATIENCE_S
     return producer
 
 

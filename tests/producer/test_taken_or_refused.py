@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from processes import Child
-from producers import kill_sender, wait_until
+from producers import kill_sender, wait_until_stored
 from senders import read_values
 
 from shmaccum import Producer
@@ -107,7 +107,8 @@ def test_without_descriptors(
     said = child.result()
     assert len(said) == 2
     assert all("Too many open files" in each and "ulimit -n" in each for each in said)
-    wait_until(lambda: read_values(log_dir, "t") == [b"one", b"two"], "what was taken is there")
+    wait_until_stored(log_dir, 2)
+    assert read_values(log_dir, "t") == [b"one", b"two"]
 
 
 def test_an_interrupt_while_a_sender_is_started(produce: Produce, log_dir: Path) -> None:
@@ -118,13 +119,16 @@ def test_an_interrupt_while_a_sender_is_started(produce: Produce, log_dir: Path)
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
+    def send(delay: float) -> None:
+        signal.setitimer(signal.ITIMER_REAL, delay)
+        producer.send("t", b"interrupted", partition=0)
+
     usual = signal.signal(signal.SIGALRM, interrupt)
     try:
-        for number, delay in enumerate((0.002, 0.01, 0.05, 0.1), start=1):
+        for number, delay in enumerate((0.002, 0.01, 0.03, 0.05), start=1):  # a new interpreter takes longer
             kill_sender(producer)
-            signal.setitimer(signal.ITIMER_REAL, delay)
             with pytest.raises(KeyboardInterrupt):
-                producer.send("t", b"interrupted", partition=0)
+                send(delay)
             assert producer._slab.undelivered() == (0, 0)
             assert producer.send("t", b"%d" % number, partition=0).get(20).offset == number
     finally:

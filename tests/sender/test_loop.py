@@ -313,11 +313,12 @@ def test_a_duplicate_counts_as_stored(run: HandRun) -> None:
 
 def test_delivery_timeout_in_retry(start_run: StartRun) -> None:
     """Given up with the last attempt's error, or in the queue; only those concerned get it."""
-    run = start_run(delivery_timeout_ms=200)
+    run = start_run(delivery_timeout_ms=60_000)
     run.topic("t")
     run.transport.refuse[T0] = NetworkError
     failing, fine = send(run, T0), send(run, T1)
-    run.run_until(lambda: counter(run, Super.BATCHES_FAILED), after_ms=0)
+    run.run_until(lambda: counter(run, Super.BATCHES_RETRIED) >= 2, after_ms=0)
+    run.run_until(lambda: counter(run, Super.BATCHES_FAILED), after_ms=60_001)
     with pytest.raises((NetworkError, DeliveryTimeoutError)):
         failing.get(0)
     assert fine.get(0).offset == 0

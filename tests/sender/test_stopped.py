@@ -84,7 +84,7 @@ def test_the_other_partitions_are_served(run: HandRun, tmp_path: Path, caplog: p
         for number in range(10):
             run_until_done(run, send(run, T1, b"%d" % number))
         assert not any(future.is_done for future in held_up)
-        assert run.accumulator.patience.held_up() == [LOCK_STRIPES]
+        assert list(run.accumulator.patience._until_ms) == [LOCK_STRIPES]
         # It is waited for once, and not once for every partition and pass.
         assert len(caplog.messages) < 10
         assert f"process {pid} holds it" in caplog.messages[0]
@@ -170,7 +170,7 @@ def test_memory_is_freed_when_the_pools_lock_is_to_be_had(run: HandRun) -> None:
 
     with stopped_with(run.slab.pool_lock):
         run_until_done(run, first, send(run, T1, b"b"))
-        assert run.accumulator.patience.held_up() == [LOCK_POOL]
+        assert list(run.accumulator.patience._until_ms) == [LOCK_POOL]
         run.run(3)
         assert run.accumulator.pool.available_memory() < 16 * SLOT
 

@@ -6,7 +6,6 @@ import os
 import re
 import resource
 import threading
-import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -234,26 +233,28 @@ def test_what_a_dead_process_was_killed_over_removing_is_no_obstacle(
         assert whats_there(slab_name) == []
 
 
-def come_and_go(link: Connection, name: str, geometry: Geometry, seconds: float) -> int:
-    turns = 0
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+def come_and_go(link: Connection, name: str, geometry: Geometry, turns: int) -> None:
+    link.send("ready")
+    link.recv()
+    for _ in range(turns):
         slab = attach(name, geometry)
         with slab.tables_lock:
             slab.words[Super.METADATA_REQUESTS] += 1
         detach(slab)
-        turns += 1
-    return turns
 
 
 def test_all_can_come_and_go_while_the_others_make_and_remove_the_slab(
     slab_name: str, geometry: Geometry, start: Callable[..., Child]
 ) -> None:
-    children = [start(come_and_go, slab_name, geometry, 1.0) for _ in range(4)]
+    children = [start(come_and_go, slab_name, geometry, 60) for _ in range(4)]
+    for child in children:
+        child.hear()
 
-    turns = [child.result() for child in children]
+    for child in children:
+        child.tell()
+    for child in children:
+        child.result()
 
-    assert all(turns)
     assert whats_there(slab_name) == []
 
 

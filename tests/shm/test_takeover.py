@@ -20,7 +20,7 @@ from shmaccum.shm.takeover import LockState, Look, Vigil
 
 NUMBER = 5
 OTHER = 6
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 """How long a survivor may wait for a takeover: many times what it takes."""
 
 Start = Callable[..., Child]
@@ -171,8 +171,9 @@ def test_giving_up_a_wait_is_no_letting_go(slab: Slab, start: Start) -> None:
     wait_until(lambda: word(slab, entry, Process.WANTS) != 0 and slab.locks[NUMBER].semaphore.value == 0)
     look = Look(state(slab))
 
-    with pytest.raises(LockTimeoutError):
-        slab.locks[NUMBER].acquire(0.05)
+    for _ in range(2):
+        with pytest.raises(LockTimeoutError):
+            slab.locks[NUMBER].acquire(0.02)
 
     assert not look.is_spoiled()
     assert word(slab, slab.me, Process.PARKED + NUMBER) >= 2

@@ -98,8 +98,8 @@ def check_short_run(short: Stress, least: int) -> None:
     assert report["held"]
     assert report["problems"] == []
     counts = report["counts"]
-    assert 6 < counts["producers killed"] <= 12 == counts["producers killed"] + counts.get("producers not there", 0)
-    assert counts["producers started"] == 3 + counts["producers killed"]
+    assert 0 < counts["producers killed"] <= 12 == counts["producers killed"] + counts.get("producers not there", 0)
+    assert 3 < counts["producers started"] <= 3 + counts["producers killed"]  # the last ones may have no successor
     assert 0 < counts["senders killed"] < report["slab"]["senders"]
     assert report["records"]["appended"] > least
     assert report["records"]["records"] == report["records"]["appended"] + report["records"]["in_doubt_found"]

@@ -24,6 +24,7 @@ from tools.stresstest.verdict import judge
 from tools.stresstest.watch import Watch
 
 _TICK_S: Final = 0.02
+_START_PATIENCE_S: Final = 120.0
 _LIVE_LONG: Final = 2
 """Producers that a soak does not kill."""
 
@@ -88,8 +89,9 @@ class Run:
         )
         for place in range(options.producers):
             fleet.start(place)
+        self._await_load()
         started = time.monotonic()
-        while (now := time.monotonic()) < started + options.seconds:
+        while (now := time.monotonic()) < started + options.seconds or plan:
             while plan and plan[0].at_s <= now - started:
                 self._carry_out(plan.pop(0), now)
             self._children.continue_due(now)
@@ -100,6 +102,17 @@ class Run:
             time.sleep(_TICK_S)
         self._outcome.seconds = time.monotonic() - started
         self._watch.end()
+
+    def _await_load(self) -> None:
+        """Wait until every producer has appended something: how long they take to start is the machine's affair."""
+        fleet, deadline = self._fleet, time.monotonic() + _START_PATIENCE_S
+        while fleet.look() == 0 or not all(member.appended for member in fleet.members.values()):
+            if time.monotonic() > deadline:
+                self._outcome.problems.append(f"not every producer has appended anything in {_START_PATIENCE_S:.0f} s")
+                return
+            for place in fleet.reap():
+                fleet.start(place)
+            time.sleep(_TICK_S)
 
     def _carry_out(self, event: Event, now_s: float) -> None:
         """Do a deed. One whose victim is not there is left out: if it waited, no sender would ever get to work.

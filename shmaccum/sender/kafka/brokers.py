@@ -232,6 +232,7 @@ class Brokers:
         broker.failures = 0
         broker.addresses.clear()
         self._failure = None
+        self.check_by(monotonic_ms())  # it is not the end of the setup any more that is to be watched for
         self._on_change(None)
 
     def connection_closed(self, connection: Connection, error: type[KafkaError] | None, message: str) -> None:

@@ -28,6 +28,8 @@ from shmaccum.sender.kafka.poller import READ, WRITE, Poller
 logger = logging.getLogger(__name__)
 
 _CORRELATION_IDS: Final = 1 << 31
+_LOG_IN_PAUSE_MS: Final = 10.0
+"""How long to let be a connection that is to log in again and still waits for an answer."""
 
 OnAnswer = Callable[[bytes], int]
 """Takes the frame of an answer, empty where none was asked for; returns for how many milliseconds we are throttled."""
@@ -345,7 +347,7 @@ class Connection:
         elif self._state is _State.READY and now_ms >= self._log_in_again_ms:
             self._setup_deadline_ms = now_ms + self._setup_timeout_ms
             self._guard(lambda: self._converse(self.greeting.log_in()))
-        return self._next_check_ms()
+        return self._next_check_ms(now_ms)
 
     def _oldest(self) -> _InFlight | None:
         """Return the request that has waited longest."""
@@ -353,14 +355,15 @@ class Connection:
             return self._in_flight[0]
         return self._unsent[0].request if self._unsent else None
 
-    def _next_check_ms(self) -> float:
+    def _next_check_ms(self, now_ms: float) -> float:
         if self._state is _State.CLOSED:
             return FOREVER_MS
         if self._state is not _State.READY:
             return self._setup_deadline_ms
         oldest = self._oldest()
         if oldest is not None:
-            return oldest.deadline_ms
+            # A login that is due waits for the last answer, and all that is to be sent waits for the login.
+            return min(oldest.deadline_ms, max(self._log_in_again_ms, now_ms + _LOG_IN_PAUSE_MS))
         return min(self.last_used_ms + self._max_idle_ms, self._log_in_again_ms)
 
     def close(self, error: type[KafkaError] | None, message: str) -> None:

@@ -131,12 +131,12 @@ def test_waits_longer_after_each_failure(wire: MakeWire) -> None:
     """KIP-144: exponential, with a fifth more or less at random."""
     here = wire(f"127.0.0.1:{free_port()}", reconnect_backoff_ms=40, reconnect_backoff_max_ms=160)
     node = Node(5, "127.0.0.1", free_port())
-    for wait_ms in (40, 80, 160, 160):
-        while (delay_ms := here.transport.connection_delay_ms(node, now_ms())) in (0, math.inf):
-            assert not here.transport.ready(node, now_ms())
-            here.transport.poll(1, -1)
-        assert delay_ms <= wait_ms * 1.2 + 1
-        assert here.transport._brokers._backoff.wait_ms(here.transport._brokers._brokers[5].failures) >= wait_ms * 0.8
+    brokers = here.transport._brokers
+    for failures, wait_ms in enumerate((40, 80, 160, 160), start=1):
+        assert not here.transport.ready(node, now_ms())
+        here.until(lambda failures=failures: brokers._brokers[5].failures == failures)
+        assert here.transport.connection_delay_ms(node, now_ms()) <= wait_ms * 1.2 + 1
+        assert brokers._backoff.wait_ms(failures) >= wait_ms * 0.8
         here.until(lambda: here.transport.connection_delay_ms(node, now_ms()) == 0)
 
 
@@ -156,10 +156,8 @@ def test_poll_returns_when_a_node_is_ready_again(fake: FakeBroker, wire: MakeWir
     here = wire(fake.servers)
     node = here.leader(T0)
     assert not here.transport.ready(node, now_ms())
-    begun = time.monotonic()
     while not here.transport.ready(node, now_ms()):
-        here.poll(20_000)
-    assert time.monotonic() - begun < 10
+        here.poll(math.inf)
 
 
 def test_poll_waits_for_the_doorbell(fake: FakeBroker, wire: MakeWire) -> None:
@@ -173,9 +171,7 @@ def test_poll_waits_for_the_doorbell(fake: FakeBroker, wire: MakeWire) -> None:
         assert here.transport.poll(300, reader) == []
         assert time.process_time() - used < 0.1
         os.write(writer, b"!")
-        begun = time.monotonic()
-        assert here.transport.poll(20_000, reader) == []
-        assert time.monotonic() - begun < 10
+        assert here.transport.poll(math.inf, reader) == []
     finally:
         here.transport.poll(0, -1)
         os.close(reader)
@@ -216,15 +212,15 @@ def test_without_acknowledgement_a_batch_is_done_when_it_is_sent(fake: FakeBroke
 def test_a_request_that_is_not_answered_in_time(fake: FakeBroker, wire: MakeWire) -> None:
     """Its connection is closed, so that what comes late is not taken for another's answer, and what is behind fails."""
     fake.answers[PRODUCE] = silent
-    here = wire(fake.servers, request_timeout_ms=200, delivery_timeout_ms=10_000)
+    here = wire(fake.servers, request_timeout_ms=2000, delivery_timeout_ms=10_000)
     first, second = batch(T0), batch(T1)
     here.send(first)
-    time.sleep(0.1)
+    time.sleep(1)
     here.send(second)
     late, behind = here.take(2)
     assert (late.batch, late.error) == (first, RequestTimedOutError)
     assert (behind.batch, behind.error) == (second, NetworkError)
-    assert "request.timeout.ms (200 ms)" in late.message
+    assert "request.timeout.ms (2000 ms)" in late.message
     assert is_free(first)
     assert is_free(second)
     fake.answers[PRODUCE] = lambda request: produced((0, 0))
@@ -283,7 +279,9 @@ def test_without_a_connection_there_is_an_answer_all_the_same(fake: FakeBroker, 
 
 
 def test_an_idle_connection_is_closed(fake: FakeBroker, wire: MakeWire) -> None:
-    here = wire(fake.servers, connections_max_idle_ms=150)
+    setup = {"socket_connection_setup_timeout_ms": 100_000, "socket_connection_setup_timeout_max_ms": 100_000}
+    requests = {"request_timeout_ms": 100_000, "delivery_timeout_ms": 200_000}
+    here = wire(fake.servers, connections_max_idle_ms=150, **setup, **requests)
     node = here.connect(T0)
     asked = len(fake.of(METADATA))
     here.until(lambda: not here.transport._brokers.connection(node))
