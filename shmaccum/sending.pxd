@@ -12,6 +12,7 @@ cdef class RecordSending:
     cdef SlabMemory _memory
     cdef PartitionMap _map
     cdef RecordAppender _appender
+    cdef unsigned long long _rung
     cdef readonly dict _sticky
     cdef readonly bint _ignore_keys
     cdef readonly object _key_serializer

@@ -50,6 +50,8 @@ class RecordSending:
         self._appender = accumulator.appender
         self._metadata = ProducerMetadata(accumulator, config)
         self._sticky: dict[str, StickyPartitioner] = {}
+        self._rung = 0
+        """The last sleep of the sender that it was rung out of from here: a second ring would cost as much."""
         self._max_block_ms = config.max_block_ms
         self._ignore_keys = config.partitioner_ignore_keys
         self._key_serializer = config.key_serializer
@@ -140,8 +142,10 @@ class RecordSending:
         try:  # The record is taken: no error any more, or a caller who tries again would send it twice.
             if sticky is not None:
                 sticky.note_appended(len(body), new_batch_created)
-            if (new_batch_created or batch_is_full) and self._memory.words[_SENDER_ASLEEP]:
-                self._slab.rope.pull()
+            if new_batch_created or batch_is_full:
+                asleep = self._memory.words[_SENDER_ASLEEP]
+                if asleep and asleep != self._rung:
+                    self._rung = self._slab.rope.pull()
         except (IllegalStateError, ValueError, IndexError):
             if not self._closed:
                 raise
