@@ -2,6 +2,7 @@ cimport cython
 from shmaccum.accumulator.acknowledgements cimport Acknowledgements
 from shmaccum.accumulator.futures cimport FutureRecordMetadata, ProduceRequestResult
 from shmaccum.accumulator.partition_queue cimport PartitionQueue
+from shmaccum.record.fastrecords cimport FastRecords
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _COMMIT
@@ -21,6 +22,7 @@ cdef class RecordAppender:
     cdef public bint closed
     cdef readonly Acknowledgements acks
     cdef readonly Py_ssize_t slot_size
+    cdef readonly FastRecords fast
     cdef object _encode_record
     cdef readonly object _buffer
     cdef SlabMemory _memory
@@ -29,15 +31,16 @@ cdef class RecordAppender:
     cdef unsigned long long _slot_count
     cdef Py_ssize_t _slots_at
 
-    cpdef tuple append(self, PartitionQueue queue, timestamp, bytes body, callback, max_block_ms)
+    cpdef tuple append(self, PartitionQueue queue, long long timestamp, bytes body, callback, max_block_ms)
 
     @cython.final
     @cython.locals(
         words=word[::1], opened="unsigned long long", slot=Py_ssize_t, header=Py_ssize_t, commit="unsigned long long",
-        size=Py_ssize_t, count=Py_ssize_t, record=bytes, start=Py_ssize_t, end=Py_ssize_t,
+        size=Py_ssize_t, count=Py_ssize_t, base_timestamp="long long", record=bytes, start=Py_ssize_t, added=Py_ssize_t,
+        end=Py_ssize_t,
         future=FutureRecordMetadata, is_full=bint,
     )
-    cdef tuple _try_append(self, PartitionQueue queue, timestamp, bytes body, callback)
+    cdef tuple _try_append(self, PartitionQueue queue, long long timestamp, bytes body, callback)
 
     @cython.final
     @cython.locals(words=word[::1], cell=Py_ssize_t, process=Py_ssize_t)
@@ -49,5 +52,6 @@ cdef class RecordAppender:
     @cython.final
     @cython.locals(result=ProduceRequestResult, future=FutureRecordMetadata)
     cdef FutureRecordMetadata _register(
-        self, PartitionQueue queue, Py_ssize_t slot, Py_ssize_t header, Py_ssize_t index, timestamp, callback
+        self, PartitionQueue queue, Py_ssize_t slot, Py_ssize_t header, Py_ssize_t index, long long timestamp,
+        callback,
     )

@@ -16,9 +16,15 @@ from shmaccum.accumulator.batch_compressor import BatchCompressor
 from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.errors import InvalidTimestampError, ProducerClosedError
+from shmaccum.record import v2
 from shmaccum.record.format import RecordFormat
 from shmaccum.shm.layout import COMMIT_COUNT_MASK, COMMIT_SIZE_SHIFT, Process, Slot
 from shmaccum.shm.slab import Slab
+
+try:
+    from shmaccum.record.fastrecords import FastRecords as _FastRecords
+except ImportError:  # not compiled
+    _FastRecords = None  # type: ignore[assignment,misc]
 
 MAX_TIMESTAMP: Final = (1 << 63) - 1
 
@@ -59,6 +65,9 @@ class RecordAppender:
         self.compressor = compressor
         self.slot_size = slab.geometry.slot_size
         self.closed = False
+        self.fast: _FastRecords | None = None
+        if _FastRecords is not None and record_format.magic == v2.MAGIC:
+            self.fast = _FastRecords(slab.memory)
         self._encode_record = record_format.encode_record
         self._memory = slab.memory
         self._buffer = slab.buffer
@@ -77,14 +86,19 @@ class RecordAppender:
     ) -> AppendResult:
         """Append a record, whose body is encoded, to the partition's last batch, or to a new one.
 
+        Args:
+            queue: of the partition.
+            timestamp: milliseconds since the epoch, from 0 to `MAX_TIMESTAMP`.
+            body: what the format's ``encode_body`` gave.
+            callback: as `RecordAccumulator.append` has it.
+            max_block_ms: how long to wait for memory.
+
         Raises:
             As `RecordAccumulator.append`.
         """
         if self.closed:
             self.check_usable()
         self.acks.poll()
-        if not 0 <= timestamp <= MAX_TIMESTAMP:
-            raise InvalidTimestampError(f"timestamp must be milliseconds since 1970, not {timestamp}")
         with queue.lock:
             result = self._try_append(queue, timestamp, body, callback)
         if result is None:
@@ -123,15 +137,21 @@ class RecordAppender:
         commit = words[header + _COMMIT]
         size = commit >> _SIZE_SHIFT
         count = commit >> 1 & _COUNT_MASK
-        record = self._encode_record(count, timestamp, words[header + _BASE_TIMESTAMP], body)
-        end = size + len(record)
-        if end > self.slot_size:
+        base_timestamp = words[header + _BASE_TIMESTAMP]
+        start = self._slots_at + slot * self.slot_size
+        if self.fast is not None:
+            added = self.fast.write(start + size, start + self.slot_size, count, timestamp - base_timestamp, body)
+        else:
+            record = self._encode_record(count, timestamp, base_timestamp, body)
+            added = len(record) if size + len(record) <= self.slot_size else 0
+            if added:
+                self._buffer[start + size : start + size + added] = record
+        if not added:
             self.compressor.claim(queue, queue.close_open())
             return None
-        start = self._slots_at + slot * self.slot_size
-        self._buffer[start + size : start + end] = record
+        end = size + added
         future = self._register(queue, slot, header, count, timestamp, callback)
-        self._commit(header, commit, end, count + 1, timestamp, len(record))
+        self._commit(header, commit, end, count + 1, timestamp, added)
         is_full = end == self.slot_size or (words[queue.queued_at] > 1 and queue.has_full())
         return future, is_full, False
 
@@ -199,3 +219,14 @@ class RecordAppender:
         if callback is not None:
             result.callbacks.append((callback, future))
         return future
+
+
+def check_timestamp(timestamp: int) -> int:
+    """Return a timestamp, if a record can have it.
+
+    Raises:
+        InvalidTimestampError: it is negative, or takes more than 63 bits.
+    """
+    if not 0 <= timestamp <= MAX_TIMESTAMP:
+        raise InvalidTimestampError(f"timestamp must be milliseconds since 1970, not {timestamp}")
+    return timestamp

@@ -160,25 +160,24 @@ class SlabLock:
         words = self.words
         words[self._wants_at] = self.number + 1
         unit = turn.unit
-        try:
-            # In C from end to end: no interrupt comes between getting the unit and `unit` knowing of it.
-            if self._fast is not None:
-                self._fast.take_into(unit)
-            else:
+        if self._fast is None or not self._fast.take():
+            try:
+                # In C from end to end: no interrupt comes between getting the unit and `unit` knowing of it.
                 try:  # noqa: SIM105 (it would take more calls)
                     unit.extend(map(self._wait_unit, _ONCE))
                 except posix_ipc.BusyError:
                     pass
-            if not unit:
-                self._spin()
-            if not unit:
-                self._wait(patience_s)
-        except BaseException:
-            self._leave()
-            raise
+                if not unit:
+                    self._spin()
+                if not unit:
+                    self._wait(patience_s)
+            except BaseException:
+                self._leave()
+                raise
         unfinished = words[self._owner_at]
         words[self._owner_at] = self._me
-        del unit[:]
+        if unit:
+            del unit[:]
         if unfinished:
             self._rebuild()
 
