@@ -3,6 +3,7 @@ from shmaccum.accumulator.acknowledgements cimport Acknowledgements
 from shmaccum.accumulator.futures cimport FutureRecordMetadata, ProduceRequestResult
 from shmaccum.accumulator.partition_queue cimport PartitionQueue
 from shmaccum.record.fastrecords cimport FastRecords
+from shmaccum.shm.locks cimport SlabLock
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _COMMIT
@@ -11,8 +12,19 @@ cdef Py_ssize_t _COUNT_MASK
 cdef Py_ssize_t _BASE_TIMESTAMP
 cdef Py_ssize_t _MAX_TIMESTAMP
 cdef Py_ssize_t _MAX_RECORD
+cdef Py_ssize_t _CREATED_MS
+cdef Py_ssize_t _ATTEMPTS
+cdef Py_ssize_t _SEQUENCE
+cdef Py_ssize_t _SETTLED
+cdef Py_ssize_t _PIECE
+cdef Py_ssize_t _COMPRESSED
+cdef Py_ssize_t _CONTRIBUTORS
+cdef int _OPEN
+cdef int _CLOSED
 cdef Py_ssize_t _RECORDS
 cdef Py_ssize_t _BYTES
+cdef Py_ssize_t _BATCHES
+cdef Py_ssize_t _PRECOMPRESSED
 
 cdef class RecordAppender:
     cdef object __weakref__
@@ -30,7 +42,9 @@ cdef class RecordAppender:
     cdef Py_ssize_t _header_words
     cdef unsigned long long _slot_count
     cdef Py_ssize_t _slots_at
+    cdef Py_ssize_t _contributor_words
 
+    @cython.locals(lock=SlabLock, result=tuple)
     cpdef tuple append(self, PartitionQueue queue, long long timestamp, bytes body, callback, max_block_ms)
 
     @cython.final
@@ -55,3 +69,9 @@ cdef class RecordAppender:
         self, PartitionQueue queue, Py_ssize_t slot, Py_ssize_t header, Py_ssize_t index, long long timestamp,
         callback,
     )
+
+    @cython.locals(words=word[::1], start=Py_ssize_t, header=Py_ssize_t, now="unsigned long long", index=Py_ssize_t)
+    cpdef fill(self, buffer, batch)
+
+    @cython.locals(words=word[::1], process=Py_ssize_t)
+    cpdef place(self, PartitionQueue queue, buffer, batch)
