@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from shmaccum.accumulator.partition_map import TopicEntry
-from shmaccum.shm.layout import TIME_MASK, Partition, Slot
+from shmaccum.shm.layout import PARTITION_WORDS, TIME_MASK, Partition, Slot
 from shmaccum.shm.slab import Slab
 
 _TIME: Final = np.uint64(TIME_MASK)
@@ -40,7 +41,11 @@ class PartitionLoads:
         self._topic = topic
         self._adaptive = adaptive
         self._nodes = _NodeProgress(slab, availability_timeout_ms, linger_ms) if availability_timeout_ms else None
-        self._entries = np.empty(0, np.int64)
+        self._count = 0
+        self._at: list[int] = []
+        """Word index of each partition's entry."""
+        self._in_a_row = True
+        """Whether the entries are one behind the other, as those of a topic are that has not grown since."""
 
     def choose(self, times: int) -> list[int]:
         """Choose a partition so many times, at random, by what is to be seen now.
@@ -48,40 +53,44 @@ class PartitionLoads:
         One without a leader is not chosen while others have one. With adaptive partitioning the chance of each is
         ``longest deque + 1 - own deque``, and those of a node that takes no batches have none.
         """
-        count = len(self._topic.queues)
-        if count != len(self._entries):
-            self._entries = np.array([queue.entry for queue in self._topic.queues], np.int64)
-        table = self._slab.partitions
-        leaders = table[self._entries, Partition.LEADER]
-        candidates = leaders != 0
-        if not self._adaptive or count < 2:
-            return _uniform(candidates, times)
+        if len(self._topic.queues) != self._count:
+            self._look_up()
+        leaders = self._column(Partition.LEADER)
+        numbers: Sequence[int] = range(self._count)
+        if not all(leaders):
+            numbers = [number for number in numbers if leaders[number]]
+        if not numbers:
+            return random.choices(range(self._count), k=times)
+        if not self._adaptive or self._count < 2:
+            return random.choices(numbers, k=times)
         if self._nodes is not None:
-            available = candidates & self._nodes.available(self._entries, leaders)
-            if not available.any():
-                return _uniform(candidates, times)
-            candidates = available
+            entries = np.array([queue.entry for queue in self._topic.queues], np.int64)
+            available = self._nodes.available(entries, np.array(leaders, np.uint64))
+            of_nodes = [number for number in numbers if available[number]]
+            if not of_nodes:
+                return random.choices(numbers, k=times)
+            numbers = of_nodes
+        queued = self._column(Partition.QUEUED)
+        if queued.count(queued[0]) == self._count:
+            return random.choices(numbers, k=times)
         # No longer than a deque can be: a damaged count, which is an index, must not lead astray.
-        queued = np.minimum(table[self._entries, Partition.QUEUED], self._slab.geometry.slot_count)
-        if (queued == queued[0]).all():
-            return _uniform(candidates, times)
-        return _weighted(candidates, queued, times)
+        most = self._slab.geometry.slot_count
+        lengths = [min(queued[number], most) for number in numbers]
+        longest = max(lengths)
+        return random.choices(numbers, [longest + 1 - length for length in lengths], k=times)
 
+    def _look_up(self) -> None:
+        queues = self._topic.queues
+        self._at = [self._slab.geometry.partition(queue.entry) for queue in queues]
+        self._in_a_row = self._at == list(range(self._at[0], self._at[-1] + 1, PARTITION_WORDS))
+        self._count = len(queues)
 
-def _uniform(candidates: npt.NDArray[np.bool_], times: int) -> list[int]:
-    """Choose any candidates; if there is none, anything."""
-    if candidates.all() or not candidates.any():
-        return random.choices(range(len(candidates)), k=times)
-    return random.choices(np.flatnonzero(candidates).tolist(), k=times)
-
-
-def _weighted(candidates: npt.NDArray[np.bool_], queued: npt.NDArray[np.uint64], times: int) -> list[int]:
-    """Choose candidates, each the more often the fewer batches wait for it."""
-    numbers = np.flatnonzero(candidates)
-    if not len(numbers):
-        return _uniform(candidates, times)
-    lengths = queued[numbers].astype(np.int64)
-    return random.choices(numbers.tolist(), (lengths.max() + 1 - lengths).tolist(), k=times)
+    def _column(self, word: int) -> list[int]:
+        """Return one word of every partition's entry: a list, since numpy is much slower for few partitions."""
+        words, at = self._slab.words, self._at
+        if self._in_a_row:
+            return words[at[0] + word : at[-1] + word + 1 : PARTITION_WORDS].tolist()
+        return [words[base + word] for base in at]
 
 
 class _NodeProgress:

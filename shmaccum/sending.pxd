@@ -1,5 +1,10 @@
+cimport cython
+from shmaccum.accumulator.futures cimport FutureRecordMetadata
 from shmaccum.accumulator.record_appender cimport RecordAppender
 from shmaccum.accumulator.partition_map cimport PartitionMap, TopicEntry
+from shmaccum.partitioner cimport StickyPartitioner
+from shmaccum.record.fastrecords cimport FastRecords
+from shmaccum.record.murmur2 cimport partition_for_key
 from shmaccum.shm.memory cimport SlabMemory
 
 cdef Py_ssize_t _SENDER_ASLEEP
@@ -12,6 +17,7 @@ cdef class RecordSending:
     cdef SlabMemory _memory
     cdef PartitionMap _map
     cdef RecordAppender _appender
+    cdef unsigned long long _rung
     cdef readonly dict _sticky
     cdef readonly bint _ignore_keys
     cdef readonly object _key_serializer
@@ -19,3 +25,11 @@ cdef class RecordSending:
     cdef readonly object _max_block_ms
     cdef object _encode_body
     cdef readonly Py_ssize_t _max_body_size
+
+    @cython.final
+    @cython.locals(
+        entry=TopicEntry, fast=FastRecords, body=bytes, sticky=StickyPartitioner, number=Py_ssize_t,
+        timestamp="long long", future=FutureRecordMetadata, batch_is_full=bint, new_batch_created=bint,
+        asleep="unsigned long long",
+    )
+    cdef FutureRecordMetadata _append(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)

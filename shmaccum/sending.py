@@ -50,6 +50,8 @@ class RecordSending:
         self._appender = accumulator.appender
         self._metadata = ProducerMetadata(accumulator, config)
         self._sticky: dict[str, StickyPartitioner] = {}
+        self._rung = 0
+        """The last sleep of the sender that it was rung out of from here: a second ring would cost as much."""
         self._max_block_ms = config.max_block_ms
         self._ignore_keys = config.partitioner_ignore_keys
         self._key_serializer = config.key_serializer
@@ -110,38 +112,63 @@ class RecordSending:
                 key = serialize("key", self._key_serializer, key)
             if (value is not None and type(value) is not bytes) or self._value_serializer is not None:
                 value = serialize("value", self._value_serializer, value)
-            entry = self._map.current(topic)
-            started = 0.0  # nothing to wait for, so far
-            if partition is not None or entry is None or not entry.queues:
-                started = time.monotonic()
-                if entry is None or not entry.queues:
-                    entry = self._metadata.topic(topic, started)
-            body = self._encode_body(key, value, headers or ())
-            if len(body) > self._max_body_size:
-                raise self._too_large(topic, len(body))
-            sticky = None
-            if partition is not None:
-                self._metadata.check_partition(entry, partition, started)
-            elif key is None or self._ignore_keys:
-                sticky = self._sticky.get(topic) or self._sticky_partitioner(entry)
-                partition = sticky.partition
-            else:
-                partition = partition_for_key(key, len(entry.queues))
-            future, batch_is_full, new_batch_created = self._appender.append(
-                entry.queues[partition],
-                time.time_ns() // 1_000_000 if timestamp_ms is None else checked_timestamp(timestamp_ms),
-                body,
-                on_delivery,
-                self._max_block_ms if not started else self._max_block_ms - (time.monotonic() - started) * 1000,
-            )
+            future = self._append(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         except BaseException as error:
             self._settle(error)
             raise
+        return future
+
+    def _append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: DeliveryCallback | None,
+    ) -> FutureRecordMetadata:
+        """Append a record whose key and value are serialized, and wake the sender if it is to know."""
+        entry = self._map.current(topic)
+        started = 0.0  # nothing to wait for, so far
+        if partition is not None or entry is None or not entry.queues:
+            started = time.monotonic()
+            if entry is None or not entry.queues:
+                entry = self._metadata.topic(topic, started)
+        fast = self._appender.fast
+        if fast is not None and not headers:
+            body = fast.encode_body(key, value)
+        else:
+            body = self._encode_body(key, value, headers or ())
+        if len(body) > self._max_body_size:
+            raise self._too_large(topic, len(body))
+        sticky = None
+        if partition is not None:
+            self._metadata.check_partition(entry, partition, started)
+            number = partition
+        elif key is None or self._ignore_keys:
+            sticky = self._sticky.get(topic) or self._sticky_partitioner(entry)
+            number = sticky.partition
+        else:
+            number = partition_for_key(key, len(entry.queues))
+        if timestamp_ms is not None:
+            timestamp = checked_timestamp(timestamp_ms)
+        else:
+            timestamp = fast.now_ms() if fast is not None else time.time_ns() // 1_000_000
+        future, batch_is_full, new_batch_created = self._appender.append(
+            entry.queues[number],
+            timestamp,
+            body,
+            on_delivery,
+            self._max_block_ms if not started else self._max_block_ms - (time.monotonic() - started) * 1000,
+        )
         try:  # The record is taken: no error any more, or a caller who tries again would send it twice.
             if sticky is not None:
                 sticky.note_appended(len(body), new_batch_created)
-            if (new_batch_created or batch_is_full) and self._memory.words[_SENDER_ASLEEP]:
-                self._slab.rope.pull()
+            if new_batch_created or batch_is_full:
+                asleep = self._memory.words[_SENDER_ASLEEP]
+                if asleep and asleep != self._rung:
+                    self._rung = self._slab.rope.pull()
         except (IllegalStateError, ValueError, IndexError):
             if not self._closed:
                 raise

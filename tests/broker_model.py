@@ -18,7 +18,7 @@ import pytest
 from kafka.record import MemoryRecords
 from senders import HandRun
 
-from shmaccum.accumulator import batch_appender
+from shmaccum.accumulator import record_appender
 from shmaccum.accumulator.futures import FutureRecordMetadata
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
@@ -285,7 +285,7 @@ class Clock:
 def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Have batches made and answers handled at the time that the returned clock says."""
     clock = Clock()
-    monkeypatch.setattr(batch_appender, "time", clock)
+    monkeypatch.setattr(record_appender, "time", clock)
     monkeypatch.setattr(sender_module, "time", clock)
     return clock
 

@@ -13,38 +13,19 @@ Modelled in ``tools/model/pool.pml``.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from shmaccum.accumulator.acknowledgements import Acknowledgements
 from shmaccum.accumulator.batch_compressor import BatchCompressor
 from shmaccum.accumulator.futures import DeliveryCallback
 from shmaccum.accumulator.partition_queue import PartitionQueue
-from shmaccum.accumulator.record_appender import AppendResult, RecordAppender
+from shmaccum.accumulator.record_appender import AppendResult, NewBatch, RecordAppender
 from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.pool.buffer_pool import Buffer, BufferPool
 from shmaccum.record.format import RecordFormat
-from shmaccum.shm.layout import BATCH_SLOT_BITS, COMMIT_SIZE_SHIFT, STATE_MASK, Process, Slot, SlotState
+from shmaccum.shm.layout import BATCH_SLOT_BITS, STATE_MASK, Slot, SlotState
 from shmaccum.shm.locks import is_reentrant
 from shmaccum.shm.slab import Slab
-
-
-class NewBatch(NamedTuple):
-    """What a new batch begins with; made by `BatchAppender.new_batch`."""
-
-    records: bytes | memoryview
-    """As they are to be in the slab."""
-    size: int
-    """Bytes of the whole batch, before any compression."""
-    record_count: int
-    base_timestamp: int
-    max_timestamp: int
-    max_record: int
-    compressed: int
-    """Its `Slot.COMPRESSED` word."""
-    closed: bool
-    """Whether nothing is to be added to it."""
 
 
 class _Hand(threading.local):
@@ -148,39 +129,6 @@ class BatchAppender(RecordAppender):
         if closed:
             records, compressed = self.compressor.compress(records)
         return NewBatch(records, size, record_count, base_timestamp, max_timestamp, max_record, compressed, closed)
-
-    def fill(self, buffer: Buffer, batch: NewBatch) -> None:
-        """Write a new batch into memory that is still ours alone: all but its place in a deque."""
-        words = self._words
-        geometry = self.slab.geometry
-        start = geometry.slot(buffer.slot) + self.format.header_size
-        end = start + len(batch.records)
-        self._buffer[start:end] = batch.records
-        header = geometry.header(buffer.slot)
-        now = time.monotonic_ns() // 1_000_000
-        words[header + Slot.COMMIT] = batch.size << COMMIT_SIZE_SHIFT | batch.record_count << 1
-        words[header + Slot.MAX_TIMESTAMP] = batch.max_timestamp
-        words[header + Slot.BASE_TIMESTAMP] = batch.base_timestamp
-        words[header + Slot.CREATED_MS] = now
-        words[header + Slot.ATTEMPTS] = now  # none yet; back-off and linger count from the creation
-        words[header + Slot.SEQUENCE] = 0
-        words[header + Slot.MAX_RECORD] = batch.max_record
-        words[header + Slot.SETTLED] = 0
-        words[header + Slot.PIECE] = 0
-        words[header + Slot.COMPRESSED] = batch.compressed
-        for index in range(geometry.contributor_words):
-            words[header + Slot.CONTRIBUTORS + index] = 0
-
-    def place(self, queue: PartitionQueue, buffer: Buffer, batch: NewBatch) -> None:
-        """Put a new batch, which has been filled in, at the end of its deque; under the partition's lock."""
-        words = self._words
-        closed = queue.append(buffer.slot, SlotState.CLOSED if batch.closed else SlotState.OPEN)
-        self.compressor.claim(queue, closed)
-        process = self.acks.process_at
-        words[process + Process.RECORDS] += batch.record_count
-        words[process + Process.BYTES] += batch.size - self.format.header_size
-        words[process + Process.BATCHES] += 1
-        words[process + Process.COMPRESSED] += batch.compressed != 0
 
     def empty_hand(self) -> list[Buffer]:
         """Return where this thread is to note the memory that it takes; what is still noted there is given back."""

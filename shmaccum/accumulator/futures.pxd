@@ -12,4 +12,4 @@ cdef class FutureRecordMetadata:
     cdef object __weakref__
     cdef ProduceRequestResult _result
     cdef readonly Py_ssize_t index
-    cdef object _timestamp
+    cdef long long _timestamp

@@ -3,6 +3,15 @@ from shmaccum.shm.locks cimport SlabLock
 from shmaccum.shm.memory cimport SlabMemory, word
 
 
+cdef unsigned long long _IS_OPEN
+cdef unsigned long long _IS_CLOSED
+cdef unsigned long long _STATE_BITS
+cdef unsigned long long _WITHOUT_STATE
+cdef Py_ssize_t _STATE_WORD
+cdef Py_ssize_t _PARTITION
+cdef Py_ssize_t _POSITION
+cdef Py_ssize_t _PREVIOUS
+cdef Py_ssize_t _NEXT
 cdef Py_ssize_t _SEALING
 
 cdef class PartitionQueue:
@@ -19,6 +28,20 @@ cdef class PartitionQueue:
     cdef object _words
     cdef object _geometry
     cdef Py_ssize_t _at
+    cdef Py_ssize_t _slot_count
+    cdef Py_ssize_t _next_position_at
+    cdef Py_ssize_t _tail_at
 
     @cython.locals(words=word[::1], head=Py_ssize_t, sealing_at=Py_ssize_t)
     cpdef bint has_full(self)
+
+    @cython.locals(words=word[::1], opened="unsigned long long", slot=Py_ssize_t, state_at=Py_ssize_t)
+    cpdef Py_ssize_t close_open(self) except -2
+
+    @cython.locals(
+        words=word[::1], closed=Py_ssize_t, header=Py_ssize_t, position="unsigned long long", tail=Py_ssize_t
+    )
+    cpdef Py_ssize_t append(self, Py_ssize_t slot, unsigned long long state) except -2
+
+    @cython.locals(words=word[::1], header=Py_ssize_t, state="unsigned long long")
+    cpdef _check_link(self, Py_ssize_t slot)

@@ -28,6 +28,16 @@ _STATE: Final = np.uint64(STATE_MASK)
 _OPEN: Final = np.uint64(SlotState.OPEN)
 _CLOSED: Final = np.uint64(SlotState.CLOSED)
 
+# For this module alone: numbers of C where it is compiled.
+_IS_OPEN: Final = int(SlotState.OPEN)
+_IS_CLOSED: Final = int(SlotState.CLOSED)
+_STATE_BITS: Final = STATE_MASK
+_WITHOUT_STATE: Final = (1 << 64) - 1 - STATE_MASK
+_STATE_WORD: Final = Slot.STATE
+_PARTITION: Final = Slot.PARTITION
+_POSITION: Final = Slot.POSITION
+_PREVIOUS: Final = Slot.PREVIOUS
+_NEXT: Final = Slot.NEXT
 _SEALING: Final = Slot.SEALING
 
 
@@ -40,7 +50,10 @@ class PartitionQueue:
         "_header_words",
         "_headers_at",
         "_memory",
+        "_next_position_at",
         "_slab",
+        "_slot_count",
+        "_tail_at",
         "_words",
         "entry",
         "head_at",
@@ -61,6 +74,9 @@ class PartitionQueue:
         self._header_words = slab.geometry.slot_words
         self._geometry = slab.geometry
         self._at = slab.geometry.partition(entry)
+        self._slot_count = slab.geometry.slot_count
+        self._next_position_at = self._at + Partition.NEXT_POSITION
+        self._tail_at = self._at + Partition.TAIL
         self.head_at = self._at + Partition.HEAD
         self.open_at = self._at + Partition.OPEN
         self.queued_at = self._at + Partition.QUEUED
@@ -83,13 +99,15 @@ class PartitionQueue:
 
     def close_open(self) -> int:
         """Let the last batch take no more records; return its slot, or -1 where none was open."""
-        words = self._words
-        slot = words[self.open_at] - 1
-        if slot >= 0:
-            self._check_link(slot)
-            state_at = self._geometry.header(slot) + Slot.STATE
-            words[state_at] = words[state_at] & ~STATE_MASK | SlotState.CLOSED
-            words[self.open_at] = 0
+        words = self._memory.words
+        opened = words[self.open_at]
+        if not opened:
+            return -1
+        slot = opened - 1
+        self._check_link(slot)
+        state_at = self._headers_at + slot * self._header_words + _STATE_WORD
+        words[state_at] = words[state_at] & _WITHOUT_STATE | _IS_CLOSED
+        words[self.open_at] = 0
         return slot
 
     def append(self, slot: int, state: SlotState) -> int:
@@ -101,28 +119,27 @@ class PartitionQueue:
             The slot of the batch that was closed, or -1.
         """
         closed = self.close_open()
-        words = self._words
-        at = self._at
-        header = self._geometry.header(slot)
-        position = words[at + Partition.NEXT_POSITION]
-        tail = words[at + Partition.TAIL]
+        words = self._memory.words
+        header = self._headers_at + slot * self._header_words
+        position = words[self._next_position_at]
+        tail = words[self._tail_at]
         if tail:
             self._check_link(tail - 1)
-        words[header + Slot.PARTITION] = self.entry
-        words[header + Slot.POSITION] = position
-        words[header + Slot.PREVIOUS] = tail
-        words[header + Slot.NEXT] = 0
-        words[header + Slot.STATE] = words[header + Slot.STATE] & ~STATE_MASK | state
-        words[at + Partition.NEXT_POSITION] = position + 1
-        words[at + Partition.TAIL] = slot + 1
-        words[at + Partition.QUEUED] += 1
-        if state == SlotState.OPEN:
+        words[header + _PARTITION] = self.entry
+        words[header + _POSITION] = position
+        words[header + _PREVIOUS] = tail
+        words[header + _NEXT] = 0
+        words[header + _STATE_WORD] = words[header + _STATE_WORD] & _WITHOUT_STATE | state
+        words[self._next_position_at] = position + 1
+        words[self._tail_at] = slot + 1
+        words[self.queued_at] += 1
+        if state == _IS_OPEN:
             words[self.open_at] = slot + 1
         if tail:
-            words[self._geometry.header(tail - 1) + Slot.NEXT] = slot + 1
+            words[self._headers_at + (tail - 1) * self._header_words + _NEXT] = slot + 1
         else:
             # Last: the sender reads the head without the lock, and finds a whole batch behind it.
-            words[at + Partition.HEAD] = slot + 1
+            words[self.head_at] = slot + 1
         return closed
 
     def append_all(self, slots: Sequence[int], headers: npt.NDArray[np.uint64], last_state: SlotState) -> int:
@@ -223,11 +240,11 @@ class PartitionQueue:
         Raises:
             SlabDamagedError: it does not. The lock is left unfinished by it, and so the links are made anew.
         """
-        words, geometry = self._words, self._geometry
-        if 0 <= slot < geometry.slot_count:
-            header = geometry.header(slot)
-            state = words[header + Slot.STATE] & STATE_MASK
-            if words[header + Slot.PARTITION] == self.entry and SlotState.OPEN <= state <= SlotState.CLOSED:
+        words = self._memory.words
+        if 0 <= slot < self._slot_count:
+            header = self._headers_at + slot * self._header_words
+            state = words[header + _STATE_WORD] & _STATE_BITS
+            if words[header + _PARTITION] == self.entry and _IS_OPEN <= state <= _IS_CLOSED:
                 return
         raise self._slab.damaged(f"a link in the deque of {self.topic_partition} leads to slot {slot}")
 

@@ -25,7 +25,7 @@ from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import rebuild_stripe
 from shmaccum.accumulator.patience import BatchReturns, Patience
 from shmaccum.accumulator.ready_check import ReadyCheck, ReadyCheckResult
-from shmaccum.accumulator.record_appender import RecordAppendResult
+from shmaccum.accumulator.record_appender import RecordAppendResult, check_timestamp
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.accumulator.sequences import Sequences
 from shmaccum.cluster import Cluster, Node, TopicPartition
@@ -119,7 +119,7 @@ class RecordAccumulator:
 
         Raises:
             UnknownTopicOrPartitionError: the partition is not known.
-            InvalidTimestampError: the timestamp is negative.
+            InvalidTimestampError: the timestamp is negative, or takes more than 63 bits.
             BufferExhaustedError: there was no memory in time.
             RecordTooLargeError: the record is larger than all the memory there is.
             ProducerClosedError: this process has closed its accumulator.
@@ -128,6 +128,7 @@ class RecordAccumulator:
         queue = self.map.queue(topic_partition)
         if queue is None:
             raise UnknownTopicOrPartitionError(f"{topic_partition} is not a partition that is known here")
+        check_timestamp(timestamp)
         body = self.format.encode_body(key, value, headers)
         return RecordAppendResult(*self.appender.append(queue, timestamp, body, callback, max_block_ms))
 

@@ -2,6 +2,8 @@ cimport cython
 from shmaccum.accumulator.acknowledgements cimport Acknowledgements
 from shmaccum.accumulator.futures cimport FutureRecordMetadata, ProduceRequestResult
 from shmaccum.accumulator.partition_queue cimport PartitionQueue
+from shmaccum.record.fastrecords cimport FastRecords
+from shmaccum.shm.locks cimport SlabLock
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _COMMIT
@@ -10,8 +12,19 @@ cdef Py_ssize_t _COUNT_MASK
 cdef Py_ssize_t _BASE_TIMESTAMP
 cdef Py_ssize_t _MAX_TIMESTAMP
 cdef Py_ssize_t _MAX_RECORD
+cdef Py_ssize_t _CREATED_MS
+cdef Py_ssize_t _ATTEMPTS
+cdef Py_ssize_t _SEQUENCE
+cdef Py_ssize_t _SETTLED
+cdef Py_ssize_t _PIECE
+cdef Py_ssize_t _COMPRESSED
+cdef Py_ssize_t _CONTRIBUTORS
+cdef int _OPEN
+cdef int _CLOSED
 cdef Py_ssize_t _RECORDS
 cdef Py_ssize_t _BYTES
+cdef Py_ssize_t _BATCHES
+cdef Py_ssize_t _PRECOMPRESSED
 
 cdef class RecordAppender:
     cdef object __weakref__
@@ -21,6 +34,7 @@ cdef class RecordAppender:
     cdef public bint closed
     cdef readonly Acknowledgements acks
     cdef readonly Py_ssize_t slot_size
+    cdef readonly FastRecords fast
     cdef object _encode_record
     cdef readonly object _buffer
     cdef SlabMemory _memory
@@ -28,16 +42,19 @@ cdef class RecordAppender:
     cdef Py_ssize_t _header_words
     cdef unsigned long long _slot_count
     cdef Py_ssize_t _slots_at
+    cdef Py_ssize_t _contributor_words
 
-    cpdef tuple append(self, PartitionQueue queue, timestamp, bytes body, callback, max_block_ms)
+    @cython.locals(lock=SlabLock, result=tuple)
+    cpdef tuple append(self, PartitionQueue queue, long long timestamp, bytes body, callback, max_block_ms)
 
     @cython.final
     @cython.locals(
         words=word[::1], opened="unsigned long long", slot=Py_ssize_t, header=Py_ssize_t, commit="unsigned long long",
-        size=Py_ssize_t, count=Py_ssize_t, record=bytes, start=Py_ssize_t, end=Py_ssize_t,
+        size=Py_ssize_t, count=Py_ssize_t, base_timestamp="long long", record=bytes, start=Py_ssize_t, added=Py_ssize_t,
+        end=Py_ssize_t,
         future=FutureRecordMetadata, is_full=bint,
     )
-    cdef tuple _try_append(self, PartitionQueue queue, timestamp, bytes body, callback)
+    cdef tuple _try_append(self, PartitionQueue queue, long long timestamp, bytes body, callback)
 
     @cython.final
     @cython.locals(words=word[::1], cell=Py_ssize_t, process=Py_ssize_t)
@@ -49,5 +66,12 @@ cdef class RecordAppender:
     @cython.final
     @cython.locals(result=ProduceRequestResult, future=FutureRecordMetadata)
     cdef FutureRecordMetadata _register(
-        self, PartitionQueue queue, Py_ssize_t slot, Py_ssize_t header, Py_ssize_t index, timestamp, callback
+        self, PartitionQueue queue, Py_ssize_t slot, Py_ssize_t header, Py_ssize_t index, long long timestamp,
+        callback,
     )
+
+    @cython.locals(words=word[::1], start=Py_ssize_t, header=Py_ssize_t, now="unsigned long long", index=Py_ssize_t)
+    cpdef fill(self, buffer, batch)
+
+    @cython.locals(words=word[::1], process=Py_ssize_t)
+    cpdef place(self, PartitionQueue queue, buffer, batch)

@@ -9,6 +9,7 @@ Modelled in ``tools/model/pool.pml``.
 
 from __future__ import annotations
 
+import time
 from typing import Final, NamedTuple, TypeAlias
 
 from shmaccum.accumulator.acknowledgements import Acknowledgements
@@ -16,9 +17,16 @@ from shmaccum.accumulator.batch_compressor import BatchCompressor
 from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.errors import InvalidTimestampError, ProducerClosedError
+from shmaccum.pool.buffer_pool import Buffer
+from shmaccum.record import v2
 from shmaccum.record.format import RecordFormat
-from shmaccum.shm.layout import COMMIT_COUNT_MASK, COMMIT_SIZE_SHIFT, Process, Slot
+from shmaccum.shm.layout import COMMIT_COUNT_MASK, COMMIT_SIZE_SHIFT, Process, Slot, SlotState
 from shmaccum.shm.slab import Slab
+
+try:
+    from shmaccum.record.fastrecords import FastRecords as _FastRecords
+except ImportError:  # not compiled
+    _FastRecords = None  # type: ignore[assignment,misc]
 
 MAX_TIMESTAMP: Final = (1 << 63) - 1
 
@@ -29,8 +37,19 @@ _COUNT_MASK: Final = COMMIT_COUNT_MASK
 _BASE_TIMESTAMP: Final = Slot.BASE_TIMESTAMP
 _MAX_TIMESTAMP: Final = Slot.MAX_TIMESTAMP
 _MAX_RECORD: Final = Slot.MAX_RECORD
+_CREATED_MS: Final = Slot.CREATED_MS
+_ATTEMPTS: Final = Slot.ATTEMPTS
+_SEQUENCE: Final = Slot.SEQUENCE
+_SETTLED: Final = Slot.SETTLED
+_PIECE: Final = Slot.PIECE
+_COMPRESSED: Final = Slot.COMPRESSED
+_CONTRIBUTORS: Final = Slot.CONTRIBUTORS
+_OPEN: Final = SlotState.OPEN
+_CLOSED: Final = SlotState.CLOSED
 _RECORDS: Final = Process.RECORDS
 _BYTES: Final = Process.BYTES
+_BATCHES: Final = Process.BATCHES
+_PRECOMPRESSED: Final = Process.COMPRESSED
 
 
 class RecordAppendResult(NamedTuple):
@@ -47,6 +66,23 @@ AppendResult: TypeAlias = tuple[FutureRecordMetadata, bool, bool]
 """A `RecordAppendResult` that has no names yet: they would cost every record."""
 
 
+class NewBatch(NamedTuple):
+    """What a new batch begins with; made by ``BatchAppender.new_batch``."""
+
+    records: bytes | memoryview
+    """As they are to be in the slab."""
+    size: int
+    """Bytes of the whole batch, before any compression."""
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
+    max_record: int
+    compressed: int
+    """Its `Slot.COMPRESSED` word."""
+    closed: bool
+    """Whether nothing is to be added to it."""
+
+
 class RecordAppender:
     """Appends single records to the open batches of a slab. Threads may share it."""
 
@@ -59,6 +95,9 @@ class RecordAppender:
         self.compressor = compressor
         self.slot_size = slab.geometry.slot_size
         self.closed = False
+        self.fast: _FastRecords | None = None
+        if _FastRecords is not None and record_format.magic == v2.MAGIC:
+            self.fast = _FastRecords(slab.memory)
         self._encode_record = record_format.encode_record
         self._memory = slab.memory
         self._buffer = slab.buffer
@@ -66,6 +105,7 @@ class RecordAppender:
         self._header_words = slab.geometry.slot_words
         self._slot_count = slab.geometry.slot_count
         self._slots_at = slab.geometry.slots
+        self._contributor_words = slab.geometry.contributor_words
 
     def append(
         self,
@@ -77,16 +117,27 @@ class RecordAppender:
     ) -> AppendResult:
         """Append a record, whose body is encoded, to the partition's last batch, or to a new one.
 
+        Args:
+            queue: of the partition.
+            timestamp: milliseconds since the epoch, from 0 to `MAX_TIMESTAMP`.
+            body: what the format's ``encode_body`` gave.
+            callback: as `RecordAccumulator.append` has it.
+            max_block_ms: how long to wait for memory.
+
         Raises:
             As `RecordAccumulator.append`.
         """
         if self.closed:
             self.check_usable()
         self.acks.poll()
-        if not 0 <= timestamp <= MAX_TIMESTAMP:
-            raise InvalidTimestampError(f"timestamp must be milliseconds since 1970, not {timestamp}")
-        with queue.lock:
+        lock = queue.lock
+        lock.acquire()
+        try:  # ``with lock:``, spelled out, since each half is a call of C where it is compiled
             result = self._try_append(queue, timestamp, body, callback)
+        except BaseException:
+            lock.leave(True)
+            raise
+        lock.leave(False)
         if result is None:
             result = self._append_with_room(queue, timestamp, body, callback, max_block_ms)
         return result
@@ -123,15 +174,21 @@ class RecordAppender:
         commit = words[header + _COMMIT]
         size = commit >> _SIZE_SHIFT
         count = commit >> 1 & _COUNT_MASK
-        record = self._encode_record(count, timestamp, words[header + _BASE_TIMESTAMP], body)
-        end = size + len(record)
-        if end > self.slot_size:
+        base_timestamp = words[header + _BASE_TIMESTAMP]
+        start = self._slots_at + slot * self.slot_size
+        if self.fast is not None:
+            added = self.fast.write(start + size, start + self.slot_size, count, timestamp - base_timestamp, body)
+        else:
+            record = self._encode_record(count, timestamp, base_timestamp, body)
+            added = len(record) if size + len(record) <= self.slot_size else 0
+            if added:
+                self._buffer[start + size : start + size + added] = record
+        if not added:
             self.compressor.claim(queue, queue.close_open())
             return None
-        start = self._slots_at + slot * self.slot_size
-        self._buffer[start + size : start + end] = record
+        end = size + added
         future = self._register(queue, slot, header, count, timestamp, callback)
-        self._commit(header, commit, end, count + 1, timestamp, len(record))
+        self._commit(header, commit, end, count + 1, timestamp, added)
         is_full = end == self.slot_size or (words[queue.queued_at] > 1 and queue.has_full())
         return future, is_full, False
 
@@ -161,6 +218,35 @@ class RecordAppender:
         process = self.acks.process_at
         words[process + _RECORDS] += count - (commit >> 1 & _COUNT_MASK)
         words[process + _BYTES] += end - (commit >> _SIZE_SHIFT)
+
+    def fill(self, buffer: Buffer, batch: NewBatch) -> None:
+        """Write a new batch into memory that is still ours alone: all but its place in a deque."""
+        words = self._memory.words
+        start = self._slots_at + buffer.slot * self.slot_size + self.format.header_size
+        self._buffer[start : start + len(batch.records)] = batch.records
+        header = self._headers_at + buffer.slot * self._header_words
+        now = time.monotonic_ns() // 1_000_000
+        words[header + _COMMIT] = batch.size << _SIZE_SHIFT | batch.record_count << 1
+        words[header + _MAX_TIMESTAMP] = batch.max_timestamp
+        words[header + _BASE_TIMESTAMP] = batch.base_timestamp
+        words[header + _CREATED_MS] = now
+        words[header + _ATTEMPTS] = now  # none yet; back-off and linger count from the creation
+        words[header + _SEQUENCE] = 0
+        words[header + _MAX_RECORD] = batch.max_record
+        words[header + _SETTLED] = 0
+        words[header + _PIECE] = 0
+        words[header + _COMPRESSED] = batch.compressed
+        for index in range(self._contributor_words):
+            words[header + _CONTRIBUTORS + index] = 0
+
+    def place(self, queue: PartitionQueue, buffer: Buffer, batch: NewBatch) -> None:
+        """Put a new batch, which has been filled in, at the end of its deque; under the partition's lock."""
+        self.compressor.claim(queue, queue.append(buffer.slot, _CLOSED if batch.closed else _OPEN))
+        words, process = self._memory.words, self.acks.process_at
+        words[process + _RECORDS] += batch.record_count
+        words[process + _BYTES] += batch.size - self.format.header_size
+        words[process + _BATCHES] += 1
+        words[process + _PRECOMPRESSED] += batch.compressed != 0
 
     def _append_with_room(
         self,
@@ -199,3 +285,14 @@ class RecordAppender:
         if callback is not None:
             result.callbacks.append((callback, future))
         return future
+
+
+def check_timestamp(timestamp: int) -> int:
+    """Return a timestamp, if a record can have it.
+
+    Raises:
+        InvalidTimestampError: it is negative, or takes more than 63 bits.
+    """
+    if not 0 <= timestamp <= MAX_TIMESTAMP:
+        raise InvalidTimestampError(f"timestamp must be milliseconds since 1970, not {timestamp}")
+    return timestamp

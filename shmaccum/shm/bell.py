@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -182,7 +183,8 @@ class Doorbell:
 
     def listen(self) -> None:
         """Ask to be rung from now on; look for work after this and before waiting."""
-        self._words[Super.SENDER_ASLEEP] = 1
+        # The time numbers the sleeps, of this sender and of those before and after it.
+        self._words[Super.SENDER_ASLEEP] = time.monotonic_ns()
 
     def answer(self) -> None:
         """Be awake: no ring is needed, and those that came are forgotten."""
@@ -222,18 +224,27 @@ class DoorbellRope:
                 # For reading too: writing to a FIFO whose only reader, the sender, has died would be a SIGPIPE.
                 self._descriptor = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def pull(self) -> None:
-        """Wake the sender if it sleeps. The change that concerns it has been made."""
+    def pull(self) -> int:
+        """Wake the sender if it sleeps. The change that concerns it has been made.
+
+        Returns:
+            The sleep that it was woken from (`Super.SENDER_ASLEEP`): it takes one ring, however long it is about
+            waking up. 0 if it does not sleep, or could not be woken.
+        """
         # Only the sender takes the word back: if we die before the ring, whoever comes next rings all the same.
-        if not self._words[Super.SENDER_ASLEEP]:
-            return
-        # A full FIFO rings all the same. Nor is any other failure the caller's, whose change has been made: a sender
-        # that is not woken looks by itself before long.
+        asleep = int(self._words[Super.SENDER_ASLEEP])
+        if not asleep:
+            return 0
+        # A failure is not the caller's, whose change has been made: a sender that is not woken looks by itself before
+        # long.
         with self._mutex, contextlib.suppress(OSError):
             if self._closed:
-                return  # another thread has left the slab
+                return 0  # another thread has left the slab
             self.open()
-            os.write(self._descriptor, b"!")
+            with contextlib.suppress(BlockingIOError):  # a full FIFO rings all the same
+                os.write(self._descriptor, b"!")
+            return asleep
+        return 0
 
     def close(self) -> None:
         """Let go of the FIFO; the sender is rung for no more."""

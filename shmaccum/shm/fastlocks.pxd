@@ -4,8 +4,8 @@ cdef extern from "<semaphore.h>" nogil:
 
 cdef class FastSemaphore:
     cdef sem_t *_address
-    cpdef take_into(self, list unit)
-    cpdef post(self)
+    cpdef bint take(self) except -1
+    cpdef int post(self) except -1
     cpdef close(self)
 
 cdef class FastMutex:
@@ -13,6 +13,6 @@ cdef class FastMutex:
     cdef unsigned long _owner
     cdef Py_ssize_t _depth
     cdef Py_ssize_t _waiting
-    cdef bint take(self)
-    cpdef bint acquire(self, bint blocking=*, double timeout=*)
-    cpdef release(self)
+    cdef bint take(self) noexcept
+    cpdef bint acquire(self, bint blocking=*, double timeout=*) except -1
+    cpdef int release(self) except -1

@@ -37,22 +37,17 @@ cdef class FastSemaphore:
         if self._address != NULL:
             sem_close(self._address)
 
-    cpdef take_into(self, list unit):
-        """Put an item into ``unit`` if a unit was to be had at once."""
+    cpdef bint take(self) except -1:
+        """Take a unit if one is to be had at once; say whether it was."""
         if self._address == NULL:
             raise ValueError("the semaphore is closed")
-        if sem_trywait(self._address) == 0:
-            try:
-                unit.append(None)
-            except BaseException:
-                sem_post(self._address)
-                raise
+        return sem_trywait(self._address) == 0
 
-    cpdef post(self):
+    cpdef int post(self) except -1:
         """Give a unit back."""
         if self._address == NULL:
             raise ValueError("the semaphore is closed")
-        sem_post(self._address)
+        return sem_post(self._address)
 
     cpdef close(self):
         """Let go of it."""
@@ -68,7 +63,7 @@ cdef class FastMutex:
         self._gate = threading.Lock()
         self._gate.acquire()
 
-    cdef bint take(self):
+    cdef bint take(self) noexcept:
         """Take it if it is free or this thread's; say whether it was."""
         cdef unsigned long me = PyThread_get_thread_ident()
         if self._depth and self._owner != me:
@@ -77,7 +72,7 @@ cdef class FastMutex:
         self._depth += 1
         return True
 
-    cpdef bint acquire(self, bint blocking=True, double timeout=-1):
+    cpdef bint acquire(self, bint blocking=True, double timeout=-1) except -1:
         """Take it; where it is another thread's, wait for ``timeout`` seconds, or, if that is negative, for ever."""
         if self.take():
             return True
@@ -95,7 +90,7 @@ cdef class FastMutex:
         finally:
             self._waiting -= 1
 
-    cpdef release(self):
+    cpdef int release(self) except -1:
         """Give it back as often as it was taken once."""
         if not self._depth or self._owner != PyThread_get_thread_ident():
             raise RuntimeError("cannot release un-acquired lock")
@@ -103,6 +98,7 @@ cdef class FastMutex:
         # Whoever waits tries again. If another one is faster, it opens the gate when it is done.
         if not self._depth and self._waiting and self._gate.locked():
             self._gate.release()
+        return 0
 
     def __enter__(self):
         self.acquire()

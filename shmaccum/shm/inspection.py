@@ -128,7 +128,7 @@ class SlabView:
         return SenderInfo(
             pid=self._processes.info(entry).pid if entry >= 0 else None,
             alive=alive,
-            asleep=alive and words[Super.SENDER_ASLEEP] == 1,
+            asleep=alive and words[Super.SENDER_ASLEEP] != 0,
             starts=words[Super.SENDER_STARTS],
         )
 

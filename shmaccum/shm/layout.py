@@ -115,7 +115,7 @@ class Super:
     SENDER_ENTRY: Final = 16
     """process entry of the newest sender + 1; who *is* the sender, the kernel knows (lock file)"""
     SENDER_ASLEEP: Final = 17
-    """1 while the sender waits for its doorbell: ring it after a change that concerns it"""
+    """when the sender began to wait for its doorbell, monotonic ns, 0 while it does not; ring after what concerns it"""
     SENDER_STARTS: Final = 18
     """senders that have served this slab"""
     PRODUCER_ID: Final = 19

@@ -28,7 +28,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 from shmaccum.errors import LockTimeoutError, SlabNotFoundError
@@ -158,6 +158,7 @@ class LockFile:
                 self._starting.release()
 
 
+@cache
 def _request(kind: int, byte: int, length: int = 1) -> bytes:
     """Make the kernel's request for a lock of a kind."""
     return _FLOCK.pack(kind, os.SEEK_SET, byte, length, 0)

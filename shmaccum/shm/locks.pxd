@@ -1,3 +1,4 @@
+cimport cython
 from shmaccum.shm.fastlocks cimport FastMutex, FastSemaphore
 from shmaccum.shm.memory cimport word
 
@@ -24,3 +25,9 @@ cdef class SlabLock:
     cdef Py_ssize_t _wants_at
     cdef Py_ssize_t _released_at
     cdef FastSemaphore _fast
+
+    @cython.locals(turn=Turn, words=word[::1], unfinished="unsigned long long", unit=list)
+    cpdef acquire(self, patience_s=*)
+
+    @cython.locals(turn=Turn, words=word[::1])
+    cpdef leave(self, bint unfinished)

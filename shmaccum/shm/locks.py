@@ -143,7 +143,7 @@ class SlabLock:
         self.before_use = None
 
     def acquire(self, patience_s: float | None = None) -> None:
-        """Take the lock; leave it by ``__exit__``.
+        """Take the lock; give it back by `leave`.
 
         Raises:
             LockTimeoutError: a living process has been in the way for ``patience_s``, or, where that is None, for as
@@ -160,34 +160,37 @@ class SlabLock:
         words = self.words
         words[self._wants_at] = self.number + 1
         unit = turn.unit
-        try:
-            # In C from end to end: no interrupt comes between getting the unit and `unit` knowing of it.
-            if self._fast is not None:
-                self._fast.take_into(unit)
-            else:
+        if self._fast is None or not self._fast.take():
+            try:
+                # In C from end to end: no interrupt comes between getting the unit and `unit` knowing of it.
                 try:  # noqa: SIM105 (it would take more calls)
                     unit.extend(map(self._wait_unit, _ONCE))
                 except posix_ipc.BusyError:
                     pass
-            if not unit:
-                self._spin()
-            if not unit:
-                self._wait(patience_s)
-        except BaseException:
-            self._leave()
-            raise
+                if not unit:
+                    self._spin()
+                if not unit:
+                    self._wait(patience_s)
+            except BaseException:
+                self._leave()
+                raise
         unfinished = words[self._owner_at]
         words[self._owner_at] = self._me
-        del unit[:]
+        if unit:
+            del unit[:]
         if unfinished:
             self._rebuild()
 
     __enter__ = acquire
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.leave(kind is not None)
+
+    def leave(self, unfinished: bool) -> None:
+        """End what `acquire` began; ``unfinished`` if what the lock guards is to be rebuilt."""
         words = self.words
         turn = self._turn
-        words[self._owner_at] = 0 if kind is None else UNFINISHED_OWNER
+        words[self._owner_at] = UNFINISHED_OWNER if unfinished else 0
         if self._fast is not None:
             self._fast.post()
         else:
@@ -330,7 +333,7 @@ class _Within:
         self._lock.acquire(self._patience_s)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._lock.__exit__(kind, error, trace)
+        self._lock.leave(kind is not None)
 
 
 def is_reentrant() -> bool:

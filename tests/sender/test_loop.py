@@ -354,7 +354,7 @@ def test_sleeps_until_something_happens(run: HandRun) -> None:
         run.run(1)
     run.transport.asked.clear()
     run.run(1)
-    assert (run.transport.asked, counter(run, Super.SENDER_ASLEEP)) == ([0], 1)
+    assert (run.transport.asked, counter(run, Super.SENDER_ASLEEP) > 0) == ([0], True)
     run.run(1)
     assert counter(run, Super.SENDER_ASLEEP) == 0
     assert run.transport.asked[1] > sender_module.HOUSEKEEPING_MS / 2
@@ -376,11 +376,11 @@ def test_a_bell_between_the_two_looks(run: HandRun) -> None:
 
 def test_a_ringer_that_dies_does_not_silence_the_bell(run: HandRun) -> None:
     """Only the sender itself takes back its wish to be rung."""
-    while not counter(run, Super.SENDER_ASLEEP):
+    while not (asleep := counter(run, Super.SENDER_ASLEEP)):
         run.run(1)
     for _ in range(3):
-        run.slab.rope.pull()
-    assert counter(run, Super.SENDER_ASLEEP) == 1
+        assert run.slab.rope.pull() == asleep
+    assert counter(run, Super.SENDER_ASLEEP) == asleep
 
 
 @pytest.mark.parametrize("idle_ms", [-1, 0, 3_600_000])

@@ -28,9 +28,9 @@ PATIENCE_S = 60.0
 Moment = Literal["holding", "not named yet", "no longer named", "posted", "still wanted"]
 MOMENTS: dict[str, tuple[Callable[..., object], str]] = {
     "not named yet": (SlabLock.acquire, "unfinished = words"),
-    "no longer named": (SlabLock.__exit__, "self._post()"),
-    "posted": (SlabLock.__exit__, "words[self._released_at]"),
-    "still wanted": (SlabLock.__exit__, "words[self._wants_at]"),
+    "no longer named": (SlabLock.leave, "self._post()"),
+    "posted": (SlabLock.leave, "words[self._released_at]"),
+    "still wanted": (SlabLock.leave, "words[self._wants_at]"),
 }
 """Just before these lines."""
 

@@ -165,7 +165,7 @@ def test_an_interrupt_ends_a_wait_and_leaves_nothing_behind(
 
 def die_in_the_window(link: Connection, name: str) -> None:
     slab = attach(name)
-    before(SlabLock.__exit__, "self._post()", die)
+    before(SlabLock.leave, "self._post()", die)
     with slab.locks[NUMBER]:
         pass
 

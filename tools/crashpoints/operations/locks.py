@@ -51,7 +51,7 @@ def _leave_once_wanted(survivor: Survivor) -> None:
     if any(slab.words[at + Process.WANTS] for at in others) or not survivor.victim_lives:
         if survivor.victim_lives:
             time.sleep(0.06)  # the victim's slices run out
-        slab.tables_lock.__exit__(None, None, None)
+        slab.tables_lock.leave(False)
 
 
 # --- dead holders ---------------------------------------------------------------------------------------------
