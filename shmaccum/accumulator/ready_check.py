@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from shmaccum.accumulator.backoff import RetryBackoff
 from shmaccum.accumulator.batch_compressor import SEALING_PATIENCE_MS
@@ -30,6 +29,7 @@ from shmaccum.shm.layout import (
     Process,
     Slot,
     SlotState,
+    Super,
 )
 from shmaccum.shm.slab import Slab
 
@@ -113,11 +113,10 @@ class ReadyCheck:
         unknown: set[str] = set()
         leaders: set[int] = set()
         self._is_urgent = None
-        # Compared first: numpy counts twice what it looks at, and fails if others change it in between.
-        waiting = (self._slab.partitions[:, Partition.HEAD] != 0).nonzero()[0]
+        waiting = self.waiting()
         if can_number and len(waiting) >= _MANY:
             waiting, delay_ms = self._without_lingering(waiting, now_ms)
-        for entry in waiting.tolist():
+        for entry in waiting:
             at = self._partitions_at + entry * PARTITION_WORDS
             leader = words[at + Partition.LEADER]
             head = words[at + Partition.HEAD]
@@ -133,6 +132,30 @@ class ReadyCheck:
                     leaders.add(leader)
         nodes = {cluster.nodes[leader - 1] for leader in leaders}
         return ReadyCheckResult(nodes, min(delay_ms, retry_ms), unknown)
+
+    def waiting(self, leader: int = 0) -> list[int]:
+        """Return the partitions that have something in their deques, in order: all of them, or those of a leader.
+
+        Args:
+            leader: id of its node + 1.
+        """
+        words = self._words
+        count = words[Super.PARTITION_COUNT]
+        if count >= _MANY:
+            # Compared first: numpy counts twice what it looks at, and fails if others change it in between.
+            table = self._slab.partitions
+            waits = table[:, Partition.HEAD] != 0
+            if leader:
+                waits &= table[:, Partition.LEADER] == leader
+            found: list[int] = waits.nonzero()[0].tolist()
+            return found
+        found = []
+        at = self._partitions_at
+        for entry in range(count):
+            if words[at + Partition.HEAD] and (not leader or words[at + Partition.LEADER] == leader):
+                found.append(entry)
+            at += PARTITION_WORDS
+        return found
 
     def may_send(self, at: int) -> bool:
         """Say whether a partition neither waits for an answer nor has all the requests in flight that it may have."""
@@ -184,7 +207,7 @@ class ReadyCheck:
             self._is_urgent = self._pool.is_exhausted() or self.closed or self._flush_in_progress()
         return self._is_urgent
 
-    def _without_lingering(self, waiting: npt.NDArray[np.int64], now_ms: int) -> tuple[npt.NDArray[np.int64], float]:
+    def _without_lingering(self, waiting: list[int], now_ms: int) -> tuple[list[int], float]:
         """Leave out of many partitions, at once, those of which nothing can be said but that they linger.
 
         Returns:
@@ -200,7 +223,7 @@ class ReadyCheck:
         lingers = is_plain & ((heads[:, Slot.STATE] & _STATE) == _OPEN) & (left_ms > 0)
         if not lingers.any() or self._all_is_urgent():
             return waiting, FOREVER_MS
-        return waiting[~lingers], float(left_ms[lingers].min())
+        return np.array(waiting)[~lingers].tolist(), float(left_ms[lingers].min())
 
     def store_leaders(self, cluster: Cluster) -> None:
         """Store the leaders of a new cluster snapshot in the partition table."""

@@ -20,7 +20,7 @@ from shmaccum.accumulator.completer import BatchOutcome
 from shmaccum.accumulator.ready_check import FOREVER_MS
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.record_batch import RecordBatch
-from shmaccum.cluster import Cluster
+from shmaccum.cluster import Cluster, Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     CorruptRecordError,
@@ -132,30 +132,17 @@ class Sender:
             if not self._transport.ready(node, now_ms):
                 result.ready_nodes.discard(node)
                 not_ready_timeout = min(not_ready_timeout, self._transport.connection_delay_ms(node, now_ms))
-        # 5. Their batches, by node.
-        drained = self._accumulator.drain(cluster, result.ready_nodes, self._max_request_size, now_ms)
-        batches = {
-            node_id: [batch for batch in of_node if self._pieces.admit(batch, now_ms)]
-            for node_id, of_node in drained.items()
-        }
-        if self._guarantee_message_order:
-            for batch in (batch for of_node in batches.values() for batch in of_node):
-                self._accumulator.mute(self._accumulator.map.by_entry[batch.partition].topic_partition)
-        # 6. How long there is nothing to do.
+        # 5. How long there is nothing to do.
         poll_timeout = 0.0
         if not result.ready_nodes:
             expiry_delay_ms = self._accumulator.next_expiry_ms - now_ms
             poll_timeout = min(result.next_ready_check_delay_ms, not_ready_timeout, expiry_delay_ms)
         if is_asked or result.unknown_leader_topics or self._accumulator.sequences.need_producer_id:
             poll_timeout = min(poll_timeout, LOOK_AGAIN_MS)
-        # 7. Off they go.
-        for node_id, of_node in batches.items():
-            if of_node:
-                requests = self._seal_all(of_node)
-                if requests:
-                    self._transport.send(cluster.nodes[node_id], requests, now_ms)
-                    self._words[Super.REQUESTS_SENT] += 1
-        # 8. And what became of those before.
+        # 6. Their batches, by node: off they go.
+        for node in result.ready_nodes:
+            self._send_to(node, cluster, now_ms)
+        # 7. And what became of those before.
         if not self._keep_house(now_ms):
             # Whoever died lately may be the last to be heard of: no long sleep before it is time to look.
             poll_timeout = min(poll_timeout, self._next_housekeeping_ms - now_ms)
@@ -235,6 +222,26 @@ class Sender:
                 logger.error("gave up %d batches: %s", len(aborted), failure.__name__)
 
     # --- sending ------------------------------------------------------------------------------------
+
+    def _send_to(self, node: Node, cluster: Cluster, now_ms: int) -> None:
+        """Send a node the batches that are due; and more of them, as long as full ones are left and it takes more.
+
+        So a backlog of few partitions, each of which has one batch in a request, costs a pass of the loop for all the
+        requests that may be in flight, and not one for each.
+        """
+        accumulator = self._accumulator
+        while True:
+            drained = accumulator.drain(cluster, (node,), self._max_request_size, now_ms)[node.id]
+            batches = [batch for batch in drained if self._pieces.admit(batch, now_ms)]
+            if self._guarantee_message_order:
+                for batch in batches:
+                    accumulator.mute(accumulator.map.by_entry[batch.partition].topic_partition)
+            sealed = self._seal_all(batches)
+            if sealed:
+                self._transport.send(node, sealed, now_ms)
+                self._words[Super.REQUESTS_SENT] += 1
+            if not sealed or not accumulator.has_backlog(node) or not self._transport.ready(node, now_ms):
+                return
 
     def _seal_all(self, batches: Sequence[RecordBatch]) -> list[ProduceBatch]:
         """Make drained batches ready for the wire. One that cannot be, because it is damaged, is given up alone."""
