@@ -43,6 +43,8 @@ _IN_FLIGHT: Final = Partition.IN_FLIGHT
 _COMMIT: Final = Slot.COMMIT
 _COMPRESSED: Final = Slot.COMPRESSED
 _DRAINED_MS: Final = Slot.DRAINED_MS
+_SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
+_STORED_SIZE_SHIFT: Final = COMPRESSED_SIZE_SHIFT
 
 _TAKEN_A_TURN: Final = 8
 """Batches that are taken in one turn of a stripe's lock, at most: producers wait for it."""
@@ -181,14 +183,15 @@ class BatchDrainer:
                     and self._ready_check.not_due_ms(head - 1, now_ms) <= 0
                     and self._stored_size(head - 1) <= largest[entry]
                 ):
-                    taken[entry] = by_entry[entry].pop_first()
+                    queue = by_entry[entry]
+                    taken[entry] = queue.pop_first()
 
     def _stored_size(self, slot: int) -> int:
         if slot >= self._slot_count:
             return 0
         words, header = self._memory.words, self._headers_at + slot * self._header_words
         compressed = words[header + _COMPRESSED]
-        return compressed >> COMPRESSED_SIZE_SHIFT if compressed else words[header + _COMMIT] >> COMMIT_SIZE_SHIFT
+        return compressed >> _STORED_SIZE_SHIFT if compressed else words[header + _COMMIT] >> _SIZE_SHIFT
 
     def mute(self, topic_partition: TopicPartition) -> None:
         """Send nothing of a partition until `unmute`: a batch of it is in flight, and order matters."""

@@ -1,9 +1,20 @@
 cimport cython
+from shmaccum.accumulator.record_batch cimport RecordBatch
 from shmaccum.shm.locks cimport SlabLock
 from shmaccum.shm.memory cimport SlabMemory, word
 
-
+cdef Py_ssize_t _HEAD
+cdef Py_ssize_t _TAIL
+cdef Py_ssize_t _QUEUED
+cdef Py_ssize_t _SLOT_STATE
+cdef Py_ssize_t _PARTITION
+cdef Py_ssize_t _NEXT
+cdef Py_ssize_t _PREVIOUS
 cdef Py_ssize_t _SEALING
+cdef unsigned long long _STATE_BITS
+cdef unsigned long long _FIRST_QUEUED
+cdef unsigned long long _LAST_QUEUED
+cdef unsigned long long _IN_FLIGHT
 
 cdef class PartitionQueue:
     cdef readonly Py_ssize_t entry
@@ -22,3 +33,12 @@ cdef class PartitionQueue:
 
     @cython.locals(words=word[::1], head=Py_ssize_t, sealing_at=Py_ssize_t)
     cpdef bint has_full(self)
+
+    @cython.locals(
+        words=word[::1], at=Py_ssize_t, slot=Py_ssize_t, batch=RecordBatch, header=Py_ssize_t,
+        following="unsigned long long",
+    )
+    cpdef RecordBatch pop_first(self)
+
+    @cython.locals(words=word[::1], header=Py_ssize_t, state="unsigned long long")
+    cdef _check_link(self, Py_ssize_t slot)

@@ -28,7 +28,17 @@ _STATE: Final = np.uint64(STATE_MASK)
 _OPEN: Final = np.uint64(SlotState.OPEN)
 _CLOSED: Final = np.uint64(SlotState.CLOSED)
 
+_HEAD: Final = Partition.HEAD
+_TAIL: Final = Partition.TAIL
+_QUEUED: Final = Partition.QUEUED
+_SLOT_STATE: Final = Slot.STATE
+_PARTITION: Final = Slot.PARTITION
+_NEXT: Final = Slot.NEXT
+_PREVIOUS: Final = Slot.PREVIOUS
 _SEALING: Final = Slot.SEALING
+_STATE_BITS: Final = STATE_MASK
+_FIRST_QUEUED: Final = int(SlotState.OPEN)
+_LAST_QUEUED: Final = int(SlotState.CLOSED)
 
 
 class PartitionQueue:
@@ -169,25 +179,25 @@ class PartitionQueue:
 
     def pop_first(self) -> RecordBatch:
         """Take the batch at the front out: it is IN_FLIGHT."""
-        words = self._words
+        words = self._memory.words
         at = self._at
-        slot = words[at + Partition.HEAD] - 1
+        slot = words[at + _HEAD] - 1
         self._check_link(slot)
         batch = RecordBatch(self._slab, slot)
         header = batch.at
-        following = words[header + Slot.NEXT]
+        following = words[header + _NEXT]
         if following > self._geometry.slot_count:
             raise self._slab.damaged(f"slot {following - 1} is to follow slot {slot} in the deque of a partition")
-        words[header + Slot.SEALING] = 0  # whoever compresses it comes too late
-        words[header + Slot.STATE] = words[header + Slot.STATE] & ~STATE_MASK | _IN_FLIGHT
+        words[header + _SEALING] = 0  # whoever compresses it comes too late
+        words[header + _SLOT_STATE] = words[header + _SLOT_STATE] & ~_STATE_BITS | _IN_FLIGHT
         if words[self.open_at] == slot + 1:
             words[self.open_at] = 0
-        words[at + Partition.HEAD] = following
+        words[at + _HEAD] = following
         if following:
-            words[self._geometry.header(following - 1) + Slot.PREVIOUS] = 0
+            words[self._headers_at + (following - 1) * self._header_words + _PREVIOUS] = 0
         else:
-            words[at + Partition.TAIL] = 0
-        words[at + Partition.QUEUED] -= 1
+            words[at + _TAIL] = 0
+        words[at + _QUEUED] -= 1
         return batch
 
     def put_back(self, batch: RecordBatch) -> None:
@@ -223,11 +233,11 @@ class PartitionQueue:
         Raises:
             SlabDamagedError: it does not. The lock is left unfinished by it, and so the links are made anew.
         """
-        words, geometry = self._words, self._geometry
-        if 0 <= slot < geometry.slot_count:
-            header = geometry.header(slot)
-            state = words[header + Slot.STATE] & STATE_MASK
-            if words[header + Slot.PARTITION] == self.entry and SlotState.OPEN <= state <= SlotState.CLOSED:
+        words = self._memory.words
+        if 0 <= slot < self._geometry.slot_count:
+            header = self._headers_at + slot * self._header_words
+            state = words[header + _SLOT_STATE] & _STATE_BITS
+            if words[header + _PARTITION] == self.entry and _FIRST_QUEUED <= state <= _LAST_QUEUED:
                 return
         raise self._slab.damaged(f"a link in the deque of {self.topic_partition} leads to slot {slot}")
 
