@@ -5,7 +5,6 @@ from shmaccum.accumulator.sequences cimport Sequences
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef unsigned long long _COMPLETING
-cdef unsigned long long _NO_RESULT
 cdef Py_ssize_t _IN_FLIGHT
 cdef Py_ssize_t _RECORDS_SENT
 cdef Py_ssize_t _BATCHES_SENT

@@ -42,7 +42,6 @@ from shmaccum.shm.slab import Slab
 logger = logging.getLogger(__name__)
 
 _COMPLETING: Final = int(SlotState.COMPLETING)
-_NO_RESULT: Final = pack_result(-1, None)
 
 _IN_FLIGHT: Final = Partition.IN_FLIGHT
 _RECORDS_SENT: Final = Partition.RECORDS_SENT
@@ -217,8 +216,7 @@ class BatchCompleter:
             self._report_loss(batch, records, error)
         if words[at + _PIECE]:
             batch.set_part(end)
-        words[at + _BASE_OFFSET] = base_offset + 1
-        words[at + _RESULT] = _NO_RESULT if error is None and append_time_ms < 0 else pack_result(append_time_ms, error)
+        batch.set_result(base_offset + 1, pack_result(append_time_ms, error))
         words[at + _STATE] = state & ~_STATE_BITS | _COMPLETING
         # Records are counted as they are told of, and a batch as its last part is.
         batches = 1 if end == count else 0

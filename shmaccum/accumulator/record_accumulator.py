@@ -214,7 +214,7 @@ class RecordAccumulator:
         return self._drainer.drain(cluster, nodes, max_size, now_ms)
 
     def has_backlog(self, node: Node) -> bool:
-        """Say whether the last `drain` has left full batches to the node that could be sent at once, in a next request."""
+        """Say whether the last `drain` has left full batches to the node that could go in a next request at once."""
         return self._drainer.has_backlog(node)
 
     def mute(self, topic_partition: TopicPartition) -> None:

@@ -7,6 +7,8 @@ cdef Py_ssize_t _MAX_TIMESTAMP
 cdef Py_ssize_t _BASE_TIMESTAMP
 cdef Py_ssize_t _PRODUCER_ID
 cdef Py_ssize_t _SEQUENCE
+cdef Py_ssize_t _BASE_OFFSET
+cdef Py_ssize_t _RESULT
 cdef Py_ssize_t _SETTLED
 cdef Py_ssize_t _COMPRESSED
 cdef Py_ssize_t _PIECE
@@ -18,6 +20,7 @@ cdef int _RUN_SHIFT
 cdef unsigned long long _RUN_MASK
 cdef unsigned long long _PROGRESS_MASK
 cdef long long _LAST_SEQUENCE
+cdef unsigned long long _SEQUENCE_BITS
 
 cdef class RecordBatch:
     cdef object _slab
@@ -30,6 +33,12 @@ cdef class RecordBatch:
 
     @cython.locals(words=word[::1], at=Py_ssize_t)
     cpdef set_sequence(self, long long producer_id, unsigned long long epoch, unsigned long long sequence)
+
+    @cython.locals(words=word[::1], at=Py_ssize_t, number="unsigned long long", sequence="unsigned long long")
+    cpdef tuple identity(self)
+
+    @cython.locals(words=word[::1], at=Py_ssize_t)
+    cpdef set_result(self, unsigned long long base_offset_word, unsigned long long result_word)
 
     @cython.locals(words=word[::1], at=Py_ssize_t, index=Py_ssize_t, bits="unsigned long long")
     cpdef list contributors(self)

@@ -36,6 +36,8 @@ _MAX_TIMESTAMP: Final = Slot.MAX_TIMESTAMP
 _BASE_TIMESTAMP: Final = Slot.BASE_TIMESTAMP
 _PRODUCER_ID: Final = Slot.PRODUCER_ID
 _SEQUENCE: Final = Slot.SEQUENCE
+_BASE_OFFSET: Final = Slot.BASE_OFFSET
+_RESULT: Final = Slot.RESULT
 _SETTLED: Final = Slot.SETTLED
 _COMPRESSED: Final = Slot.COMPRESSED
 _PIECE: Final = Slot.PIECE
@@ -50,6 +52,7 @@ _PROGRESS_MASK: Final = PROGRESS_MASK
 SEQUENCES: Final = 1 << 31
 """Sequence numbers: behind the largest comes 0 again."""
 _LAST_SEQUENCE: Final = SEQUENCES - 1
+_SEQUENCE_BITS: Final = 0xFFFF_FFFF
 
 _COMPRESSIONS: Final = {int(compression): compression for compression in CompressionType}
 _STATES: Final = {int(state): state for state in SlotState}
@@ -237,6 +240,15 @@ class RecordBatch:
         sequence = word & 0xFFFFFFFF
         return next_sequence(sequence, self.settled - self.skipped) if words[at + Slot.PIECE] else sequence
 
+    def identity(self) -> tuple[int, int, int]:
+        """Return `producer_id`, `producer_epoch` and `piece_sequence`, at once."""
+        words, at = self._memory.words, self.at
+        number = words[at + _SEQUENCE]
+        if not number:
+            return -1, -1, -1
+        sequence = self.piece_sequence if words[at + _PIECE] else number & _SEQUENCE_BITS
+        return words[at + _PRODUCER_ID] - 1, (number >> 32) - 1, sequence
+
     @property
     def end_sequence(self) -> int:
         """Sequence number behind those that are kept for it, -1 for none."""
@@ -281,8 +293,9 @@ class RecordBatch:
 
     def set_result(self, base_offset_word: int, result_word: int) -> None:
         """Note what became of it; the state COMPLETING, stored next, makes it count."""
-        self._words[self.at + Slot.BASE_OFFSET] = base_offset_word
-        self._words[self.at + Slot.RESULT] = result_word
+        words, at = self._memory.words, self.at
+        words[at + _BASE_OFFSET] = base_offset_word
+        words[at + _RESULT] = result_word
 
     @property
     def drained_ms(self) -> int:

@@ -42,6 +42,8 @@ from shmaccum.shm.layout import STATE_MASK, TIME_MASK, Process, Role, Slot, Slot
 logger = logging.getLogger(__name__)
 
 _COMPLETING: Final = SlotState.COMPLETING
+_REQUESTS_A_PASS: Final = 5
+"""Requests to a node in one pass, at most: as many as may be in flight by default. Answers wait meanwhile."""
 HOUSEKEEPING_MS: Final = 1000
 """How often, at most, the sender looks for processes that have died."""
 LOOK_AGAIN_MS: Final = 100
@@ -226,11 +228,11 @@ class Sender:
     def _send_to(self, node: Node, cluster: Cluster, now_ms: int) -> None:
         """Send a node the batches that are due; and more of them, as long as full ones are left and it takes more.
 
-        So a backlog of few partitions, each of which has one batch in a request, costs a pass of the loop for all the
-        requests that may be in flight, and not one for each.
+        So a backlog of few partitions, each of which has one batch in a request, costs a pass of the loop for some
+        requests, and not one for each.
         """
         accumulator = self._accumulator
-        while True:
+        for _ in range(_REQUESTS_A_PASS):
             drained = accumulator.drain(cluster, (node,), self._max_request_size, now_ms)[node.id]
             batches = [batch for batch in drained if self._pieces.admit(batch, now_ms)]
             if self._guarantee_message_order:
@@ -241,7 +243,7 @@ class Sender:
                 self._transport.send(node, sealed, now_ms)
                 self._words[Super.REQUESTS_SENT] += 1
             if not sealed or not accumulator.has_backlog(node) or not self._transport.ready(node, now_ms):
-                return
+                break
 
     def _seal_all(self, batches: Sequence[RecordBatch]) -> list[ProduceBatch]:
         """Make drained batches ready for the wire. One that cannot be, because it is damaged, is given up alone."""
@@ -265,9 +267,7 @@ class Sender:
         memory, record_count, base_timestamp, max_timestamp, compression = contents
         if compression is None and self._compression is not CompressionType.NONE:
             self._words[self._slab.geometry.process(self._slab.me) + Process.COMPRESSED] += 1
-        producer_id, producer_epoch, base_sequence = -1, -1, batch.piece_sequence
-        if base_sequence >= 0:
-            producer_id, producer_epoch = batch.producer_id, batch.producer_epoch
+        producer_id, producer_epoch, base_sequence = batch.identity()
         record_format = self._accumulator.format
         payload = record_format.seal(
             memory,
