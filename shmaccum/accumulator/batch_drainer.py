@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
@@ -36,6 +35,16 @@ from shmaccum.shm.layout import (
     Super,
 )
 from shmaccum.shm.slab import Slab
+
+_PARTITION_WORDS: Final = PARTITION_WORDS
+_HEAD: Final = Partition.HEAD
+_QUEUED: Final = Partition.QUEUED
+_IN_FLIGHT: Final = Partition.IN_FLIGHT
+_COMMIT: Final = Slot.COMMIT
+_COMPRESSED: Final = Slot.COMPRESSED
+_DRAINED_MS: Final = Slot.DRAINED_MS
+_SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
+_STORED_SIZE_SHIFT: Final = COMPRESSED_SIZE_SHIFT
 
 _TAKEN_A_TURN: Final = 8
 """Batches that are taken in one turn of a stripe's lock, at most: producers wait for it."""
@@ -72,11 +81,15 @@ class BatchDrainer:
         self._patience = patience
         self._returns = returns
         self._words = slab.words
+        self._memory = slab.memory
         self._partitions_at = slab.geometry.partition(0)
         self._headers_at = slab.geometry.header(0)
         self._header_words = slab.geometry.slot_words
         self._slot_count = slab.geometry.slot_count
-        self._drain_index: dict[int, int] = defaultdict(int)
+        self._drain_index: dict[int, int] = {}
+        """Node id -> the first partition for which its last request had no room."""
+        self._drained: dict[int, list[int]] = {}
+        """Node id -> the partitions that its last request was made of."""
 
     # --- drain --------------------------------------------------------------------------------------
 
@@ -89,18 +102,31 @@ class BatchDrainer:
             return {node.id: [] for node in nodes}
         return {node.id: self._drain_node(node, max_size, now_ms) for node in nodes}
 
+    def has_backlog(self, node: Node) -> bool:
+        """Say whether full batches are left of those partitions of a node that the last `drain` took from.
+
+        The others have nothing, or wait for something, or come first the next time.
+        """
+        words = self._memory.words
+        for entry in self._drained.get(node.id, ()):
+            at = self._partitions_at + entry * _PARTITION_WORDS
+            if words[at + _QUEUED] > 1 and self._ready_check.may_send(at):
+                return True
+        return False
+
     def _drain_node(self, node: Node, max_size: int, now_ms: int) -> list[RecordBatch]:
-        table = self._slab.partitions
-        waiting = (table[:, Partition.HEAD] != 0) & (table[:, Partition.LEADER] == node.id + 1)
-        entries = waiting.nonzero()[0].tolist()
+        entries = self._ready_check.waiting(node.id + 1)
         # Begin behind the partition where the last request to this node was full, so that none starves.
-        start = bisect_left(entries, self._drain_index[node.id])
-        chosen = self._choose(node, entries[start:] + entries[:start], max_size, now_ms)
+        start = bisect_left(entries, self._drain_index.get(node.id, 0))
+        if start:
+            entries = entries[start:] + entries[:start]
+        chosen = self._choose(node, entries, max_size, now_ms)
         drained = self._take_firsts(chosen, now_ms)
-        words = self._words
+        self._drained[node.id] = list(chosen)
+        words = self._memory.words
         for batch in drained:
-            words[batch.partition_at + Partition.IN_FLIGHT] += 1
-            words[batch.at + Slot.DRAINED_MS] = now_ms
+            words[batch.partition_at + _IN_FLIGHT] += 1
+            words[batch.at + _DRAINED_MS] = now_ms
             self._sequences.drained(batch)
         return drained
 
@@ -112,12 +138,13 @@ class BatchDrainer:
         Returns:
             Partition entry -> how many bytes its first batch may have by the time that it is taken.
         """
+        words, ready_check = self._memory.words, self._ready_check
         sizes: dict[int, int] = {}
         room = max_size
         for entry in entries:
-            at = self._partitions_at + entry * PARTITION_WORDS
-            head = self._words[at + Partition.HEAD]
-            if not self._ready_check.may_send(at) or not head or self._ready_check.not_due_ms(head - 1, now_ms) > 0:
+            at = self._partitions_at + entry * _PARTITION_WORDS
+            head = words[at + _HEAD]
+            if not head or not ready_check.may_send(at) or ready_check.not_due_ms(head - 1, now_ms) > 0:
                 continue
             size = self._stored_size(head - 1)
             if size > room and sizes:
@@ -131,9 +158,9 @@ class BatchDrainer:
 
     def _take_firsts(self, chosen: dict[int, int], now_ms: int) -> list[RecordBatch]:
         """Take the first batches of partitions, those of a stripe together: the lock takes longer than the taking."""
-        by_stripe: dict[int, list[int]] = defaultdict(list)
+        by_stripe: dict[int, list[int]] = {}
         for entry in chosen:
-            by_stripe[entry % STRIPES].append(entry)
+            by_stripe.setdefault(entry % STRIPES, []).append(entry)
         taken: dict[int, RecordBatch] = {}
         for of_stripe in by_stripe.values():
             try:
@@ -147,23 +174,24 @@ class BatchDrainer:
         self, entries: list[int], largest: dict[int, int], taken: dict[int, RecordBatch], now_ms: int
     ) -> None:
         """Take the first batches of some partitions of a stripe that are still due, and no larger than they may be."""
-        queues = [self._map.by_entry[entry] for entry in entries]
-        with self._patience.with_lock(queues[0].lock):
-            for queue in queues:
-                slot = self._words[queue.head_at] - 1
+        words, by_entry = self._memory.words, self._map.by_entry
+        with self._patience.with_lock(by_entry[entries[0]].lock):
+            for entry in entries:
+                head = words[self._partitions_at + entry * _PARTITION_WORDS + _HEAD]
                 if (
-                    slot >= 0
-                    and self._ready_check.not_due_ms(slot, now_ms) <= 0
-                    and self._stored_size(slot) <= largest[queue.entry]
+                    head
+                    and self._ready_check.not_due_ms(head - 1, now_ms) <= 0
+                    and self._stored_size(head - 1) <= largest[entry]
                 ):
-                    taken[queue.entry] = queue.pop_first()
+                    queue = by_entry[entry]
+                    taken[entry] = queue.pop_first()
 
     def _stored_size(self, slot: int) -> int:
         if slot >= self._slot_count:
             return 0
-        words, header = self._words, self._headers_at + slot * self._header_words
-        compressed = words[header + Slot.COMPRESSED]
-        return compressed >> COMPRESSED_SIZE_SHIFT if compressed else words[header + Slot.COMMIT] >> COMMIT_SIZE_SHIFT
+        words, header = self._memory.words, self._headers_at + slot * self._header_words
+        compressed = words[header + _COMPRESSED]
+        return compressed >> _STORED_SIZE_SHIFT if compressed else words[header + _COMMIT] >> _SIZE_SHIFT
 
     def mute(self, topic_partition: TopicPartition) -> None:
         """Send nothing of a partition until `unmute`: a batch of it is in flight, and order matters."""

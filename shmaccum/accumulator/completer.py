@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -26,6 +25,7 @@ from shmaccum.accumulator.sequences import Sequences
 from shmaccum.errors import KafkaError, LockTimeoutError
 from shmaccum.pool.buffer_pool import Buffer, BufferPool
 from shmaccum.shm.layout import (
+    BATCH_SLOT_BITS,
     COMMIT_COUNT_MASK,
     COMMIT_SIZE_SHIFT,
     PROGRESS_MASK,
@@ -42,6 +42,26 @@ from shmaccum.shm.slab import Slab
 logger = logging.getLogger(__name__)
 
 _COMPLETING: Final = int(SlotState.COMPLETING)
+
+_IN_FLIGHT: Final = Partition.IN_FLIGHT
+_RECORDS_SENT: Final = Partition.RECORDS_SENT
+_BATCHES_SENT: Final = Partition.BATCHES_SENT
+_RECORDS_FAILED: Final = Partition.RECORDS_FAILED
+_LAST_OFFSET: Final = Partition.LAST_OFFSET
+_STATE: Final = Slot.STATE
+_GENERATION: Final = Slot.GENERATION
+_COMMIT: Final = Slot.COMMIT
+_BASE_OFFSET: Final = Slot.BASE_OFFSET
+_RESULT: Final = Slot.RESULT
+_SETTLED: Final = Slot.SETTLED
+_PIECE: Final = Slot.PIECE
+_STATE_BITS: Final = STATE_MASK
+_RUN_SHIFT: Final = RUN_SHIFT
+_RUN_MASK: Final = RUN_MASK
+_COUNT_MASK: Final = COMMIT_COUNT_MASK
+_SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
+_PROGRESS_MASK: Final = PROGRESS_MASK
+_BATCH_SLOT_BITS: Final = BATCH_SLOT_BITS
 
 
 class BatchOutcome(NamedTuple):
@@ -78,6 +98,7 @@ class BatchCompleter:
     ) -> None:
         self._slab = slab
         self._words = slab.words
+        self._memory = slab.memory
         self._pool = pool
         self._map = partition_map
         self._returns = returns
@@ -85,18 +106,18 @@ class BatchCompleter:
         self._patience = patience
         self._to_free: list[Buffer] = []
         self._barrier = threading.Lock()
-        self._rings = RingWriter(slab.words, slab.geometry)
+        self._rings = RingWriter(slab.memory, slab.geometry)
 
     def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
         """Tell everybody who contributed what became of their batches, which come from flight; free those done."""
-        words = self._words
+        words = self._memory.words
         batches = []
         tally = _Tally()
         for outcome in outcomes:
-            batch = outcome.batch
-            self._conclude(outcome, tally)
-            words[batch.partition_at + Partition.IN_FLIGHT] -= 1
-            if not words[batch.at + Slot.PIECE]:
+            batch = outcome[0]
+            self._conclude(batch, outcome, tally)
+            words[batch.partition_at + _IN_FLIGHT] -= 1
+            if not words[batch.at + _PIECE]:
                 self._sequences.finished(batch)
             batches.append(batch)
         self._count(tally)
@@ -108,7 +129,7 @@ class BatchCompleter:
         told: set[int] = set()
         tally = _Tally()
         for outcome in outcomes:
-            self._conclude(outcome, tally)
+            self._conclude(outcome.batch, outcome, tally)
             self._sequences.finished(outcome.batch)
             told.update(self._tell(outcome.batch))
         self._count(tally)
@@ -128,11 +149,12 @@ class BatchCompleter:
         Returns:
             Those of which records are left, back in their deques.
         """
+        words = self._memory.words
         told: set[int] = set()
         done: list[RecordBatch] = []
         left: list[RecordBatch] = []
         for batch in batches:
-            if not self._words[batch.at + Slot.PIECE]:
+            if not words[batch.at + _PIECE]:
                 told.update(self._tell(batch, again=again))
                 done.append(batch)
                 continue
@@ -179,38 +201,38 @@ class BatchCompleter:
             except LockTimeoutError:
                 self._to_free = to_free
 
-    def _conclude(self, outcome: BatchOutcome, tally: _Tally) -> None:
+    def _conclude(self, batch: RecordBatch, outcome: BatchOutcome, tally: _Tally) -> None:
         """Store what became of a batch, or of a part of it, and note what there is to count."""
-        words = self._words
-        batch, base_offset, append_time_ms, error, end = outcome
+        words = self._memory.words
+        _, base_offset, append_time_ms, error, end = outcome
         at, partition_at = batch.at, batch.partition_at
-        commit, state = words[at + Slot.COMMIT], words[at + Slot.STATE]
-        count = commit >> 1 & COMMIT_COUNT_MASK
+        commit, state = words[at + _COMMIT], words[at + _STATE]
+        count = commit >> 1 & _COUNT_MASK
         end = end or count
-        records = end - (words[at + Slot.SETTLED] & PROGRESS_MASK)
+        records = end - (words[at + _SETTLED] & _PROGRESS_MASK)
         if error is None:
             self._sequences.stored(batch, records)
         elif self.is_orphan(batch):
             self._report_loss(batch, records, error)
-        if words[at + Slot.PIECE]:
+        if words[at + _PIECE]:
             batch.set_part(end)
         batch.set_result(base_offset + 1, pack_result(append_time_ms, error))
-        words[at + Slot.STATE] = state & ~STATE_MASK | _COMPLETING
+        words[at + _STATE] = state & ~_STATE_BITS | _COMPLETING
         # Records are counted as they are told of, and a batch as its last part is.
-        batches = int(end == count)
+        batches = 1 if end == count else 0
         if error is not None:
             tally.batches_failed += batches
             tally.records_failed += records
-            words[partition_at + Partition.RECORDS_FAILED] += records
+            words[partition_at + _RECORDS_FAILED] += records
             return
         tally.batches_sent += batches
         tally.records_sent += records
-        tally.fill_bytes += batches * (commit >> COMMIT_SIZE_SHIFT)
-        tally.slots += batches * (state >> RUN_SHIFT & RUN_MASK)
-        words[partition_at + Partition.BATCHES_SENT] += batches
-        words[partition_at + Partition.RECORDS_SENT] += records
+        tally.fill_bytes += batches * (commit >> _SIZE_SHIFT)
+        tally.slots += batches * (state >> _RUN_SHIFT & _RUN_MASK)
+        words[partition_at + _BATCHES_SENT] += batches
+        words[partition_at + _RECORDS_SENT] += records
         if base_offset >= 0:
-            words[partition_at + Partition.LAST_OFFSET] = base_offset + records
+            words[partition_at + _LAST_OFFSET] = base_offset + records
 
     def _report_loss(self, batch: RecordBatch, records: int, error: type[KafkaError]) -> None:
         """Say of records that are given up what nobody else will; before it counts, so that it is never left out."""
@@ -227,12 +249,13 @@ class BatchCompleter:
         )
 
     def _tell(self, batch: RecordBatch, *, again: bool = False) -> list[int]:
+        words, at = self._memory.words, batch.at
         contributors = batch.contributors()
-        batch_id, range_word = batch.batch_id, batch.part_range
-        base_offset_word, result_word = batch.result
+        batch_id = words[at + _GENERATION] << _BATCH_SLOT_BITS | batch.slot
+        range_word = batch.part_range if words[at + _PIECE] else 0
         for entry in contributors:
             if not (again and self._rings.has_told(entry, batch_id, range_word)):
-                self._rings.tell(entry, batch_id, range_word, base_offset_word, result_word)
+                self._rings.tell(entry, batch_id, range_word, words[at + _BASE_OFFSET], words[at + _RESULT])
         return contributors
 
     def _ring(self, entries: Iterable[int]) -> None:
@@ -252,16 +275,18 @@ class BatchCompleter:
         words[Super.CAPACITY_BYTES] += tally.slots * self._slab.geometry.slot_size
 
 
-@dataclass(slots=True)
 class _Tally:
     """What some outcomes add to the slab's counters, stored once for all of them."""
 
-    batches_sent: int = 0
-    records_sent: int = 0
-    batches_failed: int = 0
-    records_failed: int = 0
-    fill_bytes: int = 0
-    slots: int = 0
+    __slots__ = ("batches_failed", "batches_sent", "fill_bytes", "records_failed", "records_sent", "slots")
+
+    def __init__(self) -> None:
+        self.batches_sent = 0
+        self.records_sent = 0
+        self.batches_failed = 0
+        self.records_failed = 0
+        self.fill_bytes = 0
+        self.slots = 0
 
 
 def _was_never_stored(batch: RecordBatch) -> bool:

@@ -17,7 +17,7 @@ Modelled in ``tools/model/pool.pml``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from shmaccum.errors import KafkaError, error_for_code
 from shmaccum.shm.layout import (
@@ -30,9 +30,19 @@ from shmaccum.shm.layout import (
     Geometry,
     Process,
 )
+from shmaccum.shm.memory import SlabMemory
 from shmaccum.shm.soundness import damaged
 
 _CODE_MASK = 0xFFFF
+
+_PROCESS_WORDS: Final = PROCESS_WORDS
+_RING_HEAD: Final = Process.RING_HEAD
+_RING_TAIL: Final = Process.RING_TAIL
+_COMPLETION_WORDS: Final = COMPLETION_WORDS
+_BATCH: Final = Completion.BATCH
+_BASE_OFFSET: Final = Completion.BASE_OFFSET
+_RESULT: Final = Completion.RESULT
+_RANGE: Final = Completion.RANGE
 
 
 class Outcome(NamedTuple):
@@ -70,8 +80,8 @@ def pack_range(first: int, records: int) -> int:
 class RingWriter:
     """The sender's side of all the rings."""
 
-    def __init__(self, words: memoryview, geometry: Geometry) -> None:
-        self._words = words
+    def __init__(self, memory: SlabMemory, geometry: Geometry) -> None:
+        self._memory = memory
         self._geometry = geometry
         self._processes_at = geometry.process(0)
         self._rings_at = geometry.ring(0)
@@ -79,24 +89,25 @@ class RingWriter:
 
     def tell(self, entry: int, batch: int, range_word: int, base_offset_word: int, result_word: int) -> None:
         """Tell a process the outcome of a batch, or of a part of it."""
-        words = self._words
-        tail_at = self._processes_at + entry * PROCESS_WORDS + Process.RING_TAIL
+        words = self._memory.words
+        tail_at = self._processes_at + entry * _PROCESS_WORDS + _RING_TAIL
         tail = words[tail_at]
         cell = self._cell(entry, tail)
-        words[cell + Completion.BATCH] = batch
-        words[cell + Completion.BASE_OFFSET] = base_offset_word
-        words[cell + Completion.RESULT] = result_word
-        words[cell + Completion.RANGE] = range_word
+        words[cell + _BATCH] = batch
+        words[cell + _BASE_OFFSET] = base_offset_word
+        words[cell + _RESULT] = result_word
+        words[cell + _RANGE] = range_word
         words[tail_at] = tail + 1
 
     def has_told(self, entry: int, batch: int, range_word: int) -> bool:
         """Say whether a process has been told of these records of a batch, and has not read it yet."""
-        words = self._words
-        tail = words[self._geometry.process(entry) + Process.RING_TAIL]
-        cells = (self._cell(entry, index) for index in range(tail - self._unread(entry), tail))
-        return any(
-            words[cell + Completion.BATCH] == batch and words[cell + Completion.RANGE] == range_word for cell in cells
-        )
+        words = self._memory.words
+        tail = words[self._processes_at + entry * _PROCESS_WORDS + _RING_TAIL]
+        for index in range(tail - self._unread(entry), tail):
+            cell = self._cell(entry, index)
+            if words[cell + _BATCH] == batch and words[cell + _RANGE] == range_word:
+                return True
+        return False
 
     def has_room(self, entry: int, owed: int) -> bool:
         """Say whether there is room in a process's ring for one more than ``owed`` completions."""
@@ -104,12 +115,11 @@ class RingWriter:
 
     def _unread(self, entry: int) -> int:
         """Return how many completions a process has not read; nobody reads a dead process's ring."""
-        base = self._geometry.process(entry)
-        unread: int = self._words[base + Process.RING_TAIL] - self._words[base + Process.RING_HEAD]
-        return min(unread, self._geometry.ring_length)
+        words, base = self._memory.words, self._processes_at + entry * _PROCESS_WORDS
+        return min(words[base + _RING_TAIL] - words[base + _RING_HEAD], self._length)
 
     def _cell(self, entry: int, index: int) -> int:
-        return self._rings_at + (entry * self._length + index % self._length) * COMPLETION_WORDS
+        return self._rings_at + (entry * self._length + index % self._length) * _COMPLETION_WORDS
 
 
 class RingReader:

@@ -1,18 +1,22 @@
 cimport cython
+from shmaccum.accumulator.record_batch cimport RecordBatch
 from shmaccum.shm.locks cimport SlabLock
 from shmaccum.shm.memory cimport SlabMemory, word
 
-
-cdef unsigned long long _IS_OPEN
-cdef unsigned long long _IS_CLOSED
-cdef unsigned long long _STATE_BITS
-cdef unsigned long long _WITHOUT_STATE
+cdef Py_ssize_t _HEAD
+cdef Py_ssize_t _TAIL
+cdef Py_ssize_t _QUEUED
 cdef Py_ssize_t _STATE_WORD
 cdef Py_ssize_t _PARTITION
 cdef Py_ssize_t _POSITION
 cdef Py_ssize_t _PREVIOUS
 cdef Py_ssize_t _NEXT
 cdef Py_ssize_t _SEALING
+cdef unsigned long long _STATE_BITS
+cdef unsigned long long _WITHOUT_STATE
+cdef unsigned long long _IS_OPEN
+cdef unsigned long long _IS_CLOSED
+cdef unsigned long long _IN_FLIGHT
 
 cdef class PartitionQueue:
     cdef readonly Py_ssize_t entry
@@ -43,5 +47,11 @@ cdef class PartitionQueue:
     )
     cpdef Py_ssize_t append(self, Py_ssize_t slot, unsigned long long state) except -2
 
+    @cython.locals(
+        words=word[::1], at=Py_ssize_t, slot=Py_ssize_t, batch=RecordBatch, header=Py_ssize_t,
+        following="unsigned long long",
+    )
+    cpdef RecordBatch pop_first(self)
+
     @cython.locals(words=word[::1], header=Py_ssize_t, state="unsigned long long")
-    cpdef _check_link(self, Py_ssize_t slot)
+    cdef _check_link(self, Py_ssize_t slot)

@@ -21,24 +21,26 @@ from shmaccum.cluster import TopicPartition
 from shmaccum.shm.layout import STATE_MASK, STRIPES, Partition, Slot, SlotState
 from shmaccum.shm.slab import Slab
 
-_IN_FLIGHT: Final = int(SlotState.IN_FLIGHT)
-
 # As numpy has them: it looks for methods of an enum's members, and swallows a KeyboardInterrupt that comes meanwhile.
 _STATE: Final = np.uint64(STATE_MASK)
 _OPEN: Final = np.uint64(SlotState.OPEN)
 _CLOSED: Final = np.uint64(SlotState.CLOSED)
 
 # For this module alone: numbers of C where it is compiled.
-_IS_OPEN: Final = int(SlotState.OPEN)
-_IS_CLOSED: Final = int(SlotState.CLOSED)
-_STATE_BITS: Final = STATE_MASK
-_WITHOUT_STATE: Final = (1 << 64) - 1 - STATE_MASK
+_HEAD: Final = Partition.HEAD
+_TAIL: Final = Partition.TAIL
+_QUEUED: Final = Partition.QUEUED
 _STATE_WORD: Final = Slot.STATE
 _PARTITION: Final = Slot.PARTITION
 _POSITION: Final = Slot.POSITION
 _PREVIOUS: Final = Slot.PREVIOUS
 _NEXT: Final = Slot.NEXT
 _SEALING: Final = Slot.SEALING
+_STATE_BITS: Final = STATE_MASK
+_WITHOUT_STATE: Final = (1 << 64) - 1 - STATE_MASK
+_IS_OPEN: Final = int(SlotState.OPEN)
+_IS_CLOSED: Final = int(SlotState.CLOSED)
+_IN_FLIGHT: Final = int(SlotState.IN_FLIGHT)
 
 
 class PartitionQueue:
@@ -186,25 +188,25 @@ class PartitionQueue:
 
     def pop_first(self) -> RecordBatch:
         """Take the batch at the front out: it is IN_FLIGHT."""
-        words = self._words
+        words = self._memory.words
         at = self._at
-        slot = words[at + Partition.HEAD] - 1
+        slot = words[at + _HEAD] - 1
         self._check_link(slot)
         batch = RecordBatch(self._slab, slot)
         header = batch.at
-        following = words[header + Slot.NEXT]
+        following = words[header + _NEXT]
         if following > self._geometry.slot_count:
             raise self._slab.damaged(f"slot {following - 1} is to follow slot {slot} in the deque of a partition")
-        words[header + Slot.SEALING] = 0  # whoever compresses it comes too late
-        words[header + Slot.STATE] = words[header + Slot.STATE] & ~STATE_MASK | _IN_FLIGHT
+        words[header + _SEALING] = 0  # whoever compresses it comes too late
+        words[header + _STATE_WORD] = words[header + _STATE_WORD] & ~_STATE_BITS | _IN_FLIGHT
         if words[self.open_at] == slot + 1:
             words[self.open_at] = 0
-        words[at + Partition.HEAD] = following
+        words[at + _HEAD] = following
         if following:
-            words[self._geometry.header(following - 1) + Slot.PREVIOUS] = 0
+            words[self._headers_at + (following - 1) * self._header_words + _PREVIOUS] = 0
         else:
-            words[at + Partition.TAIL] = 0
-        words[at + Partition.QUEUED] -= 1
+            words[at + _TAIL] = 0
+        words[at + _QUEUED] -= 1
         return batch
 
     def put_back(self, batch: RecordBatch) -> None:

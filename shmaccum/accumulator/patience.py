@@ -59,7 +59,7 @@ class Patience:
         return min((until_ms - now_ms for until_ms in self._until_ms.values() if until_ms > now_ms), default=0.0)
 
     def _enter(self, lock: SlabLock) -> None:
-        if self._until_ms.get(lock.number, 0) > _now_ms():
+        if self._until_ms and self._until_ms.get(lock.number, 0) > _now_ms():
             raise LockTimeoutError(f"lock {lock.number} was not to be had a moment ago")
         try:
             lock.acquire(STOPPED_PATIENCE_S)
@@ -67,7 +67,8 @@ class Patience:
             self._until_ms[lock.number] = _now_ms() + RETRY_MS
             logger.warning("%s; going on with what does not need it", error)
             raise
-        self._until_ms.pop(lock.number, None)
+        if self._until_ms:
+            self._until_ms.pop(lock.number, None)
 
 
 class PatientLock:

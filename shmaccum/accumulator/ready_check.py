@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from shmaccum.accumulator.backoff import RetryBackoff
 from shmaccum.accumulator.batch_compressor import SEALING_PATIENCE_MS
@@ -30,6 +29,7 @@ from shmaccum.shm.layout import (
     Process,
     Slot,
     SlotState,
+    Super,
 )
 from shmaccum.shm.slab import Slab
 
@@ -38,6 +38,21 @@ FOREVER_MS: Final = float("inf")
 _MANY: Final = 32
 """Partitions with something in their deques from which on to look at all of them at once pays."""
 
+_PARTITION_COUNT: Final = Super.PARTITION_COUNT
+_PARTITION_WORDS: Final = PARTITION_WORDS
+_LEADER: Final = Partition.LEADER
+_HEAD: Final = Partition.HEAD
+_QUEUED: Final = Partition.QUEUED
+_HELD: Final = Partition.HELD
+_MUTED: Final = Partition.MUTED
+_IN_FLIGHT: Final = Partition.IN_FLIGHT
+_SLOT_STATE: Final = Slot.STATE
+_ATTEMPTS: Final = Slot.ATTEMPTS
+_SEALING: Final = Slot.SEALING
+_ATTEMPTS_SHIFT: Final = ATTEMPTS_SHIFT
+_STATE_BITS: Final = STATE_MASK
+_TIME_BITS: Final = TIME_MASK
+_SEALING_PATIENCE_MS: Final = SEALING_PATIENCE_MS
 _OPEN: Final = int(SlotState.OPEN)
 _STATE: Final = np.uint64(STATE_MASK)
 _TIME: Final = np.uint64(TIME_MASK)
@@ -96,6 +111,7 @@ class ReadyCheck:
         self._linger_ms = linger_ms
         self._max_in_flight = max_in_flight
         self._words = slab.words
+        self._memory = slab.memory
         self._partitions_at = slab.geometry.partition(0)
         self._headers_at = slab.geometry.header(0)
         self._header_words = slab.geometry.slot_words
@@ -106,21 +122,20 @@ class ReadyCheck:
     def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
         """Find the nodes to which something can be sent now (see `RecordAccumulator.ready`)."""
         self.store_leaders(cluster)
-        words = self._words
+        words = self._memory.words
         can_number = not self._sequences.need_producer_id
         retry_ms = self._patience.retry_delay_ms()
         delay_ms = FOREVER_MS
         unknown: set[str] = set()
         leaders: set[int] = set()
         self._is_urgent = None
-        # Compared first: numpy counts twice what it looks at, and fails if others change it in between.
-        waiting = (self._slab.partitions[:, Partition.HEAD] != 0).nonzero()[0]
+        waiting = self.waiting()
         if can_number and len(waiting) >= _MANY:
             waiting, delay_ms = self._without_lingering(waiting, now_ms)
-        for entry in waiting.tolist():
-            at = self._partitions_at + entry * PARTITION_WORDS
-            leader = words[at + Partition.LEADER]
-            head = words[at + Partition.HEAD]
+        for entry in waiting:
+            at = self._partitions_at + entry * _PARTITION_WORDS
+            leader = words[at + _LEADER]
+            head = words[at + _HEAD]
             if leader in leaders or not head:
                 continue
             if not leader:
@@ -134,11 +149,34 @@ class ReadyCheck:
         nodes = {cluster.nodes[leader - 1] for leader in leaders}
         return ReadyCheckResult(nodes, min(delay_ms, retry_ms), unknown)
 
+    def waiting(self, leader: int = 0) -> list[int]:
+        """Return the partitions that have something in their deques, in order: all of them, or those of a leader.
+
+        Args:
+            leader: id of its node + 1.
+        """
+        words = self._memory.words
+        count = words[_PARTITION_COUNT]
+        if count >= _MANY:
+            # Compared first: numpy counts twice what it looks at, and fails if others change it in between.
+            table = self._slab.partitions
+            waits = table[:, Partition.HEAD] != 0
+            if leader:
+                waits &= table[:, Partition.LEADER] == leader
+            found: list[int] = waits.nonzero()[0].tolist()
+            return found
+        found = []
+        at = self._partitions_at
+        for entry in range(count):
+            if words[at + _HEAD] and (not leader or words[at + _LEADER] == leader):
+                found.append(entry)
+            at += _PARTITION_WORDS
+        return found
+
     def may_send(self, at: int) -> bool:
         """Say whether a partition neither waits for an answer nor has all the requests in flight that it may have."""
-        words = self._words
-        waits = words[at + Partition.MUTED] or words[at + Partition.HELD]
-        if waits or words[at + Partition.IN_FLIGHT] >= self._max_in_flight:
+        words = self._memory.words
+        if words[at + _MUTED] or words[at + _HELD] or words[at + _IN_FLIGHT] >= self._max_in_flight:
             return False
         return not (self._patience or self._returns) or not self._is_held_up(at)
 
@@ -152,14 +190,15 @@ class ReadyCheck:
 
         Only this thread takes batches from the front, so what the head says stays true without the lock.
         """
-        words = self._words
+        words = self._memory.words
         left_ms = self.not_due_ms(slot, now_ms)
-        if left_ms > 0 or words[at + Partition.QUEUED] > 1 or slot >= self._slot_count:
+        if left_ms > 0 or words[at + _QUEUED] > 1 or slot >= self._slot_count:
             return left_ms
         header = self._headers_at + slot * self._header_words
-        if words[header + Slot.STATE] & STATE_MASK != _OPEN:
+        if words[header + _SLOT_STATE] & _STATE_BITS != _OPEN:
             return 0
-        left_ms = self._linger_ms - max(0, now_ms - (words[header + Slot.ATTEMPTS] & TIME_MASK))
+        waited_ms = now_ms - (words[header + _ATTEMPTS] & _TIME_BITS)
+        left_ms = self._linger_ms - (waited_ms if waited_ms > 0 else 0)
         return 0 if left_ms > 0 and self._all_is_urgent() else left_ms
 
     def not_due_ms(self, slot: int, now_ms: int) -> float:
@@ -169,11 +208,10 @@ class ReadyCheck:
         """
         if slot >= self._slot_count:
             return 0
-        words, header = self._words, self._headers_at + slot * self._header_words
-        sealing_since_ms = words[header + Slot.SEALING]
-        left_ms = sealing_since_ms + SEALING_PATIENCE_MS - now_ms if sealing_since_ms else 0
-        attempts = words[header + Slot.ATTEMPTS]
-        if left_ms > 0 or not attempts >> ATTEMPTS_SHIFT:
+        words, header = self._memory.words, self._headers_at + slot * self._header_words
+        sealing_since_ms, attempts = words[header + _SEALING], words[header + _ATTEMPTS]
+        left_ms = sealing_since_ms + _SEALING_PATIENCE_MS - now_ms if sealing_since_ms else 0
+        if left_ms > 0 or not attempts >> _ATTEMPTS_SHIFT:
             return left_ms
         backoff_ms = self._backoff.after_last_attempt_ms(self._slab.headers[slot : slot + 1])[0]
         return float(backoff_ms) - max(0, now_ms - (attempts & TIME_MASK))
@@ -184,7 +222,7 @@ class ReadyCheck:
             self._is_urgent = self._pool.is_exhausted() or self.closed or self._flush_in_progress()
         return self._is_urgent
 
-    def _without_lingering(self, waiting: npt.NDArray[np.int64], now_ms: int) -> tuple[npt.NDArray[np.int64], float]:
+    def _without_lingering(self, waiting: list[int], now_ms: int) -> tuple[list[int], float]:
         """Leave out of many partitions, at once, those of which nothing can be said but that they linger.
 
         Returns:
@@ -200,7 +238,7 @@ class ReadyCheck:
         lingers = is_plain & ((heads[:, Slot.STATE] & _STATE) == _OPEN) & (left_ms > 0)
         if not lingers.any() or self._all_is_urgent():
             return waiting, FOREVER_MS
-        return waiting[~lingers], float(left_ms[lingers].min())
+        return np.array(waiting)[~lingers].tolist(), float(left_ms[lingers].min())
 
     def store_leaders(self, cluster: Cluster) -> None:
         """Store the leaders of a new cluster snapshot in the partition table."""

@@ -214,6 +214,10 @@ class RecordAccumulator:
         """
         return self._drainer.drain(cluster, nodes, max_size, now_ms)
 
+    def has_backlog(self, node: Node) -> bool:
+        """Say whether the last `drain` has left full batches to the node that could go in a next request at once."""
+        return self._drainer.has_backlog(node)
+
     def mute(self, topic_partition: TopicPartition) -> None:
         """Send nothing of a partition until `unmute`: a batch of it is in flight, and order matters."""
         self._drainer.mute(topic_partition)

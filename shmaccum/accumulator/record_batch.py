@@ -30,8 +30,29 @@ from shmaccum.shm.layout import (
 )
 from shmaccum.shm.slab import Slab
 
+_STATE: Final = Slot.STATE
+_COMMIT: Final = Slot.COMMIT
+_MAX_TIMESTAMP: Final = Slot.MAX_TIMESTAMP
+_BASE_TIMESTAMP: Final = Slot.BASE_TIMESTAMP
+_PRODUCER_ID: Final = Slot.PRODUCER_ID
+_SEQUENCE: Final = Slot.SEQUENCE
+_BASE_OFFSET: Final = Slot.BASE_OFFSET
+_RESULT: Final = Slot.RESULT
+_SETTLED: Final = Slot.SETTLED
+_COMPRESSED: Final = Slot.COMPRESSED
+_PIECE: Final = Slot.PIECE
+_CONTRIBUTORS: Final = Slot.CONTRIBUTORS
+_COUNT_MASK: Final = COMMIT_COUNT_MASK
+_SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
+_STORED_SIZE_SHIFT: Final = COMPRESSED_SIZE_SHIFT
+_RUN_SHIFT: Final = RUN_SHIFT
+_RUN_MASK: Final = RUN_MASK
+_PROGRESS_MASK: Final = PROGRESS_MASK
+
 SEQUENCES: Final = 1 << 31
 """Sequence numbers: behind the largest comes 0 again."""
+_LAST_SEQUENCE: Final = SEQUENCES - 1
+_SEQUENCE_BITS: Final = 0xFFFF_FFFF
 
 _COMPRESSIONS: Final = {int(compression): compression for compression in CompressionType}
 _STATES: Final = {int(state): state for state in SlotState}
@@ -40,12 +61,13 @@ _STATES: Final = {int(state): state for state in SlotState}
 class RecordBatch:
     """The batch in one slot (``ProducerBatch`` in Kafka, ``RecordBatch`` before)."""
 
-    __slots__ = ("_slab", "_words", "at", "partition", "partition_at", "slot")
+    __slots__ = ("_memory", "_slab", "_words", "at", "partition", "partition_at", "slot")
 
     def __init__(self, slab: Slab, slot: int) -> None:
         self.slot = slot
         self._slab = slab
         self._words = slab.words
+        self._memory = slab.memory
         self.at = slab.geometry.header(slot)
         """Word index of the header, for those who read many of its words for every batch."""
         self.partition = self._words[self.at + Slot.PARTITION]
@@ -183,15 +205,15 @@ class RecordBatch:
             epoch: of the partition.
             sequence: of the first record that is not settled.
         """
-        words, at = self._words, self.at
-        words[at + Slot.SEQUENCE] = 0
-        words[at + Slot.PRODUCER_ID] = producer_id + 1
-        if words[at + Slot.PIECE]:
+        words, at = self._memory.words, self.at
+        words[at + _SEQUENCE] = 0
+        words[at + _PRODUCER_ID] = producer_id + 1
+        if words[at + _PIECE]:
             # Under these numbers nothing is skipped yet, nor has anything been tried.
-            settled = words[at + Slot.SETTLED] = self.settled
-            words[at + Slot.ATTEMPTS] = self.last_attempt_ms
+            settled = self._words[at + Slot.SETTLED] = self.settled
+            self._words[at + Slot.ATTEMPTS] = self.last_attempt_ms
             sequence = next_sequence(sequence, -settled)
-        words[at + Slot.SEQUENCE] = epoch + 1 << 32 | sequence
+        words[at + _SEQUENCE] = (epoch + 1) << 32 | sequence
 
     @property
     def in_pieces(self) -> bool:
@@ -217,6 +239,15 @@ class RecordBatch:
             return -1
         sequence = word & 0xFFFFFFFF
         return next_sequence(sequence, self.settled - self.skipped) if words[at + Slot.PIECE] else sequence
+
+    def identity(self) -> tuple[int, int, int]:
+        """Return `producer_id`, `producer_epoch` and `piece_sequence`, at once."""
+        words, at = self._memory.words, self.at
+        number = words[at + _SEQUENCE]
+        if not number:
+            return -1, -1, -1
+        sequence = self.piece_sequence if words[at + _PIECE] else number & _SEQUENCE_BITS
+        return words[at + _PRODUCER_ID] - 1, (number >> 32) - 1, sequence
 
     @property
     def end_sequence(self) -> int:
@@ -262,8 +293,9 @@ class RecordBatch:
 
     def set_result(self, base_offset_word: int, result_word: int) -> None:
         """Note what became of it; the state COMPLETING, stored next, makes it count."""
-        self._words[self.at + Slot.BASE_OFFSET] = base_offset_word
-        self._words[self.at + Slot.RESULT] = result_word
+        words, at = self._memory.words, self.at
+        words[at + _BASE_OFFSET] = base_offset_word
+        words[at + _RESULT] = result_word
 
     @property
     def drained_ms(self) -> int:
@@ -276,13 +308,12 @@ class RecordBatch:
 
     def contributors(self) -> list[int]:
         """Return the process entries that appended to it."""
+        words, at = self._memory.words, self.at + _CONTRIBUTORS
         entries = []
         for index in range(self._slab.geometry.contributor_words):
-            bits = self._words[self.at + Slot.CONTRIBUTORS + index]
-            while bits:
-                lowest = bits & -bits
-                entries.append(index * 64 + lowest.bit_length() - 1)
-                bits ^= lowest
+            bits = words[at + index]
+            if bits:
+                entries += _bits(index * 64, bits)
         # A damaged bit must not have the sender write where no ring is.
         while entries and entries[-1] >= self._slab.geometry.max_processes:
             entries.pop()
@@ -290,15 +321,15 @@ class RecordBatch:
 
     def contents(self) -> tuple[memoryview, int, int, int, CompressionType | None]:
         """Return `memory`, `record_count`, `base_timestamp`, `max_timestamp` and `compression`, at once."""
-        words, at = self._words, self.at
-        commit, compressed = words[at + Slot.COMMIT], words[at + Slot.COMPRESSED]
-        size = compressed >> COMPRESSED_SIZE_SHIFT if compressed else commit >> COMMIT_SIZE_SHIFT
+        words, at = self._memory.words, self.at
+        commit, compressed = words[at + _COMMIT], words[at + _COMPRESSED]
+        size = compressed >> _STORED_SIZE_SHIFT if compressed else commit >> _SIZE_SHIFT
         start = self._slab.geometry.slot(self.slot)
         return (
             self._slab.buffer[start : start + size],
-            commit >> 1 & COMMIT_COUNT_MASK,
-            words[at + Slot.BASE_TIMESTAMP],
-            words[at + Slot.MAX_TIMESTAMP + (commit & 1)],
+            commit >> 1 & _COUNT_MASK,
+            words[at + _BASE_TIMESTAMP],
+            words[at + _MAX_TIMESTAMP + (commit & 1)],
             _COMPRESSIONS[compressed & COMPRESSION_MASK] if compressed else None,
         )
 
@@ -311,12 +342,12 @@ class RecordBatch:
         Raises:
             CorruptRecordError: it does not.
         """
-        words, at = self._words, self.at
-        commit, compressed = words[at + Slot.COMMIT], words[at + Slot.COMPRESSED]
-        count, size = commit >> 1 & COMMIT_COUNT_MASK, commit >> COMMIT_SIZE_SHIFT
-        stored_size = compressed >> COMPRESSED_SIZE_SHIFT if compressed else size
-        settled = words[at + Slot.SETTLED] & PROGRESS_MASK
-        room = (words[at + Slot.STATE] >> RUN_SHIFT & RUN_MASK) * self._slab.geometry.slot_size
+        words, at = self._memory.words, self.at
+        commit, compressed = words[at + _COMMIT], words[at + _COMPRESSED]
+        count, size = commit >> 1 & _COUNT_MASK, commit >> _SIZE_SHIFT
+        stored_size = compressed >> _STORED_SIZE_SHIFT if compressed else size
+        settled = words[at + _SETTLED] & _PROGRESS_MASK
+        room = (words[at + _STATE] >> _RUN_SHIFT & _RUN_MASK) * self._slab.geometry.slot_size
         is_sound = 0 < count >= settled and header_size < size <= room and header_size < stored_size <= room
         if not is_sound or (compressed and compressed & COMPRESSION_MASK not in _COMPRESSIONS):
             raise CorruptRecordError(
@@ -337,6 +368,16 @@ class RecordBatch:
         return self._slab.buffer[start : start + self.stored_size]
 
 
+def _bits(first: int, bits: int) -> list[int]:
+    """Return the numbers of the bits that are set, counted from ``first``."""
+    numbers = []
+    while bits:
+        lowest = bits & -bits
+        numbers.append(first + lowest.bit_length() - 1)
+        bits ^= lowest
+    return numbers
+
+
 def next_sequence(sequence: int, records: int) -> int:
     """Return the sequence number behind some records (``DefaultRecordBatch.incrementSequence``)."""
-    return (sequence + records) % SEQUENCES
+    return (sequence + records) & _LAST_SEQUENCE

@@ -32,7 +32,6 @@ That a batch is numbered once, whenever senders die, is modelled in ``tools/mode
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final
 
 from shmaccum.accumulator.record_batch import SEQUENCES, RecordBatch, next_sequence
@@ -42,11 +41,21 @@ from shmaccum.shm.slab import Slab
 MAX_EPOCH: Final = (1 << 15) - 1
 """A producer id's last epoch (``Short.MAX_VALUE``): behind it comes a new producer id."""
 
+_SUPER_PRODUCER_ID: Final = Super.PRODUCER_ID
+_IN_FLIGHT: Final = Partition.IN_FLIGHT
+_NEXT_SEQUENCE: Final = Partition.NEXT_SEQUENCE
+_ACKED_SEQUENCE: Final = Partition.ACKED_SEQUENCE
+_HELD: Final = Partition.HELD
+_SEQUENCE: Final = Slot.SEQUENCE
+_PRODUCER_ID: Final = Slot.PRODUCER_ID
+_PIECE: Final = Slot.PIECE
+
 _EPOCH_SHIFT: Final = 32
-_SEQUENCE_MASK: Final = (1 << _EPOCH_SHIFT) - 1
+_SEQUENCE_MASK: Final = 0xFFFF_FFFF
+_LAST_SEQUENCE: Final = SEQUENCES - 1
+_HALF_OF_SEQUENCES: Final = SEQUENCES // 2
 
 
-@dataclass(slots=True)
 class _Outstanding:
     """What is known of a partition besides its words. A new sender finds it out again.
 
@@ -58,11 +67,14 @@ class _Outstanding:
         refused: whether the broker, asked for it like this, said that it does not follow what is stored.
     """
 
-    at: int
-    returned: bool = False
-    batches: dict[int, RecordBatch] = field(default_factory=dict)
-    alone: int = -1
-    refused: bool = False
+    __slots__ = ("alone", "at", "batches", "refused", "returned")
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.returned = False
+        self.batches: dict[int, RecordBatch] = {}
+        self.alone = -1
+        self.refused = False
 
 
 class Sequences:
@@ -75,6 +87,7 @@ class Sequences:
 
     def __init__(self, slab: Slab, *, enabled: bool) -> None:
         self._words = slab.words
+        self._memory = slab.memory
         self._geometry = slab.geometry
         self._enabled = enabled
         self._partitions: dict[int, _Outstanding] = {}
@@ -114,12 +127,12 @@ class Sequences:
 
     def is_numbered(self, batch: RecordBatch) -> bool:
         """Say whether a batch has a number that counts."""
-        words = self._words
-        number = words[batch.at + Slot.SEQUENCE]
+        words = self._memory.words
+        number = words[batch.at + _SEQUENCE]
         return (
             number != 0
-            and words[batch.at + Slot.PRODUCER_ID] == words[Super.PRODUCER_ID] != 0
-            and (number >> _EPOCH_SHIFT) - 1 == words[batch.partition_at + Partition.NEXT_SEQUENCE] >> _EPOCH_SHIFT
+            and words[batch.at + _PRODUCER_ID] == words[_SUPER_PRODUCER_ID] != 0
+            and (number >> _EPOCH_SHIFT) - 1 == words[batch.partition_at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
         )
 
     def drained(self, batch: RecordBatch) -> None:
@@ -128,11 +141,12 @@ class Sequences:
             return
         partition = self._of(batch.partition)
         if not self.is_numbered(batch):
-            words, at = self._words, partition.at
-            next_word = words[at + Partition.NEXT_SEQUENCE]
-            epoch, sequence = next_word >> _EPOCH_SHIFT, next_word & _SEQUENCE_MASK
-            batch.set_sequence(words[Super.PRODUCER_ID] - 1, epoch, sequence)
-            words[at + Partition.NEXT_SEQUENCE] = epoch << _EPOCH_SHIFT | batch.end_sequence
+            words, at = self._memory.words, partition.at
+            next_word = words[at + _NEXT_SEQUENCE]
+            epoch = next_word >> _EPOCH_SHIFT
+            batch.set_sequence(words[_SUPER_PRODUCER_ID] - 1, epoch, next_word & _SEQUENCE_MASK)
+            end = batch.end_sequence
+            words[at + _NEXT_SEQUENCE] = epoch << _EPOCH_SHIFT | end
             partition.batches[batch.slot] = batch
         for first in partition.batches:
             if first == batch.slot:
@@ -144,11 +158,13 @@ class Sequences:
         """Note that the broker has so many more records of a batch, before anybody is told."""
         if not self.is_numbered(batch):
             return
-        end = next_sequence(batch.piece_sequence, records)
+        words = self._memory.words
+        number = words[batch.at + _SEQUENCE] & _SEQUENCE_MASK
+        end = next_sequence(batch.piece_sequence if words[batch.at + _PIECE] else number, records)
         partition = self._of(batch.partition)
-        if 0 < (end - self._acked(partition)) % SEQUENCES < SEQUENCES // 2:
-            epoch_word = self._words[partition.at + Partition.NEXT_SEQUENCE] & ~_SEQUENCE_MASK
-            self._words[partition.at + Partition.ACKED_SEQUENCE] = epoch_word | end
+        if 0 < (end - self._acked(partition)) & _LAST_SEQUENCE < _HALF_OF_SEQUENCES:
+            epoch = words[partition.at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
+            words[partition.at + _ACKED_SEQUENCE] = epoch << _EPOCH_SHIFT | end
             partition.refused = False
 
     def refused(self, batch: RecordBatch) -> None:
@@ -213,11 +229,11 @@ class Sequences:
 
     def _go_on(self, entry: int, partition: _Outstanding) -> None:
         """Review a partition after a batch of it was sent or answered: in the usual case there is little to see."""
+        words = self._memory.words
         if partition.returned or partition.refused or self._id_is_spent or not self._is_settled(partition):
             self.review(entry)
-        elif self._words[Super.PRODUCER_ID]:
-            is_unknown = bool(partition.batches) and not self._is_known(partition)
-            self._words[partition.at + Partition.HELD] = is_unknown
+        elif words[_SUPER_PRODUCER_ID]:
+            words[partition.at + _HELD] = 1 if partition.batches and not self._is_known(partition) else 0
 
     def _leads_nowhere(self, partition: _Outstanding) -> bool:
         """Say whether the numbers that were given lead nowhere, and the broker has none of those that are queued."""
@@ -246,15 +262,18 @@ class Sequences:
 
     def _is_settled(self, partition: _Outstanding) -> bool:
         """Say whether the first batch without an answer, or else the next one, is what the broker expects."""
-        expected = self._words[partition.at + Partition.NEXT_SEQUENCE] & _SEQUENCE_MASK
-        for first in partition.batches.values():
-            expected = first.piece_sequence
+        words = self._memory.words
+        expected = words[partition.at + _NEXT_SEQUENCE] & _SEQUENCE_MASK
+        for slot in partition.batches:
+            first = partition.batches[slot]
+            number = words[first.at + _SEQUENCE] & _SEQUENCE_MASK
+            expected = first.piece_sequence if words[first.at + _PIECE] else number
             break
         return expected == self._acked(partition)
 
     def _is_known(self, partition: _Outstanding) -> bool:
         """Say whether the broker has acknowledged anything of the producer id in a partition."""
-        return self._words[partition.at + Partition.ACKED_SEQUENCE] & _SEQUENCE_MASK != 0
+        return self._memory.words[partition.at + _ACKED_SEQUENCE] & _SEQUENCE_MASK != 0
 
     def _nothing_is_unknown(self) -> bool:
         return all(
@@ -278,7 +297,7 @@ class Sequences:
 
     def _acked(self, partition: _Outstanding) -> int:
         """Return the sequence number that the broker expects next, as far as is known."""
-        words, at = self._words, partition.at
-        acked = words[at + Partition.ACKED_SEQUENCE]
-        same_epoch = acked >> _EPOCH_SHIFT == words[at + Partition.NEXT_SEQUENCE] >> _EPOCH_SHIFT
+        words, at = self._memory.words, partition.at
+        acked = words[at + _ACKED_SEQUENCE]
+        same_epoch = acked >> _EPOCH_SHIFT == words[at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
         return acked & _SEQUENCE_MASK if same_epoch else 0

@@ -20,7 +20,7 @@ from shmaccum.accumulator.completer import BatchOutcome
 from shmaccum.accumulator.ready_check import FOREVER_MS
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.record_batch import RecordBatch
-from shmaccum.cluster import Cluster
+from shmaccum.cluster import Cluster, Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     CorruptRecordError,
@@ -42,6 +42,8 @@ from shmaccum.shm.layout import STATE_MASK, TIME_MASK, Process, Role, Slot, Slot
 logger = logging.getLogger(__name__)
 
 _COMPLETING: Final = SlotState.COMPLETING
+_REQUESTS_A_PASS: Final = 5
+"""Requests to a node in one pass, at most: as many as may be in flight by default. Answers wait meanwhile."""
 HOUSEKEEPING_MS: Final = 1000
 """How often, at most, the sender looks for processes that have died."""
 LOOK_AGAIN_MS: Final = 100
@@ -132,30 +134,17 @@ class Sender:
             if not self._transport.ready(node, now_ms):
                 result.ready_nodes.discard(node)
                 not_ready_timeout = min(not_ready_timeout, self._transport.connection_delay_ms(node, now_ms))
-        # 5. Their batches, by node.
-        drained = self._accumulator.drain(cluster, result.ready_nodes, self._max_request_size, now_ms)
-        batches = {
-            node_id: [batch for batch in of_node if self._pieces.admit(batch, now_ms)]
-            for node_id, of_node in drained.items()
-        }
-        if self._guarantee_message_order:
-            for batch in (batch for of_node in batches.values() for batch in of_node):
-                self._accumulator.mute(self._accumulator.map.by_entry[batch.partition].topic_partition)
-        # 6. How long there is nothing to do.
+        # 5. How long there is nothing to do.
         poll_timeout = 0.0
         if not result.ready_nodes:
             expiry_delay_ms = self._accumulator.next_expiry_ms - now_ms
             poll_timeout = min(result.next_ready_check_delay_ms, not_ready_timeout, expiry_delay_ms)
         if is_asked or result.unknown_leader_topics or self._accumulator.sequences.need_producer_id:
             poll_timeout = min(poll_timeout, LOOK_AGAIN_MS)
-        # 7. Off they go.
-        for node_id, of_node in batches.items():
-            if of_node:
-                requests = self._seal_all(of_node)
-                if requests:
-                    self._transport.send(cluster.nodes[node_id], requests, now_ms)
-                    self._words[Super.REQUESTS_SENT] += 1
-        # 8. And what became of those before.
+        # 6. Their batches, by node: off they go.
+        for node in result.ready_nodes:
+            self._send_to(node, cluster, now_ms)
+        # 7. And what became of those before.
         if not self._keep_house(now_ms):
             # Whoever died lately may be the last to be heard of: no long sleep before it is time to look.
             poll_timeout = min(poll_timeout, self._next_housekeeping_ms - now_ms)
@@ -236,6 +225,26 @@ class Sender:
 
     # --- sending ------------------------------------------------------------------------------------
 
+    def _send_to(self, node: Node, cluster: Cluster, now_ms: int) -> None:
+        """Send a node the batches that are due; and more of them, as long as full ones are left and it takes more.
+
+        So a backlog of few partitions, each of which has one batch in a request, costs a pass of the loop for some
+        requests, and not one for each.
+        """
+        accumulator = self._accumulator
+        for _ in range(_REQUESTS_A_PASS):
+            drained = accumulator.drain(cluster, (node,), self._max_request_size, now_ms)[node.id]
+            batches = [batch for batch in drained if self._pieces.admit(batch, now_ms)]
+            if self._guarantee_message_order:
+                for batch in batches:
+                    accumulator.mute(accumulator.map.by_entry[batch.partition].topic_partition)
+            sealed = self._seal_all(batches)
+            if sealed:
+                self._transport.send(node, sealed, now_ms)
+                self._words[Super.REQUESTS_SENT] += 1
+            if not sealed or not accumulator.has_backlog(node) or not self._transport.ready(node, now_ms):
+                break
+
     def _seal_all(self, batches: Sequence[RecordBatch]) -> list[ProduceBatch]:
         """Make drained batches ready for the wire. One that cannot be, because it is damaged, is given up alone."""
         sealed = []
@@ -258,9 +267,7 @@ class Sender:
         memory, record_count, base_timestamp, max_timestamp, compression = contents
         if compression is None and self._compression is not CompressionType.NONE:
             self._words[self._slab.geometry.process(self._slab.me) + Process.COMPRESSED] += 1
-        producer_id, producer_epoch, base_sequence = -1, -1, batch.piece_sequence
-        if base_sequence >= 0:
-            producer_id, producer_epoch = batch.producer_id, batch.producer_epoch
+        producer_id, producer_epoch, base_sequence = batch.identity()
         record_format = self._accumulator.format
         payload = record_format.seal(
             memory,

@@ -138,7 +138,7 @@ def test_senders_that_die_over_telling(
 
 def test_one_part_of_a_batch_is_not_taken_for_another(accumulator: RecordAccumulator) -> None:
     """A sender that takes over tells of the part that is completing, whether or not that before it has been read."""
-    writer = RingWriter(accumulator.slab.words, accumulator.slab.geometry)
+    writer = RingWriter(accumulator.slab.memory, accumulator.slab.geometry)
     me = accumulator.slab.me
     writer.tell(me, 7, pack_range(0, 3), 1, 0)
     assert writer.has_told(me, 7, pack_range(0, 3))

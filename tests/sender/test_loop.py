@@ -174,6 +174,30 @@ def test_a_request_has_one_batch_a_partition(run: HandRun) -> None:
     assert counter(run, Super.REQUESTS_SENT) == 3
 
 
+def test_a_backlog_goes_out_in_one_pass(run: HandRun) -> None:
+    """As many requests as the broker takes, each with one batch of the partition; the last batch is not full yet."""
+    send(run, T0)
+    run.run(2)
+    for number in range(5):
+        send(run, T0, b"%d" % number + bytes(SLOT // 2))
+    run.run(1)
+    assert run.transport.sent == [(T0, number) for number in range(5)]
+    assert counter(run, Super.REQUESTS_SENT) == 5
+    assert of_partition(run, T0, Partition.QUEUED) == 1
+
+
+def test_a_backlog_does_not_keep_answers_waiting(start_run: StartRun) -> None:
+    """However many requests may be in flight, a pass sends five; then it looks for answers."""
+    run = start_run(enable_idempotence=False, max_in_flight_requests_per_connection=100)
+    run.topic("t")
+    for number in range(9):
+        send(run, T0, b"%d" % number + bytes(SLOT // 2))
+    run.run(1)
+    assert len(run.transport.sent) == 5
+    run.run(2)
+    assert len(run.transport.sent) == 9
+
+
 def test_a_request_has_a_size(start_run: StartRun) -> None:
     run = start_run(max_request_size=SLOT)
     run.topic("t")

@@ -55,9 +55,13 @@ def decode_answers(version: int, frame: bytes, batches: Sequence[ProduceBatch], 
         NetworkError: the frame holds no such response, or none to some of the batches.
     """
     plain = _read_plain(frame) if version >= FIRST_FLEXIBLE_VERSION else None
-    if plain is None or not plain.stored.keys() >= {batch.topic_partition for batch in batches}:
+    if plain is None:
         return _decode_any(version, frame, batches, node)
-    responses = [ProduceResponse(batch, *plain.stored[batch.topic_partition]) for batch in batches]
+    stored = plain.stored
+    try:
+        responses = [ProduceResponse(batch, *stored[batch.topic_partition]) for batch in batches]
+    except KeyError:
+        return _decode_any(version, frame, batches, node)
     return ProduceAnswers(responses, [], plain.throttle_time_ms)
 
 
@@ -80,12 +84,12 @@ def _read_plain(frame: bytes) -> _Plain | None:
             length, position = _read_length(frame, position)
             topic = frame[position : position + length].decode()
             partitions, position = _read_length(frame, position + length)
-            for _ in range(partitions):
-                partition, error_code, base_offset, append_time_ms, more = _PARTITION.unpack_from(frame, position)
+            begin, position = position, position + max(0, partitions) * _PARTITION.size
+            for each in _PARTITION.iter_unpack(frame[begin:position]):
+                partition, error_code, base_offset, append_time_ms, more = each
                 if error_code or more != _NOTHING_MORE or not _is_place(base_offset, append_time_ms):
                     return None
                 stored[topic, partition] = base_offset, append_time_ms
-                position += _PARTITION.size
             if frame[position]:  # tags of the topic
                 return None
             position += 1

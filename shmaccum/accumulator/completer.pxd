@@ -1,0 +1,59 @@
+cimport cython
+from shmaccum.accumulator.completion cimport RingWriter
+from shmaccum.accumulator.record_batch cimport RecordBatch
+from shmaccum.accumulator.sequences cimport Sequences
+from shmaccum.shm.memory cimport SlabMemory, word
+
+cdef unsigned long long _COMPLETING
+cdef Py_ssize_t _IN_FLIGHT
+cdef Py_ssize_t _RECORDS_SENT
+cdef Py_ssize_t _BATCHES_SENT
+cdef Py_ssize_t _RECORDS_FAILED
+cdef Py_ssize_t _LAST_OFFSET
+cdef Py_ssize_t _STATE
+cdef Py_ssize_t _GENERATION
+cdef Py_ssize_t _COMMIT
+cdef Py_ssize_t _BASE_OFFSET
+cdef Py_ssize_t _RESULT
+cdef Py_ssize_t _SETTLED
+cdef Py_ssize_t _PIECE
+cdef unsigned long long _STATE_BITS
+cdef int _RUN_SHIFT
+cdef unsigned long long _RUN_MASK
+cdef unsigned long long _COUNT_MASK
+cdef int _SIZE_SHIFT
+cdef unsigned long long _PROGRESS_MASK
+cdef int _BATCH_SLOT_BITS
+
+cdef class _Tally:
+    cdef unsigned long long batches_sent
+    cdef unsigned long long records_sent
+    cdef unsigned long long batches_failed
+    cdef unsigned long long records_failed
+    cdef unsigned long long fill_bytes
+    cdef unsigned long long slots
+
+cdef class BatchCompleter:
+    cdef object _slab
+    cdef object _words
+    cdef SlabMemory _memory
+    cdef object _pool
+    cdef object _map
+    cdef object _returns
+    cdef Sequences _sequences
+    cdef object _patience
+    cdef list _to_free
+    cdef object _barrier
+    cdef RingWriter _rings
+
+    @cython.locals(words=word[::1], batches=list, tally=_Tally, batch=RecordBatch)
+    cpdef complete(self, outcomes)
+
+    @cython.locals(
+        words=word[::1], base_offset="long long", at=Py_ssize_t, partition_at=Py_ssize_t,
+        commit="unsigned long long", state="unsigned long long", count="unsigned long long",
+        end="unsigned long long", records="unsigned long long", batches="unsigned long long",
+    )
+    cdef _conclude(self, RecordBatch batch, outcome, _Tally tally)
+
+    cdef _count(self, _Tally tally)

@@ -1,0 +1,59 @@
+cimport cython
+from shmaccum.shm.memory cimport SlabMemory, word
+
+cdef Py_ssize_t _MANY
+cdef Py_ssize_t _PARTITION_COUNT
+cdef Py_ssize_t _PARTITION_WORDS
+cdef Py_ssize_t _LEADER
+cdef Py_ssize_t _HEAD
+cdef Py_ssize_t _QUEUED
+cdef Py_ssize_t _HELD
+cdef Py_ssize_t _MUTED
+cdef Py_ssize_t _IN_FLIGHT
+cdef Py_ssize_t _SLOT_STATE
+cdef Py_ssize_t _ATTEMPTS
+cdef Py_ssize_t _SEALING
+cdef int _ATTEMPTS_SHIFT
+cdef unsigned long long _STATE_BITS
+cdef long long _TIME_BITS
+cdef long long _SEALING_PATIENCE_MS
+cdef unsigned long long _OPEN
+
+cdef class ReadyCheck:
+    cdef public bint closed
+    cdef object _slab
+    cdef object _pool
+    cdef object _map
+    cdef object _sequences
+    cdef object _patience
+    cdef object _returns
+    cdef object _backoff
+    cdef object _linger_ms
+    cdef unsigned long long _max_in_flight
+    cdef object _words
+    cdef SlabMemory _memory
+    cdef Py_ssize_t _partitions_at
+    cdef Py_ssize_t _headers_at
+    cdef Py_ssize_t _header_words
+    cdef unsigned long long _slot_count
+    cdef object _cluster
+    cdef object _is_urgent
+
+    @cython.locals(
+        words=word[::1], entry=Py_ssize_t, at=Py_ssize_t, leader="unsigned long long", head="unsigned long long"
+    )
+    cpdef ready(self, cluster, long long now_ms)
+
+    @cython.locals(words=word[::1], count="unsigned long long", entry="unsigned long long", at=Py_ssize_t, found=list)
+    cpdef list waiting(self, unsigned long long leader=*)
+
+    @cython.locals(words=word[::1])
+    cpdef bint may_send(self, Py_ssize_t at)
+
+    @cython.locals(words=word[::1], header=Py_ssize_t, waited_ms="long long")
+    cpdef _left_ms(self, Py_ssize_t at, unsigned long long slot, long long now_ms)
+
+    @cython.locals(
+        words=word[::1], header=Py_ssize_t, sealing_since_ms="long long", attempts="unsigned long long",
+    )
+    cpdef not_due_ms(self, unsigned long long slot, long long now_ms)

@@ -1,0 +1,59 @@
+cimport cython
+from shmaccum.shm.memory cimport SlabMemory, word
+
+cdef Py_ssize_t _STATE
+cdef Py_ssize_t _COMMIT
+cdef Py_ssize_t _MAX_TIMESTAMP
+cdef Py_ssize_t _BASE_TIMESTAMP
+cdef Py_ssize_t _PRODUCER_ID
+cdef Py_ssize_t _SEQUENCE
+cdef Py_ssize_t _BASE_OFFSET
+cdef Py_ssize_t _RESULT
+cdef Py_ssize_t _SETTLED
+cdef Py_ssize_t _COMPRESSED
+cdef Py_ssize_t _PIECE
+cdef Py_ssize_t _CONTRIBUTORS
+cdef unsigned long long _COUNT_MASK
+cdef int _SIZE_SHIFT
+cdef int _STORED_SIZE_SHIFT
+cdef int _RUN_SHIFT
+cdef unsigned long long _RUN_MASK
+cdef unsigned long long _PROGRESS_MASK
+cdef long long _LAST_SEQUENCE
+cdef unsigned long long _SEQUENCE_BITS
+
+cdef class RecordBatch:
+    cdef object _slab
+    cdef object _words
+    cdef SlabMemory _memory
+    cdef readonly Py_ssize_t slot
+    cdef readonly Py_ssize_t at
+    cdef readonly Py_ssize_t partition
+    cdef readonly Py_ssize_t partition_at
+
+    @cython.locals(words=word[::1], at=Py_ssize_t)
+    cpdef set_sequence(self, long long producer_id, unsigned long long epoch, unsigned long long sequence)
+
+    @cython.locals(words=word[::1], at=Py_ssize_t, number="unsigned long long", sequence="unsigned long long")
+    cpdef tuple identity(self)
+
+    @cython.locals(words=word[::1], at=Py_ssize_t)
+    cpdef set_result(self, unsigned long long base_offset_word, unsigned long long result_word)
+
+    @cython.locals(words=word[::1], at=Py_ssize_t, index=Py_ssize_t, bits="unsigned long long")
+    cpdef list contributors(self)
+
+    @cython.locals(
+        words=word[::1], at=Py_ssize_t, commit="unsigned long long", compressed="unsigned long long",
+        start=Py_ssize_t, size=Py_ssize_t,
+    )
+    cpdef tuple contents(self)
+
+    @cython.locals(
+        words=word[::1], at=Py_ssize_t, commit="unsigned long long", compressed="unsigned long long",
+        count="unsigned long long", size="unsigned long long", stored_size="unsigned long long",
+        settled="unsigned long long", room="unsigned long long",
+    )
+    cpdef check(self, unsigned long long header_size)
+
+cpdef long long next_sequence(long long sequence, long long records)

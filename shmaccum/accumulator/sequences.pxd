@@ -1,0 +1,78 @@
+cimport cython
+from shmaccum.accumulator.record_batch cimport RecordBatch, next_sequence
+from shmaccum.shm.memory cimport SlabMemory, word
+
+cdef Py_ssize_t _SUPER_PRODUCER_ID
+cdef Py_ssize_t _IN_FLIGHT
+cdef Py_ssize_t _NEXT_SEQUENCE
+cdef Py_ssize_t _ACKED_SEQUENCE
+cdef Py_ssize_t _HELD
+cdef Py_ssize_t _SEQUENCE
+cdef Py_ssize_t _PRODUCER_ID
+cdef Py_ssize_t _PIECE
+cdef int _EPOCH_SHIFT
+cdef unsigned long long _SEQUENCE_MASK
+cdef long long _LAST_SEQUENCE
+cdef long long _HALF_OF_SEQUENCES
+
+cdef class _Outstanding:
+    cdef Py_ssize_t at
+    cdef bint returned
+    cdef dict batches
+    cdef Py_ssize_t alone
+    cdef bint refused
+
+cdef class Sequences:
+    cdef object _words
+    cdef SlabMemory _memory
+    cdef object _geometry
+    cdef bint _enabled
+    cdef dict _partitions
+    cdef bint _id_is_spent
+
+    @cython.locals(words=word[::1], number="unsigned long long")
+    cpdef bint is_numbered(self, RecordBatch batch)
+
+    @cython.locals(
+        partition=_Outstanding, words=word[::1], at=Py_ssize_t, next_word="unsigned long long",
+        epoch="unsigned long long", end="unsigned long long", first=Py_ssize_t,
+    )
+    cpdef drained(self, RecordBatch batch)
+
+    @cython.locals(
+        partition=_Outstanding, words=word[::1], number="unsigned long long", end="long long",
+        epoch="unsigned long long",
+    )
+    cpdef stored(self, RecordBatch batch, long long records)
+
+    @cython.locals(partition=_Outstanding)
+    cpdef refused(self, RecordBatch batch)
+
+    @cython.locals(partition=_Outstanding)
+    cpdef finished(self, RecordBatch batch)
+
+    @cython.locals(partition=_Outstanding)
+    cpdef review(self, Py_ssize_t entry)
+
+    @cython.locals(words=word[::1])
+    cdef _go_on(self, Py_ssize_t entry, _Outstanding partition)
+
+    cdef bint _leads_nowhere(self, _Outstanding partition)
+    cdef _bump(self, _Outstanding partition)
+    cdef bint _is_held(self, _Outstanding partition, list states)
+
+    @cython.locals(
+        words=word[::1], first=RecordBatch, expected="unsigned long long", number="unsigned long long"
+    )
+    cdef bint _is_settled(self, _Outstanding partition)
+
+    cdef bint _is_known(self, _Outstanding partition)
+
+    @cython.locals(partition=_Outstanding)
+    cdef bint _nothing_is_unknown(self)
+
+    @cython.locals(partition=_Outstanding)
+    cdef _Outstanding _of(self, Py_ssize_t entry)
+
+    @cython.locals(words=word[::1], at=Py_ssize_t, acked="unsigned long long", same_epoch=bint)
+    cdef long long _acked(self, _Outstanding partition)
