@@ -21,7 +21,7 @@ import numpy.typing as npt
 from shmaccum.accumulator.batch_appender import BatchAppender
 from shmaccum.accumulator.futures import Chunk, FutureColumnsMetadata
 from shmaccum.accumulator.partition_queue import PartitionQueue
-from shmaccum.record.column_bodies import ColumnBodies
+from shmaccum.record.column_bodies import ColumnBodies, ReadyBatches
 from shmaccum.shm.layout import (
     BATCH_SLOT_BITS,
     COMMIT_COUNT_MASK,
@@ -64,8 +64,9 @@ class _OpenBatch(NamedTuple):
 class _NewBatches(NamedTuple):
     """Batches that are encoded and not yet placed: an item of each list, and a row of the headers, is one of them."""
 
-    records: list[bytes | memoryview]
-    """As they are to be in the slab."""
+    records: ReadyBatches
+    compressed: list[bytes | memoryview]
+    """The records of the first ones, as they are to be in the slab; those behind go there as they are."""
     rows: list[Int64Array]
     headers: npt.NDArray[np.uint64]
     """Of the slots that they are to have, but for what depends on the slot, the moment and the place."""
@@ -105,13 +106,13 @@ class ColumnAppender:
         seen = self._open_batch(queue)
         base = earliest if seen is None else seen.base_timestamp
         spread_ms = max(latest, base) - min(earliest, base)
-        ends = np.cumsum(part.bodies.body_sizes + part.bodies.overhead_max(spread_ms, self._room))
+        overhead = part.bodies.overhead_max(spread_ms, self._room)
         first = 0
         if seen is not None:
-            fitting = int(ends.searchsorted(self._appender.slot_size - seen.size, "right"))
+            fitting = part.bodies.fitting(overhead, self._appender.slot_size - seen.size)
             if fitting and self._fill_open_batch(queue, seen, part, fitting, future):
                 first = fitting
-        starts = self._plan(ends, first)
+        starts = part.bodies.batch_starts(first, overhead, self._room)
         for index in range(0, len(starts), TURN_BATCHES):
             following = index + TURN_BATCHES
             stop = starts[following] if following < len(starts) else len(part.rows)
@@ -136,27 +137,16 @@ class ColumnAppender:
         base_timestamp = seen.base_timestamp
         encoded = part.bodies.encode([0], count, timestamps, first_offset=before, base_timestamp=base_timestamp)
         start = self._geometry.slot(seen.slot) + size
-        end = size + len(encoded.data)
+        end = size + encoded.sizes[0]
         header = self._geometry.header(seen.slot)
         with queue.lock:
             if self._open_batch(queue) != seen:
                 return False
-            appender.slab.buffer[start : start + len(encoded.data)] = encoded.data
+            encoded.write(appender.slab.buffer, [start])
             result = appender.acks.contribute(queue.topic_partition, seen.slot, header)
             future.add(Chunk(result, part.rows[:count], before))
             appender.commit(header, seen.commit, end, before + count, int(timestamps.max()), encoded.largest[0])
         return True
-
-    def _plan(self, ends: Int64Array, row: int) -> list[int]:
-        """Return the first rows of the batches that the rows from ``row`` on are laid out over."""
-        starts = []
-        begin = int(ends[row - 1]) if row else 0
-        while row < len(ends):
-            starts.append(row)
-            # A row that is larger than a slot gets a batch, and a run of slots, of its own.
-            row = max(row + 1, int(ends.searchsorted(begin + self._room, "right")))
-            begin = int(ends[row - 1])
-        return starts
 
     def _append_turn(
         self,
@@ -180,23 +170,24 @@ class ColumnAppender:
 
         Before there is memory for them, for to wait for that can take much longer.
         """
-        data, bounds, largest = part.bodies.encode(starts, stop, part.timestamps)
+        records = part.bodies.encode(starts, stop, part.timestamps)
         firsts = np.array(starts, np.int64)
         counts = np.diff(firsts, append=stop)
-        sizes = np.diff(bounds) + self._header_size
+        sizes = np.array(records.sizes) + self._header_size
         headers = np.zeros((len(starts), self._geometry.slot_words), np.uint64)
         headers[:, Slot.COMMIT] = sizes << COMMIT_SIZE_SHIFT | counts << 1
         headers[:, Slot.MAX_TIMESTAMP] = np.maximum.reduceat(part.timestamps[firsts[0] : stop], firsts - firsts[0])
         headers[:, Slot.BASE_TIMESTAMP] = part.timestamps[firsts]
-        headers[:, Slot.MAX_RECORD] = largest
-        records: list[bytes | memoryview] = [data[begin:end] for begin, end in pairwise(bounds)]
+        headers[:, Slot.MAX_RECORD] = records.largest
         # Each is closed by the next one, right away.
         is_open = stop == len(part.rows) and sizes[-1] < self._appender.slot_size
         compressor = self._appender.compressor
-        for index in range(len(records) - is_open if compressor.enabled else 0):
-            records[index], headers[index, Slot.COMPRESSED] = compressor.compress(records[index])
+        compressed = []
+        for number in range(len(starts) - is_open if compressor.enabled else 0):
+            stored, headers[number, Slot.COMPRESSED] = compressor.compress(records.records(number))
+            compressed.append(stored)
         rows = [part.rows[start:end] for start, end in pairwise([*starts, stop])]
-        return _NewBatches(records, rows, headers, sizes.tolist(), is_open)
+        return _NewBatches(records, compressed, rows, headers, sizes.tolist(), is_open)
 
     def _place(
         self,
@@ -219,10 +210,7 @@ class ColumnAppender:
             end = first + len(taken)
             headers = batches.headers[first:end]
             headers[:, Slot.CREATED_MS] = headers[:, Slot.ATTEMPTS] = time.monotonic_ns() // 1_000_000
-            memory, slots_at = appender.slab.buffer, self._geometry.slot(0) + self._header_size
-            for buffer, records in zip(taken, batches.records[first:end], strict=True):
-                start = slots_at + buffer.slot * slot_size
-                memory[start : start + len(records)] = records
+            self._write(batches, first, [buffer.slot for buffer in taken])
             is_last = end == len(batches.sizes)
             last_state = SlotState.OPEN if is_last and batches.is_open else SlotState.CLOSED
             ids = [buffer.generation << BATCH_SLOT_BITS | buffer.slot for buffer in taken]
@@ -238,6 +226,15 @@ class ColumnAppender:
             if taken:
                 appender.give_back(taken)
         return end - first
+
+    def _write(self, batches: _NewBatches, first: int, slots: list[int]) -> None:
+        """Write the records of batches from number ``first`` on into slots that are still ours alone."""
+        memory, slots_at = self._appender.slab.buffer, self._geometry.slot(0) + self._header_size
+        places = [slots_at + slot * self._appender.slot_size for slot in slots]
+        compressed = batches.compressed[first : first + len(places)]
+        for place, records in zip(places, compressed, strict=False):
+            memory[place : place + len(records)] = records
+        batches.records.write(memory, places[len(compressed) :], first + len(compressed))
 
     def _count(self, batches: _NewBatches, first: int, end: int) -> None:
         """Add batches that have been placed to the counts of this process; under a lock."""
