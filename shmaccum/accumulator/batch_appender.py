@@ -19,13 +19,14 @@ from typing import NamedTuple
 
 from shmaccum.accumulator.acknowledgements import Acknowledgements
 from shmaccum.accumulator.batch_compressor import BatchCompressor
+from shmaccum.accumulator.batch_header import begin
 from shmaccum.accumulator.futures import DeliveryCallback
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.accumulator.record_appender import AppendResult, RecordAppender
 from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.pool.buffer_pool import Buffer, BufferPool
 from shmaccum.record.format import RecordFormat
-from shmaccum.shm.layout import BATCH_SLOT_BITS, COMMIT_SIZE_SHIFT, STATE_MASK, Process, Slot, SlotState
+from shmaccum.shm.layout import BATCH_SLOT_BITS, STATE_MASK, Process, Slot, SlotState
 from shmaccum.shm.locks import is_reentrant
 from shmaccum.shm.slab import Slab
 
@@ -151,25 +152,21 @@ class BatchAppender(RecordAppender):
 
     def fill(self, buffer: Buffer, batch: NewBatch) -> None:
         """Write a new batch into memory that is still ours alone: all but its place in a deque."""
-        words = self._words
         geometry = self.slab.geometry
         start = geometry.slot(buffer.slot) + self.format.header_size
-        end = start + len(batch.records)
-        self._buffer[start:end] = batch.records
-        header = geometry.header(buffer.slot)
-        now = time.monotonic_ns() // 1_000_000
-        words[header + Slot.COMMIT] = batch.size << COMMIT_SIZE_SHIFT | batch.record_count << 1
-        words[header + Slot.MAX_TIMESTAMP] = batch.max_timestamp
-        words[header + Slot.BASE_TIMESTAMP] = batch.base_timestamp
-        words[header + Slot.CREATED_MS] = now
-        words[header + Slot.ATTEMPTS] = now  # none yet; back-off and linger count from the creation
-        words[header + Slot.SEQUENCE] = 0
-        words[header + Slot.MAX_RECORD] = batch.max_record
-        words[header + Slot.SETTLED] = 0
-        words[header + Slot.PIECE] = 0
-        words[header + Slot.COMPRESSED] = batch.compressed
-        for index in range(geometry.contributor_words):
-            words[header + Slot.CONTRIBUTORS + index] = 0
+        self._buffer[start : start + len(batch.records)] = batch.records
+        begin(
+            self.slab.memory,
+            geometry.header(buffer.slot),
+            geometry.contributor_words,
+            time.monotonic_ns() // 1_000_000,
+            batch.size,
+            batch.record_count,
+            batch.base_timestamp,
+            batch.max_timestamp,
+            batch.max_record,
+            batch.compressed,
+        )
 
     def place(self, queue: PartitionQueue, buffer: Buffer, batch: NewBatch) -> None:
         """Put a new batch, which has been filled in, at the end of its deque; under the partition's lock."""

@@ -2,8 +2,19 @@ cimport cython
 from shmaccum.shm.locks cimport SlabLock
 from shmaccum.shm.memory cimport SlabMemory, word
 
-
+cdef Py_ssize_t _HEAD
+cdef Py_ssize_t _TAIL
+cdef Py_ssize_t _QUEUED
+cdef Py_ssize_t _NEXT_POSITION
+cdef Py_ssize_t _SLOT_STATE
+cdef Py_ssize_t _PARTITION
+cdef Py_ssize_t _POSITION
+cdef Py_ssize_t _NEXT
+cdef Py_ssize_t _PREVIOUS
 cdef Py_ssize_t _SEALING
+cdef unsigned long long _STATE_BITS
+cdef unsigned long long _IS_OPEN
+cdef unsigned long long _IS_CLOSED
 
 cdef class PartitionQueue:
     cdef readonly Py_ssize_t entry
@@ -22,3 +33,10 @@ cdef class PartitionQueue:
 
     @cython.locals(words=word[::1], head=Py_ssize_t, sealing_at=Py_ssize_t)
     cpdef bint has_full(self)
+
+    @cython.locals(
+        words=word[::1], at=Py_ssize_t, position="unsigned long long", tail="unsigned long long", count=Py_ssize_t,
+        last=Py_ssize_t, index=Py_ssize_t, slot=Py_ssize_t, header=Py_ssize_t, state_at=Py_ssize_t,
+        closed=Py_ssize_t,
+    )
+    cpdef Py_ssize_t append_all(self, list slots, unsigned long long last_state) except? -2
