@@ -152,8 +152,16 @@ class Acknowledgements:
                 if result.done:
                     self._pending.pop(outcome.batch, None)
 
-    def wait_until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
+    def wait_until(
+        self, condition: Callable[[], bool], timeout_s: float | None, batches: Callable[[], int] = lambda: 1
+    ) -> bool:
         """Wait until the condition holds, polling as completions come; False if the time ran out first.
+
+        Args:
+            condition: what to wait for.
+            timeout_s: for how long; None for as long as it takes.
+            batches: returns how many batches must be done yet for it. Where those are many, completions are read when
+                half of them are there, and so on, for to be woken costs more than to read some.
 
         Raises:
             IllegalStateError: the slab has been detached, perhaps meanwhile.
@@ -173,6 +181,10 @@ class Acknowledgements:
                     remaining = WAIT_SLICE_S if deadline is None else deadline - time.monotonic()
                     if remaining <= 0:
                         return False
+                    expected = self._ring.head + (batches() + 1) // 2
+                    ear.expect(expected)
+                    if self._memory.words[self._ring.tail_at] >= expected:
+                        continue
                     self.while_waiting()
                     ear.wait(min(remaining, WAIT_SLICE_S))
         except (ValueError, OSError):

@@ -154,6 +154,7 @@ class BatchAppender(RecordAppender):
         """Write a new batch into memory that is still ours alone: all but its place in a deque."""
         geometry = self.slab.geometry
         start = geometry.slot(buffer.slot) + self.format.header_size
+        self.slab.fault_in(start)
         self._buffer[start : start + len(batch.records)] = batch.records
         begin(
             self.slab.memory,

@@ -123,6 +123,8 @@ class ColumnAppender:
                 first = fitting
         starts = part.bodies.batch_starts(first, overhead, self._room)
         for index in range(0, len(starts), TURN_BATCHES):
+            if index:  # the caller has seen to it that there is a sender; but that was a while ago
+                self._appender.before_new_batch()
             following = index + TURN_BATCHES
             stop = starts[following] if following < len(starts) else len(part.rows)
             self._append_turn(queue, part, starts[index:following], stop, future, deadline_s)
@@ -211,7 +213,6 @@ class ColumnAppender:
         fitting = sum(1 for _ in takewhile(slot_size.__ge__, batches.sizes[first:])) or 1
         taken = appender.empty_hand()
         try:
-            appender.before_new_batch()
             appender.pool.allocate(size, (deadline_s - time.monotonic()) * 1000, taken, most=fitting)
             end = first + len(taken)
             slots = [buffer.slot for buffer in taken]
@@ -251,6 +252,8 @@ class ColumnAppender:
                 batches.compressed_words[number],
             )
         places = [self._records_at + slot * self._appender.slot_size for slot in slots]
+        for place in places:
+            self._appender.slab.fault_in(place)
         compressed = batches.compressed[first : first + len(places)]
         for place, records in zip(places, compressed, strict=False):
             buffer[place : place + len(records)] = records
