@@ -52,7 +52,10 @@ def partition_columns(
         RecordTooLargeError: a row is too large; says which.
     """
     if not isinstance(batch, pa.RecordBatch):
-        raise SerializationError(f"send_batch takes a pyarrow.RecordBatch, not {type(batch).__name__}")
+        raise SerializationError(
+            f"send_batch takes a pyarrow.RecordBatch, not {type(batch).__name__}: send each of Table.to_batches(), "
+            "or RecordBatch.from_pandas(frame, preserve_index=False)"
+        )
     for name in batch.schema.names:
         if name not in COLUMNS:
             raise SerializationError(f"unknown column {name!r}: send_batch takes {', '.join(COLUMNS)}")

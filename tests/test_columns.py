@@ -69,7 +69,7 @@ def test_bodies_are_those_of_the_rows() -> None:
         expected = b"".join(
             FORMAT.encode_record(n, 0, 0, FORMAT.encode_body(None, value, ())) for n, value in enumerate(values)
         )
-        assert bytes(encoded.data) == expected
+        assert bytes(encoded.records(0)) == expected
 
 
 def test_sticky_rows_move_on_after_a_batch() -> None:

@@ -15,9 +15,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
 from shmaccum.accumulator.completion import RingReader
 from shmaccum.accumulator.futures import Part, ProduceRequestResult, error_of
 from shmaccum.cluster import TopicPartition
@@ -100,7 +97,7 @@ class Acknowledgements:
         return result
 
     def contribute_new(
-        self, topic_partition: TopicPartition, batches: Sequence[int], headers: npt.NDArray[np.uint64]
+        self, topic_partition: TopicPartition, batches: Sequence[int], headers: Sequence[int]
     ) -> list[ProduceRequestResult]:
         """Note that this process contributes to batches that are yet to be placed, in memory that it has taken.
 
@@ -109,11 +106,12 @@ class Acknowledgements:
         Args:
             topic_partition: where they go.
             batches: their ids.
-            headers: words for the header of each; gets the contributor.
+            headers: the word index of the header of each.
         """
         if self._words[self._ring.tail_at] != self._ring.head:
             self._read()
-        headers[:, self._contributor_at] = self._contributor_bit
+        for header in headers:
+            self._words[header + self._contributor_at] = self._contributor_bit
         results = [ProduceRequestResult(topic_partition, self) for _ in batches]
         self._pending.update(zip(batches, results, strict=True))
         return results
@@ -154,8 +152,16 @@ class Acknowledgements:
                 if result.done:
                     self._pending.pop(outcome.batch, None)
 
-    def wait_until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
+    def wait_until(
+        self, condition: Callable[[], bool], timeout_s: float | None, batches: Callable[[], int] = lambda: 1
+    ) -> bool:
         """Wait until the condition holds, polling as completions come; False if the time ran out first.
+
+        Args:
+            condition: what to wait for.
+            timeout_s: for how long; None for as long as it takes.
+            batches: returns how many batches must be done yet for it. Where those are many, completions are read when
+                half of them are there, and so on, for to be woken costs more than to read some.
 
         Raises:
             IllegalStateError: the slab has been detached, perhaps meanwhile.
@@ -175,6 +181,10 @@ class Acknowledgements:
                     remaining = WAIT_SLICE_S if deadline is None else deadline - time.monotonic()
                     if remaining <= 0:
                         return False
+                    expected = self._ring.head + (batches() + 1) // 2
+                    ear.expect(expected)
+                    if self._memory.words[self._ring.tail_at] >= expected:
+                        continue
                     self.while_waiting()
                     ear.wait(min(remaining, WAIT_SLICE_S))
         except (ValueError, OSError):

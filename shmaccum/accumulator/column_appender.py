@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from shmaccum.accumulator.batch_appender import BatchAppender
+from shmaccum.accumulator.batch_header import begin
 from shmaccum.accumulator.futures import Chunk, FutureColumnsMetadata
 from shmaccum.accumulator.partition_queue import PartitionQueue
-from shmaccum.record.column_bodies import ColumnBodies
+from shmaccum.record.column_bodies import ColumnBodies, ReadyBatches
 from shmaccum.shm.layout import (
     BATCH_SLOT_BITS,
     COMMIT_COUNT_MASK,
@@ -32,6 +33,9 @@ from shmaccum.shm.layout import (
 )
 
 Int64Array = npt.NDArray[np.int64]
+
+_OPEN: Final = int(SlotState.OPEN)
+_CLOSED: Final = int(SlotState.CLOSED)
 
 TURN_BATCHES: Final = 32
 """Batches that are made ready and placed at a time: bounds the private memory that a large append takes, and how long
@@ -62,13 +66,16 @@ class _OpenBatch(NamedTuple):
 
 
 class _NewBatches(NamedTuple):
-    """Batches that are encoded and not yet placed: an item of each list, and a row of the headers, is one of them."""
+    """Batches that are made ready and not yet placed: an item of each list is one of them."""
 
-    records: list[bytes | memoryview]
-    """As they are to be in the slab."""
+    records: ReadyBatches
+    compressed: list[bytes | memoryview]
+    """The records of the first ones, as they are to be in the slab; those behind go there as they are."""
+    compressed_words: list[int]
+    """The `Slot.COMPRESSED` word of each."""
     rows: list[Int64Array]
-    headers: npt.NDArray[np.uint64]
-    """Of the slots that they are to have, but for what depends on the slot, the moment and the place."""
+    base_timestamps: list[int]
+    max_timestamps: list[int]
     sizes: list[int]
     """Bytes of each whole batch, before any compression."""
     is_open: bool
@@ -84,6 +91,9 @@ class ColumnAppender:
         self._geometry = appender.slab.geometry
         self._header_size = appender.format.header_size
         self._room = appender.slot_size - self._header_size
+        self._headers_at = self._geometry.header(0)
+        self._header_words = self._geometry.slot_words
+        self._records_at = self._geometry.slot(0) + self._header_size
 
     def append(
         self, queue: PartitionQueue, part: PartitionRows, future: FutureColumnsMetadata, deadline_s: float
@@ -105,14 +115,16 @@ class ColumnAppender:
         seen = self._open_batch(queue)
         base = earliest if seen is None else seen.base_timestamp
         spread_ms = max(latest, base) - min(earliest, base)
-        ends = np.cumsum(part.bodies.body_sizes + part.bodies.overhead_max(spread_ms, self._room))
+        overhead = part.bodies.overhead_max(spread_ms, self._room)
         first = 0
         if seen is not None:
-            fitting = int(ends.searchsorted(self._appender.slot_size - seen.size, "right"))
+            fitting = part.bodies.fitting(overhead, self._appender.slot_size - seen.size)
             if fitting and self._fill_open_batch(queue, seen, part, fitting, future):
                 first = fitting
-        starts = self._plan(ends, first)
+        starts = part.bodies.batch_starts(first, overhead, self._room)
         for index in range(0, len(starts), TURN_BATCHES):
+            if index:  # the caller has seen to it that there is a sender; but that was a while ago
+                self._appender.before_new_batch()
             following = index + TURN_BATCHES
             stop = starts[following] if following < len(starts) else len(part.rows)
             self._append_turn(queue, part, starts[index:following], stop, future, deadline_s)
@@ -136,27 +148,16 @@ class ColumnAppender:
         base_timestamp = seen.base_timestamp
         encoded = part.bodies.encode([0], count, timestamps, first_offset=before, base_timestamp=base_timestamp)
         start = self._geometry.slot(seen.slot) + size
-        end = size + len(encoded.data)
+        end = size + encoded.sizes[0]
         header = self._geometry.header(seen.slot)
         with queue.lock:
             if self._open_batch(queue) != seen:
                 return False
-            appender.slab.buffer[start : start + len(encoded.data)] = encoded.data
+            encoded.write(appender.slab.buffer, [start])
             result = appender.acks.contribute(queue.topic_partition, seen.slot, header)
             future.add(Chunk(result, part.rows[:count], before))
             appender.commit(header, seen.commit, end, before + count, int(timestamps.max()), encoded.largest[0])
         return True
-
-    def _plan(self, ends: Int64Array, row: int) -> list[int]:
-        """Return the first rows of the batches that the rows from ``row`` on are laid out over."""
-        starts = []
-        begin = int(ends[row - 1]) if row else 0
-        while row < len(ends):
-            starts.append(row)
-            # A row that is larger than a slot gets a batch, and a run of slots, of its own.
-            row = max(row + 1, int(ends.searchsorted(begin + self._room, "right")))
-            begin = int(ends[row - 1])
-        return starts
 
     def _append_turn(
         self,
@@ -176,27 +177,25 @@ class ColumnAppender:
             self._appender.slab.rope.pull()
 
     def _new_batches(self, part: PartitionRows, starts: list[int], stop: int) -> _NewBatches:
-        """Encode rows ``starts[0]`` to ``stop``, and compress them already, but for what more may be added to.
+        """Measure or encode rows ``starts[0]`` to ``stop``, and compress them, but for what more may be added to.
 
         Before there is memory for them, for to wait for that can take much longer.
         """
-        data, bounds, largest = part.bodies.encode(starts, stop, part.timestamps)
-        firsts = np.array(starts, np.int64)
-        counts = np.diff(firsts, append=stop)
-        sizes = np.diff(bounds) + self._header_size
-        headers = np.zeros((len(starts), self._geometry.slot_words), np.uint64)
-        headers[:, Slot.COMMIT] = sizes << COMMIT_SIZE_SHIFT | counts << 1
-        headers[:, Slot.MAX_TIMESTAMP] = np.maximum.reduceat(part.timestamps[firsts[0] : stop], firsts - firsts[0])
-        headers[:, Slot.BASE_TIMESTAMP] = part.timestamps[firsts]
-        headers[:, Slot.MAX_RECORD] = largest
-        records: list[bytes | memoryview] = [data[begin:end] for begin, end in pairwise(bounds)]
+        records = part.bodies.encode(starts, stop, part.timestamps)
+        sizes = [self._header_size + size for size in records.sizes]
         # Each is closed by the next one, right away.
         is_open = stop == len(part.rows) and sizes[-1] < self._appender.slot_size
         compressor = self._appender.compressor
-        for index in range(len(records) - is_open if compressor.enabled else 0):
-            records[index], headers[index, Slot.COMPRESSED] = compressor.compress(records[index])
+        compressed, compressed_words = [], [0] * len(starts)
+        for number in range(len(starts) - is_open if compressor.enabled else 0):
+            stored, compressed_words[number] = compressor.compress(records.records(number))
+            compressed.append(stored)
         rows = [part.rows[start:end] for start, end in pairwise([*starts, stop])]
-        return _NewBatches(records, rows, headers, sizes.tolist(), is_open)
+        first, timestamps = starts[0], part.timestamps
+        largest = np.maximum.reduceat(timestamps[first:stop], np.array(starts) - first).tolist()
+        return _NewBatches(
+            records, compressed, compressed_words, rows, timestamps[starts].tolist(), largest, sizes, is_open
+        )
 
     def _place(
         self,
@@ -214,23 +213,19 @@ class ColumnAppender:
         fitting = sum(1 for _ in takewhile(slot_size.__ge__, batches.sizes[first:])) or 1
         taken = appender.empty_hand()
         try:
-            appender.before_new_batch()
             appender.pool.allocate(size, (deadline_s - time.monotonic()) * 1000, taken, most=fitting)
             end = first + len(taken)
-            headers = batches.headers[first:end]
-            headers[:, Slot.CREATED_MS] = headers[:, Slot.ATTEMPTS] = time.monotonic_ns() // 1_000_000
-            memory, slots_at = appender.slab.buffer, self._geometry.slot(0) + self._header_size
-            for buffer, records in zip(taken, batches.records[first:end], strict=True):
-                start = slots_at + buffer.slot * slot_size
-                memory[start : start + len(records)] = records
+            slots = [buffer.slot for buffer in taken]
+            headers = [self._headers_at + slot * self._header_words for slot in slots]
+            self._fill(batches, first, slots, headers)
             is_last = end == len(batches.sizes)
-            last_state = SlotState.OPEN if is_last and batches.is_open else SlotState.CLOSED
-            ids = [buffer.generation << BATCH_SLOT_BITS | buffer.slot for buffer in taken]
+            last_state = _OPEN if is_last and batches.is_open else _CLOSED
+            ids = [generation << BATCH_SLOT_BITS | slot for slot, _, generation in taken]
             with queue.lock:
                 results = appender.acks.contribute_new(queue.topic_partition, ids, headers)
                 for result, rows in zip(results, batches.rows[first:end], strict=True):
                     future.add(Chunk(result, rows, 0))
-                closed = queue.append_all([buffer.slot for buffer in taken], headers, last_state)
+                closed = queue.append_all(slots, last_state)
                 appender.compressor.claim(queue, closed)
                 self._count(batches, first, end)
                 del taken[:]
@@ -239,10 +234,35 @@ class ColumnAppender:
                 appender.give_back(taken)
         return end - first
 
+    def _fill(self, batches: _NewBatches, first: int, slots: list[int], headers: list[int]) -> None:
+        """Write batches from number ``first`` on into slots that are still ours alone: all but their places."""
+        memory, buffer = self._appender.slab.memory, self._appender.slab.buffer
+        contributor_words, now_ms = self._geometry.contributor_words, time.monotonic_ns() // 1_000_000
+        for number, header in enumerate(headers, first):
+            begin(
+                memory,
+                header,
+                contributor_words,
+                now_ms,
+                batches.sizes[number],
+                len(batches.rows[number]),
+                batches.base_timestamps[number],
+                batches.max_timestamps[number],
+                batches.records.largest[number],
+                batches.compressed_words[number],
+            )
+        places = [self._records_at + slot * self._appender.slot_size for slot in slots]
+        for place in places:
+            self._appender.slab.fault_in(place)
+        compressed = batches.compressed[first : first + len(places)]
+        for place, records in zip(places, compressed, strict=False):
+            buffer[place : place + len(records)] = records
+        batches.records.write(buffer, places[len(compressed) :], first + len(compressed))
+
     def _count(self, batches: _NewBatches, first: int, end: int) -> None:
         """Add batches that have been placed to the counts of this process; under a lock."""
         words, process = self._words, self._appender.acks.process_at
         words[process + Process.RECORDS] += sum(map(len, batches.rows[first:end]))
         words[process + Process.BYTES] += sum(batches.sizes[first:end]) - (end - first) * self._header_size
         words[process + Process.BATCHES] += end - first
-        words[process + Process.COMPRESSED] += int(np.count_nonzero(batches.headers[first:end, Slot.COMPRESSED]))
+        words[process + Process.COMPRESSED] += sum(map(bool, batches.compressed_words[first:end]))

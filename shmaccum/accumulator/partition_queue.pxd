@@ -40,18 +40,22 @@ cdef class PartitionQueue:
     cpdef bint has_full(self)
 
     @cython.locals(words=word[::1], opened="unsigned long long", slot=Py_ssize_t, state_at=Py_ssize_t)
-    cpdef Py_ssize_t close_open(self) except -2
+    cpdef Py_ssize_t close_open(self) except? -2
 
-    @cython.locals(
-        words=word[::1], closed=Py_ssize_t, header=Py_ssize_t, position="unsigned long long", tail=Py_ssize_t
-    )
-    cpdef Py_ssize_t append(self, Py_ssize_t slot, unsigned long long state) except -2
+    cpdef Py_ssize_t append(self, Py_ssize_t slot, unsigned long long state) except? -2
 
     @cython.locals(
         words=word[::1], at=Py_ssize_t, slot=Py_ssize_t, batch=RecordBatch, header=Py_ssize_t,
         following="unsigned long long",
     )
     cpdef RecordBatch pop_first(self)
+
+    @cython.locals(
+        words=word[::1], position="unsigned long long", tail="unsigned long long", count=Py_ssize_t,
+        last=Py_ssize_t, index=Py_ssize_t, slot=Py_ssize_t, header=Py_ssize_t, state_at=Py_ssize_t,
+        closed=Py_ssize_t,
+    )
+    cpdef Py_ssize_t append_all(self, list slots, unsigned long long last_state) except? -2
 
     @cython.locals(words=word[::1], header=Py_ssize_t, state="unsigned long long")
     cdef _check_link(self, Py_ssize_t slot)

@@ -9,11 +9,9 @@ Modelled in ``tools/model/pool.pml``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from shmaccum.accumulator import redo
 from shmaccum.accumulator.record_batch import RecordBatch
@@ -120,70 +118,46 @@ class PartitionQueue:
         Returns:
             The slot of the batch that was closed, or -1.
         """
-        closed = self.close_open()
-        words = self._memory.words
-        header = self._headers_at + slot * self._header_words
-        position = words[self._next_position_at]
-        tail = words[self._tail_at]
-        if tail:
-            self._check_link(tail - 1)
-        words[header + _PARTITION] = self.entry
-        words[header + _POSITION] = position
-        words[header + _PREVIOUS] = tail
-        words[header + _NEXT] = 0
-        words[header + _STATE_WORD] = words[header + _STATE_WORD] & _WITHOUT_STATE | state
-        words[self._next_position_at] = position + 1
-        words[self._tail_at] = slot + 1
-        words[self.queued_at] += 1
-        if state == _IS_OPEN:
-            words[self.open_at] = slot + 1
-        if tail:
-            words[self._headers_at + (tail - 1) * self._header_words + _NEXT] = slot + 1
-        else:
-            # Last: the sender reads the head without the lock, and finds a whole batch behind it.
-            words[self.head_at] = slot + 1
-        return closed
+        return self.append_all([slot], state)
 
-    def append_all(self, slots: Sequence[int], headers: npt.NDArray[np.uint64], last_state: SlotState) -> int:
+    def append_all(self, slots: list[int], last_state: int) -> int:
         """Put the batches of some slots, one behind the other, at the end: what `append` does, for many at once.
 
         Args:
-            slots: at least one, in the order of their batches.
-            headers: the header of each slot, complete but for its place in the deque, which is written into it. What
-                is in front of `Slot.PARTITION` is the pool's and stays as it is in the slab.
+            slots: at least one, in the order of their batches, which are complete but for their place.
             last_state: of the last batch; those before it are closed.
 
         Returns:
             The slot of the batch that was open before and is closed, or -1.
         """
         closed = self.close_open()
-        words, at, geometry = self._words, self._at, self._geometry
-        position, tail = words[at + Partition.NEXT_POSITION], words[at + Partition.TAIL]
+        words = self._memory.words
+        position, tail = words[self._next_position_at], words[self._tail_at]
         if tail:
             self._check_link(tail - 1)
-        links = np.array(slots) + 1
-        headers[:, Slot.PARTITION] = self.entry
-        headers[:, Slot.POSITION] = np.arange(position, position + len(slots))
-        headers[0, Slot.PREVIOUS] = tail
-        headers[1:, Slot.PREVIOUS] = links[:-1]
-        headers[:-1, Slot.NEXT] = links[1:]
-        self._slab.headers[slots, Slot.PARTITION :] = headers[:, Slot.PARTITION :]
-        for slot in slots[:-1]:
-            state_at = geometry.header(slot) + Slot.STATE
-            words[state_at] = words[state_at] & ~STATE_MASK | SlotState.CLOSED
-        last = slots[-1]
-        state_at = geometry.header(last) + Slot.STATE
-        words[state_at] = words[state_at] & ~STATE_MASK | last_state
-        words[at + Partition.NEXT_POSITION] = position + len(slots)
-        words[at + Partition.TAIL] = last + 1
-        words[at + Partition.QUEUED] += len(slots)
-        if last_state == SlotState.OPEN:
+        count = len(slots)
+        last = slots[count - 1]
+        for index in range(count):
+            slot = slots[index]
+            header = self._headers_at + slot * self._header_words
+            words[header + _PARTITION] = self.entry
+            words[header + _POSITION] = position + index
+            words[header + _PREVIOUS] = slots[index - 1] + 1 if index else tail
+            words[header + _NEXT] = slots[index + 1] + 1 if index + 1 < count else 0
+        for index in range(count):
+            slot = slots[index]
+            state_at = self._headers_at + slot * self._header_words + _STATE_WORD
+            words[state_at] = words[state_at] & _WITHOUT_STATE | (_IS_CLOSED if index + 1 < count else last_state)
+        words[self._next_position_at] = position + count
+        words[self._tail_at] = last + 1
+        words[self.queued_at] += count
+        if last_state == _IS_OPEN:
             words[self.open_at] = last + 1
         if tail:
-            words[geometry.header(tail - 1) + Slot.NEXT] = slots[0] + 1
+            words[self._headers_at + (tail - 1) * self._header_words + _NEXT] = slots[0] + 1
         else:
             # Last: the sender reads the head without the lock, and finds whole batches behind it.
-            words[at + Partition.HEAD] = slots[0] + 1
+            words[self.head_at] = slots[0] + 1
         return closed
 
     def pop_first(self) -> RecordBatch:
@@ -198,7 +172,7 @@ class PartitionQueue:
         if following > self._geometry.slot_count:
             raise self._slab.damaged(f"slot {following - 1} is to follow slot {slot} in the deque of a partition")
         words[header + _SEALING] = 0  # whoever compresses it comes too late
-        words[header + _STATE_WORD] = words[header + _STATE_WORD] & ~_STATE_BITS | _IN_FLIGHT
+        words[header + _STATE_WORD] = words[header + _STATE_WORD] & _WITHOUT_STATE | _IN_FLIGHT
         if words[self.open_at] == slot + 1:
             words[self.open_at] = 0
         words[at + _HEAD] = following

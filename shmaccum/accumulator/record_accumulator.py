@@ -160,14 +160,19 @@ class RecordAccumulator:
             KafkaTimeoutError: some of it is not after ``timeout_s``; it stays in the slab and is sent on.
         """
         pending = self.acks.incomplete()
+        has_callbacks = any(result.callbacks for result in pending)  # which are not to wait for other batches
 
         def all_done() -> bool:
-            while pending and pending[-1].done:
-                pending.pop()
+            if pending and pending[-1].done:
+                pending[:] = [result for result in pending if not result.done]
             return not pending
 
+        def waited_for() -> int:
+            pending[:] = [result for result in pending if not result.done]
+            return 1 if has_callbacks else len(pending)
+
         try:
-            if not self.acks.wait_until(all_done, timeout_s):
+            if not self.acks.wait_until(all_done, timeout_s, waited_for):
                 raise KafkaTimeoutError(
                     f"{len(pending)} batches are not acknowledged after {timeout_s} s; they stay in the slab and will "
                     "be sent, but this producer will not hear of it"

@@ -1,5 +1,6 @@
 cimport cython
 from shmaccum.accumulator.acknowledgements cimport Acknowledgements
+from shmaccum.accumulator.batch_header cimport begin
 from shmaccum.accumulator.futures cimport FutureRecordMetadata, ProduceRequestResult
 from shmaccum.accumulator.partition_queue cimport PartitionQueue
 from shmaccum.record.fastrecords cimport FastRecords
@@ -12,13 +13,6 @@ cdef Py_ssize_t _COUNT_MASK
 cdef Py_ssize_t _BASE_TIMESTAMP
 cdef Py_ssize_t _MAX_TIMESTAMP
 cdef Py_ssize_t _MAX_RECORD
-cdef Py_ssize_t _CREATED_MS
-cdef Py_ssize_t _ATTEMPTS
-cdef Py_ssize_t _SEQUENCE
-cdef Py_ssize_t _SETTLED
-cdef Py_ssize_t _PIECE
-cdef Py_ssize_t _COMPRESSED
-cdef Py_ssize_t _CONTRIBUTORS
 cdef int _OPEN
 cdef int _CLOSED
 cdef Py_ssize_t _RECORDS
@@ -70,7 +64,7 @@ cdef class RecordAppender:
         callback,
     )
 
-    @cython.locals(words=word[::1], start=Py_ssize_t, header=Py_ssize_t, now="unsigned long long", index=Py_ssize_t)
+    @cython.locals(start=Py_ssize_t)
     cpdef fill(self, buffer, batch)
 
     @cython.locals(words=word[::1], process=Py_ssize_t)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from shmaccum.accumulator.acknowledgements import Acknowledgements
 from shmaccum.accumulator.batch_compressor import BatchCompressor
+from shmaccum.accumulator.batch_header import begin
 from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.errors import InvalidTimestampError, ProducerClosedError
@@ -37,13 +38,6 @@ _COUNT_MASK: Final = COMMIT_COUNT_MASK
 _BASE_TIMESTAMP: Final = Slot.BASE_TIMESTAMP
 _MAX_TIMESTAMP: Final = Slot.MAX_TIMESTAMP
 _MAX_RECORD: Final = Slot.MAX_RECORD
-_CREATED_MS: Final = Slot.CREATED_MS
-_ATTEMPTS: Final = Slot.ATTEMPTS
-_SEQUENCE: Final = Slot.SEQUENCE
-_SETTLED: Final = Slot.SETTLED
-_PIECE: Final = Slot.PIECE
-_COMPRESSED: Final = Slot.COMPRESSED
-_CONTRIBUTORS: Final = Slot.CONTRIBUTORS
 _OPEN: Final = SlotState.OPEN
 _CLOSED: Final = SlotState.CLOSED
 _RECORDS: Final = Process.RECORDS
@@ -221,23 +215,21 @@ class RecordAppender:
 
     def fill(self, buffer: Buffer, batch: NewBatch) -> None:
         """Write a new batch into memory that is still ours alone: all but its place in a deque."""
-        words = self._memory.words
         start = self._slots_at + buffer.slot * self.slot_size + self.format.header_size
+        self.slab.fault_in(start)
         self._buffer[start : start + len(batch.records)] = batch.records
-        header = self._headers_at + buffer.slot * self._header_words
-        now = time.monotonic_ns() // 1_000_000
-        words[header + _COMMIT] = batch.size << _SIZE_SHIFT | batch.record_count << 1
-        words[header + _MAX_TIMESTAMP] = batch.max_timestamp
-        words[header + _BASE_TIMESTAMP] = batch.base_timestamp
-        words[header + _CREATED_MS] = now
-        words[header + _ATTEMPTS] = now  # none yet; back-off and linger count from the creation
-        words[header + _SEQUENCE] = 0
-        words[header + _MAX_RECORD] = batch.max_record
-        words[header + _SETTLED] = 0
-        words[header + _PIECE] = 0
-        words[header + _COMPRESSED] = batch.compressed
-        for index in range(self._contributor_words):
-            words[header + _CONTRIBUTORS + index] = 0
+        begin(
+            self._memory,
+            self._headers_at + buffer.slot * self._header_words,
+            self._contributor_words,
+            time.monotonic_ns() // 1_000_000,
+            batch.size,
+            batch.record_count,
+            batch.base_timestamp,
+            batch.max_timestamp,
+            batch.max_record,
+            batch.compressed,
+        )
 
     def place(self, queue: PartitionQueue, buffer: Buffer, batch: NewBatch) -> None:
         """Put a new batch, which has been filled in, at the end of its deque; under the partition's lock."""

@@ -22,11 +22,11 @@ BinaryColumn: TypeAlias = pa.LargeBinaryArray | pa.LargeBinaryScalar
 """A column of its own value for each row, or one value for all of them."""
 
 
-def binary_column(name: str, array: pa.Array) -> pa.LargeBinaryArray:
-    """Return an array of any binary or string type as ``large_binary``, without copying data where that is possible.
+def check_binary(name: str, array: pa.Array) -> None:
+    """Refuse an array that is not of a binary or string type, or that says of itself what cannot be.
 
     Raises:
-        SerializationError: the array is of another type; says so of the column ``name``.
+        SerializationError: says so of the column ``name``.
     """
     if not isinstance(array, pa.Array):
         raise SerializationError(
@@ -34,16 +34,40 @@ def binary_column(name: str, array: pa.Array) -> pa.LargeBinaryArray:
         )
     if str(array.type) not in _BINARY_TYPES and not pa.types.is_fixed_size_binary(array.type):
         raise SerializationError(f"{name} must be of binary or string type, not {array.type}: cast or serialize them")
-    return array.cast(pa.large_binary())
+    try:
+        array.validate()
+    except pa.ArrowInvalid as error:
+        raise SerializationError(f"{name}: {error}") from error
+
+
+def binary_column(name: str, array: pa.Array) -> pa.LargeBinaryArray:
+    """Return an array of any binary or string type as ``large_binary``, without copying data where that is possible.
+
+    Raises:
+        SerializationError: the array is of another type, or not what it says; says so of the column ``name``.
+    """
+    check_binary(name, array)
+    column = array.cast(pa.large_binary())
+    offsets = _offsets(column)
+    if (offsets[1:] < offsets[:-1]).any():  # what uses them does not look
+        row = int(np.argmax(offsets[1:] < offsets[:-1]))
+        raise SerializationError(f"{name}: row {row} is not in the column's memory: its offsets are wrong")
+    return column
 
 
 def offsets_and_data(array: pa.LargeBinaryArray) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Return the memory behind an array: element ``i`` is ``data[offsets[i]:offsets[i + 1]]``, unless it is null."""
-    _, offset_buffer, data_buffer = array.buffers()
+    data_buffer = array.buffers()[2]
     if len(array) == 0 or data_buffer is None:
         return np.zeros(len(array) + 1, np.int64), np.empty(0, np.uint8)
-    offsets = np.frombuffer(offset_buffer, np.int64, len(array) + 1, array.offset * np.dtype(np.int64).itemsize)
+    offsets = _offsets(array)
     return offsets - offsets[0], np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
+
+
+def _offsets(array: pa.LargeBinaryArray) -> NDArray[np.int64]:
+    if not len(array):
+        return np.zeros(1, np.int64)
+    return np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, array.offset * np.dtype(np.int64).itemsize)
 
 
 def sizes_of(array: pa.LargeBinaryArray) -> NDArray[np.int64]:

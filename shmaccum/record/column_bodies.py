@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from itertools import pairwise
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +17,53 @@ from numpy.typing import NDArray
 from shmaccum.record.varint import size_of_varint
 
 
+class ReadyBatches(Protocol):
+    """The records of some batches, ready to be written to where they belong."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each batch's records."""
+
+    @property
+    def largest(self) -> list[int]:
+        """Bytes in the largest record of each batch."""
+
+    def write(self, memory: memoryview, places: list[int], first: int = 0) -> None:
+        """Write the records of batches.
+
+        Args:
+            memory: to write to.
+            places: where in it the records of each of these batches begin.
+            first: the number of the first of these batches.
+        """
+
+    def records(self, number: int) -> memoryview:
+        """Return the records of a batch in memory that is nobody else's."""
+
+
 class EncodedBatches(NamedTuple):
-    """Records back to back, as they go to batches: those of batch ``i`` are ``data[bounds[i]:bounds[i + 1]]``."""
+    """`ReadyBatches` whose records are there already: those of batch ``i`` are ``data[bounds[i]:bounds[i + 1]]``."""
 
     data: memoryview
-    """As long as it lives, so does the buffer that it shows."""
+    """Records back to back. As long as it lives, so does the buffer that it shows."""
     bounds: list[int]
     """In bytes; one more than there are batches."""
     largest: list[int]
-    """Bytes in the largest record of each batch."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each batch's records."""
+        return [end - begin for begin, end in pairwise(self.bounds)]
+
+    def write(self, memory: memoryview, places: list[int], first: int = 0) -> None:
+        """Write the records of batches, as `ReadyBatches.write` says."""
+        for number, place in enumerate(places, first):
+            records = self.records(number)
+            memory[place : place + len(records)] = records
+
+    def records(self, number: int) -> memoryview:
+        """Return the records of a batch."""
+        return self.data[self.bounds[number] : self.bounds[number + 1]]
 
 
 class ColumnBodies(ABC):
@@ -56,6 +95,34 @@ class ColumnBodies(ABC):
             room: bytes that a batch has for records.
         """
 
+    def fitting(self, overhead: int, room: int) -> int:
+        """Return how many records, from the first on, surely fit into so many bytes.
+
+        Args:
+            overhead: what each may take besides its body, as `overhead_max` says.
+            room: bytes.
+        """
+        sizes = self.body_sizes[: room // overhead + 1] + overhead
+        return int(np.cumsum(sizes).searchsorted(room, "right"))
+
+    def batch_starts(self, first: int, overhead: int, room: int) -> list[int]:
+        """Lay records out over batches; return the first record of each.
+
+        A record for which a whole batch has no room gets one of its own.
+
+        Args:
+            first: the first record.
+            overhead: what each may take besides its body, as `overhead_max` says.
+            room: bytes that a batch has for records.
+        """
+        ends = np.cumsum(self.body_sizes + overhead)
+        starts, begin = [], int(ends[first - 1]) if first else 0
+        while first < len(ends):
+            starts.append(first)
+            first = max(first + 1, int(ends.searchsorted(begin + room, "right")))
+            begin = int(ends[first - 1])
+        return starts
+
     @abstractmethod
     def encode(
         self,
@@ -65,7 +132,7 @@ class ColumnBodies(ABC):
         *,
         first_offset: int = 0,
         base_timestamp: int | None = None,
-    ) -> EncodedBatches:
+    ) -> ReadyBatches:
         """Encode the records of rows ``starts[0]`` to ``stop`` for the batches that they go to.
 
         Args:

@@ -1,9 +1,10 @@
 """Whole Arrow columns to records: no Python runs per record.
 
-What comes out is, byte for byte, what `RecordFormat.encode_record` gives for each record. There are three ways to it:
-records of equal sizes are laid out by numpy (`shmaccum.record.columns_even`), others are joined by Arrow's kernels
-(`shmaccum.record.columns_joined`, four times the time), and formats 0 and 1, which need a CRC-32 per record, go through
-a loop.
+What comes out is, byte for byte, what `RecordFormat.encode_record` gives for each record. There are several ways to it:
+where the package is compiled, C writes the records to where they go (`shmaccum.record.columns_direct`); where it is
+not, those of equal sizes are laid out by numpy (`shmaccum.record.columns_even`), and others are joined by Arrow's
+kernels (`shmaccum.record.columns_joined`, four times the time). Formats 0 and 1, which need a CRC-32 per record, go
+through a loop.
 
 Of the package below Spark, only the modules of this floor that are about columns import pyarrow.
 """
@@ -31,6 +32,11 @@ from shmaccum.record.columns_even import Cells, EvenBodies, even_cells
 from shmaccum.record.columns_joined import JoinedBodies, check_headers
 from shmaccum.record.format import RecordFormat
 
+try:
+    from shmaccum.record.columns_direct import DirectBodies as _DirectBodies
+except ImportError:  # not compiled
+    _DirectBodies = None  # type: ignore[assignment,misc]
+
 
 def encode_columns(
     fmt: RecordFormat,
@@ -57,10 +63,12 @@ def encode_columns(
     if len(lengths) != 1:
         raise SerializationError(f"keys, values and headers must have one length, not {sorted(lengths) or 'none'}")
     count = lengths.pop()
-    key_column = None if keys is None else binary_column("keys", keys)
-    value_column = None if values is None else binary_column("values", values)
     if headers is not None:
         check_headers(headers)
+    if fmt.magic == v2.MAGIC and _DirectBodies is not None:
+        return _DirectBodies(count, keys, values, headers)
+    key_column = None if keys is None else binary_column("keys", keys)
+    value_column = None if values is None else binary_column("values", values)
     if fmt.magic == v2.MAGIC:
         even = _even_bodies(count, key_column, value_column) if one_timestamp and headers is None else None
         return even or JoinedBodies(count, key_column, value_column, headers)

@@ -86,7 +86,7 @@ class JoinedBodies(ColumnBodies):
         nulls = np.full(count, -1, np.int64)
         self._key = _Field(keys, nulls if keys is None else sizes_of(keys))
         self._value = _Field(values, nulls if values is None else sizes_of(values))
-        self._headers = None if headers is None else _header_sections(headers)
+        self._headers = None if headers is None else header_sections(headers)
         self.body_sizes = self._key.encoded_sizes() + self._value.encoded_sizes()
         self.body_sizes += len(_NO_HEADERS) if self._headers is None else sizes_of(self._headers)
 
@@ -179,7 +179,7 @@ def check_headers(headers: pa.Array) -> None:
         raise SerializationError("headers must all have a name, but one has a null for its key, or is null itself")
 
 
-def _header_sections(headers: pa.Array) -> pa.LargeBinaryArray:
+def header_sections(headers: pa.Array) -> pa.LargeBinaryArray:
     """Return the header sections of the records: the count of headers, and the headers themselves."""
     entries = headers.flatten()
     names = binary_column("header names", pc.struct_field(entries, "key"))

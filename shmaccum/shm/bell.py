@@ -1,7 +1,8 @@
 """Bells: how a process is woken, at no cost to anyone while it is awake.
 
 Every producer has a *bell*, a named semaphore of its table entry, and a word that says whether one of its
-threads listens. Whoever did something that may concern it looks at the word and posts only where it is set.
+threads listens. Whoever did something that may concern it looks at the word and posts only where it is set. Who waits
+for many completions says how many there must be, so that it is not woken for each.
 The sender has the *doorbell*, a FIFO, so that it can wait for it and for its sockets at once.
 
 No wake-up is lost: a listener first sets its word, then looks for what it waits for, and only then sleeps; a
@@ -33,6 +34,14 @@ class Ear:
     def __init__(self, bell: Bell) -> None:
         self._bell = bell
         self._heard = bell.rings
+
+    def expect(self, completions: int) -> None:
+        """Be rung for completions only once so many have been written to the ring of this process, ever.
+
+        What is told other than by a completion rings all the same. Look once more before you wait.
+        """
+        with self._bell.changed:
+            self._bell.expect(self, completions)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until the bell rings, or rang since the last look; False if the time ran out first.
@@ -92,7 +101,8 @@ class Bell:
         """Forget the threads that did not come along into a forked child."""
         self.changed = threading.Condition()
         self.waiting = False
-        self._listeners = 0
+        self._ears: dict[Ear, int] = {}
+        """Who listens, and from which number of completions on each wants to be rung for them."""
 
     def check_open(self) -> None:
         """Refuse to be waited for after `close`.
@@ -106,19 +116,21 @@ class Bell:
     @contextmanager
     def listening(self) -> Iterator[Ear]:
         """Listen: look for what you wait for *inside* the block, and wait by the ear only if it is not there."""
-        listening = False
+        ear = Ear(self)
         try:
             with self.changed:
-                self._listeners += 1
-                listening = True
-                self._words[self._asleep_at] = 1
-                ear = Ear(self)
+                self.expect(ear, 1)
             yield ear
         finally:
             with self.changed:
-                self._listeners -= listening
-                if not self._listeners and not self.is_closed:
-                    self._words[self._asleep_at] = 0
+                self._ears.pop(ear, None)
+                if not self.is_closed:
+                    self._words[self._asleep_at] = min(self._ears.values(), default=0)
+
+    def expect(self, ear: Ear, completions: int) -> None:
+        """Note what an ear listens for; with `changed`, whose mutex is the barrier between this and a look."""
+        self._ears[ear] = max(1, completions)
+        self._words[self._asleep_at] = min(self._ears.values())
 
     def close(self) -> None:
         """End the waits of all threads and let go of the semaphore; its name stays for the entry's next process."""
@@ -160,6 +172,12 @@ class Bells:
                     return  # no descriptor to open it by: whoever listens looks by itself before long
                 self._semaphores[entry] = semaphore
             semaphore.release()
+
+    def ring_for_completions(self, entry: int) -> None:
+        """Wake the process of that entry if it listens, and has as many completions as it waits for."""
+        words, process = self._words, self._geometry.process(entry)
+        if words[process + Process.RING_TAIL] >= words[process + Process.ASLEEP]:
+            self.ring(entry)
 
     def close(self) -> None:
         """Let go of all semaphores; nobody is rung for any more."""

@@ -1,7 +1,6 @@
 """What a turn of a lock is made of, in C: a named semaphore, and a mutex for the threads of this process.
 
-It is all that is not Python in the compiled form. (Where it is not compiled, `shmaccum.shm.locks` has `posix_ipc` and
-`threading` do it.)
+Where it is not compiled, `shmaccum.shm.locks` has `posix_ipc` and `threading` do it.
 """
 
 import threading

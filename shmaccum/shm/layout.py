@@ -45,7 +45,7 @@ CACHE_LINE: Final = 64
 PAGE: Final = 4096
 
 MAGIC: Final = int.from_bytes(b"SHMACCUM", "little")
-ABI_VERSION: Final = 3
+ABI_VERSION: Final = 4
 """Raised by every change of this module that moves or re-interprets a word."""
 
 
@@ -205,7 +205,7 @@ class Process:
     WANTS: Final = 8
     """number of the lock that it waits for or holds + 1, or 0 (takeover protocol)"""
     ASLEEP: Final = 11
-    """1 while one of its threads listens for its bell"""
+    """0 unless one of its threads listens for its bell; completions ring it when so many have been written, ever"""
     FLUSHING: Final = 12
     """number of flushes in progress"""
     RING_HEAD: Final = 13

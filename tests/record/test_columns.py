@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 from random import Random
@@ -11,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from record_batches import NOW, Sample, examples, samples
 
+import shmaccum
 from shmaccum.errors import SerializationError, UnsupportedForMessageFormatError
-from shmaccum.record.column_bodies import ColumnBodies, EncodedBatches
+from shmaccum.record.column_bodies import ColumnBodies, ReadyBatches
 from shmaccum.record.columns import encode_columns
 from shmaccum.record.columns_even import EvenBodies
 from shmaccum.record.format import RecordFormat, record_format
@@ -25,10 +27,19 @@ def header_array(rows: Sequence[Sequence[tuple[str, bytes | None]] | None], kind
     return pa.array(entries, kind)
 
 
-def split(encoded: EncodedBatches) -> list[bytes]:
-    assert encoded.bounds[0] == 0
-    assert encoded.bounds[-1] == len(encoded.data)
-    return [bytes(encoded.data[start:stop]) for start, stop in itertools.pairwise(encoded.bounds)]
+def split(ready: ReadyBatches) -> list[bytes]:
+    """Return the records of each batch; those of all but the first, from where they are written to."""
+    sizes = ready.sizes
+    places = [number + sum(sizes[1:number]) for number in range(1, len(sizes))]
+    memory = memoryview(bytearray(sum(sizes[1:]) + len(sizes) + 1))
+    ready.write(memory, places, 1)
+    written = [bytes(memory[place : place + size]) for place, size in zip(places, sizes[1:], strict=True)]
+    for place, records in zip(places, written, strict=True):
+        memory[place : place + len(records)] = bytes(len(records))
+    assert not any(memory)  # nothing is written to any other place
+    first = bytes(ready.records(0))
+    assert len(first) == sizes[0]
+    return [first, *written]
 
 
 def encode_all(fmt: RecordFormat, *columns: pa.Array | None, one_timestamp: bool = False) -> list[bytes]:
@@ -122,7 +133,7 @@ def test_records_of_one_size_give_the_same_bytes(
     ]
     fmt = record_format(2)
     bodies = encode_columns(fmt, *(pa.array(field, pa.binary()) for field in fields), None, one_timestamp=True)
-    assert isinstance(bodies, EvenBodies)
+    assert isinstance(bodies, EvenBodies) != shmaccum.compiled
     rows = np.random.default_rng(1).permutation(count)
     records = [Sample(fields[0][row], fields[1][row], (), NOW) for row in rows.tolist()]
     check_batches(fmt, bodies.take(rows), records, data)
@@ -229,9 +240,58 @@ def test_header_values_must_be_binary() -> None:
         encode_columns(record_format(2), None, None, pa.array([[{"key": "h", "value": 1}]], kind))
 
 
-def test_a_batch_is_filled_by_one_assignment() -> None:
-    bodies = encode_columns(record_format(2), None, pa.array([b"value"]), None)
-    encoded = bodies.encode([0], 1, np.full(1, NOW))
-    slot = memoryview(bytearray(100))
-    slot[61 : 61 + len(encoded.data)] = encoded.data
-    assert bytes(slot[61:]).startswith(bytes(encoded.data))
+@given(st.data(), st.integers(0, 40), st.integers(1, 300))
+def test_records_are_laid_out_over_batches(data: st.DataObject, overhead: int, room: int) -> None:
+    sizes = data.draw(st.lists(st.integers(0, 120), min_size=1, max_size=60), label="sizes")
+    bodies = encode_columns(record_format(2), None, pa.array(map(bytes, sizes), pa.binary()), None)
+    first = data.draw(st.integers(0, len(sizes) - 1), label="first")
+    overhead += 1
+    taken = (bodies.body_sizes + overhead).tolist()
+    fitting = bodies.fitting(overhead, room)
+    assert sum(taken[:fitting]) <= room
+    assert fitting == len(taken) or sum(taken[: fitting + 1]) > room
+    starts = bodies.batch_starts(first, overhead, room)
+    assert starts[0] == first
+    for start, end in itertools.pairwise([*starts, len(taken)]):
+        assert sum(taken[start:end]) <= room or end == start + 1
+        assert end == len(taken) or sum(taken[start : end + 1]) > room
+
+
+def changeable(kind: pa.DataType) -> tuple[pa.Array, np.ndarray]:
+    """Return a column of three cells of three bytes, and its offsets, which can be changed."""
+    offsets = np.array([0, 3, 6, 9], np.int64 if pa.types.is_large_binary(kind) else np.int32)
+    return pa.Array.from_buffers(kind, 3, [None, pa.py_buffer(offsets), pa.py_buffer(b"abcabcabc")]), offsets
+
+
+wrong_offsets = pytest.mark.parametrize(
+    "wrong", [[0, 5, 2, 9], [0, -4, 3, 9], [0, 900, 1000, 9], [0, 3, 6, 1 << 30], [-(1 << 30), 3, 6, 9]]
+)
+offset_kinds = pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
+
+
+@wrong_offsets
+@offset_kinds
+@pytest.mark.parametrize("name", ["keys", "values"])
+def test_offsets_that_lead_elsewhere_are_refused(name: str, kind: pa.DataType, wrong: list[int]) -> None:
+    """Before anything is read from there."""
+    column, offsets = changeable(kind)
+    offsets[:] = wrong
+    with pytest.raises(SerializationError):
+        encode_columns(record_format(2), **{"keys": None, "values": None, "headers": None, name: column})
+
+
+@wrong_offsets
+@offset_kinds
+def test_offsets_that_are_changed_later_lead_nowhere(kind: pa.DataType, wrong: list[int]) -> None:
+    """What is written is what was there at first, or nothing."""
+    column, offsets = changeable(kind)
+    bodies = encode_columns(record_format(2), column, column, None)
+    ready = bodies.encode([0], 3, np.full(3, NOW))
+    expected = bytes(ready.records(0))
+    offsets[:] = wrong
+    memory = memoryview(bytearray(ready.sizes[0] + 20))
+    with pytest.raises(SerializationError) if shmaccum.compiled else contextlib.nullcontext():
+        ready.write(memory, [10])
+        assert bytes(memory[10:-10]) == expected
+    assert not any(memory[:10])
+    assert not any(memory[-10:])

@@ -60,6 +60,38 @@ def test_one_listens_as_long_as_one_of_its_threads_does(slab: Slab) -> None:
     assert slab.words[asleep] == 0
 
 
+def test_who_waits_for_many_completions_is_rung_once_for_them(slab: Slab) -> None:
+    tail = slab.geometry.process(slab.me) + Process.RING_TAIL
+    slab.words[tail] = 5
+
+    with slab.bell.listening() as ear:
+        ear.expect(7)
+        slab.words[tail] = 6
+        slab.bells.ring_for_completions(slab.me)
+        assert not ear.wait(0)
+        slab.words[tail] = 7
+        slab.bells.ring_for_completions(slab.me)
+        assert ear.wait(FOREVER_S)
+
+
+def test_other_things_ring_whatever_is_expected(slab: Slab) -> None:
+    with slab.bell.listening() as ear:
+        ear.expect(1000)
+        slab.bells.ring(slab.me)
+        assert ear.wait(FOREVER_S)
+
+
+def test_the_thread_that_expects_least_is_rung(slab: Slab) -> None:
+    asleep = slab.geometry.process(slab.me) + Process.ASLEEP
+
+    with slab.bell.listening() as patient:
+        patient.expect(1000)
+        with slab.bell.listening():
+            assert slab.words[asleep] == 1
+        assert slab.words[asleep] == 1000
+    assert slab.words[asleep] == 0
+
+
 def test_a_process_without_a_bell_yet_is_no_error(slab: Slab) -> None:
     slab.words[slab.geometry.process(5) + Process.ASLEEP] = 1
 

@@ -205,6 +205,8 @@ ABI: dict[int, dict[str, object]] = {
 }
 """What every version of the layout puts where: a process of another version must never read a slab of this one."""
 
+ABI[4] = ABI[3]  # but what ASLEEP says
+
 
 def tables() -> dict[str, dict[str, int]]:
     """Return the words of every kind of entry: all that a class of the layout defines in capitals."""

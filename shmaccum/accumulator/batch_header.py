@@ -1,0 +1,66 @@
+"""The header of a batch that is about to be placed: all of it but what its place and its contributors make of it.
+
+The slot is still ours alone, so the order of the stores does not matter: the state makes them count.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Slot
+from shmaccum.shm.memory import SlabMemory
+
+# Constants of this module, for they are looked up for every batch.
+_SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
+_COMMIT: Final = Slot.COMMIT
+_MAX_TIMESTAMP: Final = Slot.MAX_TIMESTAMP
+_BASE_TIMESTAMP: Final = Slot.BASE_TIMESTAMP
+_CREATED_MS: Final = Slot.CREATED_MS
+_ATTEMPTS: Final = Slot.ATTEMPTS
+_SEQUENCE: Final = Slot.SEQUENCE
+_MAX_RECORD: Final = Slot.MAX_RECORD
+_SETTLED: Final = Slot.SETTLED
+_COMPRESSED: Final = Slot.COMPRESSED
+_PIECE: Final = Slot.PIECE
+_CONTRIBUTORS: Final = Slot.CONTRIBUTORS
+
+
+def begin(
+    memory: SlabMemory,
+    header: int,
+    contributor_words: int,
+    now_ms: int,
+    size: int,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    max_record: int,
+    compressed: int,
+) -> None:
+    """Fill in the header of a slot that this process has taken.
+
+    Args:
+        memory: of the slab.
+        header: word index of the header.
+        contributor_words: words of the contributors' bitmap, which is empty yet.
+        now_ms: monotonic milliseconds.
+        size: bytes of the whole batch, before any compression.
+        record_count: records in it.
+        base_timestamp: of the first of them.
+        max_timestamp: largest of all of them.
+        max_record: bytes in the largest of them.
+        compressed: the batch's `Slot.COMPRESSED` word.
+    """
+    words = memory.words
+    words[header + _COMMIT] = size << _SIZE_SHIFT | record_count << 1
+    words[header + _MAX_TIMESTAMP] = max_timestamp
+    words[header + _BASE_TIMESTAMP] = base_timestamp
+    words[header + _CREATED_MS] = now_ms
+    words[header + _ATTEMPTS] = now_ms  # none yet; back-off and linger count from the creation
+    words[header + _SEQUENCE] = 0
+    words[header + _MAX_RECORD] = max_record
+    words[header + _SETTLED] = 0
+    words[header + _PIECE] = 0
+    words[header + _COMPRESSED] = compressed
+    for index in range(contributor_words):
+        words[header + _CONTRIBUTORS + index] = 0
