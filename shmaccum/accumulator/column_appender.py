@@ -229,6 +229,11 @@ class ColumnAppender:
                 appender.compressor.claim(queue, closed)
                 self._count(batches, first, end)
                 del taken[:]
+        except BaseException:
+            # Rebuilds what was cut short. Without it, a flush would wait for batches that no index leads the sender to.
+            with queue.lock:
+                pass
+            raise
         finally:
             if taken:
                 appender.give_back(taken)

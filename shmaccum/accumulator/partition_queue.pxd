@@ -42,6 +42,9 @@ cdef class PartitionQueue:
     @cython.locals(words=word[::1], opened="unsigned long long", slot=Py_ssize_t, state_at=Py_ssize_t)
     cpdef Py_ssize_t close_open(self) except? -2
 
+    @cython.locals(
+        words=word[::1], closed=Py_ssize_t, header=Py_ssize_t, position="unsigned long long", tail=Py_ssize_t
+    )
     cpdef Py_ssize_t append(self, Py_ssize_t slot, unsigned long long state) except? -2
 
     @cython.locals(

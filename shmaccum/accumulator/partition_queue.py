@@ -118,10 +118,35 @@ class PartitionQueue:
         Returns:
             The slot of the batch that was closed, or -1.
         """
-        return self.append_all([slot], state)
+        closed = self.close_open()
+        words = self._memory.words
+        header = self._headers_at + slot * self._header_words
+        position = words[self._next_position_at]
+        tail = words[self._tail_at]
+        if tail:
+            self._check_link(tail - 1)
+        words[header + _PARTITION] = self.entry
+        words[header + _POSITION] = position
+        words[header + _PREVIOUS] = tail
+        words[header + _NEXT] = 0
+        # From here on without calls and loops, which an interrupt could come between.
+        words[header + _STATE_WORD] = words[header + _STATE_WORD] & _WITHOUT_STATE | state
+        words[self._next_position_at] = position + 1
+        words[self._tail_at] = slot + 1
+        words[self.queued_at] += 1
+        if state == _IS_OPEN:
+            words[self.open_at] = slot + 1
+        if tail:
+            words[self._headers_at + (tail - 1) * self._header_words + _NEXT] = slot + 1
+        else:
+            # Last: the sender reads the head without the lock, and finds a whole batch behind it.
+            words[self.head_at] = slot + 1
+        return closed
 
     def append_all(self, slots: list[int], last_state: int) -> int:
         """Put the batches of some slots, one behind the other, at the end: what `append` does, for many at once.
+
+        An interrupt may come in between, and leaves what only the next turn of the lock puts right.
 
         Args:
             slots: at least one, in the order of their batches, which are complete but for their place.

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import random
+import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -231,3 +236,36 @@ def test_the_future_of_rows(accumulator: RecordAccumulator) -> None:
         future.get(0)
     assert future.is_done
     assert isinstance(future.exception, RecordTooLargeError)
+
+
+@pytest.mark.plain
+def test_interrupted_anywhere(accumulate: OpenAccumulator) -> None:
+    """What is in is in whole, the sender sees it at once, and no flush waits for what is not."""
+    accumulator = accumulate(buffer_memory=64 * BATCH_SIZE)
+    values = [b"%d" % number + HALF for number in range(40)]
+    chance = random.Random(1)
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    usual = signal.signal(signal.SIGALRM, interrupt)
+    gc.collect()
+    gc.disable()  # an interrupt that comes in the middle of a finalizer is lost, and this waits for one
+    try:
+        for _ in range(300):
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 1e-3))
+                append_columns(accumulator, TP0, values_only(*values))
+                while True:
+                    time.sleep(1)
+            accumulator.begin_flush()
+            log = Log(accumulator)
+            log.take_all()
+            found = log.values(TP0)
+            assert found == values[: len(found)]
+            accumulator.await_flush_completion(0)
+            assert accumulator.pool.available_memory() == accumulator.pool.total_memory
+    finally:
+        gc.enable()
+        signal.signal(signal.SIGALRM, usual)
+    assert_empty(accumulator)
