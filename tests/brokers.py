@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from tools.kafka import Certificates, KafkaCluster, KafkaMissingError, ensure_kafka, make_certificates
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 """How long a test waits for a broker before it gives up: far longer than anything takes."""
 
 _numbers = itertools.count()

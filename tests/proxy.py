@@ -33,7 +33,7 @@ FETCH = 1
 METADATA = 3
 INIT_PRODUCER_ID = 22
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 _REQUEST = struct.Struct(">ihhi")
 """Size, api key, api version, correlation id."""
 _RESPONSE = struct.Struct(">ii")

@@ -232,7 +232,7 @@ class HandRun:
 
     def run_until(self, condition: Callable[[], object], after_ms: int = 1_000) -> None:
         """Make passes until a condition holds."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < deadline
             self.run(1, after_ms)

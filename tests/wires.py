@@ -12,7 +12,7 @@ from shmaccum.errors import NotLeaderOrFollowerError
 from shmaccum.sender.kafka.transport import KafkaTransport
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 """How long a test waits for a broker before it gives up: far longer than anything takes."""
 
 

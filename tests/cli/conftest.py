@@ -17,7 +17,7 @@ from shmaccum.shm import names
 Settings = dict[str, object]
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
     """Wait for a condition; fail if it does not come about."""
     deadline = time.monotonic() + timeout_s
     while not condition():

@@ -62,7 +62,7 @@ def until_gone() -> Callable[..., None]:
     return _until_gone
 
 
-def _until_gone(*of: str | int, timeout_s: float = 30) -> None:
+def _until_gone(*of: str | int, timeout_s: float = 60) -> None:
     deadline = time.monotonic() + timeout_s
     while left := [
         thing for thing in of if not (_slab_gone(thing) if isinstance(thing, str) else _process_gone(thing))

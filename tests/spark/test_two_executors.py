@@ -28,7 +28,7 @@ def test_executors_share_one_slab_and_one_sender(
 ) -> None:
     environment = os.environ | {"SPARK_HOME": str(spark_home(tmp_path / "spark")), "PYSPARK_PYTHON": sys.executable}
     answer = subprocess.run(
-        [sys.executable, DRIVER], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, timeout=110, check=True
+        [sys.executable, DRIVER], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, timeout=280, check=True
     )
     found = json.loads(answer.stdout.splitlines()[-1])
 

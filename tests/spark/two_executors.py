@@ -36,6 +36,9 @@ def start_session() -> SparkSession:
         .config("spark.local.dir", str(scratch))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.ui.enabled", "false")
+        .config("spark.cores.max", "4")
+        .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")  # no task before both executors are there
+        .config("spark.scheduler.maxRegisteredResourcesWaitingTime", "120s")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

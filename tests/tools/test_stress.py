@@ -38,7 +38,7 @@ class Stress:
 
     def end(self) -> tuple[int, str, str]:
         """Wait for the end; return the status and what was said."""
-        out, errors = self.process.communicate(timeout=240)
+        out, errors = self.process.communicate(timeout=600)
         return self.process.returncode, out, errors
 
     def started(self) -> list[int]:
@@ -158,7 +158,7 @@ def test_killed(runs: list[Stress], tmp_path: Path) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_pyspark(runs: list[Stress], tmp_path: Path) -> None:
     spark = run(runs, tmp_path, "--pyspark --producers 2 --seconds 5 --kill-producers 2 --kill-sender 0.5 --seed 4")
     status, out, errors = spark.end()

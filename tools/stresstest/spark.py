@@ -40,7 +40,7 @@ from tools.stresstest.target import Target
 from tools.stresstest.verdict import Verdict, partition_of
 
 _TICK_S: Final = 0.02
-_START_PATIENCE_S: Final = 120.0
+_START_PATIENCE_S: Final = 300.0
 _END_PATIENCE_S: Final = 180.0
 """How long the last job may take after the time for the load is over, though nobody is killed any more."""
 
