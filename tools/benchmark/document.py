@@ -20,6 +20,7 @@ from tools.benchmark.results import Result, trouble_of, variants_of
 from tools.benchmark.tables import Table, by_contestant, costs, markdown, side_by_side
 from tools.benchmark.targets import target_table
 
+_FEWEST_ROUNDS: Final = 3
 _PART: Final = re.compile(r"(<!-- begin ([\w-]+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
 
 
@@ -43,7 +44,7 @@ def _machine(result: Result) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     settings = ", ".join(f"`{name}` {value}" for name, value in result["settings"].items())
     load = machine["load_before"]
-    return "\n".join(
+    return _caution(result) + "\n".join(
         [
             f"- {machine['cores']} cores, {machine['cpu']}; {machine['memory_gib']} GiB of memory; {machine['kernel']}",
             f"- {versions}",
@@ -53,6 +54,18 @@ def _machine(result: Result) -> str:
             f"- for all contestants: {settings}",
         ]
     )
+
+
+def _caution(result: Result) -> str:
+    """Return what keeps the figures from being taken too seriously, if anything does."""
+    machine = result["machine"]
+    reasons = [
+        ("less than the whole load, where what happens once weighs more than it should", result["scale"] < 1),
+        (f"fewer than {_FEWEST_ROUNDS} rounds", result["rounds"] < _FEWEST_ROUNDS),
+        ("a machine that had other things to do", machine["load_before"] > machine["cores"] / 2),
+    ]
+    given = [reason for reason, is_so in reasons if is_so]
+    return f"**These figures are preliminary**: they come from {'; '.join(given)}.\n\n" if given else ""
 
 
 def _extent(result: Result) -> str:

@@ -32,12 +32,10 @@ def run_case(
     """
     progress.say(f"case {case.number}, {case.name}: {case.title}")
     done: list[Result] = []
-    try:
-        for variant in variants:
-            done.append(run_variant(variant, rounds, progress, warm_up=warm_up))
-            keep(case_result(case, done))
-    finally:
-        case.close()
+    for variant in variants:
+        done.append(run_variant(variant, rounds, progress, warm_up=warm_up))
+        keep(case_result(case, done))
+    case.close()  # in good order; who is interrupted before ends everything without asking
 
 
 def run_variant(variant: Variant, rounds: int, progress: Progress, *, warm_up: bool) -> Result:

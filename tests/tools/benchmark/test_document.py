@@ -53,6 +53,21 @@ def test_void_variants_are_not_passed_over() -> None:
     assert "void: 2 records are lost" in PARTS["latency"](measured)
 
 
+def test_figures_that_are_not_to_be_taken_too_seriously() -> None:
+    good = result()
+    assert "preliminary" not in PARTS["machine"](good)
+    busy = good | {"scale": 0.1, "rounds": 1, "machine": good["machine"] | {"load_before": 8.0}}
+    said = PARTS["machine"](busy)
+    for reason in ("less than the whole load", "fewer than 3 rounds", "a machine that had other things to do"):
+        assert reason in said
+    assert "one round with 0.1 of the load" in said
+
+
+def test_plain_python_is_said_with_its_reason() -> None:
+    plain = result() | {"form": {"compiled": False, "why": "there is no C compiler"}}
+    assert "shmaccum as plain Python only: there is no C compiler" in PARTS["machine"](plain)
+
+
 def test_plots_of_what_was_measured(tmp_path: Path) -> None:
     grid = [
         variant(
