@@ -3,6 +3,8 @@
 The modules are plain Python, and without a compiler they are installed as such. What Cython is to know of their types
 is in the ``.pxd`` file beside each. ``SHMACCUM_PURE=1`` leaves compiling out, and so does an editable install: whoever
 changes the source is to run what it says.
+
+It is all of them or none: compiled modules call each other in C, and half of the locks in C would be no lock.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 DIRECTIVES = {
     "language_level": 3,
@@ -32,12 +35,24 @@ def extensions() -> list[Extension]:
     typed = sorted(Path("shmaccum").rglob("*.pxd"))
     modules = [next(path for kind in (".py", ".pyx") if (path := pxd.with_suffix(kind)).exists()) for pxd in typed]
     found = [
-        Extension(
-            ".".join(module.with_suffix("").parts), [str(module)], optional=True, extra_compile_args=["-O2", "-g0"]
-        )
+        Extension(".".join(module.with_suffix("").parts), [str(module)], extra_compile_args=["-O2", "-g0"])
         for module in modules
     ]
     return cythonize(found, compiler_directives=DIRECTIVES, build_dir="build/cython", nthreads=os.cpu_count() or 1)
 
 
-setup(ext_modules=extensions(), options={"build_ext": {"parallel": os.cpu_count()}})
+class AllOrNone(build_ext):
+    """Compiles all the modules, or, where one cannot be compiled, none."""
+
+    def run(self) -> None:
+        """Build them; a failure leaves the package as plain Python."""
+        try:
+            super().run()
+        except Exception as error:  # whatever a compiler, or the lack of one, comes to
+            print(f"shmaccum is installed as plain Python, since it cannot be compiled here: {error}", file=sys.stderr)
+            for extension in self.extensions:
+                Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
+            self.extensions = []
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": AllOrNone}, options={"build_ext": {"parallel": os.cpu_count()}})

@@ -118,6 +118,7 @@ class RecordSending:
             raise
         return future
 
+    # A method of its own since compiled it has variables of C, which one that users call cannot have.
     def _append(
         self,
         topic: str,

@@ -109,6 +109,17 @@ def test_a_topic_that_grows(accumulator: RecordAccumulator, loads: Callable[...,
     assert set(shares(of_topic)) == {0, 1, 2, 3, 4, 5}
 
 
+def test_partitions_that_are_not_one_behind_the_other(
+    accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]
+) -> None:
+    accumulator.map.request("other")
+    accumulator.map.update("other", 2, None)
+    accumulator.map.update(TOPIC, 6, None)
+    led_by(accumulator, 0, 0, None, None, 1, 1)
+    enqueue(accumulator, 0, 1, 0, 0, 1, 0)
+    assert shares(loads()) == pytest.approx({0: 1 / 3, 1: 1 / 6, 4: 1 / 6, 5: 1 / 3}, abs=0.04)
+
+
 class TestAvailability:
     """``partitioner.availability.timeout.ms``."""
 

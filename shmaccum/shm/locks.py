@@ -124,7 +124,6 @@ class SlabLock:
         self._fast: _FastSemaphore | None = None
         if _FastSemaphore is not None:
             self._fast = _FastSemaphore(semaphore.name)
-            self._post = self._fast.post
         self._owner_at = geometry.lock(number) + Lock.OWNER
 
     def bind(self, turn: Turn) -> None:

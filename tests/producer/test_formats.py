@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,3 +54,25 @@ def test_end_to_end(produce: Produce, log_dir: Path, version: str, compression: 
         assert slab["compression-rate-avg"] < 0.8
     if version != "0.8.2":  # whose compressed sets the log compresses anew, with their offsets
         assert slab["byte-total"] == segment.stat().st_size
+
+
+SIZES = (None, 0, 1, 63, 64, 8191, 8192, 20_000)
+"""Of keys and values: null, and up to and from where a length takes another byte."""
+
+
+def test_every_size_and_any_order_of_timestamps(produce: Produce, log_dir: Path) -> None:
+    fields = [None if size is None else b"%d" % (size % 10) * size for size in SIZES]
+    far = (0, 1 << 62, 5, 1_700_000_000_000, 1_700_000_000_063, 1_699_999_999_936, 1_700_000_008_192, 1)
+    sent = [(key, value, stamp) for key in fields for value, stamp in zip(fields, far, strict=True)]
+    producer = produce(num_partitions=1)
+    for key, value, stamp in sent:
+        producer.send("t", value, key, timestamp_ms=stamp)
+    before = time.time_ns() // 1_000_000
+    for number in range(70):  # so that an offset takes two bytes, too
+        producer.send("t", b"%d" % number)
+    after = time.time_ns() // 1_000_000
+    producer.flush()
+    found = [(record.key, record.value, record.timestamp) for record in read_partition(log_dir, "t")]
+    assert found[: len(sent)] == sent
+    assert [value for _, value, _ in found[len(sent) :]] == [b"%d" % number for number in range(70)]
+    assert all(before <= stamp <= after for _, _, stamp in found[len(sent) :])

@@ -283,6 +283,20 @@ def test_a_ringer_that_dies_before_its_ring_does_not_keep_the_next_from_ringing(
     slab.resign_as_sender(doorbell)
 
 
+def test_a_ring_says_which_sleep_it_ended(slab: Slab) -> None:
+    doorbell = slab.become_sender()
+    assert slab.rope.pull() == 0
+
+    doorbell.listen()
+    first = slab.rope.pull()
+    assert slab.rope.pull() == first > 0
+    doorbell.answer()
+    doorbell.listen()
+
+    assert slab.rope.pull() > first
+    slab.resign_as_sender(doorbell)
+
+
 def test_a_doorbell_that_nobody_answers_does_not_hold_up_the_ringers(slab: Slab) -> None:
     doorbell = slab.become_sender()
     doorbell.listen()

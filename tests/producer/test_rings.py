@@ -1,0 +1,39 @@
+"""How often a producer rings for its sender."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import signal
+import termios
+from collections.abc import Callable
+
+from producers import sender_pid, wait_until
+
+from shmaccum import Producer
+from shmaccum.shm.layout import Super
+
+
+def rings(producer: Producer) -> int:
+    """Return how many rings the sender has not answered yet."""
+    count = array.array("i", [0])
+    fcntl.ioctl(producer._slab.rope._descriptor, termios.FIONREAD, count)
+    return count[0]
+
+
+def test_a_sender_that_is_slow_to_wake_up_is_rung_once(produce: Callable[..., Producer]) -> None:
+    """For every full batch it would be a system call each: on a busy machine, most of what a record costs."""
+    producer = produce(num_partitions=1)
+    producer.send("t", b"first").get(20)
+    words, sender = producer._slab.words, sender_pid(producer)
+    wait_until(lambda: words[Super.SENDER_ASLEEP], "the sender sleeps")
+    os.kill(sender, signal.SIGSTOP)
+    try:
+        before = rings(producer)
+        for _ in range(40):
+            future = producer.send("t", bytes(10_000))
+        assert rings(producer) <= before + 1
+    finally:
+        os.kill(sender, signal.SIGCONT)
+    assert future.get(20).offset == 40
