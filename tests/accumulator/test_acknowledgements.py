@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
@@ -30,6 +31,7 @@ from shmaccum.accumulator.completer import BatchOutcome
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import DeadOwnerError, KafkaTimeoutError, RecordTooLargeError, ShmaccumError
+from shmaccum.shm.layout import Process
 from shmaccum.shm.lifecycle import detach
 
 OpenAccumulator = Callable[..., RecordAccumulator]
@@ -349,3 +351,30 @@ def append_in_threads(accumulator: RecordAccumulator, link: Connection) -> list[
     accumulator.begin_flush()
     accumulator.await_flush_completion(30)
     return sorted(told.offsets)
+
+
+# --- waiting for many -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("has_callbacks", "expected"), [(False, 4), (True, 1)])
+def test_a_flush_is_woken_for_half_of_what_it_waits_for(
+    accumulator: RecordAccumulator, has_callbacks: bool, expected: int
+) -> None:
+    """Unless there are callbacks, which are called as their batches are done."""
+    told, slab = Told(), accumulator.slab
+    for _ in range(8):
+        append(accumulator, told if has_callbacks else None, HALF)
+
+    def flush() -> None:
+        accumulator.begin_flush()
+        accumulator.await_flush_completion(60)
+
+    flushing = threading.Thread(target=flush)
+    flushing.start()
+    while not slab.bell.waiting:
+        time.sleep(0.001)
+    assert slab.words[accumulator.acks.process_at + Process.ASLEEP] == expected
+    Log(accumulator).take_all()
+    flushing.join()
+    assert not accumulator.acks.incomplete()
+    assert len(told.offsets) == 8 * has_callbacks
