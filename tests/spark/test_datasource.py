@@ -387,7 +387,8 @@ def test_what_a_worker_has_imported_is_not_gone_through_after_every_task(spark: 
 
         from shmaccum.spark import producer
 
-        producer(settings)
+        for _ in range(2):  # as in two tasks
+            producer(settings)
         frozen, tracked = gc.get_freeze_count(), len(gc.get_objects())
         garbage: Any = type("Garbage", (), {})()
         garbage.itself = garbage

@@ -35,7 +35,7 @@ def test_a_process_has_one_producer_for_a_configuration(config: ProducerConfig) 
 
 def test_the_garbage_of_a_process_that_is_no_worker_is_its_own_business(config: ProducerConfig) -> None:
     before = gc.get_freeze_count()
-    producer(config)
+    assert producer(config) is producer(config)
     assert gc.get_freeze_count() == before
 
 
