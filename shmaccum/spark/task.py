@@ -1,7 +1,8 @@
 """What a task of a write is told, and what it tells: made on the driver, pickled to the executors, and back.
 
-The processes of the driver that plan and commit a job are new for every job, and need nothing else. So this imports
-neither the producer nor what encodes columns: an executor does, when its first task begins.
+The processes of the driver that plan and commit a job need nothing else, and may be new for every job: Spark ends them
+when they have been idle for a minute. So this imports neither the producer nor what encodes columns: an executor does,
+when its first task begins.
 """
 
 from __future__ import annotations

@@ -8,10 +8,13 @@ a process of its own, delivers it.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
+
+from pyspark import TaskContext
 
 from shmaccum.config import ProducerConfig
 from shmaccum.producer import Producer
@@ -20,6 +23,7 @@ _Key = frozenset[tuple[str, object]]
 
 _producers: dict[_Key, _WorkerProducer] = {}
 _lock = threading.Lock()
+_is_set_aside = False
 
 
 class _WorkerProducer(Producer):
@@ -56,7 +60,26 @@ def producer(config: Mapping[str, object] | ProducerConfig) -> Producer:
         found = _producers.get(key)
         if found is None:
             found = _producers[key] = _WorkerProducer(config)
+        else:
+            _set_aside_what_stays()
         return found
+
+
+def _set_aside_what_stays() -> None:
+    """Keep the garbage collector from what a Spark worker has imported by now (`gc.freeze`).
+
+    Spark has a worker collect all its garbage after every task, and that goes through all objects there are: tens of
+    milliseconds for those of pyspark, pandas, pyarrow and numpy, which stay as long as the process does, and several
+    times what else a short task takes. What a task makes is collected as before.
+
+    Called when a producer is asked for again: the first task imports to its very end, where Spark makes its answer an
+    Arrow array, and with its first one pyarrow imports pandas.
+    """
+    global _is_set_aside
+    if not _is_set_aside and TaskContext.get() is not None:
+        _is_set_aside = True
+        gc.collect()
+        gc.freeze()
 
 
 def _key(config: ProducerConfig) -> _Key:

@@ -376,3 +376,29 @@ def test_a_worker_keeps_its_producer_and_all_share_one_sender(
         attached = {process.pid for process in slab.processes() if Role.PRODUCER in process.roles and process.alive}
         assert tasks.keys() <= attached
         assert slab.sender().starts == 1
+
+
+def test_what_a_worker_has_imported_is_not_gone_through_after_every_task(spark: SparkSession, options: Options) -> None:
+    settings = {name.removeprefix("kafka."): value for name, value in options.items()}
+
+    def look_at_collector(_: Any) -> Any:
+        import gc
+        import weakref
+
+        from shmaccum.spark import producer
+
+        for _ in range(2):  # as in two tasks
+            producer(settings)
+        frozen, tracked = gc.get_freeze_count(), len(gc.get_objects())
+        garbage: Any = type("Garbage", (), {})()
+        garbage.itself = garbage
+        alive = weakref.ref(garbage)
+        del garbage
+        gc.collect()
+        yield frozen, tracked, alive() is None
+
+    for frozen, tracked, is_collected in (
+        spark.sparkContext.range(0, 4, 1, 4).mapPartitions(look_at_collector).collect()
+    ):
+        assert frozen > 10 * tracked
+        assert is_collected

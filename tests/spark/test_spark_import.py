@@ -38,7 +38,7 @@ def test_an_old_pyspark_is_refused(tmp_path: Path) -> None:
 
 
 def test_who_plans_a_job_does_not_import_a_producer() -> None:
-    """The driver does so in a new process for every job."""
+    """The driver does so in processes of its own, which are new after every pause."""
     program = "import sys, shmaccum.spark; print('shmaccum.producer' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout == "False\n"

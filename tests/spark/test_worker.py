@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -30,6 +31,12 @@ def test_a_process_has_one_producer_for_a_configuration(config: ProducerConfig) 
     assert producer(config) is producer(dict(reversed(explicit.items())))
     with producer(explicit | {"max.block.ms": "7"}) as other:
         assert other is not producer(config)
+
+
+def test_the_garbage_of_a_process_that_is_no_worker_is_its_own_business(config: ProducerConfig) -> None:
+    before = gc.get_freeze_count()
+    assert producer(config) is producer(config)
+    assert gc.get_freeze_count() == before
 
 
 def test_a_closed_one_is_replaced(config: ProducerConfig) -> None:
