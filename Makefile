@@ -23,7 +23,8 @@ test: lint  ## PYTEST="tests/record -x" passes options on; WORKERS=0 runs all in
 # The modules that have a .pxd file are compiled, into build/; the tests of the core run over these, all but those with
 # the marker `plain`.
 COMPILED := build/compiled
-COMPILED_TESTS ?= tests/test_compiled.py tests/shm tests/pool tests/accumulator tests/record tests/producer
+COMPILED_TESTS ?= tests/test_compiled.py tests/shm tests/pool tests/accumulator tests/record tests/producer \
+	tests/sender/test_loop.py tests/sender/test_idempotence.py tests/sender/test_pieces.py
 
 test-compiled: $(VENV)/.test  ## COMPILED_TESTS=tests/producer only runs these
 	rm -rf $(COMPILED) build/lib*

@@ -1,4 +1,4 @@
-"""Compiles the code that every record passes through, where there is a C compiler and nobody is against it.
+"""Compiles what every record and every batch passes through, where there is a C compiler and nobody is against it.
 
 The modules are plain Python, and without a compiler they are installed as such. What Cython is to know of their types
 is in the ``.pxd`` file beside each. ``SHMACCUM_PURE=1`` leaves compiling out, and so does an editable install: whoever

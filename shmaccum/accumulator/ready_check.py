@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from shmaccum.accumulator.backoff import RetryBackoff
 from shmaccum.accumulator.batch_compressor import SEALING_PATIENCE_MS
@@ -129,9 +130,13 @@ class ReadyCheck:
         unknown: set[str] = set()
         leaders: set[int] = set()
         self._is_urgent = None
-        waiting = self.waiting()
-        if can_number and len(waiting) >= _MANY:
-            waiting, delay_ms = self._without_lingering(waiting, now_ms)
+        if words[_PARTITION_COUNT] < _MANY:
+            waiting = self.waiting()
+        else:
+            found = self._waiting_of_many(0)
+            if can_number and len(found) >= _MANY:
+                found, delay_ms = self._without_lingering(found, now_ms)
+            waiting = found.tolist()
         for entry in waiting:
             at = self._partitions_at + entry * _PARTITION_WORDS
             leader = words[at + _LEADER]
@@ -157,20 +162,25 @@ class ReadyCheck:
         """
         words = self._memory.words
         count = words[_PARTITION_COUNT]
+        found: list[int] = []
         if count >= _MANY:
-            # Compared first: numpy counts twice what it looks at, and fails if others change it in between.
-            table = self._slab.partitions
-            waits = table[:, Partition.HEAD] != 0
-            if leader:
-                waits &= table[:, Partition.LEADER] == leader
-            found: list[int] = waits.nonzero()[0].tolist()
-            return found
-        found = []
-        at = self._partitions_at
-        for entry in range(count):
-            if words[at + _HEAD] and (not leader or words[at + _LEADER] == leader):
-                found.append(entry)
-            at += _PARTITION_WORDS
+            found = self._waiting_of_many(leader).tolist()
+        else:
+            at = self._partitions_at
+            for entry in range(count):
+                if words[at + _HEAD] and (not leader or words[at + _LEADER] == leader):
+                    found.append(entry)
+                at += _PARTITION_WORDS
+        return found
+
+    def _waiting_of_many(self, leader: int) -> npt.NDArray[np.int64]:
+        """Return what `waiting` does of many partitions, looked at all at once."""
+        table = self._slab.partitions
+        # Compared first: numpy counts twice what it looks at, and fails if others change it in between.
+        waits = table[:, Partition.HEAD] != 0
+        if leader:
+            waits &= table[:, Partition.LEADER] == leader
+        found: npt.NDArray[np.int64] = waits.nonzero()[0]
         return found
 
     def may_send(self, at: int) -> bool:
@@ -222,23 +232,26 @@ class ReadyCheck:
             self._is_urgent = self._pool.is_exhausted() or self.closed or self._flush_in_progress()
         return self._is_urgent
 
-    def _without_lingering(self, waiting: list[int], now_ms: int) -> tuple[list[int], float]:
+    def _without_lingering(self, waiting: npt.NDArray[np.int64], now_ms: int) -> tuple[npt.NDArray[np.int64], float]:
         """Leave out of many partitions, at once, those of which nothing can be said but that they linger.
 
         Returns:
             The others; and how long to wait for the first of those left out.
         """
-        rows = self._slab.partitions[waiting]
-        if (rows[:, Partition.HEAD] > self._slot_count).any():
+        table, headers = self._slab.partitions, self._slab.headers
+        is_plain = (table[:, Partition.MUTED] | table[:, Partition.HELD] | table[:, Partition.IN_FLIGHT]) == 0
+        is_plain &= (table[:, Partition.LEADER] != 0) & (table[:, Partition.QUEUED] == 1)
+        plain = waiting[is_plain[waiting]]
+        heads = table[plain, Partition.HEAD].astype(np.int64) - 1
+        if (heads >= self._slot_count).any():
             return waiting, FOREVER_MS
-        heads = self._slab.headers[rows[:, Partition.HEAD].astype(np.int64) - 1]
-        waits = rows[:, Partition.MUTED] | rows[:, Partition.HELD] | rows[:, Partition.IN_FLIGHT]
-        is_plain = (waits == 0) & (rows[:, Partition.LEADER] != 0) & (rows[:, Partition.QUEUED] == 1)
-        left_ms = (heads[:, Slot.CREATED_MS] & _TIME).astype(np.float64) + (self._linger_ms - now_ms)
-        lingers = is_plain & ((heads[:, Slot.STATE] & _STATE) == _OPEN) & (left_ms > 0)
+        left_ms = (headers[heads, Slot.CREATED_MS] & _TIME).astype(np.float64) + (self._linger_ms - now_ms)
+        lingers = ((headers[heads, Slot.STATE] & _STATE) == _OPEN) & (left_ms > 0)
         if not lingers.any() or self._all_is_urgent():
             return waiting, FOREVER_MS
-        return np.array(waiting)[~lingers].tolist(), float(left_ms[lingers].min())
+        others = np.ones(len(table), bool)
+        others[plain[lingers]] = False
+        return waiting[others[waiting]], float(left_ms[lingers].min())
 
     def store_leaders(self, cluster: Cluster) -> None:
         """Store the leaders of a new cluster snapshot in the partition table."""

@@ -13,7 +13,6 @@ from shmaccum.pool.buffer_pool import Buffer
 from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import (
     ATTEMPTS_SHIFT,
-    BATCH_SLOT_BITS,
     COMMIT_COUNT_MASK,
     COMMIT_SIZE_SHIFT,
     COMPRESSED_SIZE_SHIFT,
@@ -94,11 +93,6 @@ class RecordBatch:
         """The memory it has from the pool."""
         slots = self._words[self.at + Slot.STATE] >> RUN_SHIFT & RUN_MASK
         return Buffer(self.slot, slots, self._words[self.at + Slot.GENERATION])
-
-    @property
-    def batch_id(self) -> int:
-        """(generation, slot) in one word: names the batch for ever."""
-        return self._words[self.at + Slot.GENERATION] << BATCH_SLOT_BITS | self.slot
 
     @property
     def position(self) -> int:

@@ -16,11 +16,11 @@ cdef long long _LAST_SEQUENCE
 cdef long long _HALF_OF_SEQUENCES
 
 cdef class _Outstanding:
-    cdef Py_ssize_t at
-    cdef bint returned
-    cdef dict batches
-    cdef Py_ssize_t alone
-    cdef bint refused
+    cdef readonly Py_ssize_t at
+    cdef public bint returned
+    cdef readonly dict batches
+    cdef public Py_ssize_t alone
+    cdef public bint refused
 
 cdef class Sequences:
     cdef object _words

@@ -171,6 +171,7 @@ def test_a_request_begins_where_the_last_one_was_full(many: Many) -> None:
     assert taken == many.partitions[1:]
 
 
+@pytest.mark.plain  # a method is replaced
 @pytest.mark.parametrize("appended_to", [1, 2])
 def test_what_is_appended_while_batches_are_taken_does_not_make_a_request_too_large(
     many: Many, appended_to: int, monkeypatch: pytest.MonkeyPatch

@@ -124,6 +124,7 @@ def die_over_completing(config: ProducerConfig) -> None:
     run.run(2)
 
 
+@pytest.mark.plain  # a method is replaced
 def test_a_line_of_dying_senders(scene: Scene, config: ProducerConfig) -> None:
     """The same batches over and over: the producer id and the sequence numbers stay those of the first sender."""
     scene.append()
@@ -137,6 +138,7 @@ def test_a_line_of_dying_senders(scene: Scene, config: ProducerConfig) -> None:
     scene.check_log()
 
 
+@pytest.mark.plain  # a method is replaced
 def test_a_successor_of_its_own(scene: Scene, config: ProducerConfig) -> None:
     """The same, with a sender process as producers start it."""
     scene.append()
