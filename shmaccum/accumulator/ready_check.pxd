@@ -2,7 +2,6 @@ cimport cython
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _MANY
-cdef Py_ssize_t _PARTITION_COUNT
 cdef Py_ssize_t _PARTITION_WORDS
 cdef Py_ssize_t _LEADER
 cdef Py_ssize_t _HEAD
@@ -28,7 +27,7 @@ cdef class ReadyCheck:
     cdef object _patience
     cdef object _returns
     cdef object _backoff
-    cdef object _linger_ms
+    cdef double _linger_ms
     cdef unsigned long long _max_in_flight
     cdef object _words
     cdef SlabMemory _memory
@@ -47,6 +46,12 @@ cdef class ReadyCheck:
     @cython.locals(words=word[::1], count="unsigned long long", entry="unsigned long long", at=Py_ssize_t, found=list)
     cpdef list waiting(self, unsigned long long leader=*)
 
+    @cython.locals(
+        words=word[::1], count="unsigned long long", entry="unsigned long long", at=Py_ssize_t, header=Py_ssize_t,
+        head="unsigned long long", found=list, waited_ms="long long", left_ms=double, delay_ms=double,
+    )
+    cdef tuple _not_lingering(self, long long now_ms)
+
     @cython.locals(words=word[::1])
     cpdef bint may_send(self, Py_ssize_t at)
 
@@ -57,3 +62,5 @@ cdef class ReadyCheck:
         words=word[::1], header=Py_ssize_t, sealing_since_ms="long long", attempts="unsigned long long",
     )
     cpdef not_due_ms(self, unsigned long long slot, long long now_ms)
+
+    cdef bint _all_is_urgent(self)

@@ -7,6 +7,7 @@ may only come in addition, and is looked at again under the lock before the batc
 
 from __future__ import annotations
 
+import sys
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -30,16 +31,15 @@ from shmaccum.shm.layout import (
     Process,
     Slot,
     SlotState,
-    Super,
 )
 from shmaccum.shm.slab import Slab
 
 FOREVER_MS: Final = float("inf")
 
-_MANY: Final = 32
-"""Partitions with something in their deques from which on to look at all of them at once pays."""
+_MANY: Final = 32 if __file__.endswith(".py") else sys.maxsize
+"""Partitions with something in their deques from which on numpy, which looks at all of them at once, is faster than a
+loop: a loop of Python, since one of C is always faster. Either way finds the same."""
 
-_PARTITION_COUNT: Final = Super.PARTITION_COUNT
 _PARTITION_WORDS: Final = PARTITION_WORDS
 _LEADER: Final = Partition.LEADER
 _HEAD: Final = Partition.HEAD
@@ -57,6 +57,7 @@ _SEALING_PATIENCE_MS: Final = SEALING_PATIENCE_MS
 _OPEN: Final = int(SlotState.OPEN)
 _STATE: Final = np.uint64(STATE_MASK)
 _TIME: Final = np.uint64(TIME_MASK)
+_ONE: Final = np.uint64(1)
 
 
 class ReadyCheckResult(NamedTuple):
@@ -130,13 +131,10 @@ class ReadyCheck:
         unknown: set[str] = set()
         leaders: set[int] = set()
         self._is_urgent = None
-        if words[_PARTITION_COUNT] < _MANY:
-            waiting = self.waiting()
+        if can_number:
+            waiting, delay_ms = self._not_lingering(now_ms)
         else:
-            found = self._waiting_of_many(0)
-            if can_number and len(found) >= _MANY:
-                found, delay_ms = self._without_lingering(found, now_ms)
-            waiting = found.tolist()
+            waiting = self.waiting()
         for entry in waiting:
             at = self._partitions_at + entry * _PARTITION_WORDS
             leader = words[at + _LEADER]
@@ -161,7 +159,7 @@ class ReadyCheck:
             leader: id of its node + 1.
         """
         words = self._memory.words
-        count = words[_PARTITION_COUNT]
+        count = self._slab.partition_count
         found: list[int] = []
         if count >= _MANY:
             found = self._waiting_of_many(leader).tolist()
@@ -173,6 +171,41 @@ class ReadyCheck:
                 at += _PARTITION_WORDS
         return found
 
+    def _not_lingering(self, now_ms: int) -> tuple[list[int], float]:
+        """Return what `waiting` does, without partitions of which nothing can be said but that their one batch lingers.
+
+        Returns:
+            The others; and how long to wait for the first of those left out.
+        """
+        words = self._memory.words
+        count = self._slab.partition_count
+        if count >= _MANY:
+            return self._not_lingering_of_many(now_ms)
+        found: list[int] = []
+        delay_ms = FOREVER_MS
+        at = self._partitions_at - _PARTITION_WORDS
+        for entry in range(count):
+            at += _PARTITION_WORDS
+            head = words[at + _HEAD]
+            if not head:
+                continue
+            if (
+                words[at + _QUEUED] == 1
+                and head <= self._slot_count
+                and words[at + _LEADER]
+                and not (words[at + _MUTED] or words[at + _HELD] or words[at + _IN_FLIGHT])
+            ):
+                header = self._headers_at + (head - 1) * self._header_words
+                if words[header + _SLOT_STATE] & _STATE_BITS == _OPEN:
+                    waited_ms = now_ms - (words[header + _ATTEMPTS] & _TIME_BITS)
+                    left_ms = self._linger_ms - (waited_ms if waited_ms > 0 else 0)
+                    if left_ms > 0 and not self._all_is_urgent():
+                        if left_ms < delay_ms:
+                            delay_ms = left_ms
+                        continue
+            found.append(entry)
+        return found, delay_ms
+
     def _waiting_of_many(self, leader: int) -> npt.NDArray[np.int64]:
         """Return what `waiting` does of many partitions, looked at all at once."""
         table = self._slab.partitions
@@ -182,6 +215,30 @@ class ReadyCheck:
             waits &= table[:, Partition.LEADER] == leader
         found: npt.NDArray[np.int64] = waits.nonzero()[0]
         return found
+
+    def _not_lingering_of_many(self, now_ms: int) -> tuple[list[int], float]:
+        """Return what `_not_lingering` does of many partitions, looked at all at once.
+
+        Where few of them have anything queued none is left out: `ready` has the same answer from looking at each.
+        """
+        waiting = self._waiting_of_many(0)
+        if len(waiting) < _MANY:
+            return waiting.tolist(), FOREVER_MS
+        table, headers = self._slab.partitions, self._slab.headers
+        is_plain = (table[:, Partition.MUTED] | table[:, Partition.HELD] | table[:, Partition.IN_FLIGHT]) == 0
+        is_plain &= (table[:, Partition.LEADER] != 0) & (table[:, Partition.QUEUED] == 1)
+        plain = waiting[is_plain[waiting]]
+        heads = table[plain, Partition.HEAD] - _ONE  # without a head, since just now, it is larger than any
+        is_slot = heads < self._slot_count
+        plain, heads = plain[is_slot], heads[is_slot].astype(np.int64)
+        waited_ms = now_ms - (headers[heads, Slot.ATTEMPTS] & _TIME).astype(np.int64)
+        left_ms = self._linger_ms - np.maximum(waited_ms, 0)
+        lingers = ((headers[heads, Slot.STATE] & _STATE) == _OPEN) & (left_ms > 0)
+        if not lingers.any() or self._all_is_urgent():
+            return waiting.tolist(), FOREVER_MS
+        others = np.ones(len(table), bool)
+        others[plain[lingers]] = False
+        return waiting[others[waiting]].tolist(), float(left_ms[lingers].min())
 
     def may_send(self, at: int) -> bool:
         """Say whether a partition neither waits for an answer nor has all the requests in flight that it may have."""
@@ -231,27 +288,6 @@ class ReadyCheck:
         if self._is_urgent is None:
             self._is_urgent = self._pool.is_exhausted() or self.closed or self._flush_in_progress()
         return self._is_urgent
-
-    def _without_lingering(self, waiting: npt.NDArray[np.int64], now_ms: int) -> tuple[npt.NDArray[np.int64], float]:
-        """Leave out of many partitions, at once, those of which nothing can be said but that they linger.
-
-        Returns:
-            The others; and how long to wait for the first of those left out.
-        """
-        table, headers = self._slab.partitions, self._slab.headers
-        is_plain = (table[:, Partition.MUTED] | table[:, Partition.HELD] | table[:, Partition.IN_FLIGHT]) == 0
-        is_plain &= (table[:, Partition.LEADER] != 0) & (table[:, Partition.QUEUED] == 1)
-        plain = waiting[is_plain[waiting]]
-        heads = table[plain, Partition.HEAD].astype(np.int64) - 1
-        if (heads >= self._slot_count).any():
-            return waiting, FOREVER_MS
-        left_ms = (headers[heads, Slot.CREATED_MS] & _TIME).astype(np.float64) + (self._linger_ms - now_ms)
-        lingers = ((headers[heads, Slot.STATE] & _STATE) == _OPEN) & (left_ms > 0)
-        if not lingers.any() or self._all_is_urgent():
-            return waiting, FOREVER_MS
-        others = np.ones(len(table), bool)
-        others[plain[lingers]] = False
-        return waiting[others[waiting]], float(left_ms[lingers].min())
 
     def store_leaders(self, cluster: Cluster) -> None:
         """Store the leaders of a new cluster snapshot in the partition table."""

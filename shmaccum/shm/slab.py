@@ -220,11 +220,19 @@ class Slab:
         Raises:
             SlabDamagedError: there are more than the table has.
         """
-        geometry = self.geometry
+        return self._words_array(self.geometry.partitions // WORD, self.partition_count, PARTITION_WORDS)
+
+    @property
+    def partition_count(self) -> int:
+        """How many partition entries are in use.
+
+        Raises:
+            SlabDamagedError: more than the table has.
+        """
         count = self.words[Super.PARTITION_COUNT]
-        if count > geometry.max_partitions:
-            raise self.damaged(f"its partition table has {count} entries in use, of {geometry.max_partitions}")
-        return self._words_array(geometry.partitions // WORD, count, PARTITION_WORDS)
+        if count > self.geometry.max_partitions:
+            raise self.damaged(f"its partition table has {count} entries in use, of {self.geometry.max_partitions}")
+        return count
 
     def fault_in(self, place: int) -> int:
         """Return a byte that is about to be written, with what follows it, perhaps for the first time by this process.
