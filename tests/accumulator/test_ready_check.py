@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from shmaccum.accumulator import ready_check
 from shmaccum.accumulator.batch_drainer import BatchDrainer
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, Node, TopicPartition
-from shmaccum.shm.layout import STRIPES, Partition
+from shmaccum.shm.layout import STRIPES, Partition, Slot
 from shmaccum.shm.lifecycle import detach
 from tests.accumulators import UNLIMITED, add, assert_empty, config_of, created_ms, open_accumulator, partition_of
 
 LINGER_MS = 10
 FOREVER_FROM_MS = 60_000
+TP_FIRST = TopicPartition("many", 0)
 COUNTS = [5, 40]
 """Partitions: a few, and so many that those that linger are left out at once."""
 NODE0, NODE1, NODE2 = Node(0), Node(1), Node(2)
@@ -149,6 +154,55 @@ def test_what_backs_off_is_waited_for_though_a_flush_is_in_progress(many: Many) 
     result = many.accumulator.ready(many.cluster, begun_ms + 1000)
     assert result.ready_nodes == {NODE1}
     assert 0 < result.next_ready_check_delay_ms < FOREVER_FROM_MS
+
+
+DRAWN_WORDS = {
+    Partition.LEADER: [0, 1, 2],
+    Partition.HEAD: [0, 1 << 40],
+    Partition.QUEUED: [0, 2],
+    Partition.MUTED: [1],
+    Partition.HELD: [1],
+    Partition.IN_FLIGHT: [1, 5],
+}
+"""Words of a partition that lingers, and what else they may be: some of it damage."""
+
+
+@pytest.mark.plain  # compiled, there is only the loop
+@pytest.mark.parametrize("many", [40], indirect=True)
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    changes=st.lists(
+        st.tuples(
+            st.integers(0, 39),
+            st.sampled_from([(word, value) for word, values in DRAWN_WORDS.items() for value in values]),
+        ),
+        max_size=8,
+    ),
+    ages_ms=st.lists(st.integers(-3, LINGER_MS - 1), min_size=40, max_size=40),
+)
+def test_looking_at_all_at_once_finds_what_looking_at_each_does(
+    many: Many, changes: list[tuple[int, tuple[int, int]]], ages_ms: list[int]
+) -> None:
+    now_ms = created_ms(many.accumulator, TP_FIRST) if len(many.accumulator.map.queues[TP_FIRST]) else many.linger()
+    many.accumulator.ready(many.cluster, now_ms)  # stores the leaders, which are not stored again
+    slab = many.accumulator.slab
+    before = slab.partitions.copy()
+    attempts = slab.headers[:, Slot.ATTEMPTS].copy()
+    for number, age_ms in enumerate(ages_ms):
+        slab.headers[int(before[entry_of(many, number), Partition.HEAD]) - 1, Slot.ATTEMPTS] = now_ms - age_ms
+    for number, (word, value) in changes:
+        many.set(number, word, value)
+    try:
+        at_once = many.accumulator.ready(many.cluster, now_ms)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ready_check, "_MANY", sys.maxsize)
+            one_by_one = many.accumulator.ready(many.cluster, now_ms)
+    finally:
+        slab.partitions[:] = before
+        slab.headers[:, Slot.ATTEMPTS] = attempts
+    assert at_once[::2] == one_by_one[::2]
+    # Where something is ready, it depends on their order which of the others are waited for.
+    assert one_by_one.ready_nodes or at_once == one_by_one
 
 
 # --- drain ------------------------------------------------------------------------------------------------------------
