@@ -6,11 +6,14 @@ The parts are in `tools.stresstest`; this is only the command's name.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parents[1])  # run as a script, or by -m: the project's root
+    # Run as a script, or by -m: the project's root, behind what PYTHONPATH names (the package as compiled, say).
+    del sys.path[0]
+    sys.path.insert(len(os.environ.get("PYTHONPATH", "").split(":")), str(Path(__file__).resolve().parents[1]))
     from tools.stresstest.main import main
 
     sys.exit(main())
