@@ -5,10 +5,10 @@ cdef object _CLOSED
 cdef long long _CORRELATION_IDS
 
 cdef class _InFlight:
-    cdef long long correlation_id
-    cdef double deadline_ms
-    cdef object on_answer
-    cdef object on_failure
+    cdef readonly long long correlation_id
+    cdef readonly double deadline_ms
+    cdef readonly object on_answer
+    cdef readonly object on_failure
 
 cdef class Connection:
     cdef readonly object node

@@ -8,7 +8,7 @@ cdef long long _NO_TIME_MS
 cpdef decode_answers(version, bytes frame, batches, node)
 
 @cython.locals(stored=dict, position=Py_ssize_t, begin=Py_ssize_t)
-cdef _read_plain(bytes frame)
+cpdef _read_plain(bytes frame)
 
 cdef bint _is_place(long long base_offset, long long append_time_ms)
 
