@@ -24,7 +24,9 @@ test: lint  ## PYTEST="tests/record -x" passes options on; WORKERS=0 runs all in
 # the marker `plain`.
 COMPILED := build/compiled
 COMPILED_TESTS ?= tests/test_compiled.py tests/shm tests/pool tests/accumulator tests/record tests/producer \
-	tests/sender/test_loop.py tests/sender/test_idempotence.py tests/sender/test_pieces.py
+	tests/sender/test_loop.py tests/sender/test_idempotence.py tests/sender/test_pieces.py \
+	tests/sender/kafka/test_answers.py tests/sender/kafka/test_connections.py tests/sender/kafka/test_produce_request.py \
+	tests/sender/kafka/test_produce_response.py
 
 test-compiled: $(VENV)/.test  ## COMPILED_TESTS=tests/producer only runs these
 	rm -rf $(COMPILED) build/lib*

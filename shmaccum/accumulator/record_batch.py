@@ -81,7 +81,7 @@ class RecordBatch:
     @property
     def state(self) -> SlotState:
         """Where the batch is in its life."""
-        return _STATES[self._words[self.at + Slot.STATE] & STATE_MASK]
+        return _STATES[self._words[self.at + _STATE] & STATE_MASK]
 
     @state.setter
     def state(self, state: SlotState) -> None:
@@ -91,7 +91,7 @@ class RecordBatch:
     @property
     def buffer(self) -> Buffer:
         """The memory it has from the pool."""
-        slots = self._words[self.at + Slot.STATE] >> RUN_SHIFT & RUN_MASK
+        slots = self._words[self.at + _STATE] >> _RUN_SHIFT & _RUN_MASK
         return Buffer(self.slot, slots, self._words[self.at + Slot.GENERATION])
 
     @property
@@ -212,7 +212,7 @@ class RecordBatch:
     @property
     def in_pieces(self) -> bool:
         """Whether it is not sent as a whole, because the whole was refused."""
-        return bool(self._words[self.at + Slot.PIECE])
+        return bool(self._words[self.at + _PIECE])
 
     @property
     def settled(self) -> int:
@@ -251,7 +251,7 @@ class RecordBatch:
     @property
     def piece_end(self) -> int:
         """The record behind the piece that is being sent; if that is settled, the next piece is yet to be cut."""
-        return self._words[self.at + Slot.PIECE] & PROGRESS_MASK
+        return self._words[self.at + _PIECE] & _PROGRESS_MASK
 
     def cut(self, end: int) -> None:
         """Have it sent in pieces, the next of which ends before record ``end``: from now on, whoever sends it."""

@@ -45,11 +45,20 @@ class _State(Enum):
     CLOSED = auto()
 
 
-class _InFlight(NamedTuple):
-    correlation_id: int
-    deadline_ms: float
-    on_answer: OnAnswer
-    on_failure: OnFailure
+_READY: Final = _State.READY
+_CLOSED: Final = _State.CLOSED
+
+
+class _InFlight:
+    """A request that was not answered yet."""
+
+    __slots__ = ("correlation_id", "deadline_ms", "on_answer", "on_failure")
+
+    def __init__(self, correlation_id: int, deadline_ms: float, on_answer: OnAnswer, on_failure: OnFailure) -> None:
+        self.correlation_id = correlation_id
+        self.deadline_ms = deadline_ms
+        self.on_answer = on_answer
+        self.on_failure = on_failure
 
 
 class _Unsent(NamedTuple):
@@ -133,7 +142,7 @@ class Connection:
     @property
     def is_ready(self) -> bool:
         """Whether requests can be sent, if not at this very moment."""
-        return self._state is _State.READY
+        return self._state is _READY
 
     @property
     def is_closed(self) -> bool:
@@ -148,7 +157,7 @@ class Connection:
     def can_send(self, now_ms: float) -> bool:
         """Say whether a request may be sent now: the last one is out, not too many are unanswered, nothing forbids."""
         return (
-            self._state is _State.READY
+            self._state is _READY
             and not self._output
             and len(self._in_flight) < self._max_in_flight
             and now_ms >= self._throttled_until_ms
@@ -275,22 +284,20 @@ class Connection:
             self.last_used_ms = now = monotonic_ms()
             for frame in self._frames.feed(data):
                 self._answer(frame, now)
-                if self._state is _State.CLOSED:
+                if self._state is _CLOSED:
                     return
 
     def _answer(self, frame: bytes, now_ms: float) -> None:
         if len(frame) < 4 or not self._in_flight:
             raise NetworkError("the broker sent an answer to nothing")
         correlation_id = int.from_bytes(frame[:4])
-        if correlation_id != self._in_flight[0].correlation_id:
-            raise NetworkError(
-                f"the broker answered request {correlation_id} before request {self._in_flight[0].correlation_id}"
-            )
         request = self._in_flight[0]
+        if correlation_id != request.correlation_id:
+            raise NetworkError(f"the broker answered request {correlation_id} before request {request.correlation_id}")
         # Answered only when it is understood: until then its failure is still to be told.
         with understanding("the broker's answer makes no sense"):
             throttle_ms = request.on_answer(frame)
-        if self._state is not _State.CLOSED:
+        if self._state is not _CLOSED:
             self._in_flight.popleft()
             if throttle_ms:
                 self._throttled_until_ms = max(self._throttled_until_ms, now_ms + throttle_ms)

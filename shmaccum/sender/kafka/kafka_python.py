@@ -7,11 +7,9 @@ what is sent, which its parser would do at level DEBUG, passwords and all.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import struct
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from shmaccum.errors import ApiVersionError, NetworkError
 
@@ -39,6 +37,16 @@ __all__ = [
     "get_sasl_mechanism",
     "understanding",
 ]
+
+_MISUNDERSTANDINGS: Final = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    struct.error,
+)
 
 
 def encode(request: Any, api_version: int, correlation_id: int, client_id: str) -> bytes:
@@ -71,8 +79,7 @@ def decode(response: Any, frame: bytes) -> Any:
         return response.decode(buffer)
 
 
-@contextlib.contextmanager
-def understanding(otherwise: str) -> Iterator[None]:
+class understanding:  # it reads as the statement that it is part of
     """Take over what an answer says in a block: one that lacks what every answer has is none, and no end of the sender.
 
     The library takes a null for any list or text, and checks by assertions.
@@ -83,7 +90,15 @@ def understanding(otherwise: str) -> Iterator[None]:
     Raises:
         NetworkError: it cannot be understood.
     """
-    try:
-        yield
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, struct.error) as error:
-        raise NetworkError(f"{otherwise} ({type(error).__name__}: {error})") from error
+
+    __slots__ = ("_otherwise",)
+
+    def __init__(self, otherwise: str) -> None:
+        self._otherwise = otherwise
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, _MISUNDERSTANDINGS):
+            raise NetworkError(f"{self._otherwise} ({type(error).__name__}: {error})") from error

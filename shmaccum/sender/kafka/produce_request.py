@@ -8,7 +8,6 @@ system call reads from. The layout is Kafka's ``ProduceRequest.json``, in the tw
 from __future__ import annotations
 
 import struct
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -72,7 +71,10 @@ class ProduceEncoder:
 
     def __init__(self, version: int, client_id: str, acks: int, timeout_ms: int) -> None:
         self._version = version
-        self._form = form = _FLEXIBLE if version >= FIRST_FLEXIBLE_VERSION else _FIXED
+        form = _FLEXIBLE if version >= FIRST_FLEXIBLE_VERSION else _FIXED
+        self._string_length = form.string_length
+        self._length = form.length
+        self._end = form.end
         self._topic_heads: dict[str, bytes] = {}
         name = client_id.encode()
         # The client id has a length of fixed size in every version.
@@ -85,31 +87,35 @@ class ProduceEncoder:
         head = self._topic_heads.get(topic)
         if head is None:
             name = topic.encode()
-            head = self._topic_heads[topic] = self._form.string_length(len(name)) + name
+            head = self._topic_heads[topic] = self._string_length(len(name)) + name
         return head
 
     def encode(self, batches: Sequence[ProduceBatch], correlation_id: int) -> list[Buffer]:
         """Return a request's frame in pieces: those of the batches are their payloads themselves."""
-        form = self._form
-        length, end = form.length, form.end
-        by_topic: dict[str, list[tuple[int, memoryview]]] = defaultdict(list)
+        length, end = self._length, self._end
+        by_topic: dict[str, list[tuple[int, memoryview]]] = {}
         for batch in batches:
             topic, partition = batch.topic_partition
-            by_topic[topic].append((partition, batch.payload))
+            by_topic.setdefault(topic, []).append((partition, batch.payload))
         buffers: list[Buffer] = []
+        size = -_INT32.size
         head = bytearray(_FRAME_AND_HEADER.size)
         head += self._rest_of_head
         head += length(len(by_topic))
         for topic, of_topic in by_topic.items():
             head += self._topic_head(topic) + length(len(of_topic))
             for partition, payload in of_topic:
-                head += _INT32.pack(partition) + length(len(payload))
-                buffers += (head, payload)
+                payload_size = len(payload)
+                head += _INT32.pack(partition)
+                head += length(payload_size)
+                size += len(head) + payload_size
+                buffers.append(head)
+                buffers.append(payload)
                 head = bytearray(end)
             head += end
         head += end
         if head:
             buffers.append(head)
-        size = sum(map(len, buffers)) - _INT32.size
+            size += len(head)
         _FRAME_AND_HEADER.pack_into(buffers[0], 0, size, API_KEY, self._version, correlation_id)
         return buffers

@@ -94,7 +94,7 @@ def _read_plain(frame: bytes) -> _Plain | None:
                 return None
             position += 1
         throttle_time_ms, tags = _END.unpack_from(frame, position)
-    except (IndexError, ValueError, struct.error):
+    except (IndexError, OverflowError, ValueError, struct.error):
         return None
     return None if tags else _Plain(stored, throttle_time_ms)
 

@@ -57,6 +57,7 @@ class KafkaTransport:
         self._config = config
         self._client_id = config.client_id or f"shmaccum-{config.slab_name(os.geteuid())}"
         self._acks = _ACKS[config.acks]
+        self._request_timeout_ms = config.request_timeout_ms
         addresses = map(split_address, config.bootstrap_servers)
         self._bootstrap = [Node(-1 - number, host, port) for number, (host, port) in enumerate(addresses)]
         self._metadata = Metadata(config)
@@ -118,8 +119,12 @@ class KafkaTransport:
         if connection is None:
             self._answers += refuse(batches, NetworkError, f"there is no connection to broker {node.id} any more")
             return
-        for topic in {batch.topic_partition.topic for batch in batches}:
-            self._metadata.use(topic, now_ms)
+        used = ""
+        for batch in batches:
+            topic = batch.topic_partition.topic
+            if topic != used:  # most requests are of one topic
+                self._metadata.use(topic, now_ms)
+                used = topic
         encoder = self._encoder(connection.greeting.produce_version)
         connection.send(
             partial(encoder.encode, batches),
@@ -127,7 +132,7 @@ class KafkaTransport:
             partial(self._lost, batches),
             is_answered=self._acks != 0,
         )
-        self._brokers.check_by(now_ms + self._config.request_timeout_ms)
+        self._brokers.check_by(now_ms + self._request_timeout_ms)
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
         """Return the answers that came. Waits for one, for the doorbell, or for what else the sender has to know."""
@@ -200,7 +205,7 @@ class KafkaTransport:
             return self._brokers.next_chance_ms(nodes, now_ms)
         call = connection.greeting.versions.call(inquiry.request(now_ms))
         connection.call(call, partial(self._told, inquiry, call), partial(self._not_told, inquiry))
-        self._brokers.check_by(now_ms + self._config.request_timeout_ms)
+        self._brokers.check_by(now_ms + self._request_timeout_ms)
         return FOREVER_MS
 
     def _nodes(self) -> list[Node]:
@@ -236,4 +241,7 @@ class KafkaTransport:
         """Say whether `poll` has something to return for."""
         if self._answers or self._has_news:
             return True
-        return any(self._brokers.can_send(node, now_ms) for node in self._awaited)
+        for node in self._awaited:  # noqa: SIM110  # most often there is none, and a generator takes longer to make
+            if self._brokers.can_send(node, now_ms):
+                return True
+        return False
