@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from shmaccum.record.arrow import binary_column, check_binary
 from shmaccum.record.column_bodies import ColumnBodies, ReadyBatches, overhead_max_v2
 from shmaccum.record.columns_joined import header_sections
-from shmaccum.record.fastcolumns import FastBatches, FastCells, FastRecords, batch_starts, fitting
+from shmaccum.record.fastcolumns import FastBatches, FastBodies, FastCells, batch_starts, fitting
 
 _OFFSET_WIDTHS: Final = {"binary": 4, "string": 4, "large_binary": 8, "large_string": 8}
 """Bytes of an offset of each type whose bytes are where its offsets say."""
@@ -35,7 +35,7 @@ class DirectBodies(ColumnBodies):
     """
 
     def __init__(self, count: int, keys: pa.Array | None, values: pa.Array | None, headers: pa.Array | None) -> None:
-        self._records = FastRecords(
+        self._records = FastBodies(
             None if keys is None else cells_of("keys", keys),
             None if values is None else cells_of("values", values),
             None if headers is None else cells_of("headers", header_sections(headers)),

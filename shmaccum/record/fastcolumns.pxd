@@ -30,7 +30,7 @@ cdef class FastCells:
     cdef bint find(self, Py_ssize_t row, Cell *cell) noexcept
 
 @cython.final
-cdef class FastRecords:
+cdef class FastBodies:
     cdef FastCells _key
     cdef FastCells _value
     cdef FastCells _headers
@@ -39,7 +39,7 @@ cdef class FastRecords:
 
 @cython.final
 cdef class FastBatches:
-    cdef FastRecords _records
+    cdef FastBodies _records
     cdef const int64_t[::1] _rows
     cdef const int64_t[::1] _timestamps
     cdef list _starts

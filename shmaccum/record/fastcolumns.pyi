@@ -14,7 +14,7 @@ class FastCells:
     ) -> None: ...
     def partitions(self, partitions: NDArray[np.int64], partition_count: int) -> None: ...
 
-class FastRecords:
+class FastBodies:
     def __init__(self, key: FastCells | None, value: FastCells | None, headers: FastCells | None) -> None: ...
     def body_sizes(self, sizes: NDArray[np.int64]) -> None: ...
 
@@ -26,7 +26,7 @@ class FastBatches:
     largest: list[int]
     def __init__(
         self,
-        records: FastRecords,
+        records: FastBodies,
         rows: NDArray[np.int64],
         body_sizes: NDArray[np.int64],
         timestamps: NDArray[np.int64],

@@ -7,41 +7,16 @@ count, for the memory may be somebody else's who changes it.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from shmaccum.errors import SerializationError
 from shmaccum.record.murmur2 import MULTIPLIER, SEED
+from shmaccum.record.varint cimport put_varint, varint_size
 
 cdef uint32_t _SEED = SEED
 cdef uint32_t _MULTIPLIER = MULTIPLIER
 cdef const uint8_t *NO_HEADERS = b"\0"
-
-
-# --- varints ----------------------------------------------------------------------------------------------
-
-
-cdef inline uint64_t zigzag(int64_t number) noexcept:
-    return (<uint64_t>number << 1) ^ <uint64_t>(number >> 63)
-
-
-cdef inline Py_ssize_t varint_size(int64_t number) noexcept:
-    cdef uint64_t rest = zigzag(number)
-    cdef Py_ssize_t size = 1
-    while rest > 0x7F:
-        rest >>= 7
-        size += 1
-    return size
-
-
-cdef inline uint8_t *put_varint(uint8_t *at, int64_t number) noexcept:
-    cdef uint64_t rest = zigzag(number)
-    while rest > 0x7F:
-        at[0] = <uint8_t>(rest | 0x80)
-        at += 1
-        rest >>= 7
-    at[0] = <uint8_t>rest
-    return at + 1
 
 
 # --- cells ------------------------------------------------------------------------------------------------
@@ -165,7 +140,7 @@ cdef inline uint8_t *put_field(uint8_t *at, const Cell *field) noexcept:
 # --- records ----------------------------------------------------------------------------------------------
 
 
-cdef class FastRecords:
+cdef class FastBodies:
     """The bodies of a column of records.
 
     Args:
@@ -242,7 +217,7 @@ cdef class FastBatches:
 
     def __cinit__(
         self,
-        FastRecords records,
+        FastBodies records,
         const int64_t[::1] rows,
         const int64_t[::1] body_sizes,
         const int64_t[::1] timestamps,

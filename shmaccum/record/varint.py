@@ -21,14 +21,14 @@ _MAX_BITS: Final = 64
 
 
 def _encode(n: int) -> bytes:
-    zigzag = (n << 1) ^ (n >> _MAX_BITS)
-    if zigzag >> _MAX_BITS:
+    rest = (n << 1) ^ (n >> _MAX_BITS)
+    if rest >> _MAX_BITS:
         raise OverflowError(f"{n} does not fit the 64 bits of a varint")
     encoded = bytearray()
-    while zigzag > 0x7F:
-        encoded.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    encoded.append(zigzag)
+    while rest > 0x7F:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
     return bytes(encoded)
 
 

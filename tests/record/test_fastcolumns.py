@@ -9,12 +9,12 @@ import shmaccum
 from shmaccum.errors import SerializationError
 
 if shmaccum.compiled:
-    from shmaccum.record.fastcolumns import FastBatches, FastCells, FastRecords
+    from shmaccum.record.fastcolumns import FastBatches, FastBodies, FastCells
 
     OFFSETS = np.array([0, 3, 6, 9], np.int32)
 
     def batches(count: int = 3) -> FastBatches:
-        records = FastRecords(None, FastCells(3, 0, 4, 0, None, OFFSETS, b"abcabcabc"), None)
+        records = FastBodies(None, FastCells(3, 0, 4, 0, None, OFFSETS, b"abcabcabc"), None)
         rows, sizes = np.arange(count), np.full(count, 6)
         return FastBatches(records, rows, sizes, np.zeros(count, np.int64), [0], count, 0, 0)
 
