@@ -1,16 +1,17 @@
 """Whole columns into batches: one encoding, one turn of each lock and one look around for many batches.
 
-The rows of a partition are laid out over batches beforehand, by the sizes of their bodies. A *turn* of them is encoded
-in one vectorised call, has its memory taken from the pool as far as there is some, and is put into the deque under the
-partition's lock at once; each batch's share is copied into its slot in one piece. The first rows go into
-the batch that is open, if it is still as it was when they were encoded for it: somebody else's record in between
-changes the offsets behind it, and then these rows begin a batch of their own.
+The rows of a partition are laid out over batches beforehand, by the sizes of their bodies. A *turn* of them is made
+ready in one call, has its memory taken from the pool as far as there is some, is written into its slots, and is put
+into the deque under the partition's lock at once. The first rows go into the batch that is open, if it is still as it
+was when they were made ready for it: somebody else's record in between changes the offsets behind it, and then these
+rows begin a batch of their own.
 
 Modelled in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from itertools import pairwise, takewhile
 from typing import Final, NamedTuple
@@ -22,6 +23,7 @@ from shmaccum.accumulator.batch_appender import BatchAppender
 from shmaccum.accumulator.batch_header import begin
 from shmaccum.accumulator.futures import Chunk, FutureColumnsMetadata
 from shmaccum.accumulator.partition_queue import PartitionQueue
+from shmaccum.errors import LockTimeoutError
 from shmaccum.record.column_bodies import ColumnBodies, ReadyBatches
 from shmaccum.shm.layout import (
     BATCH_SLOT_BITS,
@@ -31,6 +33,7 @@ from shmaccum.shm.layout import (
     Slot,
     SlotState,
 )
+from shmaccum.shm.locks import LEAST_PATIENCE_S
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -231,7 +234,8 @@ class ColumnAppender:
                 del taken[:]
         except BaseException:
             # Rebuilds what was cut short. Without it, a flush would wait for batches that no index leads the sender to.
-            with queue.lock:
+            # For those that are stopped there is no wait: the next one to have the lock does the same.
+            with contextlib.suppress(LockTimeoutError), queue.lock.within(LEAST_PATIENCE_S):
                 pass
             raise
         finally:

@@ -3,7 +3,7 @@
 What comes out is, byte for byte, what `RecordFormat.encode_record` gives for each record. There are several ways to it:
 where the package is compiled, C writes the records to where they go (`shmaccum.record.columns_direct`); where it is
 not, those of equal sizes are laid out by numpy (`shmaccum.record.columns_even`), and others are joined by Arrow's
-kernels (`shmaccum.record.columns_joined`, four times the time). Formats 0 and 1, which need a CRC-32 per record, go
+kernels (`shmaccum.record.columns_joined`), which takes longer. Formats 0 and 1, which need a CRC-32 per record, go
 through a loop.
 
 Of the package below Spark, only the modules of this floor that are about columns import pyarrow.
