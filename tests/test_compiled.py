@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import py_compile
 import subprocess
@@ -30,6 +31,17 @@ def test_all_modules_are_compiled_or_none() -> None:
     specs = {".".join(module.parts): find_spec(".".join(module.parts)) for module in typed}
     compiled = {name for name, spec in specs.items() if spec is not None and str(spec.origin).endswith(".so")}
     assert compiled == (set(specs) if MEANT else set())
+
+
+def test_no_index_of_compiled_modules_counts_from_the_end() -> None:
+    typed = [module for pxd in (SOURCE / "shmaccum").rglob("*.pxd") if (module := pxd.with_suffix(".py")).exists()]
+    assert typed
+    assert [
+        f"{module}:{node.lineno}"
+        for module in typed
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.UnaryOp)
+    ] == []
 
 
 def test_bytecode_without_its_source_is_not_compiled(tmp_path: Path) -> None:
