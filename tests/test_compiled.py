@@ -11,6 +11,7 @@ import pytest
 
 import shmaccum
 from shmaccum.shm import memory
+from shmaccum.shm.layout import Geometry
 from shmaccum.shm.locks import Turn
 from shmaccum.shm.memory import SlabMemory
 
@@ -29,7 +30,7 @@ def test_the_source_tree_holds_nothing_compiled() -> None:
 
 def test_words_that_are_not_there_any_more_are_an_index_error() -> None:
     words = memoryview(bytearray(64)).cast("Q")
-    held = SlabMemory(words)
+    held = SlabMemory(words, Geometry(64, 1))
     held.close()
     words.release()  # a view that is still held would keep it from that
 

@@ -15,6 +15,7 @@ from shmaccum.errors import ConfigError, IllegalStateError, UnsupportedForMessag
 from shmaccum.record import legacy, v2
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import NO_PRODUCER_ID, BytesLike, Headers
+from shmaccum.record.v2 import write_header
 
 
 class RecordFormat(ABC):
@@ -125,7 +126,7 @@ class _DefaultFormat(RecordFormat):
     ) -> memoryview:
         _check_not_empty(record_count)
         if compressed or compression is CompressionType.NONE:
-            v2.write_header(
+            write_header(
                 batch,
                 size=len(batch),
                 attributes=compression,

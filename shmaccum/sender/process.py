@@ -52,6 +52,11 @@ started(request["config"])
 """
 
 
+_ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}
+"""Keeps numpy from starting a thread for each processor as it is imported: they spin for a while, and are of no use to
+a sender. Who has set it otherwise has it so."""
+
+
 def make_transport(config: ProducerConfig) -> Transport:
     """Return the transport that ``transport`` names, not started yet.
 
@@ -151,6 +156,7 @@ def _start(config: ProducerConfig) -> None:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                env=_ONE_THREAD | os.environ,
                 start_new_session=True,
                 text=True,
             ) as process:

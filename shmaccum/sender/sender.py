@@ -37,11 +37,15 @@ from shmaccum.record.compression import CompressionType
 from shmaccum.sender.pieces import Pieces
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse, Transport
 from shmaccum.shm.bell import Doorbell
-from shmaccum.shm.layout import STATE_MASK, TIME_MASK, Process, Role, Slot, SlotState, Super
+from shmaccum.shm.layout import PROGRESS_MASK, STATE_MASK, TIME_MASK, Process, Role, Slot, SlotState, Super
 
 logger = logging.getLogger(__name__)
 
-_COMPLETING: Final = SlotState.COMPLETING
+_COMPLETING: Final = int(SlotState.COMPLETING)
+_STATE: Final = Slot.STATE
+_PIECE: Final = Slot.PIECE
+_STATE_BITS: Final = STATE_MASK
+_PROGRESS_MASK: Final = PROGRESS_MASK
 _REQUESTS_A_PASS: Final = 5
 """Requests to a node in one pass, at most: as many as may be in flight by default. Answers wait meanwhile."""
 HOUSEKEEPING_MS: Final = 1000
@@ -68,11 +72,17 @@ class Sender:
         self._accumulator = accumulator
         self._slab = accumulator.slab
         self._words = accumulator.slab.words
+        self._memory = accumulator.slab.memory
+        self._map = accumulator.map
+        self._format = accumulator.format
+        self._header_size = accumulator.format.header_size
+        self._magic = accumulator.format.magic
         self._transport = transport
         self._doorbell = doorbell
         self._config = config
         self._max_request_size = config.max_request_size
         self._compression = CompressionType.for_name(config.compression_type)
+        self._compresses = self._compression is not CompressionType.NONE
         # Without sequence numbers only one request at a time keeps the order over a retry.
         self._guarantee_message_order = config.max_in_flight_requests_per_connection == 1
         self._pieces = Pieces(accumulator)
@@ -234,10 +244,10 @@ class Sender:
         accumulator = self._accumulator
         for _ in range(_REQUESTS_A_PASS):
             drained = accumulator.drain(cluster, (node,), self._max_request_size, now_ms)[node.id]
-            batches = [batch for batch in drained if self._pieces.admit(batch, now_ms)]
+            batches = [batch for batch in drained if not batch.in_pieces or self._pieces.admit(batch, now_ms)]
             if self._guarantee_message_order:
                 for batch in batches:
-                    accumulator.mute(accumulator.map.by_entry[batch.partition].topic_partition)
+                    accumulator.mute(self._map.by_entry[batch.partition].topic_partition)
             sealed = self._seal_all(batches)
             if sealed:
                 self._transport.send(node, sealed, now_ms)
@@ -250,26 +260,26 @@ class Sender:
         sealed = []
         for batch in batches:
             try:
-                batch.check(self._accumulator.format.header_size)
+                batch.check(self._header_size)
                 sealed.append(self._seal(batch))
             except (CorruptRecordError, IllegalStateError, struct.error, ValueError, OverflowError) as error:
                 logger.error("%r is damaged: %s; gave it up", batch, error)
                 self._pieces.answered(batch)
                 if self._guarantee_message_order:
-                    self._accumulator.unmute(self._accumulator.map.by_entry[batch.partition].topic_partition)
+                    self._accumulator.unmute(self._map.by_entry[batch.partition].topic_partition)
                 batch.write_off()
                 self._accumulator.complete([BatchOutcome(batch, error=CorruptRecordError)])
         return sealed
 
     def _seal(self, batch: RecordBatch) -> ProduceBatch:
         """Make a drained batch ready for the wire, in place unless it is still to be compressed."""
-        contents = self._pieces.piece_of(batch) if batch.in_pieces else batch.contents()
+        is_piece = self._memory.words[batch.at + _PIECE]
+        contents = self._pieces.piece_of(batch) if is_piece else batch.contents()
         memory, record_count, base_timestamp, max_timestamp, compression = contents
-        if compression is None and self._compression is not CompressionType.NONE:
+        if compression is None and self._compresses:
             self._words[self._slab.geometry.process(self._slab.me) + Process.COMPRESSED] += 1
         producer_id, producer_epoch, base_sequence = batch.identity()
-        record_format = self._accumulator.format
-        payload = record_format.seal(
+        payload = self._format.seal(
             memory,
             record_count=record_count,
             base_timestamp=base_timestamp,
@@ -282,10 +292,10 @@ class Sender:
         )
         self._in_flight[batch.slot] = batch
         return ProduceBatch(
-            self._accumulator.map.by_entry[batch.partition].topic_partition,
+            self._map.by_entry[batch.partition].topic_partition,
             payload,
             record_count,
-            record_format.magic,
+            self._magic,
             producer_id,
             producer_epoch,
             base_sequence,
@@ -298,6 +308,7 @@ class Sender:
     def _handle_produce_responses(self, responses: list[ProduceResponse]) -> None:
         """Complete what was stored, try again what may succeed later, give up the rest (``Sender.completeBatch``)."""
         now_ms = _now_ms()
+        words = self._memory.words
         outcomes: list[BatchOutcome] = []
         out_of_date: set[str] = set()
         bytes_sent = 0
@@ -306,7 +317,9 @@ class Sender:
             batch = self._in_flight.pop(produced.slot)
             size = len(produced.payload)
             produced.payload.release()
-            self._pieces.answered(batch)
+            piece = words[batch.at + _PIECE]
+            if piece:
+                self._pieces.answered(batch)
             if self._guarantee_message_order:
                 self._accumulator.unmute(produced.topic_partition)
             if error is not None and issubclass(error, InvalidMetadataError):
@@ -314,11 +327,11 @@ class Sender:
             stored = error is None or error is DuplicateSequenceNumberError
             if stored:
                 bytes_sent += size
-            if batch.state is _COMPLETING:
+            if words[batch.at + _STATE] & _STATE_BITS == _COMPLETING:
                 self._accumulator.release(batch, stored=stored)  # it had expired meanwhile
             elif stored:
                 offset, append_time_ms = response.base_offset, response.log_append_time_ms
-                outcomes.append(BatchOutcome(batch, offset, append_time_ms, end=batch.piece_end))
+                outcomes.append(BatchOutcome(batch, offset, append_time_ms, None, piece & _PROGRESS_MASK))
             elif self._pieces.can_divide(response):
                 given_up = self._pieces.divide(batch, response)
                 outcomes += [] if given_up is None else [given_up]

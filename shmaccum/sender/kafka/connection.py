@@ -22,7 +22,7 @@ from shmaccum.sender.kafka.channel import Buffer, Channel
 from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
 from shmaccum.sender.kafka.frames import FrameReader
 from shmaccum.sender.kafka.greeting import Call, Conversation, Greeting
-from shmaccum.sender.kafka.kafka_python import encode, understanding
+from shmaccum.sender.kafka.kafka_python import MISUNDERSTANDINGS, encode, misunderstood
 from shmaccum.sender.kafka.poller import READ, WRITE, Poller
 
 logger = logging.getLogger(__name__)
@@ -49,16 +49,53 @@ _READY: Final = _State.READY
 _CLOSED: Final = _State.CLOSED
 
 
-class _InFlight:
-    """A request that was not answered yet."""
+class Request:
+    """What is to be sent, and what to do when it is answered, or never will be: one of the two, once.
 
-    __slots__ = ("correlation_id", "deadline_ms", "on_answer", "on_failure")
+    Attributes:
+        correlation_id: the connection's number for it.
+        deadline_ms: when it must have been answered.
+    """
 
-    def __init__(self, correlation_id: int, deadline_ms: float, on_answer: OnAnswer, on_failure: OnFailure) -> None:
-        self.correlation_id = correlation_id
-        self.deadline_ms = deadline_ms
-        self.on_answer = on_answer
-        self.on_failure = on_failure
+    __slots__ = ("correlation_id", "deadline_ms")
+
+    def __init__(self) -> None:
+        self.correlation_id = -1
+        self.deadline_ms = FOREVER_MS
+
+    def frame(self, correlation_id: int) -> Sequence[Buffer]:
+        """Return its bytes, which are not copied: they have to stay as they are until it is answered."""
+        raise NotImplementedError
+
+    def answered(self, frame: bytes) -> int:
+        """Take the answer, empty where none was asked for; return for how many milliseconds we are throttled."""
+        raise NotImplementedError
+
+    def failed(self, error: type[KafkaError], message: str) -> None:
+        """Take why there will be no answer."""
+        raise NotImplementedError
+
+
+class _CallRequest(Request):
+    """A request of the library's."""
+
+    __slots__ = ("_call", "_client_id", "_on_answer", "_on_failure")
+
+    def __init__(self, call: Call, client_id: str, on_answer: OnAnswer, on_failure: OnFailure) -> None:
+        Request.__init__(self)
+        self._call = call
+        self._client_id = client_id
+        self._on_answer = on_answer
+        self._on_failure = on_failure
+
+    def frame(self, correlation_id: int) -> Sequence[Buffer]:
+        return [encode(self._call.request, self._call.version, correlation_id, self._client_id)]
+
+    def answered(self, frame: bytes) -> int:
+        return self._on_answer(frame)
+
+    def failed(self, error: type[KafkaError], message: str) -> None:
+        self._on_failure(error, message)
 
 
 class _Unsent(NamedTuple):
@@ -66,7 +103,7 @@ class _Unsent(NamedTuple):
 
     end: int
     """How many bytes the connection has sent once it is."""
-    request: _InFlight
+    request: Request
 
 
 class Owner(Protocol):
@@ -126,7 +163,7 @@ class Connection:
         self._output: deque[Buffer] = deque()
         self._queued_bytes = 0
         self._sent_bytes = 0
-        self._in_flight: deque[_InFlight] = deque()
+        self._in_flight: deque[Request] = deque()
         self._unsent: deque[_Unsent] = deque()
         self._correlation_id = 0
         self._throttled_until_ms = 0.0
@@ -172,43 +209,20 @@ class Connection:
 
     def call(self, call: Call, on_answer: OnAnswer, on_failure: OnFailure) -> None:
         """Send a request of the library's."""
-        correlation_id = self._next_correlation_id()
-        frame = encode(call.request, call.version, correlation_id, self._client_id)
-        self._send(correlation_id, [frame], on_answer, on_failure)
+        self.send(_CallRequest(call, self._client_id, on_answer, on_failure))
 
-    def send(
-        self,
-        encode_request: Callable[[int], Sequence[Buffer]],
-        on_answer: OnAnswer,
-        on_failure: OnFailure,
-        *,
-        is_answered: bool,
-    ) -> None:
-        """Send a request in pieces, which are not copied and have to stay as they are until one of the two is called.
+    def send(self, request: Request, is_answered: bool = True) -> None:
+        """Send a request.
 
         Args:
-            encode_request: takes the correlation id and returns the frame.
-            on_answer: called with the answer.
-            on_failure: called if there will be none.
-            is_answered: whether the broker answers; otherwise ``on_answer`` is called once all of it is sent.
+            request: the request.
+            is_answered: whether the broker answers; otherwise it counts as answered once all of it is sent.
         """
-        correlation_id = self._next_correlation_id()
-        self._send(correlation_id, encode_request(correlation_id), on_answer, on_failure, is_answered)
-
-    def _next_correlation_id(self) -> int:
         self._correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
-        return self._correlation_id
-
-    def _send(
-        self,
-        correlation_id: int,
-        frame: Sequence[Buffer],
-        on_answer: OnAnswer,
-        on_failure: OnFailure,
-        is_answered: bool = True,
-    ) -> None:
         self.last_used_ms = now = monotonic_ms()
-        request = _InFlight(correlation_id, now + self._request_timeout_ms, on_answer, on_failure)
+        request.correlation_id = self._correlation_id
+        request.deadline_ms = now + self._request_timeout_ms
+        frame = request.frame(self._correlation_id)
         self._output.extend(frame)
         self._queued_bytes += 4 + int.from_bytes(frame[0][:4])
         if is_answered:
@@ -277,15 +291,14 @@ class Connection:
                 output.popleft()
         self._watch(READ | WRITE if output else READ)
         while self._unsent and self._unsent[0].end <= self._sent_bytes:
-            self._unsent.popleft().request.on_answer(b"")
+            self._unsent.popleft().request.answered(b"")
 
     def _receive(self) -> None:
         for data in self._channel.read():
             self.last_used_ms = now = monotonic_ms()
-            for frame in self._frames.feed(data):
+            self._frames.feed(data)
+            while self._state is not _CLOSED and (frame := self._frames.next()) is not None:
                 self._answer(frame, now)
-                if self._state is _CLOSED:
-                    return
 
     def _answer(self, frame: bytes, now_ms: float) -> None:
         if len(frame) < 4 or not self._in_flight:
@@ -295,8 +308,10 @@ class Connection:
         if correlation_id != request.correlation_id:
             raise NetworkError(f"the broker answered request {correlation_id} before request {request.correlation_id}")
         # Answered only when it is understood: until then its failure is still to be told.
-        with understanding("the broker's answer makes no sense"):
-            throttle_ms = request.on_answer(frame)
+        try:
+            throttle_ms = request.answered(frame)
+        except MISUNDERSTANDINGS as error:
+            raise misunderstood("the broker's answer makes no sense", error) from error
         if self._state is not _CLOSED:
             self._in_flight.popleft()
             if throttle_ms:
@@ -356,7 +371,7 @@ class Connection:
             self._guard(lambda: self._converse(self.greeting.log_in()))
         return self._next_check_ms(now_ms)
 
-    def _oldest(self) -> _InFlight | None:
+    def _oldest(self) -> Request | None:
         """Return the request that has waited longest."""
         if self._in_flight:
             return self._in_flight[0]
@@ -391,9 +406,7 @@ class Connection:
         self._unsent.clear()
         message = f"connection to {describe(self.node)}: {message}"
         for request in failed:
-            request.on_failure(
-                RequestTimedOutError if request.deadline_ms <= late_ms else error or NetworkError, message
-            )
+            request.failed(RequestTimedOutError if request.deadline_ms <= late_ms else error or NetworkError, message)
         self._owner.connection_closed(self, error, message)
 
 
