@@ -6,6 +6,12 @@ from shmaccum.accumulator.sequences cimport Sequences
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef unsigned long long _COMPLETING
+cdef Py_ssize_t _ALL_BATCHES_FAILED
+cdef Py_ssize_t _ALL_RECORDS_FAILED
+cdef Py_ssize_t _ALL_BATCHES_SENT
+cdef Py_ssize_t _ALL_RECORDS_SENT
+cdef Py_ssize_t _FILL_BYTES
+cdef Py_ssize_t _CAPACITY_BYTES
 cdef Py_ssize_t _IN_FLIGHT
 cdef Py_ssize_t _RECORDS_SENT
 cdef Py_ssize_t _BATCHES_SENT
@@ -77,4 +83,5 @@ cdef class BatchCompleter:
     )
     cdef _tell(self, RecordBatch batch, set told, bint again=*)
 
+    @cython.locals(words=word[::1])
     cdef _count(self, _Tally tally)

@@ -43,6 +43,12 @@ logger = logging.getLogger(__name__)
 
 _COMPLETING: Final = int(SlotState.COMPLETING)
 
+_ALL_BATCHES_FAILED: Final = Super.BATCHES_FAILED
+_ALL_RECORDS_FAILED: Final = Super.RECORDS_FAILED
+_ALL_BATCHES_SENT: Final = Super.BATCHES_SENT
+_ALL_RECORDS_SENT: Final = Super.RECORDS_SENT
+_FILL_BYTES: Final = Super.FILL_BYTES
+_CAPACITY_BYTES: Final = Super.CAPACITY_BYTES
 _IN_FLIGHT: Final = Partition.IN_FLIGHT
 _RECORDS_SENT: Final = Partition.RECORDS_SENT
 _BATCHES_SENT: Final = Partition.BATCHES_SENT
@@ -285,14 +291,14 @@ class BatchCompleter:
             self._slab.bells.ring_for_completions(entry)
 
     def _count(self, tally: _Tally) -> None:
-        words = self._words
+        words = self._memory.words
         if tally.batches_failed or tally.records_failed:
-            words[Super.BATCHES_FAILED] += tally.batches_failed
-            words[Super.RECORDS_FAILED] += tally.records_failed
-        words[Super.BATCHES_SENT] += tally.batches_sent
-        words[Super.RECORDS_SENT] += tally.records_sent
-        words[Super.FILL_BYTES] += tally.fill_bytes
-        words[Super.CAPACITY_BYTES] += tally.slots * self._slab.geometry.slot_size
+            words[_ALL_BATCHES_FAILED] += tally.batches_failed
+            words[_ALL_RECORDS_FAILED] += tally.records_failed
+        words[_ALL_BATCHES_SENT] += tally.batches_sent
+        words[_ALL_RECORDS_SENT] += tally.records_sent
+        words[_FILL_BYTES] += tally.fill_bytes
+        words[_CAPACITY_BYTES] += tally.slots * self._memory.slot_size
 
 
 class _Tally:

@@ -17,6 +17,8 @@ from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import NO_PRODUCER_ID, BytesLike, Headers
 from shmaccum.record.v2 import write_header
 
+_UNCOMPRESSED: Final = CompressionType.NONE
+
 
 class RecordFormat(ABC):
     """One of Kafka's message formats. Stateless: `record_format` has one instance of each.
@@ -125,7 +127,7 @@ class _DefaultFormat(RecordFormat):
         compressed: bool = False,
     ) -> memoryview:
         _check_not_empty(record_count)
-        if compressed or compression is CompressionType.NONE:
+        if compressed or compression is _UNCOMPRESSED:
             write_header(
                 batch,
                 size=len(batch),
@@ -197,7 +199,7 @@ class _LegacyFormat(RecordFormat):
                 f"message format {self.magic} has no place for producer id {producer_id}: "
                 "set message.format.version to 0.11.0 or newer, or enable.idempotence to false"
             )
-        if compression is CompressionType.NONE:
+        if compression is _UNCOMPRESSED:
             legacy.check_offsets(batch, record_count)
             return batch
         wrapper = legacy.compressed_set(

@@ -8,6 +8,7 @@ another it says that it serves, or why it does not, so that a wrong setting is t
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -115,6 +116,8 @@ def _serve_once(
         cleanup.callback(transport.close)
         sender = Sender(accumulator, transport, doorbell, config)
         stopped = _stop_on_signals(sender)
+        # What is imported by now stays to the end: the garbage collector need not look through it again and again.
+        gc.freeze()
         sender.run(lambda: on_serving(slab))
         return stopped()
 

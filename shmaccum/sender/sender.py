@@ -158,7 +158,7 @@ class Sender:
         if not self._keep_house(now_ms):
             # Whoever died lately may be the last to be heard of: no long sleep before it is time to look.
             poll_timeout = min(poll_timeout, self._next_housekeeping_ms - now_ms)
-        if poll_timeout > 0:
+        if poll_timeout > 0 and self._listening:  # else it only looks once more
             poll_timeout = min(poll_timeout, self._idle_timeout_ms(now_ms))
         self._handle_produce_responses(self._poll(poll_timeout))
 

@@ -1,4 +1,5 @@
 cimport cython
+from shmaccum.sender.kafka.channel cimport Channel
 from shmaccum.sender.kafka.clock cimport monotonic_ms
 from shmaccum.sender.kafka.frames cimport FrameReader
 from shmaccum.sender.kafka.poller cimport Poller
@@ -25,7 +26,7 @@ cdef class Connection:
     cdef readonly object node
     cdef readonly object greeting
     cdef readonly double last_used_ms
-    cdef object _channel
+    cdef Channel _channel
     cdef Poller _poller
     cdef object _client_id
     cdef long long _request_timeout_ms
