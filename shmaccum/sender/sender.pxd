@@ -36,7 +36,7 @@ cdef class Sender:
     cdef object _stopping_since_ms
     cdef bint _stop_now
     cdef long long _next_housekeeping_ms
-    cdef object _idle_since_ms
+    cdef object _idleness
 
     @cython.locals(
         expired=list, not_ready_timeout=double, poll_timeout=double, expiry_delay_ms=double,

@@ -34,10 +34,11 @@ from shmaccum.errors import (
     SlabFullError,
 )
 from shmaccum.record.compression import CompressionType
+from shmaccum.sender.idleness import Idleness
 from shmaccum.sender.pieces import Pieces
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse, Transport
 from shmaccum.shm.bell import Doorbell
-from shmaccum.shm.layout import PROGRESS_MASK, STATE_MASK, TIME_MASK, Process, Role, Slot, SlotState, Super
+from shmaccum.shm.layout import PROGRESS_MASK, STATE_MASK, TIME_MASK, Process, Slot, SlotState, Super
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +53,6 @@ HOUSEKEEPING_MS: Final = 1000
 """How often, at most, the sender looks for processes that have died."""
 LOOK_AGAIN_MS: Final = 100
 """How long the sender sleeps at most while something of the cluster is wanted: a topic, a leader, a producer id."""
-LONGEST_SLEEP_MS: Final = 10_000
-"""A producer may have died between an append and the ring that tells of it: the sender looks without one."""
 
 
 class Sender:
@@ -95,7 +94,7 @@ class Sender:
         self._stopping_since_ms: int | None = None
         self._stop_now = False
         self._next_housekeeping_ms = 0
-        self._idle_since_ms: int | None = None
+        self._idleness = Idleness(accumulator.slab, config.sender_idle_ms)
 
     # --- running ------------------------------------------------------------------------------------
 
@@ -159,7 +158,7 @@ class Sender:
             # Whoever died lately may be the last to be heard of: no long sleep before it is time to look.
             poll_timeout = min(poll_timeout, self._next_housekeeping_ms - now_ms)
         if poll_timeout > 0 and self._listening:  # else it only looks once more
-            poll_timeout = min(poll_timeout, self._idle_timeout_ms(now_ms))
+            poll_timeout = min(poll_timeout, self._idleness.longest_sleep_ms(now_ms, bool(self._in_flight)))
         self._handle_produce_responses(self._poll(poll_timeout))
 
     def _poll(self, timeout_ms: float) -> list[ProduceResponse]:
@@ -371,33 +370,12 @@ class Sender:
             return True
         if self._stopping_since_ms is not None:
             return not self._holds_batches_older_than(self._stopping_since_ms)
-        idle_ms = self._config.sender_idle_ms
-        return idle_ms >= 0 and self._idle_since_ms is not None and _now_ms() - self._idle_since_ms >= idle_ms
+        return self._idleness.is_over(_now_ms())
 
     def _holds_batches_older_than(self, time_ms: int) -> bool:
         headers = self._slab.headers
         held = (headers[:, Slot.STATE] & np.uint64(STATE_MASK)) >= SlotState.OPEN
         return bool(((headers[held, Slot.CREATED_MS] & np.uint64(TIME_MASK)) <= time_ms).any())
-
-    def _idle_timeout_ms(self, now_ms: int) -> float:
-        """Return how long to sleep at most: until it is time to leave, or to see whether anybody is still there."""
-        idle_ms = self._config.sender_idle_ms
-        if idle_ms < 0:
-            return LONGEST_SLEEP_MS
-        if self._in_flight or self._has_producers() or self._slab.undelivered() != (0, 0):
-            self._idle_since_ms = None
-            return min(max(idle_ms, HOUSEKEEPING_MS), LONGEST_SLEEP_MS)
-        if self._idle_since_ms is None:
-            self._idle_since_ms = now_ms
-        return min(max(0, self._idle_since_ms + idle_ms - now_ms), LONGEST_SLEEP_MS)
-
-    def _has_producers(self) -> bool:
-        processes = self._slab.processes
-        return any(
-            info.alive and Role.PRODUCER in info.roles
-            for info in map(processes.info, processes.in_use())
-            if info.entry != self._slab.me
-        )
 
     def _keep_house(self, now_ms: int) -> bool:
         """Clean up behind processes that have died: their memory, their places; False if it is not time yet."""

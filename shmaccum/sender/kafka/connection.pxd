@@ -3,24 +3,12 @@ from shmaccum.sender.kafka.channel cimport Channel
 from shmaccum.sender.kafka.clock cimport monotonic_ms
 from shmaccum.sender.kafka.frames cimport FrameReader
 from shmaccum.sender.kafka.poller cimport Poller
+from shmaccum.sender.kafka.requests cimport CallRequest, Request
 
+cdef object _OPENING
 cdef object _READY
 cdef object _CLOSED
 cdef long long _CORRELATION_IDS
-
-cdef class Request:
-    cdef public long long correlation_id
-    cdef public double deadline_ms
-
-    cpdef frame(self, long long correlation_id)
-    cpdef answered(self, bytes frame)
-    cpdef failed(self, error, message)
-
-cdef class _CallRequest(Request):
-    cdef object _call
-    cdef object _client_id
-    cdef object _on_answer
-    cdef object _on_failure
 
 cdef class Connection:
     cdef readonly object node

@@ -11,7 +11,7 @@ import logging
 import random
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol
 
@@ -22,19 +22,15 @@ from shmaccum.sender.kafka.channel import Buffer, Channel
 from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
 from shmaccum.sender.kafka.frames import FrameReader
 from shmaccum.sender.kafka.greeting import Call, Conversation, Greeting
-from shmaccum.sender.kafka.kafka_python import MISUNDERSTANDINGS, encode, misunderstood
+from shmaccum.sender.kafka.kafka_python import MISUNDERSTANDINGS, misunderstood
 from shmaccum.sender.kafka.poller import READ, WRITE, Poller
+from shmaccum.sender.kafka.requests import CallRequest, OnAnswer, OnFailure, Request
 
 logger = logging.getLogger(__name__)
 
 _CORRELATION_IDS: Final = 1 << 31
 _LOG_IN_PAUSE_MS: Final = 10.0
 """How long to let be a connection that is to log in again and still waits for an answer."""
-
-OnAnswer = Callable[[bytes], int]
-"""Takes the frame of an answer, empty where none was asked for; returns for how many milliseconds we are throttled."""
-OnFailure = Callable[[type[KafkaError], str], None]
-"""Takes why there will be no answer."""
 
 
 class _State(Enum):
@@ -45,57 +41,9 @@ class _State(Enum):
     CLOSED = auto()
 
 
+_OPENING: Final = _State.OPENING
 _READY: Final = _State.READY
 _CLOSED: Final = _State.CLOSED
-
-
-class Request:
-    """What is to be sent, and what to do when it is answered, or never will be: one of the two, once.
-
-    Attributes:
-        correlation_id: the connection's number for it.
-        deadline_ms: when it must have been answered.
-    """
-
-    __slots__ = ("correlation_id", "deadline_ms")
-
-    def __init__(self) -> None:
-        self.correlation_id = -1
-        self.deadline_ms = FOREVER_MS
-
-    def frame(self, correlation_id: int) -> Sequence[Buffer]:
-        """Return its bytes, which are not copied: they have to stay as they are until it is answered."""
-        raise NotImplementedError
-
-    def answered(self, frame: bytes) -> int:
-        """Take the answer, empty where none was asked for; return for how many milliseconds we are throttled."""
-        raise NotImplementedError
-
-    def failed(self, error: type[KafkaError], message: str) -> None:
-        """Take why there will be no answer."""
-        raise NotImplementedError
-
-
-class _CallRequest(Request):
-    """A request of the library's."""
-
-    __slots__ = ("_call", "_client_id", "_on_answer", "_on_failure")
-
-    def __init__(self, call: Call, client_id: str, on_answer: OnAnswer, on_failure: OnFailure) -> None:
-        Request.__init__(self)
-        self._call = call
-        self._client_id = client_id
-        self._on_answer = on_answer
-        self._on_failure = on_failure
-
-    def frame(self, correlation_id: int) -> Sequence[Buffer]:
-        return [encode(self._call.request, self._call.version, correlation_id, self._client_id)]
-
-    def answered(self, frame: bytes) -> int:
-        return self._on_answer(frame)
-
-    def failed(self, error: type[KafkaError], message: str) -> None:
-        self._on_failure(error, message)
 
 
 class _Unsent(NamedTuple):
@@ -209,7 +157,7 @@ class Connection:
 
     def call(self, call: Call, on_answer: OnAnswer, on_failure: OnFailure) -> None:
         """Send a request of the library's."""
-        self.send(_CallRequest(call, self._client_id, on_answer, on_failure))
+        self.send(CallRequest(call, self._client_id, on_answer, on_failure))
 
     def send(self, request: Request, is_answered: bool = True) -> None:
         """Send a request.
@@ -235,7 +183,7 @@ class Connection:
 
     def _handle(self, events: int) -> None:
         """Do what the poller found to be possible."""
-        if self._state is _State.OPENING:
+        if self._state is _OPENING:
             self._guard(self._open)
             return
         if events & ~WRITE:

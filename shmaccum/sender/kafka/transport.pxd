@@ -1,10 +1,11 @@
 cimport cython
 from shmaccum.sender.kafka.brokers cimport Brokers
 from shmaccum.sender.kafka.clock cimport monotonic_ms
-from shmaccum.sender.kafka.connection cimport Connection, Request
+from shmaccum.sender.kafka.connection cimport Connection
 from shmaccum.sender.kafka.poller cimport Poller
 from shmaccum.sender.kafka.produce_request cimport ProduceEncoder
 from shmaccum.sender.kafka.produce_response cimport ProduceAnswers, decode_answers
+from shmaccum.sender.kafka.requests cimport Request
 from shmaccum.sender.transport cimport ProduceBatch
 
 cdef class KafkaTransport

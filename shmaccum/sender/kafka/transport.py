@@ -18,7 +18,7 @@ from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, Unsup
 from shmaccum.sender.kafka.brokers import Brokers
 from shmaccum.sender.kafka.channel import Buffer
 from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
-from shmaccum.sender.kafka.connection import Connection, Request
+from shmaccum.sender.kafka.connection import Connection
 from shmaccum.sender.kafka.credentials import sasl_mechanism, tls_context
 from shmaccum.sender.kafka.greeting import Call, decode_answer
 from shmaccum.sender.kafka.metadata import Metadata
@@ -26,6 +26,7 @@ from shmaccum.sender.kafka.poller import Poller
 from shmaccum.sender.kafka.produce_request import ProduceEncoder
 from shmaccum.sender.kafka.produce_response import decode_answers, refuse
 from shmaccum.sender.kafka.producer_id import ProducerIds
+from shmaccum.sender.kafka.requests import Request
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
