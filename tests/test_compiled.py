@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import shmaccum
+from shmaccum.shm.layout import Geometry
 from shmaccum.shm.locks import Turn
 from shmaccum.shm.memory import SlabMemory
 
@@ -80,7 +81,7 @@ def test_the_source_tree_holds_nothing_compiled() -> None:
 
 def test_words_that_are_not_there_any_more_are_an_index_error() -> None:
     words = memoryview(bytearray(64)).cast("Q")
-    held = SlabMemory(words)
+    held = SlabMemory(words, Geometry(64, 1))
     held.close()
     words.release()  # a view that is still held would keep it from that
 

@@ -1,5 +1,6 @@
 cimport cython
 from shmaccum.accumulator.partition_queue cimport PartitionQueue
+from shmaccum.accumulator.patience cimport Patience
 from shmaccum.accumulator.ready_check cimport ReadyCheck
 from shmaccum.accumulator.record_batch cimport RecordBatch
 from shmaccum.accumulator.sequences cimport Sequences
@@ -23,7 +24,7 @@ cdef class BatchDrainer:
     cdef object _completer
     cdef Sequences _sequences
     cdef ReadyCheck _ready_check
-    cdef object _patience
+    cdef Patience _patience
     cdef object _returns
     cdef object _words
     cdef SlabMemory _memory
@@ -46,10 +47,10 @@ cdef class BatchDrainer:
     )
     cdef dict _choose(self, node, list entries, Py_ssize_t max_size, long long now_ms)
 
-    @cython.locals(by_stripe=dict, taken=dict, of_stripe=list, begin=Py_ssize_t)
+    @cython.locals(by_stripe=dict, taken=dict, of_stripe=list)
     cdef list _take_firsts(self, dict chosen, long long now_ms)
 
-    @cython.locals(words=word[::1], by_entry=list, queue=PartitionQueue, entry=Py_ssize_t, head="unsigned long long")
+    @cython.locals(words=word[::1], by_entry=list, first=PartitionQueue, queue=PartitionQueue, entry=Py_ssize_t, head="unsigned long long")
     cdef _take_turn(self, list entries, dict largest, dict taken, long long now_ms)
 
     @cython.locals(words=word[::1], header=Py_ssize_t, compressed="unsigned long long")

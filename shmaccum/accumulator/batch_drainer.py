@@ -164,8 +164,9 @@ class BatchDrainer:
         taken: dict[int, RecordBatch] = {}
         for of_stripe in by_stripe.values():
             try:
-                for begin in range(0, len(of_stripe), _TAKEN_A_TURN):
-                    self._take_turn(of_stripe[begin : begin + _TAKEN_A_TURN], chosen, taken, now_ms)
+                while of_stripe:
+                    self._take_turn(of_stripe[:_TAKEN_A_TURN], chosen, taken, now_ms)
+                    del of_stripe[:_TAKEN_A_TURN]
             except LockTimeoutError:
                 continue
         return [taken[entry] for entry in chosen if entry in taken]
@@ -175,7 +176,8 @@ class BatchDrainer:
     ) -> None:
         """Take the first batches of some partitions of a stripe that are still due, and no larger than they may be."""
         words, by_entry = self._memory.words, self._map.by_entry
-        with self._patience.with_lock(by_entry[entries[0]].lock):
+        first = by_entry[entries[0]]
+        with self._patience.with_lock(first.lock):
             for entry in entries:
                 head = words[self._partitions_at + entry * _PARTITION_WORDS + _HEAD]
                 if (

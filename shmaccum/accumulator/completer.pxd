@@ -1,10 +1,17 @@
 cimport cython
-from shmaccum.accumulator.completion cimport RingWriter
+from shmaccum.accumulator.completion cimport RingWriter, pack_result
+from shmaccum.accumulator.patience cimport Patience
 from shmaccum.accumulator.record_batch cimport RecordBatch
 from shmaccum.accumulator.sequences cimport Sequences
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef unsigned long long _COMPLETING
+cdef Py_ssize_t _ALL_BATCHES_FAILED
+cdef Py_ssize_t _ALL_RECORDS_FAILED
+cdef Py_ssize_t _ALL_BATCHES_SENT
+cdef Py_ssize_t _ALL_RECORDS_SENT
+cdef Py_ssize_t _FILL_BYTES
+cdef Py_ssize_t _CAPACITY_BYTES
 cdef Py_ssize_t _IN_FLIGHT
 cdef Py_ssize_t _RECORDS_SENT
 cdef Py_ssize_t _BATCHES_SENT
@@ -25,6 +32,13 @@ cdef int _SIZE_SHIFT
 cdef unsigned long long _PROGRESS_MASK
 cdef int _BATCH_SLOT_BITS
 
+cdef class BatchOutcome:
+    cdef readonly RecordBatch batch
+    cdef readonly long long base_offset
+    cdef readonly long long append_time_ms
+    cdef readonly object error
+    cdef readonly long long end
+
 cdef class _Tally:
     cdef unsigned long long batches_sent
     cdef unsigned long long records_sent
@@ -41,19 +55,33 @@ cdef class BatchCompleter:
     cdef object _map
     cdef object _returns
     cdef Sequences _sequences
-    cdef object _patience
+    cdef Patience _patience
     cdef list _to_free
     cdef object _barrier
     cdef RingWriter _rings
 
-    @cython.locals(words=word[::1], batches=list, tally=_Tally, batch=RecordBatch)
+    @cython.locals(words=word[::1], batches=list, tally=_Tally, outcome=BatchOutcome, batch=RecordBatch)
     cpdef complete(self, outcomes)
+
+    @cython.locals(words=word[::1], told=set, done=list, left=list, batch=RecordBatch)
+    cpdef list finish(self, batches, bint again=*)
+
+    @cython.locals(batch=RecordBatch)
+    cpdef deallocate(self, batches)
+
+    cpdef retry(self)
 
     @cython.locals(
         words=word[::1], base_offset="long long", at=Py_ssize_t, partition_at=Py_ssize_t,
         commit="unsigned long long", state="unsigned long long", count="unsigned long long",
         end="unsigned long long", records="unsigned long long", batches="unsigned long long",
     )
-    cdef _conclude(self, RecordBatch batch, outcome, _Tally tally)
+    cdef _conclude(self, RecordBatch batch, BatchOutcome outcome, _Tally tally)
 
+    @cython.locals(
+        words=word[::1], at=Py_ssize_t, batch_id="unsigned long long", range_word="unsigned long long", entry=Py_ssize_t,
+    )
+    cdef _tell(self, RecordBatch batch, set told, bint again=*)
+
+    @cython.locals(words=word[::1])
     cdef _count(self, _Tally tally)

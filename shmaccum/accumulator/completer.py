@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -44,6 +44,12 @@ logger = logging.getLogger(__name__)
 
 _COMPLETING: Final = int(SlotState.COMPLETING)
 
+_ALL_BATCHES_FAILED: Final = Super.BATCHES_FAILED
+_ALL_RECORDS_FAILED: Final = Super.RECORDS_FAILED
+_ALL_BATCHES_SENT: Final = Super.BATCHES_SENT
+_ALL_RECORDS_SENT: Final = Super.RECORDS_SENT
+_FILL_BYTES: Final = Super.FILL_BYTES
+_CAPACITY_BYTES: Final = Super.CAPACITY_BYTES
 _IN_FLIGHT: Final = Partition.IN_FLIGHT
 _RECORDS_SENT: Final = Partition.RECORDS_SENT
 _BATCHES_SENT: Final = Partition.BATCHES_SENT
@@ -65,15 +71,32 @@ _PROGRESS_MASK: Final = PROGRESS_MASK
 _BATCH_SLOT_BITS: Final = BATCH_SLOT_BITS
 
 
-class BatchOutcome(NamedTuple):
-    """What became of a batch, or of its records from the first that is not settled up to ``end``."""
+class BatchOutcome:
+    """What became of a batch, or of its records from the first that is not settled up to ``end``.
 
-    batch: RecordBatch
-    base_offset: int = -1
-    append_time_ms: int = -1
-    error: type[KafkaError] | None = None
-    end: int = 0
-    """The record behind the last one that it is of; 0 for all records that are left."""
+    Attributes:
+        batch: the batch.
+        base_offset: offset of the first of the records, -1 where it is not known.
+        append_time_ms: when the log says that it stored them, -1 where it goes by their own time.
+        error: why they were not stored.
+        end: the record behind the last one that it is of; 0 for all records that are left.
+    """
+
+    __slots__ = ("append_time_ms", "base_offset", "batch", "end", "error")
+
+    def __init__(
+        self,
+        batch: RecordBatch,
+        base_offset: int = -1,
+        append_time_ms: int = -1,
+        error: type[KafkaError] | None = None,
+        end: int = 0,
+    ) -> None:
+        self.batch = batch
+        self.base_offset = base_offset
+        self.append_time_ms = append_time_ms
+        self.error = error
+        self.end = end
 
 
 class BatchCompleter:
@@ -115,7 +138,7 @@ class BatchCompleter:
         batches = []
         tally = _Tally()
         for outcome in outcomes:
-            batch = outcome[0]
+            batch = outcome.batch
             self._conclude(batch, outcome, tally)
             words[batch.partition_at + _IN_FLIGHT] -= 1
             if not words[batch.at + _PIECE]:
@@ -132,7 +155,7 @@ class BatchCompleter:
         for outcome in outcomes:
             self._conclude(outcome.batch, outcome, tally)
             self._sequences.finished(outcome.batch)
-            told.update(self._tell(outcome.batch))
+            self._tell(outcome.batch, told)
         self._count(tally)
         self._ring(told)
 
@@ -142,9 +165,9 @@ class BatchCompleter:
             self._sequences.stored(batch, (batch.piece_end or batch.record_count) - batch.settled)
         self._words[batch.partition_at + Partition.IN_FLIGHT] -= 1
         self._sequences.review(batch.partition)
-        self.deallocate(batch)
+        self.deallocate([batch])
 
-    def finish(self, batches: Sequence[RecordBatch], *, again: bool = False) -> list[RecordBatch]:
+    def finish(self, batches: Sequence[RecordBatch], again: bool = False) -> list[RecordBatch]:
         """Take batches from COMPLETING to FREE, or put them back; ``again`` if a sender before may have begun to.
 
         Returns:
@@ -156,23 +179,26 @@ class BatchCompleter:
         left: list[RecordBatch] = []
         for batch in batches:
             if not words[batch.at + _PIECE]:
-                told.update(self._tell(batch, again=again))
+                self._tell(batch, told, again)
                 done.append(batch)
                 continue
             if batch.settled < batch.part_end:
-                told.update(self._tell(batch, again=again))
+                self._tell(batch, told, again)
                 batch.settle(never_stored=_was_never_stored(batch))
             if batch.settled < batch.record_count:
-                self._returns.put_back(batch, lambda batch: self._sequences.review(batch.partition))
+                self._returns.put_back(batch, self._is_back)
                 left.append(batch)
                 continue
             self._sequences.give_back(batch)
             if not again:
                 self._sequences.finished(batch)
             done.append(batch)
-        self.deallocate(*done)
+        self.deallocate(done)
         self._ring(told)
         return left
+
+    def _is_back(self, batch: RecordBatch) -> None:
+        self._sequences.review(batch.partition)
 
     def can_tell_of_a_piece(self, batch: RecordBatch, pieces_in_flight: int) -> bool:
         """Say whether one more piece can be sent: all who wait for the batch have room in their rings for its end.
@@ -188,7 +214,7 @@ class BatchCompleter:
         """Say whether all who appended to a batch are dead: nobody hears what becomes of it."""
         return not any(map(self._slab.processes.is_alive, batch.contributors()))
 
-    def deallocate(self, *batches: RecordBatch) -> None:
+    def deallocate(self, batches: Sequence[RecordBatch]) -> None:
         """Give the memory of batches back to the pool, telling nobody; now, or as soon as can be."""
         self._to_free += [batch.buffer for batch in batches]
         self.retry()
@@ -205,11 +231,11 @@ class BatchCompleter:
     def _conclude(self, batch: RecordBatch, outcome: BatchOutcome, tally: _Tally) -> None:
         """Store what became of a batch, or of a part of it, and note what there is to count."""
         words = self._memory.words
-        _, base_offset, append_time_ms, error, end = outcome
+        base_offset, error = outcome.base_offset, outcome.error
         at, partition_at = batch.at, batch.partition_at
         commit, state = words[at + _COMMIT], words[at + _STATE]
         count = commit >> 1 & _COUNT_MASK
-        end = end or count
+        end = outcome.end or count
         records = end - (words[at + _SETTLED] & _PROGRESS_MASK)
         if error is None:
             self._sequences.stored(batch, records)
@@ -217,7 +243,7 @@ class BatchCompleter:
             self._report_loss(batch, records, error)
         if words[at + _PIECE]:
             batch.set_part(end)
-        batch.set_result(base_offset + 1, pack_result(append_time_ms, error))
+        batch.set_result(base_offset + 1, pack_result(outcome.append_time_ms, error))
         words[at + _STATE] = state & ~_STATE_BITS | _COMPLETING
         # Records are counted as they are told of, and a batch as its last part is.
         batches = 1 if end == count else 0
@@ -249,15 +275,15 @@ class BatchCompleter:
             error.meaning(),
         )
 
-    def _tell(self, batch: RecordBatch, *, again: bool = False) -> list[int]:
+    def _tell(self, batch: RecordBatch, told: set[int], again: bool = False) -> None:
+        """Tell everybody who contributed to a batch of its result; ``told`` is to have them all."""
         words, at = self._memory.words, batch.at
-        contributors = batch.contributors()
         batch_id = words[at + _GENERATION] << _BATCH_SLOT_BITS | batch.slot
         range_word = batch.part_range if words[at + _PIECE] else 0
-        for entry in contributors:
+        for entry in batch.contributors():
             if not (again and self._rings.has_told(entry, batch_id, range_word)):
                 self._rings.tell(entry, batch_id, range_word, words[at + _BASE_OFFSET], words[at + _RESULT])
-        return contributors
+            told.add(entry)
 
     def _ring(self, entries: Iterable[int]) -> None:
         with self._barrier:
@@ -266,14 +292,14 @@ class BatchCompleter:
             self._slab.bells.ring_for_completions(entry)
 
     def _count(self, tally: _Tally) -> None:
-        words = self._words
+        words = self._memory.words
         if tally.batches_failed or tally.records_failed:
-            words[Super.BATCHES_FAILED] += tally.batches_failed
-            words[Super.RECORDS_FAILED] += tally.records_failed
-        words[Super.BATCHES_SENT] += tally.batches_sent
-        words[Super.RECORDS_SENT] += tally.records_sent
-        words[Super.FILL_BYTES] += tally.fill_bytes
-        words[Super.CAPACITY_BYTES] += tally.slots * self._slab.geometry.slot_size
+            words[_ALL_BATCHES_FAILED] += tally.batches_failed
+            words[_ALL_RECORDS_FAILED] += tally.records_failed
+        words[_ALL_BATCHES_SENT] += tally.batches_sent
+        words[_ALL_RECORDS_SENT] += tally.records_sent
+        words[_FILL_BYTES] += tally.fill_bytes
+        words[_CAPACITY_BYTES] += tally.slots * self._memory.slot_size
 
 
 class _Tally:

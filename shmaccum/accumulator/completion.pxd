@@ -10,6 +10,8 @@ cdef Py_ssize_t _BASE_OFFSET
 cdef Py_ssize_t _RESULT
 cdef Py_ssize_t _RANGE
 
+cpdef unsigned long long pack_result(long long append_time_ms, error)
+
 cdef class RingWriter:
     cdef SlabMemory _memory
     cdef object _geometry

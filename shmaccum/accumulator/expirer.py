@@ -19,7 +19,6 @@ from shmaccum.accumulator.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.accumulator.patience import RETRY_MS, BatchReturns, Patience
-from shmaccum.accumulator.ready_check import FOREVER_MS
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError
 from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
@@ -64,10 +63,8 @@ class BatchExpirer:
 
     @property
     def next_expiry_ms(self) -> float:
-        """Monotonic milliseconds before which no batch, queued or in flight, expires; infinite if there is none."""
-        table = self._slab.partitions
-        anything = table[:, Partition.HEAD].any() or table[:, Partition.IN_FLIGHT].any()
-        return self._next_expiry_ms if anything else FOREVER_MS
+        """Monotonic milliseconds before which no batch, queued or in flight, expires."""
+        return self._next_expiry_ms
 
     def abort_expired_batches(self, now_ms: int) -> list[BatchOutcome]:
         """Give up the batches that are older than ``delivery.timeout.ms``; return what was given up."""

@@ -1,8 +1,15 @@
+from shmaccum.shm.locks cimport SlabLock
+
 cdef class Patience:
     cdef dict _until_ms
-    cpdef with_lock(self, lock)
-    cpdef _enter(self, lock)
+    cpdef PatientLock with_lock(self, SlabLock lock)
+    cdef _enter(self, SlabLock lock)
+
+cdef class BatchReturns:
+    cdef object _map
+    cdef Patience _patience
+    cdef dict _waiting
 
 cdef class PatientLock:
-    cdef object _lock
+    cdef SlabLock _lock
     cdef Patience _patience

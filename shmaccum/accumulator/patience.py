@@ -84,7 +84,7 @@ class PatientLock:
         self._patience._enter(self._lock)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._lock.__exit__(kind, error, trace)
+        self._lock.leave(kind is not None)
 
 
 class BatchReturns:

@@ -253,7 +253,7 @@ class RecordAccumulator:
 
     @property
     def next_expiry_ms(self) -> float:
-        """Monotonic milliseconds before which no batch, queued or in flight, expires; infinite if there is none."""
+        """Monotonic milliseconds before which no batch, queued or in flight, expires."""
         return self._expirer.next_expiry_ms
 
     def abort_expired_batches(self, now_ms: int) -> list[BatchOutcome]:

@@ -2,6 +2,8 @@ cimport cython
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _STATE
+cdef Py_ssize_t _GENERATION
+cdef Py_ssize_t _PARTITION
 cdef Py_ssize_t _COMMIT
 cdef Py_ssize_t _MAX_TIMESTAMP
 cdef Py_ssize_t _BASE_TIMESTAMP
@@ -19,12 +21,14 @@ cdef int _STORED_SIZE_SHIFT
 cdef int _RUN_SHIFT
 cdef unsigned long long _RUN_MASK
 cdef unsigned long long _PROGRESS_MASK
+cdef unsigned long long _STATE_BITS
+cdef unsigned long long _COMPRESSION_BITS
+cdef Py_ssize_t _PARTITION_WORDS
 cdef long long _LAST_SEQUENCE
 cdef unsigned long long _SEQUENCE_BITS
 
 cdef class RecordBatch:
     cdef object _slab
-    cdef object _words
     cdef SlabMemory _memory
     cdef readonly Py_ssize_t slot
     cdef readonly Py_ssize_t at
@@ -40,7 +44,7 @@ cdef class RecordBatch:
     @cython.locals(words=word[::1], at=Py_ssize_t)
     cpdef set_result(self, unsigned long long base_offset_word, unsigned long long result_word)
 
-    @cython.locals(words=word[::1], at=Py_ssize_t, index=Py_ssize_t, bits="unsigned long long")
+    @cython.locals(words=word[::1], at=Py_ssize_t, index=Py_ssize_t, bits="unsigned long long", entries=list)
     cpdef list contributors(self)
 
     @cython.locals(
@@ -55,5 +59,8 @@ cdef class RecordBatch:
         settled="unsigned long long", room="unsigned long long",
     )
     cpdef check(self, unsigned long long header_size)
+
+@cython.locals(numbers=list, lowest="unsigned long long")
+cdef list _bits(Py_ssize_t first, unsigned long long bits)
 
 cpdef long long next_sequence(long long sequence, long long records)

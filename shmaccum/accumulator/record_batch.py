@@ -18,6 +18,7 @@ from shmaccum.shm.layout import (
     COMMIT_SIZE_SHIFT,
     COMPRESSED_SIZE_SHIFT,
     COMPRESSION_MASK,
+    PARTITION_WORDS,
     PROGRESS_MASK,
     PROGRESS_SHIFT,
     RENEWALS_SHIFT,
@@ -31,6 +32,8 @@ from shmaccum.shm.layout import (
 from shmaccum.shm.slab import Slab
 
 _STATE: Final = Slot.STATE
+_GENERATION: Final = Slot.GENERATION
+_PARTITION: Final = Slot.PARTITION
 _COMMIT: Final = Slot.COMMIT
 _MAX_TIMESTAMP: Final = Slot.MAX_TIMESTAMP
 _BASE_TIMESTAMP: Final = Slot.BASE_TIMESTAMP
@@ -48,6 +51,9 @@ _STORED_SIZE_SHIFT: Final = COMPRESSED_SIZE_SHIFT
 _RUN_SHIFT: Final = RUN_SHIFT
 _RUN_MASK: Final = RUN_MASK
 _PROGRESS_MASK: Final = PROGRESS_MASK
+_STATE_BITS: Final = STATE_MASK
+_COMPRESSION_BITS: Final = COMPRESSION_MASK
+_PARTITION_WORDS: Final = PARTITION_WORDS
 
 SEQUENCES: Final = 1 << 31
 """Sequence numbers: behind the largest comes 0 again."""
@@ -61,18 +67,17 @@ _STATES: Final = {int(state): state for state in SlotState}
 class RecordBatch:
     """The batch in one slot (``ProducerBatch`` in Kafka, ``RecordBatch`` before)."""
 
-    __slots__ = ("_memory", "_slab", "_words", "at", "partition", "partition_at", "slot")
+    __slots__ = ("_memory", "_slab", "at", "partition", "partition_at", "slot")
 
     def __init__(self, slab: Slab, slot: int) -> None:
         self.slot = slot
         self._slab = slab
-        self._words = slab.words
         self._memory = slab.memory
-        self.at = slab.geometry.header(slot)
+        self.at = self._memory.headers_at + self.slot * self._memory.header_words
         """Word index of the header, for those who read many of its words for every batch."""
-        self.partition = self._words[self.at + Slot.PARTITION]
+        self.partition = self._memory.words[self.at + _PARTITION]
         """Partition entry that it belongs to, as long as it is a batch."""
-        self.partition_at = slab.geometry.partition(self.partition)
+        self.partition_at = self._memory.partitions_at + self.partition * _PARTITION_WORDS
         """Word index of that entry."""
 
     def __repr__(self) -> str:
@@ -82,114 +87,116 @@ class RecordBatch:
     @property
     def state(self) -> SlotState:
         """Where the batch is in its life."""
-        return _STATES[self._words[self.at + _STATE] & STATE_MASK]
+        return _STATES[self._memory.words[self.at + _STATE] & _STATE_BITS]
 
     @state.setter
     def state(self, state: SlotState) -> None:
         at = self.at + Slot.STATE
-        self._words[at] = self._words[at] & ~STATE_MASK | state
+        self._memory.words[at] = self._memory.words[at] & ~STATE_MASK | state
 
     @property
     def buffer(self) -> Buffer:
         """The memory it has from the pool."""
-        slots = self._words[self.at + _STATE] >> _RUN_SHIFT & _RUN_MASK
-        return Buffer(self.slot, slots, self._words[self.at + Slot.GENERATION])
+        slots = self._memory.words[self.at + _STATE] >> _RUN_SHIFT & _RUN_MASK
+        return Buffer(self.slot, slots, self._memory.words[self.at + _GENERATION])
 
     @property
     def position(self) -> int:
         """Its place in the partition's queue."""
-        return self._words[self.at + Slot.POSITION]
+        return self._memory.words[self.at + Slot.POSITION]
 
     @property
     def size(self) -> int:
         """Committed bytes, with the header that is yet to be written and before any compression."""
-        return self._words[self.at + Slot.COMMIT] >> COMMIT_SIZE_SHIFT
+        return self._memory.words[self.at + Slot.COMMIT] >> COMMIT_SIZE_SHIFT
 
     @property
     def compression(self) -> CompressionType | None:
         """How its producer has compressed it, NONE where that gained nothing; None while nobody has tried."""
-        compressed = self._words[self.at + Slot.COMPRESSED]
+        compressed = self._memory.words[self.at + Slot.COMPRESSED]
         return _COMPRESSIONS[compressed & COMPRESSION_MASK] if compressed else None
 
     @property
     def stored_size(self) -> int:
         """Bytes that it has in the slab now: `size`, or less if its producer has compressed it."""
-        compressed = self._words[self.at + Slot.COMPRESSED]
+        compressed = self._memory.words[self.at + Slot.COMPRESSED]
         return compressed >> COMPRESSED_SIZE_SHIFT if compressed else self.size
 
     @property
     def sealing_since_ms(self) -> int:
         """Monotonic milliseconds when a producer began to compress it; 0 if none does."""
-        return self._words[self.at + Slot.SEALING]
+        return self._memory.words[self.at + Slot.SEALING]
 
     @property
     def record_count(self) -> int:
         """Committed records."""
-        return self._words[self.at + Slot.COMMIT] >> 1 & COMMIT_COUNT_MASK
+        return self._memory.words[self.at + _COMMIT] >> 1 & _COUNT_MASK
 
     @property
     def base_timestamp(self) -> int:
         """Timestamp of the first record."""
-        return self._words[self.at + Slot.BASE_TIMESTAMP]
+        return self._memory.words[self.at + Slot.BASE_TIMESTAMP]
 
     @property
     def max_timestamp(self) -> int:
         """Largest timestamp of the committed records."""
-        cell = self._words[self.at + Slot.COMMIT] & 1
-        return self._words[self.at + Slot.MAX_TIMESTAMP + cell]
+        cell = self._memory.words[self.at + Slot.COMMIT] & 1
+        return self._memory.words[self.at + Slot.MAX_TIMESTAMP + cell]
 
     @property
     def max_record_size(self) -> int:
         """Bytes in its largest record."""
-        return self._words[self.at + Slot.MAX_RECORD]
+        return self._memory.words[self.at + Slot.MAX_RECORD]
 
     @property
     def created_ms(self) -> int:
         """Monotonic milliseconds of its creation, or of its last `renew`."""
-        return self._words[self.at + Slot.CREATED_MS] & TIME_MASK
+        return self._memory.words[self.at + Slot.CREATED_MS] & TIME_MASK
 
     @property
     def renewals(self) -> int:
         """How often its time began anew."""
-        return self._words[self.at + Slot.CREATED_MS] >> RENEWALS_SHIFT
+        return self._memory.words[self.at + Slot.CREATED_MS] >> RENEWALS_SHIFT
 
     def renew(self, now_ms: int) -> None:
         """Begin its time anew."""
-        self._words[self.at + Slot.CREATED_MS] = self.renewals + 1 << RENEWALS_SHIFT | now_ms
+        self._memory.words[self.at + Slot.CREATED_MS] = self.renewals + 1 << RENEWALS_SHIFT | now_ms
 
     @property
     def attempts(self) -> int:
         """How often it has been sent and came back."""
-        return self._words[self.at + Slot.ATTEMPTS] >> ATTEMPTS_SHIFT
+        return self._memory.words[self.at + Slot.ATTEMPTS] >> ATTEMPTS_SHIFT
 
     @property
     def last_attempt_ms(self) -> int:
         """Monotonic milliseconds of the last time it came back, or of its creation."""
-        return self._words[self.at + Slot.ATTEMPTS] & TIME_MASK
+        return self._memory.words[self.at + Slot.ATTEMPTS] & TIME_MASK
 
     def note_attempt(self, now_ms: int) -> None:
         """Count an attempt that came back."""
-        self._words[self.at + Slot.ATTEMPTS] = self.attempts + 1 << ATTEMPTS_SHIFT | now_ms
+        self._memory.words[self.at + Slot.ATTEMPTS] = self.attempts + 1 << ATTEMPTS_SHIFT | now_ms
 
     @property
     def producer_id(self) -> int:
         """Producer id that it was given, -1 for none."""
-        return self._words[self.at + Slot.PRODUCER_ID] - 1
+        word = self._memory.words[self.at + Slot.PRODUCER_ID]
+        return word - 1 if word else -1
 
     @property
     def has_sequence(self) -> bool:
         """Whether it has been given a sequence number."""
-        return bool(self._words[self.at + Slot.SEQUENCE])
+        return bool(self._memory.words[self.at + Slot.SEQUENCE])
 
     @property
     def producer_epoch(self) -> int:
         """Epoch that it was given, -1 for none."""
-        return (self._words[self.at + Slot.SEQUENCE] >> 32) - 1
+        word = self._memory.words[self.at + Slot.SEQUENCE]
+        return (word >> 32) - 1 if word else -1
 
     @property
     def base_sequence(self) -> int:
         """Sequence number of the first record, -1 for none."""
-        word = self._words[self.at + Slot.SEQUENCE]
+        word = self._memory.words[self.at + Slot.SEQUENCE]
         return word & 0xFFFFFFFF if word else -1
 
     def set_sequence(self, producer_id: int, epoch: int, sequence: int) -> None:
@@ -205,30 +212,30 @@ class RecordBatch:
         words[at + _PRODUCER_ID] = producer_id + 1
         if words[at + _PIECE]:
             # Under these numbers nothing is skipped yet, nor has anything been tried.
-            settled = self._words[at + Slot.SETTLED] = self.settled
-            self._words[at + Slot.ATTEMPTS] = self.last_attempt_ms
+            settled = self._memory.words[at + Slot.SETTLED] = self.settled
+            self._memory.words[at + Slot.ATTEMPTS] = self.last_attempt_ms
             sequence = next_sequence(sequence, -settled)
         words[at + _SEQUENCE] = (epoch + 1) << 32 | sequence
 
     @property
     def in_pieces(self) -> bool:
         """Whether it is not sent as a whole, because the whole was refused."""
-        return bool(self._words[self.at + _PIECE])
+        return bool(self._memory.words[self.at + _PIECE])
 
     @property
     def settled(self) -> int:
         """How many records, from the first one on, are told of and done with."""
-        return self._words[self.at + Slot.SETTLED] & PROGRESS_MASK
+        return self._memory.words[self.at + Slot.SETTLED] & PROGRESS_MASK
 
     @property
     def skipped(self) -> int:
         """How many of the settled records took no sequence number, because they were never stored."""
-        return self._words[self.at + Slot.SETTLED] >> PROGRESS_SHIFT
+        return self._memory.words[self.at + Slot.SETTLED] >> PROGRESS_SHIFT
 
     @property
     def piece_sequence(self) -> int:
         """Sequence number of the first record that is not settled, -1 for none."""
-        words, at = self._words, self.at
+        words, at = self._memory.words, self.at
         word = words[at + Slot.SEQUENCE]
         if not word:
             return -1
@@ -247,30 +254,31 @@ class RecordBatch:
     @property
     def end_sequence(self) -> int:
         """Sequence number behind those that are kept for it, -1 for none."""
-        return next_sequence(self.base_sequence, self.record_count) if self.has_sequence else -1
+        number = self._memory.words[self.at + _SEQUENCE]
+        return next_sequence(number & _SEQUENCE_BITS, self.record_count) if number else -1
 
     @property
     def piece_end(self) -> int:
         """The record behind the piece that is being sent; if that is settled, the next piece is yet to be cut."""
-        return self._words[self.at + _PIECE] & _PROGRESS_MASK
+        return self._memory.words[self.at + _PIECE] & _PROGRESS_MASK
 
     def cut(self, end: int) -> None:
         """Have it sent in pieces, the next of which ends before record ``end``: from now on, whoever sends it."""
-        self._words[self.at + Slot.PIECE] = end
+        self._memory.words[self.at + Slot.PIECE] = end
 
     @property
     def part_end(self) -> int:
         """The record behind the part that the result is of."""
-        return self._words[self.at + Slot.PIECE] >> PROGRESS_SHIFT
+        return self._memory.words[self.at + Slot.PIECE] >> PROGRESS_SHIFT
 
     def set_part(self, end: int) -> None:
         """Note that the result will be of the records, from the first that is not settled, before ``end``."""
-        self._words[self.at + Slot.PIECE] = end << PROGRESS_SHIFT | self.piece_end
+        self._memory.words[self.at + Slot.PIECE] = end << PROGRESS_SHIFT | self.piece_end
 
     @property
     def part_range(self) -> int:
         """The part that the result is of, as the range word of a completion."""
-        if not self._words[self.at + Slot.PIECE]:
+        if not self._memory.words[self.at + Slot.PIECE]:
             return 0
         is_last = self.part_end == self.record_count
         return pack_range(self.settled, 0 if is_last else self.part_end - self.settled)
@@ -278,13 +286,13 @@ class RecordBatch:
     def settle(self, *, never_stored: bool) -> None:
         """Be done with the part that the result is of; what follows has not been tried yet."""
         skipped = self.skipped + (self.part_end - self.settled if never_stored else 0)
-        self._words[self.at + Slot.SETTLED] = skipped << PROGRESS_SHIFT | self.part_end
-        self._words[self.at + Slot.ATTEMPTS] = self.last_attempt_ms
+        self._memory.words[self.at + Slot.SETTLED] = skipped << PROGRESS_SHIFT | self.part_end
+        self._memory.words[self.at + Slot.ATTEMPTS] = self.last_attempt_ms
 
     @property
     def result(self) -> tuple[int, int]:
         """The result words: base offset + 1, and log append time + 1 with the error code."""
-        return self._words[self.at + Slot.BASE_OFFSET], self._words[self.at + Slot.RESULT]
+        return self._memory.words[self.at + Slot.BASE_OFFSET], self._memory.words[self.at + Slot.RESULT]
 
     def set_result(self, base_offset_word: int, result_word: int) -> None:
         """Note what became of it; the state COMPLETING, stored next, makes it count."""
@@ -295,22 +303,22 @@ class RecordBatch:
     @property
     def drained_ms(self) -> int:
         """Monotonic milliseconds of its last drain."""
-        return self._words[self.at + Slot.DRAINED_MS]
+        return self._memory.words[self.at + Slot.DRAINED_MS]
 
     @drained_ms.setter
     def drained_ms(self, now_ms: int) -> None:
-        self._words[self.at + Slot.DRAINED_MS] = now_ms
+        self._memory.words[self.at + Slot.DRAINED_MS] = now_ms
 
     def contributors(self) -> list[int]:
         """Return the process entries that appended to it."""
         words, at = self._memory.words, self.at + _CONTRIBUTORS
-        entries = []
-        for index in range(self._slab.geometry.contributor_words):
+        entries: list[int] = []
+        for index in range(self._memory.contributor_words):
             bits = words[at + index]
             if bits:
                 entries += _bits(index * 64, bits)
         # A damaged bit must not have the sender write where no ring is.
-        del entries[bisect_left(entries, self._slab.geometry.max_processes) :]
+        del entries[bisect_left(entries, self._memory.max_processes) :]
         return entries
 
     def contents(self) -> tuple[memoryview, int, int, int, CompressionType | None]:
@@ -318,13 +326,13 @@ class RecordBatch:
         words, at = self._memory.words, self.at
         commit, compressed = words[at + _COMMIT], words[at + _COMPRESSED]
         size = compressed >> _STORED_SIZE_SHIFT if compressed else commit >> _SIZE_SHIFT
-        start = self._slab.geometry.slot(self.slot)
+        start = self._memory.slots_at + self.slot * self._memory.slot_size
         return (
             self._slab.buffer[start : start + size],
             commit >> 1 & _COUNT_MASK,
             words[at + _BASE_TIMESTAMP],
             words[at + _MAX_TIMESTAMP + (commit & 1)],
-            _COMPRESSIONS[compressed & COMPRESSION_MASK] if compressed else None,
+            _COMPRESSIONS[compressed & _COMPRESSION_BITS] if compressed else None,
         )
 
     def check(self, header_size: int) -> None:
@@ -341,9 +349,9 @@ class RecordBatch:
         count, size = commit >> 1 & _COUNT_MASK, commit >> _SIZE_SHIFT
         stored_size = compressed >> _STORED_SIZE_SHIFT if compressed else size
         settled = words[at + _SETTLED] & _PROGRESS_MASK
-        room = (words[at + _STATE] >> _RUN_SHIFT & _RUN_MASK) * self._slab.geometry.slot_size
+        room = (words[at + _STATE] >> _RUN_SHIFT & _RUN_MASK) * self._memory.slot_size
         is_sound = 0 < count >= settled and header_size < size <= room and header_size < stored_size <= room
-        if not is_sound or (compressed and compressed & COMPRESSION_MASK not in _COMPRESSIONS):
+        if not is_sound or (compressed and compressed & _COMPRESSION_BITS not in _COMPRESSIONS):
             raise CorruptRecordError(
                 f"slot {self.slot} is to hold {count} records in {size} bytes, {stored_size} of them stored, with room "
                 f"for {room}; {settled} are settled"
@@ -351,7 +359,7 @@ class RecordBatch:
 
     def write_off(self) -> None:
         """Have it given up as a whole, whatever its header says of records, compression and pieces."""
-        words, at = self._words, self.at
+        words, at = self._memory.words, self.at
         words[at + Slot.PIECE] = 0
         words[at + Slot.SETTLED] = 0
         words[at + Slot.COMPRESSED] = 0

@@ -98,7 +98,7 @@ class Sequences:
     @property
     def need_producer_id(self) -> bool:
         """Whether nothing can be numbered, and so nothing sent, before there is a producer id."""
-        return self._enabled and not self._words[Super.PRODUCER_ID]
+        return self._enabled and not self._memory.words[_SUPER_PRODUCER_ID]
 
     def use_producer_id(self, producer_id: int, epoch: int) -> None:
         """Number batches under a new producer id from now on; all numbers under an old one are void."""

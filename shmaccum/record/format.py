@@ -15,6 +15,9 @@ from shmaccum.errors import ConfigError, IllegalStateError, UnsupportedForMessag
 from shmaccum.record import legacy, v2
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import NO_PRODUCER_ID, BytesLike, Headers
+from shmaccum.record.v2 import write_header
+
+_UNCOMPRESSED: Final = CompressionType.NONE
 
 
 class RecordFormat(ABC):
@@ -124,8 +127,8 @@ class _DefaultFormat(RecordFormat):
         compressed: bool = False,
     ) -> memoryview:
         _check_not_empty(record_count)
-        if compressed or compression is CompressionType.NONE:
-            v2.write_header(
+        if compressed or compression is _UNCOMPRESSED:
+            write_header(
                 batch,
                 size=len(batch),
                 attributes=compression,
@@ -196,7 +199,7 @@ class _LegacyFormat(RecordFormat):
                 f"message format {self.magic} has no place for producer id {producer_id}: "
                 "set message.format.version to 0.11.0 or newer, or enable.idempotence to false"
             )
-        if compression is CompressionType.NONE:
+        if compression is _UNCOMPRESSED:
             legacy.check_offsets(batch, record_count)
             return batch
         wrapper = legacy.compressed_set(

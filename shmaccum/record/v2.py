@@ -26,6 +26,11 @@ from shmaccum.record.fields import NO_PARTITION_LEADER_EPOCH, BytesLike, Headers
 from shmaccum.record.framing import LOG_OVERHEAD
 from shmaccum.record.varint import NULL, VARINTS, encode_varint, size_of_varint
 
+try:
+    from shmaccum.record.fastheader import FastHeader as _FastHeader
+except ImportError:  # not compiled
+    _FastHeader = None  # type: ignore[assignment,misc]
+
 MAGIC: Final = 2
 HEADER_SIZE: Final = 61
 
@@ -40,6 +45,11 @@ DELETE_HORIZON_FLAG_MASK: Final = 0x40
 RECORD_OVERHEAD_MAX: Final = 21
 """Most bytes of a record besides its body: length 5, attributes 1, timestamp delta 10, offset delta 5."""
 
+_CRC_START: Final = CRC_START
+_LOG_OVERHEAD: Final = LOG_OVERHEAD
+_MAGIC: Final = MAGIC
+_NO_LEADER_EPOCH: Final = NO_PARTITION_LEADER_EPOCH
+
 _FEW: Final = 8192
 _SIZES: Final = tuple(VARINTS[n] for n in range(_FEW))
 """Varints of the sizes and deltas that most records have."""
@@ -48,6 +58,7 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _UP_TO_CRC: Final = struct.Struct(">qiibI")
 _COVERED_BY_CRC: Final = struct.Struct(">hiqqqhii")
 _BASE_OFFSET: Final = struct.Struct(">q")
+_fast_header = None if _FastHeader is None else _FastHeader()
 
 
 def encode_body(key: BytesLike | None, value: BytesLike | None, headers: Headers) -> bytes:
@@ -115,7 +126,6 @@ def record_size(offset_delta: int, timestamp_delta: int, body_size: int) -> int:
 
 def write_header(
     buf: memoryview,
-    *,
     size: int,
     attributes: int,
     record_count: int,
@@ -141,9 +151,16 @@ def write_header(
         producer_epoch: see above.
         base_sequence: sequence number of the first record.
     """
+    if _fast_header is not None:
+        _fast_header.put_covered(
+            buf, attributes, record_count, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence
+        )
+        crc = crc32c(buf[_CRC_START:size])
+        _fast_header.put_up_to_crc(buf, size - _LOG_OVERHEAD, _NO_LEADER_EPOCH, _MAGIC, crc)
+        return
     _COVERED_BY_CRC.pack_into(
         buf,
-        CRC_START,
+        _CRC_START,
         attributes,
         record_count - 1,
         base_timestamp,
@@ -153,8 +170,8 @@ def write_header(
         base_sequence,
         record_count,
     )
-    crc = crc32c(buf[CRC_START:size])
-    _UP_TO_CRC.pack_into(buf, 0, 0, size - LOG_OVERHEAD, NO_PARTITION_LEADER_EPOCH, MAGIC, crc)
+    crc = crc32c(buf[_CRC_START:size])
+    _UP_TO_CRC.pack_into(buf, 0, 0, size - _LOG_OVERHEAD, _NO_LEADER_EPOCH, _MAGIC, crc)
 
 
 def compressed_batch(

@@ -44,12 +44,10 @@ class Pieces:
     # --- sending ------------------------------------------------------------------------------------
 
     def admit(self, batch: RecordBatch, now_ms: int) -> bool:
-        """Say whether a batch just drained is to be sent now; put it back if it cannot be.
+        """Say whether a batch in pieces that was just drained is to be sent now; put it back if it cannot be.
 
-        That is, if it is in pieces, and somebody who is to be told of this one has not read of too many others.
+        That is, if somebody who is to be told of this piece has not read of too many others.
         """
-        if not batch.in_pieces:
-            return True
         in_flight = len(self._in_flight)
         if in_flight == PIECES_IN_FLIGHT or not self._accumulator.can_tell_of_a_piece(batch, in_flight):
             self._accumulator.reenqueue(batch, now_ms)

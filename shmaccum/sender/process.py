@@ -8,6 +8,7 @@ another it says that it serves, or why it does not, so that a wrong setting is t
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -50,6 +51,11 @@ sys.path[:] = request["path"]
 from shmaccum.sender.process import started
 started(request["config"])
 """
+
+
+_ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}
+"""Keeps numpy from starting a thread for each processor as it is imported: they spin for a while, and are of no use to
+a sender. Who has set it otherwise has it so."""
 
 
 def make_transport(config: ProducerConfig) -> Transport:
@@ -110,6 +116,8 @@ def _serve_once(
         cleanup.callback(transport.close)
         sender = Sender(accumulator, transport, doorbell, config)
         stopped = _stop_on_signals(sender)
+        # What is imported by now stays to the end: the garbage collector need not look through it again and again.
+        gc.freeze()
         sender.run(lambda: on_serving(slab))
         return stopped()
 
@@ -151,6 +159,7 @@ def _start(config: ProducerConfig) -> None:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                env=_ONE_THREAD | os.environ,
                 start_new_session=True,
                 text=True,
             ) as process:

@@ -2,8 +2,8 @@
 
 One pass of `Sender.run_once` is one pass of the loop in the seeds. A pass that leaves nothing to do listens for the
 doorbell; the next one looks once more, and only then sleeps: nobody rings for a sender that is at work, and none that
-sleeps has missed anything. Where every node has as many requests under way as it takes, there is nothing to miss: the sender
-sleeps at once, until the first answer, and is not rung for what it could not send.
+sleeps has missed anything. Where every node has as many requests under way as it takes, there is nothing to miss: the
+sender sleeps at once, until the first answer, and is not rung for what it could not send.
 """
 
 from __future__ import annotations
@@ -35,22 +35,25 @@ from shmaccum.errors import (
     SlabFullError,
 )
 from shmaccum.record.compression import CompressionType
+from shmaccum.sender.idleness import Idleness
 from shmaccum.sender.pieces import Pieces
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse, Transport
 from shmaccum.shm.bell import Doorbell
-from shmaccum.shm.layout import STATE_MASK, TIME_MASK, Process, Role, Slot, SlotState, Super
+from shmaccum.shm.layout import PROGRESS_MASK, STATE_MASK, TIME_MASK, Process, Slot, SlotState, Super
 
 logger = logging.getLogger(__name__)
 
-_COMPLETING: Final = SlotState.COMPLETING
+_COMPLETING: Final = int(SlotState.COMPLETING)
+_STATE: Final = Slot.STATE
+_PIECE: Final = Slot.PIECE
+_STATE_BITS: Final = STATE_MASK
+_PROGRESS_MASK: Final = PROGRESS_MASK
 _REQUESTS_A_PASS: Final = 5
 """Requests to a node in one pass, at most: as many as may be in flight by default. Answers wait meanwhile."""
 HOUSEKEEPING_MS: Final = 1000
 """How often, at most, the sender looks for processes that have died."""
 LOOK_AGAIN_MS: Final = 100
 """How long the sender sleeps at most while something of the cluster is wanted: a topic, a leader, a producer id."""
-LONGEST_SLEEP_MS: Final = 10_000
-"""A producer may have died between an append and the ring that tells of it: the sender looks without one."""
 
 
 class Sender:
@@ -69,11 +72,17 @@ class Sender:
         self._accumulator = accumulator
         self._slab = accumulator.slab
         self._words = accumulator.slab.words
+        self._memory = accumulator.slab.memory
+        self._map = accumulator.map
+        self._format = accumulator.format
+        self._header_size = accumulator.format.header_size
+        self._magic = accumulator.format.magic
         self._transport = transport
         self._doorbell = doorbell
         self._config = config
         self._max_request_size = config.max_request_size
         self._compression = CompressionType.for_name(config.compression_type)
+        self._compresses = self._compression is not CompressionType.NONE
         # Without sequence numbers only one request at a time keeps the order over a retry.
         self._guarantee_message_order = config.max_in_flight_requests_per_connection == 1
         self._pieces = Pieces(accumulator)
@@ -86,7 +95,7 @@ class Sender:
         self._stopping_since_ms: int | None = None
         self._stop_now = False
         self._next_housekeeping_ms = 0
-        self._idle_since_ms: int | None = None
+        self._idleness = Idleness(accumulator.slab, config.sender_idle_ms)
 
     # --- running ------------------------------------------------------------------------------------
 
@@ -155,9 +164,9 @@ class Sender:
         if not self._keep_house(now_ms):
             # Whoever died lately may be the last to be heard of: no long sleep before it is time to look.
             poll_timeout = min(poll_timeout, self._next_housekeeping_ms - now_ms)
-        if poll_timeout > 0:
-            poll_timeout = min(poll_timeout, self._idle_timeout_ms(now_ms))
         may_sleep = self._listening or is_busy
+        if poll_timeout > 0 and may_sleep:  # else it only looks once more
+            poll_timeout = min(poll_timeout, self._idleness.longest_sleep_ms(now_ms, bool(self._in_flight)))
         if is_all and not may_sleep:
             self._doorbell.listen()
             self._listening = True
@@ -249,10 +258,10 @@ class Sender:
         accumulator = self._accumulator
         for _ in range(_REQUESTS_A_PASS):
             drained = accumulator.drain(cluster, (node,), self._max_request_size, now_ms)[node.id]
-            batches = [batch for batch in drained if self._pieces.admit(batch, now_ms)]
+            batches = [batch for batch in drained if not batch.in_pieces or self._pieces.admit(batch, now_ms)]
             if self._guarantee_message_order:
                 for batch in batches:
-                    accumulator.mute(accumulator.map.by_entry[batch.partition].topic_partition)
+                    accumulator.mute(self._map.by_entry[batch.partition].topic_partition)
             sealed = self._seal_all(batches)
             if sealed:
                 self._transport.send(node, sealed, now_ms)
@@ -268,26 +277,26 @@ class Sender:
         sealed = []
         for batch in batches:
             try:
-                batch.check(self._accumulator.format.header_size)
+                batch.check(self._header_size)
                 sealed.append(self._seal(batch))
             except (CorruptRecordError, IllegalStateError, struct.error, ValueError, OverflowError) as error:
                 logger.error("%r is damaged: %s; gave it up", batch, error)
                 self._pieces.answered(batch)
                 if self._guarantee_message_order:
-                    self._accumulator.unmute(self._accumulator.map.by_entry[batch.partition].topic_partition)
+                    self._accumulator.unmute(self._map.by_entry[batch.partition].topic_partition)
                 batch.write_off()
                 self._accumulator.complete([BatchOutcome(batch, error=CorruptRecordError)])
         return sealed
 
     def _seal(self, batch: RecordBatch) -> ProduceBatch:
         """Make a drained batch ready for the wire, in place unless it is still to be compressed."""
-        contents = self._pieces.piece_of(batch) if batch.in_pieces else batch.contents()
+        is_piece = self._memory.words[batch.at + _PIECE]
+        contents = self._pieces.piece_of(batch) if is_piece else batch.contents()
         memory, record_count, base_timestamp, max_timestamp, compression = contents
-        if compression is None and self._compression is not CompressionType.NONE:
+        if compression is None and self._compresses:
             self._words[self._slab.geometry.process(self._slab.me) + Process.COMPRESSED] += 1
         producer_id, producer_epoch, base_sequence = batch.identity()
-        record_format = self._accumulator.format
-        payload = record_format.seal(
+        payload = self._format.seal(
             memory,
             record_count=record_count,
             base_timestamp=base_timestamp,
@@ -300,10 +309,10 @@ class Sender:
         )
         self._in_flight[batch.slot] = batch
         return ProduceBatch(
-            self._accumulator.map.by_entry[batch.partition].topic_partition,
+            self._map.by_entry[batch.partition].topic_partition,
             payload,
             record_count,
-            record_format.magic,
+            self._magic,
             producer_id,
             producer_epoch,
             base_sequence,
@@ -316,6 +325,7 @@ class Sender:
     def _handle_produce_responses(self, responses: list[ProduceResponse]) -> None:
         """Complete what was stored, try again what may succeed later, give up the rest (``Sender.completeBatch``)."""
         now_ms = _now_ms()
+        words = self._memory.words
         outcomes: list[BatchOutcome] = []
         out_of_date: set[str] = set()
         bytes_sent = 0
@@ -324,7 +334,9 @@ class Sender:
             batch = self._in_flight.pop(produced.slot)
             size = len(produced.payload)
             produced.payload.release()
-            self._pieces.answered(batch)
+            piece = words[batch.at + _PIECE]
+            if piece:
+                self._pieces.answered(batch)
             if self._guarantee_message_order:
                 self._accumulator.unmute(produced.topic_partition)
             if error is not None and issubclass(error, InvalidMetadataError):
@@ -332,11 +344,11 @@ class Sender:
             stored = error is None or error is DuplicateSequenceNumberError
             if stored:
                 bytes_sent += size
-            if batch.state is _COMPLETING:
+            if words[batch.at + _STATE] & _STATE_BITS == _COMPLETING:
                 self._accumulator.release(batch, stored=stored)  # it had expired meanwhile
             elif stored:
                 offset, append_time_ms = response.base_offset, response.log_append_time_ms
-                outcomes.append(BatchOutcome(batch, offset, append_time_ms, end=batch.piece_end))
+                outcomes.append(BatchOutcome(batch, offset, append_time_ms, None, piece & _PROGRESS_MASK))
             elif self._pieces.can_divide(response):
                 given_up = self._pieces.divide(batch, response)
                 outcomes += [] if given_up is None else [given_up]
@@ -376,33 +388,12 @@ class Sender:
             return True
         if self._stopping_since_ms is not None:
             return not self._holds_batches_older_than(self._stopping_since_ms)
-        idle_ms = self._config.sender_idle_ms
-        return idle_ms >= 0 and self._idle_since_ms is not None and _now_ms() - self._idle_since_ms >= idle_ms
+        return self._idleness.is_over(_now_ms())
 
     def _holds_batches_older_than(self, time_ms: int) -> bool:
         headers = self._slab.headers
         held = (headers[:, Slot.STATE] & np.uint64(STATE_MASK)) >= SlotState.OPEN
         return bool(((headers[held, Slot.CREATED_MS] & np.uint64(TIME_MASK)) <= time_ms).any())
-
-    def _idle_timeout_ms(self, now_ms: int) -> float:
-        """Return how long to sleep at most: until it is time to leave, or to see whether anybody is still there."""
-        idle_ms = self._config.sender_idle_ms
-        if idle_ms < 0:
-            return LONGEST_SLEEP_MS
-        if self._in_flight or self._has_producers() or self._slab.undelivered() != (0, 0):
-            self._idle_since_ms = None
-            return min(max(idle_ms, HOUSEKEEPING_MS), LONGEST_SLEEP_MS)
-        if self._idle_since_ms is None:
-            self._idle_since_ms = now_ms
-        return min(max(0, self._idle_since_ms + idle_ms - now_ms), LONGEST_SLEEP_MS)
-
-    def _has_producers(self) -> bool:
-        processes = self._slab.processes
-        return any(
-            info.alive and Role.PRODUCER in info.roles
-            for info in map(processes.info, processes.in_use())
-            if info.entry != self._slab.me
-        )
 
     def _keep_house(self, now_ms: int) -> bool:
         """Clean up behind processes that have died: their memory, their places; False if it is not time yet."""

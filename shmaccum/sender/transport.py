@@ -8,13 +8,13 @@ touches the slab's headers; it sees sealed batches as memory and answers what be
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.errors import KafkaError
 
 
-class ProduceBatch(NamedTuple):
+class ProduceBatch:
     """One sealed batch, ready to go.
 
     Attributes:
@@ -28,31 +28,71 @@ class ProduceBatch(NamedTuple):
         slot: the sender's own handle; comes back with the answer.
     """
 
-    topic_partition: TopicPartition
-    payload: memoryview
-    record_count: int
-    magic: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    max_timestamp: int
-    slot: int
+    __slots__ = (
+        "base_sequence",
+        "magic",
+        "max_timestamp",
+        "payload",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+        "slot",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        payload: memoryview,
+        record_count: int,
+        magic: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        max_timestamp: int,
+        slot: int,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.payload = payload
+        self.record_count = record_count
+        self.magic = magic
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.max_timestamp = max_timestamp
+        self.slot = slot
 
 
-class ProduceResponse(NamedTuple):
+class ProduceResponse:
     """What became of one `ProduceBatch`.
 
-    ``error`` None means stored: ``base_offset`` is the first record's offset (-1 if unknown) and
-    ``log_append_time_ms`` is -1 unless the log stamps records itself. ``invalid_records`` are the numbers, within the
-    batch, of the records for whose sake a batch was refused, where the answer says so (KIP-467).
+    Attributes:
+        batch: the batch.
+        base_offset: the first record's offset, -1 if unknown.
+        log_append_time_ms: -1 unless the log stamps records itself.
+        error: None if it is stored.
+        message: what there is to say of the error.
+        invalid_records: the numbers, within the batch, of the records for whose sake it was refused, where the answer
+            says so (KIP-467).
     """
 
-    batch: ProduceBatch
-    base_offset: int = -1
-    log_append_time_ms: int = -1
-    error: type[KafkaError] | None = None
-    message: str = ""
-    invalid_records: tuple[int, ...] = ()
+    __slots__ = ("base_offset", "batch", "error", "invalid_records", "log_append_time_ms", "message")
+
+    def __init__(
+        self,
+        batch: ProduceBatch,
+        base_offset: int = -1,
+        log_append_time_ms: int = -1,
+        error: type[KafkaError] | None = None,
+        message: str = "",
+        invalid_records: tuple[int, ...] = (),
+    ) -> None:
+        self.batch = batch
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.error = error
+        self.message = message
+        self.invalid_records = invalid_records
 
 
 class Transport(Protocol):

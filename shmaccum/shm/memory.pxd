@@ -15,4 +15,11 @@ cdef extern from *:
 
 cdef class SlabMemory:
     cdef word[::1] words
+    cdef Py_ssize_t partitions_at
+    cdef Py_ssize_t headers_at
+    cdef Py_ssize_t header_words
+    cdef Py_ssize_t slots_at
+    cdef Py_ssize_t slot_size
+    cdef Py_ssize_t contributor_words
+    cdef Py_ssize_t max_processes
     cpdef close(self)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from shmaccum.shm.layout import Geometry
+
 # Says it for every module, since setup.py compiles all of them or none. Who needs a kernel imports it where this is so,
 # and must find it: one that is missing is an error then, and no reason to go on as plain Python among compiled modules.
 COMPILED: Final = __file__.endswith(".so")
@@ -23,10 +25,22 @@ class SlabMemory:
 
     Attributes:
         words: all of it, as unsigned 8-byte words; none once the slab is unmapped.
+        partitions_at: word index of the first partition entry.
+        headers_at: word index of the first slot header, and `header_words` the words in each.
+        slots_at: byte offset of the first slot's memory, and `slot_size` the bytes in each.
+        contributor_words: words of the contributors' bitmap in a slot header.
+        max_processes: entries in the process table.
     """
 
-    def __init__(self, words: memoryview) -> None:
+    def __init__(self, words: memoryview, geometry: Geometry) -> None:
         self.words = words
+        self.partitions_at = geometry.partition(0)
+        self.headers_at = geometry.header(0)
+        self.header_words = geometry.slot_words
+        self.slots_at = geometry.slot(0)
+        self.slot_size = geometry.slot_size
+        self.contributor_words = geometry.contributor_words
+        self.max_processes = geometry.max_processes
 
     def close(self) -> None:
         """Let go of it; the slab is about to be unmapped."""

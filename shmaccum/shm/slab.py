@@ -86,7 +86,7 @@ class Slab:
         self.geometry: Final = segment.geometry
         self.buffer: Final = segment.buffer
         self.words: Final = segment.words
-        self.memory: Final = SlabMemory(segment.words)
+        self.memory: Final = SlabMemory(segment.words, segment.geometry)
         self.lock_file: Final = lock_file
         self.users = 0
         self.is_left = False

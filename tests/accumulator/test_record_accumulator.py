@@ -497,7 +497,6 @@ def test_expired_batches_retry(accumulator: RecordAccumulator) -> None:
 def test_soon_to_expire_batches_are_picked_up_for_expiry(accumulator: RecordAccumulator) -> None:
     """The sender learns when the next batch expires, so that it does not sleep over it."""
     assert accumulator.ready(CLUSTER, 0).next_ready_check_delay_ms == float("inf")
-    assert accumulator.next_expiry_ms == float("inf")
     add(accumulator, TP0)
     created = created_ms(accumulator, TP0)
     accumulator.ready(cluster_of(None), created)

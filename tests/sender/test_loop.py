@@ -22,6 +22,7 @@ from shmaccum.errors import (
     SlabFullError,
 )
 from shmaccum.sender import sender as sender_module
+from shmaccum.sender.idleness import LONGEST_SLEEP_MS
 from shmaccum.shm.layout import Partition, Process, Super, TopicState
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -454,7 +455,7 @@ def test_never_sleeps_for_ever(start_run: StartRun, idle_ms: int) -> None:
     run = start_run(sender_idle_ms=idle_ms)
     run.topic("t")
     run.run(4)
-    assert max(run.transport.asked) <= sender_module.LONGEST_SLEEP_MS
+    assert max(run.transport.asked) <= LONGEST_SLEEP_MS
 
 
 def test_stop_delivers_what_is_there(start_run: StartRun) -> None:

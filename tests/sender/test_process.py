@@ -198,6 +198,20 @@ def test_it_is_detached(settings: Settings) -> None:
     os.close(writable)
 
 
+def test_numpy_starts_no_threads_in_it(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    with Producer(settings()) as producer:
+        pid = sender_pid(producer)
+        assert os.listdir(f"/proc/{pid}/task") == [str(pid)]
+
+
+def test_numpy_has_the_threads_that_its_user_wants(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
+    with Producer(settings()) as producer:
+        environment = Path(f"/proc/{sender_pid(producer)}/environ").read_bytes()
+    assert b"OPENBLAS_NUM_THREADS=7" in environment.split(b"\0")
+
+
 def test_secrets_are_nowhere_to_be_seen(settings: Settings, slab_name: str, tmp_path: Path) -> None:
     """Not in the arguments or the environment of the sender, in the slab, or in what the sender logs."""
     log = tmp_path / "sender.log"

@@ -123,7 +123,7 @@ class Session:
             return passes > 8
 
         self._sender._is_done = is_done  # type: ignore[method-assign]
-        self._sender._idle_timeout_ms = lambda now_ms: 5.0  # type: ignore[method-assign]
+        self._sender._idleness.longest_sleep_ms = lambda now_ms, has_batches: 5.0  # type: ignore[method-assign]
         self._sender.run()
 
     def _status(self) -> None:

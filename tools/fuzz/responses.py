@@ -5,7 +5,7 @@ The first byte of an input says which request is answered, the second one in whi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
@@ -125,12 +125,19 @@ def _greeting(version: int, frames: bytes) -> None:
     conversation = greeting.introduce()
     call = next(conversation)
     try:
-        for frame in FrameReader().feed(frames):
+        for frame in _frames_of(frames):
             encode(*call, 1, "client")
             call = conversation.send(frame)
     except StopIteration:
         _require(greeting.produce_version >= OLDEST_VERSION)
         _require(greeting.session_lifetime_ms * 2 >= 0)
+
+
+def _frames_of(data: bytes) -> Iterator[bytes]:
+    reader = FrameReader()
+    reader.feed(data)
+    while (frame := reader.next()) is not None:
+        yield frame
 
 
 def _log_in(version: int, frames: bytes) -> None:

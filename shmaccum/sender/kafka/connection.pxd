@@ -1,21 +1,21 @@
 cimport cython
+from shmaccum.sender.kafka.channel cimport Channel
+from shmaccum.sender.kafka.clock cimport monotonic_ms
+from shmaccum.sender.kafka.frames cimport FrameReader
+from shmaccum.sender.kafka.poller cimport Poller
+from shmaccum.sender.kafka.requests cimport CallRequest, Request
 
+cdef object _OPENING
 cdef object _READY
 cdef object _CLOSED
 cdef long long _CORRELATION_IDS
-
-cdef class _InFlight:
-    cdef readonly long long correlation_id
-    cdef readonly double deadline_ms
-    cdef readonly object on_answer
-    cdef readonly object on_failure
 
 cdef class Connection:
     cdef readonly object node
     cdef readonly object greeting
     cdef readonly double last_used_ms
-    cdef object _channel
-    cdef object _poller
+    cdef Channel _channel
+    cdef Poller _poller
     cdef object _client_id
     cdef long long _request_timeout_ms
     cdef Py_ssize_t _max_in_flight
@@ -24,7 +24,7 @@ cdef class Connection:
     cdef object _owner
     cdef object _state
     cdef bint _has_been_ready
-    cdef object _frames
+    cdef FrameReader _frames
     cdef object _conversation
     cdef object _output
     cdef long long _queued_bytes
@@ -41,17 +41,22 @@ cdef class Connection:
 
     cpdef bint can_send(self, double now_ms)
 
-    cdef long long _next_correlation_id(self)
+    @cython.locals(now=double)
+    cpdef send(self, Request request, bint is_answered=*)
 
-    @cython.locals(now=double, request=_InFlight)
-    cdef _send(self, long long correlation_id, frame, on_answer, on_failure, bint is_answered=*)
+    cpdef _handle(self, int events)
+
+    cdef _guard(self, step)
 
     cdef _watch(self, int events)
 
     @cython.locals(written=Py_ssize_t)
     cpdef _flush(self)
 
-    @cython.locals(correlation_id="long long", request=_InFlight)
+    @cython.locals(data=bytes, frame=bytes, now=double)
+    cpdef _receive(self)
+
+    @cython.locals(correlation_id="long long", request=Request)
     cdef _answer(self, bytes frame, double now_ms)
 
-    cdef _InFlight _oldest(self)
+    cdef Request _oldest(self)

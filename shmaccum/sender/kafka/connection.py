@@ -11,7 +11,7 @@ import logging
 import random
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol
 
@@ -22,19 +22,15 @@ from shmaccum.sender.kafka.channel import Buffer, Channel
 from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
 from shmaccum.sender.kafka.frames import FrameReader
 from shmaccum.sender.kafka.greeting import Call, Conversation, Greeting
-from shmaccum.sender.kafka.kafka_python import encode, understanding
+from shmaccum.sender.kafka.kafka_python import MISUNDERSTANDINGS, misunderstood
 from shmaccum.sender.kafka.poller import READ, WRITE, Poller
+from shmaccum.sender.kafka.requests import CallRequest, OnAnswer, OnFailure, Request
 
 logger = logging.getLogger(__name__)
 
 _CORRELATION_IDS: Final = 1 << 31
 _LOG_IN_PAUSE_MS: Final = 10.0
 """How long to let be a connection that is to log in again and still waits for an answer."""
-
-OnAnswer = Callable[[bytes], int]
-"""Takes the frame of an answer, empty where none was asked for; returns for how many milliseconds we are throttled."""
-OnFailure = Callable[[type[KafkaError], str], None]
-"""Takes why there will be no answer."""
 
 
 class _State(Enum):
@@ -45,20 +41,9 @@ class _State(Enum):
     CLOSED = auto()
 
 
+_OPENING: Final = _State.OPENING
 _READY: Final = _State.READY
 _CLOSED: Final = _State.CLOSED
-
-
-class _InFlight:
-    """A request that was not answered yet."""
-
-    __slots__ = ("correlation_id", "deadline_ms", "on_answer", "on_failure")
-
-    def __init__(self, correlation_id: int, deadline_ms: float, on_answer: OnAnswer, on_failure: OnFailure) -> None:
-        self.correlation_id = correlation_id
-        self.deadline_ms = deadline_ms
-        self.on_answer = on_answer
-        self.on_failure = on_failure
 
 
 class _Unsent(NamedTuple):
@@ -66,7 +51,7 @@ class _Unsent(NamedTuple):
 
     end: int
     """How many bytes the connection has sent once it is."""
-    request: _InFlight
+    request: Request
 
 
 class Owner(Protocol):
@@ -126,7 +111,7 @@ class Connection:
         self._output: deque[Buffer] = deque()
         self._queued_bytes = 0
         self._sent_bytes = 0
-        self._in_flight: deque[_InFlight] = deque()
+        self._in_flight: deque[Request] = deque()
         self._unsent: deque[_Unsent] = deque()
         self._correlation_id = 0
         self._throttled_until_ms = 0.0
@@ -176,43 +161,20 @@ class Connection:
 
     def call(self, call: Call, on_answer: OnAnswer, on_failure: OnFailure) -> None:
         """Send a request of the library's."""
-        correlation_id = self._next_correlation_id()
-        frame = encode(call.request, call.version, correlation_id, self._client_id)
-        self._send(correlation_id, [frame], on_answer, on_failure)
+        self.send(CallRequest(call, self._client_id, on_answer, on_failure))
 
-    def send(
-        self,
-        encode_request: Callable[[int], Sequence[Buffer]],
-        on_answer: OnAnswer,
-        on_failure: OnFailure,
-        *,
-        is_answered: bool,
-    ) -> None:
-        """Send a request in pieces, which are not copied and have to stay as they are until one of the two is called.
+    def send(self, request: Request, is_answered: bool = True) -> None:
+        """Send a request.
 
         Args:
-            encode_request: takes the correlation id and returns the frame.
-            on_answer: called with the answer.
-            on_failure: called if there will be none.
-            is_answered: whether the broker answers; otherwise ``on_answer`` is called once all of it is sent.
+            request: the request.
+            is_answered: whether the broker answers; otherwise it counts as answered once all of it is sent.
         """
-        correlation_id = self._next_correlation_id()
-        self._send(correlation_id, encode_request(correlation_id), on_answer, on_failure, is_answered)
-
-    def _next_correlation_id(self) -> int:
         self._correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
-        return self._correlation_id
-
-    def _send(
-        self,
-        correlation_id: int,
-        frame: Sequence[Buffer],
-        on_answer: OnAnswer,
-        on_failure: OnFailure,
-        is_answered: bool = True,
-    ) -> None:
         self.last_used_ms = now = monotonic_ms()
-        request = _InFlight(correlation_id, now + self._request_timeout_ms, on_answer, on_failure)
+        request.correlation_id = self._correlation_id
+        request.deadline_ms = now + self._request_timeout_ms
+        frame = request.frame(self._correlation_id)
         self._output.extend(frame)
         self._queued_bytes += 4 + int.from_bytes(frame[0][:4])
         if is_answered:
@@ -225,7 +187,7 @@ class Connection:
 
     def _handle(self, events: int) -> None:
         """Do what the poller found to be possible."""
-        if self._state is _State.OPENING:
+        if self._state is _OPENING:
             self._guard(self._open)
             return
         if events & ~WRITE:
@@ -281,15 +243,14 @@ class Connection:
                 output.popleft()
         self._watch(READ | WRITE if output else READ)
         while self._unsent and self._unsent[0].end <= self._sent_bytes:
-            self._unsent.popleft().request.on_answer(b"")
+            self._unsent.popleft().request.answered(b"")
 
     def _receive(self) -> None:
         for data in self._channel.read():
             self.last_used_ms = now = monotonic_ms()
-            for frame in self._frames.feed(data):
+            self._frames.feed(data)
+            while self._state is not _CLOSED and (frame := self._frames.next()) is not None:
                 self._answer(frame, now)
-                if self._state is _CLOSED:
-                    return
 
     def _answer(self, frame: bytes, now_ms: float) -> None:
         if len(frame) < 4 or not self._in_flight:
@@ -299,8 +260,10 @@ class Connection:
         if correlation_id != request.correlation_id:
             raise NetworkError(f"the broker answered request {correlation_id} before request {request.correlation_id}")
         # Answered only when it is understood: until then its failure is still to be told.
-        with understanding("the broker's answer makes no sense"):
-            throttle_ms = request.on_answer(frame)
+        try:
+            throttle_ms = request.answered(frame)
+        except MISUNDERSTANDINGS as error:
+            raise misunderstood("the broker's answer makes no sense", error) from error
         if self._state is not _CLOSED:
             self._in_flight.popleft()
             if throttle_ms:
@@ -360,7 +323,7 @@ class Connection:
             self._guard(lambda: self._converse(self.greeting.log_in()))
         return self._next_check_ms(now_ms)
 
-    def _oldest(self) -> _InFlight | None:
+    def _oldest(self) -> Request | None:
         """Return the request that has waited longest."""
         if self._in_flight:
             return self._in_flight[0]
@@ -395,9 +358,7 @@ class Connection:
         self._unsent.clear()
         message = f"connection to {describe(self.node)}: {message}"
         for request in failed:
-            request.on_failure(
-                RequestTimedOutError if request.deadline_ms <= late_ms else error or NetworkError, message
-            )
+            request.failed(RequestTimedOutError if request.deadline_ms <= late_ms else error or NetworkError, message)
         self._owner.connection_closed(self, error, message)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import Final
 
 from shmaccum.errors import NetworkError
@@ -19,28 +18,39 @@ class FrameReader:
     """Cuts the bytes that arrive into frames."""
 
     def __init__(self) -> None:
-        self._bytes = bytearray()
+        self._bytes: bytes | bytearray = b""
+        self._begin = 0
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take bytes as they arrive, and yield the frames that are whole by now, without their sizes.
+    def feed(self, data: bytes) -> None:
+        """Take bytes as they arrive."""
+        if self._begin == len(self._bytes):
+            self._bytes = data  # most often one frame, or some of them
+        elif isinstance(self._bytes, bytearray):
+            del self._bytes[: self._begin]
+            self._bytes += data
+        else:
+            self._bytes = bytearray(self._bytes[self._begin :]) + data
+        self._begin = 0
+
+    def next(self) -> bytes | None:
+        """Return the next frame without its size, None as long as it is not whole.
 
         Raises:
             NetworkError: the other side does not speak Kafka's protocol.
         """
-        self._bytes += data
-        while len(self._bytes) >= _SIZE.size:
-            (size,) = _SIZE.unpack_from(self._bytes)
-            if not 0 <= size <= MAX_FRAME_BYTES:
-                raise NetworkError(f"this is no Kafka broker: it sent {self._guess()}")
-            end = _SIZE.size + size
-            if len(self._bytes) < end:
-                return
-            frame = bytes(self._bytes[_SIZE.size : end])
-            del self._bytes[:end]
-            yield frame
+        begin = self._begin + _SIZE.size
+        if begin > len(self._bytes):
+            return None
+        (size,) = _SIZE.unpack_from(self._bytes, self._begin)
+        if not 0 <= size <= MAX_FRAME_BYTES:
+            raise NetworkError(f"this is no Kafka broker: it sent {self._guess(size)}")
+        if begin + size > len(self._bytes):
+            return None
+        self._begin = begin + size
+        return bytes(self._bytes[begin : self._begin])
 
-    def _guess(self) -> str:
+    def _guess(self, size: int) -> str:
         """Return what it is that came instead of a frame."""
-        if self._bytes[0] in _TLS_ALERT_OR_HANDSHAKE:
+        if self._bytes[self._begin] in _TLS_ALERT_OR_HANDSHAKE:
             return "TLS, so security.protocol should be SSL or SASL_SSL"
-        return f"a message of {_SIZE.unpack_from(self._bytes)[0]} bytes"
+        return f"a message of {size} bytes"

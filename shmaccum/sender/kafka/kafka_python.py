@@ -25,6 +25,7 @@ except ImportError as error:
     ) from error
 
 __all__ = [
+    "MISUNDERSTANDINGS",
     "AbstractTokenProvider",
     "ApiVersionsRequest",
     "InitProducerIdRequest",
@@ -35,10 +36,11 @@ __all__ = [
     "decode",
     "encode",
     "get_sasl_mechanism",
+    "misunderstood",
     "understanding",
 ]
 
-_MISUNDERSTANDINGS: Final = (
+MISUNDERSTANDINGS: Final = (
     ValueError,
     TypeError,
     LookupError,
@@ -47,6 +49,8 @@ _MISUNDERSTANDINGS: Final = (
     AssertionError,
     struct.error,
 )
+"""What comes of an answer that lacks what every answer has: the library takes a null for any list or text, and checks
+by assertions."""
 
 
 def encode(request: Any, api_version: int, correlation_id: int, client_id: str) -> bytes:
@@ -82,8 +86,6 @@ def decode(response: Any, frame: bytes) -> Any:
 class understanding:  # it reads as the statement that it is part of
     """Take over what an answer says in a block: one that lacks what every answer has is none, and no end of the sender.
 
-    The library takes a null for any list or text, and checks by assertions.
-
     Args:
         otherwise: the error's message.
 
@@ -100,5 +102,10 @@ class understanding:  # it reads as the statement that it is part of
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, _MISUNDERSTANDINGS):
-            raise NetworkError(f"{self._otherwise} ({type(error).__name__}: {error})") from error
+        if isinstance(error, MISUNDERSTANDINGS):
+            raise misunderstood(self._otherwise, error) from error
+
+
+def misunderstood(what: str, error: BaseException) -> NetworkError:
+    """Return the error for an answer that cannot be understood."""
+    return NetworkError(f"{what} ({type(error).__name__}: {error})")

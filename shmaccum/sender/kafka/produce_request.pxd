@@ -1,4 +1,5 @@
 cimport cython
+from shmaccum.sender.transport cimport ProduceBatch
 
 cdef class ProduceEncoder:
     cdef object _version
@@ -11,6 +12,7 @@ cdef class ProduceEncoder:
     cdef bytes _topic_head(self, topic)
 
     @cython.locals(
-        by_topic=dict, of_topic=list, buffers=list, head=bytearray, end=bytes, size=Py_ssize_t, payload_size=Py_ssize_t,
+        batch=ProduceBatch, by_topic=dict, of_topic=list, buffers=list, head=list, joined=bytes, end=bytes, size=Py_ssize_t,
+        payload_size=Py_ssize_t,
     )
     cpdef list encode(self, batches, correlation_id)

@@ -29,19 +29,22 @@ _INT32: Final = struct.Struct(">i")
 _NULL_STRING: Final = b"\xff\xff"
 
 
-@lru_cache(maxsize=4096)
-def _unsigned_varint(number: int) -> bytes:
+@lru_cache(maxsize=1 << 14)
+def _fixed_length(number: int) -> bytes:
+    """Return a length, or another number, in four bytes."""
+    return _INT32.pack(number)
+
+
+@lru_cache(maxsize=1 << 14)
+def _flexible_length(number: int) -> bytes:
+    """Return a length as flexible versions have it: an unsigned varint of one more, since 0 stands for null."""
+    number += 1
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
         number >>= 7
     encoded.append(number)
     return bytes(encoded)
-
-
-def _length_and_one(number: int) -> bytes:
-    """Return a length as flexible versions have it: 0 stands for null."""
-    return _unsigned_varint(number + 1)
 
 
 class _Form(NamedTuple):
@@ -55,8 +58,8 @@ class _Form(NamedTuple):
     """Behind every structure: its tags, of which there are none."""
 
 
-_FIXED: Final = _Form(_INT16.pack, _INT32.pack, _NULL_STRING, b"")
-_FLEXIBLE: Final = _Form(_length_and_one, _length_and_one, b"\x00", b"\x00")
+_FIXED: Final = _Form(_INT16.pack, _fixed_length, _NULL_STRING, b"")
+_FLEXIBLE: Final = _Form(_flexible_length, _flexible_length, b"\x00", b"\x00")
 
 
 class ProduceEncoder:
@@ -93,29 +96,32 @@ class ProduceEncoder:
     def encode(self, batches: Sequence[ProduceBatch], correlation_id: int) -> list[Buffer]:
         """Return a request's frame in pieces: those of the batches are their payloads themselves."""
         length, end = self._length, self._end
-        by_topic: dict[str, list[tuple[int, memoryview]]] = {}
+        by_topic: dict[str, list[ProduceBatch]] = {}
         for batch in batches:
-            topic, partition = batch.topic_partition
-            by_topic.setdefault(topic, []).append((partition, batch.payload))
-        buffers: list[Buffer] = []
-        size = -_INT32.size
-        head = bytearray(_FRAME_AND_HEADER.size)
-        head += self._rest_of_head
-        head += length(len(by_topic))
+            topic = batch.topic_partition.topic
+            of_topic = by_topic.get(topic)
+            if of_topic is None:
+                of_topic = by_topic[topic] = []
+            of_topic.append(batch)
+        buffers: list[Buffer] = [b""]  # for what begins with the size of all that follows
+        head = [self._rest_of_head, length(len(by_topic))]
+        size = _FRAME_AND_HEADER.size - _INT32.size
         for topic, of_topic in by_topic.items():
-            head += self._topic_head(topic) + length(len(of_topic))
-            for partition, payload in of_topic:
-                payload_size = len(payload)
-                head += _INT32.pack(partition)
-                head += length(payload_size)
-                size += len(head) + payload_size
-                buffers.append(head)
-                buffers.append(payload)
-                head = bytearray(end)
-            head += end
-        head += end
-        if head:
-            buffers.append(head)
-            size += len(head)
-        _FRAME_AND_HEADER.pack_into(buffers[0], 0, size, API_KEY, self._version, correlation_id)
+            head.append(self._topic_head(topic))
+            head.append(length(len(of_topic)))
+            for batch in of_topic:
+                payload_size = len(batch.payload)
+                head.append(_fixed_length(batch.topic_partition.partition))
+                head.append(length(payload_size))
+                joined = b"".join(head)
+                buffers.append(joined)
+                buffers.append(batch.payload)
+                size += len(joined) + payload_size
+                head = [end]
+            head.append(end)
+        head.append(end)
+        joined = b"".join(head)
+        buffers.append(joined)
+        size += len(joined)
+        buffers[0] = _FRAME_AND_HEADER.pack(size, API_KEY, self._version, correlation_id)
         return buffers

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import KafkaError, NetworkError, UnknownServerError, error_for_code
@@ -19,8 +19,11 @@ from shmaccum.sender.kafka.produce_request import FIRST_FLEXIBLE_VERSION
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 
 _CORRELATION_ID_SIZE: Final = 4
+_FEW_BITS: Final = 28
+"""A length has at most so many and seven more."""
 _PARTITION: Final = struct.Struct(">ihqq8x3s")
 """Number, error code, base offset, append time, where the log starts; and what else there is to say."""
+_PARTITION_SIZE: Final = _PARTITION.size
 _NOTHING_MORE: Final = b"\x01\x00\x00"
 """No errors of single records, no message, no tags."""
 _NO_TIME_MS: Final = 1 << 47
@@ -40,12 +43,21 @@ class LeaderHint:
     node: Node | None
 
 
-class ProduceAnswers(NamedTuple):
-    """What a Produce response says."""
+class ProduceAnswers:
+    """What a Produce response says.
 
-    responses: list[ProduceResponse]
-    hints: list[LeaderHint]
-    throttle_time_ms: int
+    Attributes:
+        responses: of each batch, in the order of the request.
+        hints: who leads a partition instead.
+        throttle_time_ms: for how long the broker wants to be left alone.
+    """
+
+    __slots__ = ("hints", "responses", "throttle_time_ms")
+
+    def __init__(self, responses: list[ProduceResponse], hints: list[LeaderHint], throttle_time_ms: int) -> None:
+        self.responses = responses
+        self.hints = hints
+        self.throttle_time_ms = throttle_time_ms
 
 
 def decode_answers(version: int, frame: bytes, batches: Sequence[ProduceBatch], node: Node) -> ProduceAnswers:
@@ -57,24 +69,24 @@ def decode_answers(version: int, frame: bytes, batches: Sequence[ProduceBatch], 
     plain = _read_plain(frame) if version >= FIRST_FLEXIBLE_VERSION else None
     if plain is None:
         return _decode_any(version, frame, batches, node)
-    stored = plain.stored
-    try:
-        responses = [ProduceResponse(batch, *stored[batch.topic_partition]) for batch in batches]
-    except KeyError:
-        return _decode_any(version, frame, batches, node)
-    return ProduceAnswers(responses, [], plain.throttle_time_ms)
+    stored, throttle_time_ms = plain
+    responses = []
+    for batch in batches:
+        place = stored.get(batch.topic_partition)
+        if place is None:
+            return _decode_any(version, frame, batches, node)
+        base_offset, append_time_ms = place
+        responses.append(ProduceResponse(batch, base_offset, append_time_ms))
+    return ProduceAnswers(responses, [], throttle_time_ms)
 
 
-class _Plain(NamedTuple):
-    """An answer that says no more than that all is stored."""
+def _read_plain(frame: bytes) -> tuple[dict[tuple[str, int], tuple[int, int]], int] | None:
+    """Read an answer of a flexible version that says no more than that all is stored.
 
-    stored: dict[tuple[str, int], tuple[int, int]]
-    """Topic and partition -> base offset and append time."""
-    throttle_time_ms: int
-
-
-def _read_plain(frame: bytes) -> _Plain | None:
-    """Read an answer of a flexible version; None if there is more in it."""
+    Returns:
+        Topic and partition -> base offset and append time; and the time that we are throttled for. None if there is
+        more in it.
+    """
     stored = {}
     try:
         if frame[_CORRELATION_ID_SIZE]:  # tags of the header
@@ -84,7 +96,7 @@ def _read_plain(frame: bytes) -> _Plain | None:
             length, position = _read_length(frame, position)
             topic = frame[position : position + length].decode()
             partitions, position = _read_length(frame, position + length)
-            begin, position = position, position + max(0, partitions) * _PARTITION.size
+            begin, position = position, position + max(0, partitions) * _PARTITION_SIZE
             for each in _PARTITION.iter_unpack(frame[begin:position]):
                 partition, error_code, base_offset, append_time_ms, more = each
                 if error_code or more != _NOTHING_MORE or not _is_place(base_offset, append_time_ms):
@@ -96,7 +108,7 @@ def _read_plain(frame: bytes) -> _Plain | None:
         throttle_time_ms, tags = _END.unpack_from(frame, position)
     except (IndexError, OverflowError, ValueError, struct.error):
         return None
-    return None if tags else _Plain(stored, throttle_time_ms)
+    return None if tags else (stored, throttle_time_ms)
 
 
 def _is_place(base_offset: int, append_time_ms: int) -> bool:
@@ -107,13 +119,14 @@ def _is_place(base_offset: int, append_time_ms: int) -> bool:
 def _read_length(frame: bytes, position: int) -> tuple[int, int]:
     """Return a length, which is written as an unsigned varint of one more, and the position behind it."""
     number = shift = 0
-    while True:
+    while shift <= _FEW_BITS:
         byte = frame[position]
         position += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             return number - 1, position
         shift += 7
+    raise ValueError("a length of more than 35 bits")
 
 
 def _decode_any(version: int, frame: bytes, batches: Sequence[ProduceBatch], node: Node) -> ProduceAnswers:

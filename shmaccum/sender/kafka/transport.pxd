@@ -1,8 +1,20 @@
 cimport cython
 from shmaccum.sender.kafka.brokers cimport Brokers
+from shmaccum.sender.kafka.clock cimport monotonic_ms
 from shmaccum.sender.kafka.connection cimport Connection
+from shmaccum.sender.kafka.poller cimport Poller
 from shmaccum.sender.kafka.produce_request cimport ProduceEncoder
-from shmaccum.sender.kafka.produce_response cimport decode_answers
+from shmaccum.sender.kafka.produce_response cimport ProduceAnswers, decode_answers
+from shmaccum.sender.kafka.requests cimport Request
+from shmaccum.sender.transport cimport ProduceBatch
+
+cdef class KafkaTransport
+
+cdef class _ProduceRequest(Request):
+    cdef KafkaTransport _transport
+    cdef Connection _connection
+    cdef ProduceEncoder _encoder
+    cdef object _batches
 
 cdef class KafkaTransport:
     cdef object _config
@@ -19,18 +31,23 @@ cdef class KafkaTransport:
     cdef bint _has_news
     cdef bint _has_new_nodes
     cdef readonly double _next_ms
-    cdef object _poller
+    cdef Poller _poller
     cdef readonly Brokers _brokers
 
     cpdef bint ready(self, node, now_ms)
 
     cpdef bint is_busy(self)
 
-    @cython.locals(connection=Connection, encoder=ProduceEncoder)
+    @cython.locals(connection=Connection, encoder=ProduceEncoder, batch=ProduceBatch)
     cpdef send(self, node, batches, now_ms)
 
     @cython.locals(now_ms=double, end_ms=double, wait_ms=double)
     cpdef list poll(self, double timeout_ms, doorbell)
+
+    @cython.locals(answers=ProduceAnswers)
+    cdef _stored(self, Connection connection, batches, bytes frame)
+
+    cdef _lost(self, batches, error, message)
 
     @cython.locals(encoder=ProduceEncoder)
     cdef ProduceEncoder _encoder(self, version)

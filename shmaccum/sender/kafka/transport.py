@@ -16,6 +16,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.config.addresses import split_address
 from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError
 from shmaccum.sender.kafka.brokers import Brokers
+from shmaccum.sender.kafka.channel import Buffer
 from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
 from shmaccum.sender.kafka.connection import Connection
 from shmaccum.sender.kafka.credentials import sasl_mechanism, tls_context
@@ -25,6 +26,7 @@ from shmaccum.sender.kafka.poller import Poller
 from shmaccum.sender.kafka.produce_request import ProduceEncoder
 from shmaccum.sender.kafka.produce_response import decode_answers, refuse
 from shmaccum.sender.kafka.producer_id import ProducerIds
+from shmaccum.sender.kafka.requests import Request
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
@@ -44,6 +46,33 @@ class _Inquiry(Protocol):
 
     def failed(self, now_ms: float) -> None:
         """Note that there was none."""
+
+
+class _ProduceRequest(Request):
+    """A Produce request on its way."""
+
+    __slots__ = ("_batches", "_connection", "_encoder", "_transport")
+
+    def __init__(
+        self,
+        transport: KafkaTransport,
+        connection: Connection,
+        encoder: ProduceEncoder,
+        batches: Sequence[ProduceBatch],
+    ) -> None:
+        self._transport = transport
+        self._connection = connection
+        self._encoder = encoder
+        self._batches = batches
+
+    def frame(self, correlation_id: int) -> list[Buffer]:
+        return self._encoder.encode(self._batches, correlation_id)
+
+    def answered(self, frame: bytes) -> int:
+        return self._transport._stored(self._connection, self._batches, frame)
+
+    def failed(self, error: type[KafkaError], message: str) -> None:
+        self._transport._lost(self._batches, error, message)
 
 
 class KafkaTransport:
@@ -130,12 +159,7 @@ class KafkaTransport:
                 self._metadata.use(topic, now_ms)
                 used = topic
         encoder = self._encoder(connection.greeting.produce_version)
-        connection.send(
-            partial(encoder.encode, batches),
-            partial(self._stored, connection, batches),
-            partial(self._lost, batches),
-            is_answered=self._acks != 0,
-        )
+        connection.send(_ProduceRequest(self, connection, encoder, batches), self._acks != 0)
         self._brokers.check_by(now_ms + self._request_timeout_ms)
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:

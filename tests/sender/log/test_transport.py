@@ -25,7 +25,7 @@ from shmaccum.errors import (
     UnknownTopicOrPartitionError,
 )
 from shmaccum.sender.log.transport import NODE, LogTransport
-from shmaccum.sender.transport import ProduceBatch, ProduceResponse
+from shmaccum.sender.transport import ProduceBatch
 
 MakeBatch = Callable[..., ProduceBatch]
 ReadLog = Callable[[Path], list[tuple[int, bytes]]]
@@ -196,7 +196,10 @@ def test_every_batch_is_answered_once_by_the_next_poll(
     batches = [make_batch([b"%d" % partition], to=TopicPartition("t", partition)) for partition in (2, 0, 1)]
     sender.transport.send(NODE, batches, 0)
     assert [read_log(tmp_path / "log" / f"t-{i}") for i in range(3)] == [[(0, b"%d" % i)] for i in range(3)]
-    assert sender.transport.poll(math.inf, -1) == [ProduceResponse(batch, base_offset=0) for batch in batches]
+    answers = sender.transport.poll(math.inf, -1)
+    assert [(answer.batch, answer.base_offset, answer.error) for answer in answers] == [
+        (batch, 0, None) for batch in batches
+    ]
     assert sender.transport.poll(0, -1) == []
 
 
@@ -365,7 +368,8 @@ def test_what_a_dead_sender_wrote_is_synced_too(
     sender.transport.close()
     synced.clear()
     sender = open_sender(flush_ms=60_000)
-    assert sender.send(batch, now_ms=_now_ms() - 60_000) == [ProduceResponse(batch, base_offset=0)]
+    (answer,) = sender.send(batch, now_ms=_now_ms() - 60_000)
+    assert (answer.batch, answer.base_offset, answer.error) == (batch, 0, None)
     assert synced[-2:] == ["00000000000000000000.log", "t-0"]
 
 

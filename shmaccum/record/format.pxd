@@ -1,0 +1,1 @@
+from shmaccum.record.v2 cimport write_header

@@ -1,0 +1,62 @@
+"""How long a sender sleeps that has nothing to do, and when it leaves because nobody needs it any more."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shmaccum.shm.layout import Role
+from shmaccum.shm.slab import Slab
+
+LONGEST_SLEEP_MS: Final = 10_000
+"""A producer may have died between an append and the ring that tells of it: the sender looks without one."""
+_LEAST_OF_MANY_SLEEPS_MS: Final = 1000
+"""With producers there, a sender need not look again for each ``sender.idle.ms`` whether they still are."""
+_LOOK_LASTS_MS: Final = 100
+"""For how long nobody looks again whether anybody uses the slab: that takes longer than all of a short pass."""
+
+
+class Idleness:
+    """What a sender knows of being needed: by producers, or for what nobody has delivered yet.
+
+    Args:
+        slab: whose sender it is.
+        idle_ms: ``sender.idle.ms``, for how long it stays without being needed; negative: for ever.
+    """
+
+    def __init__(self, slab: Slab, idle_ms: int) -> None:
+        self._slab = slab
+        self._idle_ms = idle_ms
+        self._since_ms: int | None = None
+        self._used_until_ms = 0
+
+    def is_over(self, now_ms: int) -> bool:
+        """Say whether it is time to leave."""
+        return self._idle_ms >= 0 and self._since_ms is not None and now_ms - self._since_ms >= self._idle_ms
+
+    def longest_sleep_ms(self, now_ms: int, has_batches: bool) -> float:
+        """Return how long to sleep at most: until it is time to leave, or to see whether anybody is still there.
+
+        Args:
+            now_ms: monotonic milliseconds.
+            has_batches: whether any are in flight.
+        """
+        if self._idle_ms < 0:
+            return LONGEST_SLEEP_MS
+        longest_ms = min(max(self._idle_ms, _LEAST_OF_MANY_SLEEPS_MS), LONGEST_SLEEP_MS)
+        if now_ms < self._used_until_ms:
+            return min(longest_ms, self._used_until_ms - now_ms)
+        if has_batches or self._has_producers() or self._slab.undelivered() != (0, 0):
+            self._since_ms = None
+            self._used_until_ms = now_ms + _LOOK_LASTS_MS
+            return longest_ms
+        if self._since_ms is None:
+            self._since_ms = now_ms
+        return min(max(0, self._since_ms + self._idle_ms - now_ms), LONGEST_SLEEP_MS)
+
+    def _has_producers(self) -> bool:
+        processes = self._slab.processes
+        return any(
+            info.alive and Role.PRODUCER in info.roles
+            for info in map(processes.info, processes.in_use())
+            if info.entry != self._slab.me
+        )

@@ -1,0 +1,1 @@
+cpdef double monotonic_ms()

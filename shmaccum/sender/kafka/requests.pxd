@@ -1,0 +1,13 @@
+cdef class Request:
+    cdef public long long correlation_id
+    cdef public double deadline_ms
+
+    cpdef frame(self, long long correlation_id)
+    cpdef answered(self, bytes frame)
+    cpdef failed(self, error, message)
+
+cdef class CallRequest(Request):
+    cdef object _call
+    cdef object _client_id
+    cdef object _on_answer
+    cdef object _on_failure

@@ -1,0 +1,18 @@
+cdef class ProduceBatch:
+    cdef readonly object topic_partition
+    cdef readonly object payload
+    cdef readonly long long record_count
+    cdef readonly int magic
+    cdef readonly long long producer_id
+    cdef readonly int producer_epoch
+    cdef readonly long long base_sequence
+    cdef readonly long long max_timestamp
+    cdef readonly long long slot
+
+cdef class ProduceResponse:
+    cdef readonly ProduceBatch batch
+    cdef readonly long long base_offset
+    cdef readonly long long log_append_time_ms
+    cdef readonly object error
+    cdef readonly object message
+    cdef readonly tuple invalid_records
