@@ -13,7 +13,7 @@ goes on as the owner.
 
 Who waits spins for a moment, and then naps and tries again, for longer and longer: nobody ever sleeps in the semaphore
 itself. If somebody did, each post would be a system call to wake him until he had run again, and the one who has the
-lock most of the time would pay for it. And who has to nap again after a few turns only, does so for longer from the
+lock most of the time would pay for it. And who has to nap again sooner than he has slept, does so for longer from the
 start: it costs least if one process has many turns in a row, with its caches warm, while the others sleep. But who
 names a patience of his own is in a hurry: the sender, for whom all the others wait.
 
@@ -59,8 +59,6 @@ _SHORTEST_NAP_S: Final = 0.00005
 _LONGEST_FIRST_NAP_S: Final = 0.0016
 """As long as one or two thousand appends."""
 _LONGEST_NAP_S: Final = 0.01
-_FEW_TURNS: Final = 200
-"""So few from one nap to the next that it should have been longer."""
 
 
 class Turn:
@@ -150,8 +148,9 @@ class SlabLock:
         self._parked_at = base + Process.PARKED + self.number
         self._released_at = base + Process.RELEASED + self.number
         self._nap_s = _SHORTEST_NAP_S
-        self._napped_at = 0
-        """How many turns this process had had of the lock when it last napped in a wait for it."""
+        """How long to nap first in a wait for it."""
+        self._waited_at_s = 0.0
+        """When the last wait ended."""
         self.before_use = None
 
     def acquire(self, patience_s: float | None = None) -> None:
@@ -317,6 +316,7 @@ class SlabLock:
             while left_s > 0:
                 time.sleep(min(nap_s, max(0.0, slice_end - time.monotonic())))
                 if self._take_soon():
+                    self._waited_at_s = time.monotonic()
                     return
                 nap_s = min(nap_s * 2, _LONGEST_NAP_S)
                 left_s = slice_end - time.monotonic()
@@ -332,13 +332,12 @@ class SlabLock:
             slice_s = vigil.slice_s
 
     def _first_nap_s(self) -> float:
-        """Return how long to nap first: for longer, the fewer turns there were since the nap before."""
-        released = self.words[self._released_at]
-        if released - self._napped_at < _FEW_TURNS:
+        """Return how long to nap first: for longer, the sooner it is after the wait before."""
+        awake_s = time.monotonic() - self._waited_at_s
+        if awake_s < self._nap_s:
             self._nap_s = min(self._nap_s * 2, _LONGEST_FIRST_NAP_S)
-        else:
+        elif awake_s > self._nap_s * 2:
             self._nap_s = max(self._nap_s / 2, _SHORTEST_NAP_S)
-        self._napped_at = released
         return self._nap_s
 
     def _take_soon(self) -> bool:
