@@ -1,8 +1,9 @@
 """Waiting for a named semaphore by the monotonic clock.
 
 `posix_ipc` waits by ``sem_timedwait``, whose deadline is a time of day: set the clock back by an hour while somebody
-waits, and a slice of 25 ms lasts for an hour, in which nobody sees that the holder has died. ``sem_clockwait`` has the
-same wait by a clock that nobody sets. C libraries without it (glibc before 2.30, musl) wait as `posix_ipc` does.
+waits, and a slice of a second lasts for an hour, in which nobody sees that whoever was to ring has died.
+``sem_clockwait`` has the same wait by a clock that nobody sets. C libraries without it (glibc before 2.30, musl) wait
+as `posix_ipc` does.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if _HAS_CLOCKWAIT:
 
 
 class ClockWait:
-    """Waits for one semaphore. Nothing is opened before the first wait: most locks are never waited for.
+    """Waits for one semaphore. Nothing is opened before the first wait: many are never waited for.
 
     Args:
         semaphore: open; stays the caller's to close.

@@ -1,3 +1,5 @@
+from shmaccum.shm.memory cimport word
+
 cdef extern from "<semaphore.h>" nogil:
     ctypedef struct sem_t:
         pass
@@ -5,6 +7,7 @@ cdef extern from "<semaphore.h>" nogil:
 cdef class FastSemaphore:
     cdef sem_t *_address
     cpdef bint take(self) except -1
+    cpdef bint take_soon(self, word[::1] words, Py_ssize_t owner_at) except -1
     cpdef int post(self) except -1
     cpdef close(self)
 

@@ -11,6 +11,12 @@ names:
 ``parked`` and ``released`` are counted for each lock by itself. Whoever takes over rebuilds what the lock guards, and
 goes on as the owner.
 
+Who waits spins for a moment, and then naps and tries again, for longer and longer: nobody ever sleeps in the semaphore
+itself. If somebody did, each post would be a system call to wake him until he had run again, and the one who has the
+lock most of the time would pay for it. And who has to nap again sooner than he has slept, does so for longer from the
+start: it costs least if one process has many turns in a row, with its caches warm, while the others sleep. But who
+names a patience of his own is in a hurry: the sender, for whom all the others wait.
+
 A process wants one lock at a time, so its threads take turns on a local mutex, and no process ever holds two.
 
 All of it is checked by a model, ``tools/model/lock.pml``; ``docs/crash-safety.md`` tells what that covers.
@@ -29,12 +35,11 @@ from typing import Final
 import posix_ipc
 
 from shmaccum.errors import IllegalStateError, LockTimeoutError
-from shmaccum.shm.clockwait import ClockWait
 from shmaccum.shm.layout import UNFINISHED_OWNER, Geometry, Lock, Process, Super
 from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.memory import COMPILED, NO_WORDS
 from shmaccum.shm.processes import ProcessTable
-from shmaccum.shm.takeover import LockState, Vigil
+from shmaccum.shm.takeover import SHORT_SLICE_S, LockState, Vigil
 
 if COMPILED:
     from shmaccum.shm.fastlocks import FastMutex as _FastMutex
@@ -47,6 +52,10 @@ LEAST_PATIENCE_S: Final = 1.0
 
 _SPINS: Final = range(200)
 _ONCE: Final = (0,)
+_SHORTEST_NAP_S: Final = 0.00005
+_LONGEST_FIRST_NAP_S: Final = 0.0016
+"""As long as one or two thousand appends."""
+_LONGEST_NAP_S: Final = 0.01
 
 
 class Turn:
@@ -116,7 +125,6 @@ class SlabLock:
         self._state = LockState(number, semaphore, words, geometry, processes, lock_file)
         self._slab_name = lock_file.name
         self._wait_unit = semaphore.acquire
-        self._clock_wait = ClockWait(semaphore)
         self._post: Callable[[], None] = semaphore.release
         self._fast = _FastSemaphore(semaphore.name) if COMPILED else None
         self._owner_at = geometry.lock(number) + Lock.OWNER
@@ -134,6 +142,10 @@ class SlabLock:
         self._wants_at = base + Process.WANTS
         self._parked_at = base + Process.PARKED + self.number
         self._released_at = base + Process.RELEASED + self.number
+        self._nap_s = _SHORTEST_NAP_S
+        """How long to nap first in a wait for it."""
+        self._waited_at_s = 0.0
+        """When the last wait ended."""
         self.before_use = None
 
     def acquire(self, patience_s: float | None = None) -> None:
@@ -154,15 +166,16 @@ class SlabLock:
         words = self.words
         words[self._wants_at] = self.number + 1
         unit = turn.unit
-        if self._fast is None or not self._fast.take():
+        if self._fast is None or not (self._fast.take() or self._fast.take_soon(words, self._owner_at)):
             try:
-                # In C from end to end: no interrupt comes between getting the unit and `unit` knowing of it.
-                try:  # noqa: SIM105 (it would take more calls)
-                    unit.extend(map(self._wait_unit, _ONCE))
-                except posix_ipc.BusyError:
-                    pass
-                if not unit:
-                    self._spin()
+                if self._fast is None:
+                    # In C from end to end: no interrupt comes between getting the unit and `unit` knowing of it.
+                    try:  # noqa: SIM105 (it would take more calls)
+                        unit.extend(map(self._wait_unit, _ONCE))
+                    except posix_ipc.BusyError:
+                        pass
+                    if not unit:
+                        self._spin()
                 if not unit:
                     self._wait(patience_s)
             except BaseException:
@@ -221,7 +234,6 @@ class SlabLock:
         """Let go of the semaphore; nobody of this process uses the lock any more."""
         if self._fast is not None:
             self._fast.close()
-        self._clock_wait.close()
         with contextlib.suppress(posix_ipc.ExistentialError):  # closed already, before an interrupt
             self.semaphore.close()
         self.words = NO_WORDS
@@ -288,15 +300,23 @@ class SlabLock:
 
     def _wait(self, patience_s: float | None) -> None:
         """Wait for the semaphore a slice at a time, and look for a dead holder in between."""
+        nap_s = self._first_nap_s() if patience_s is None else _SHORTEST_NAP_S
         patience_s = self._turn.patience_s if patience_s is None else patience_s
         deadline = time.monotonic() + patience_s
-        words, unit = self.words, self._turn.unit
-        vigil = Vigil(self._state)
+        vigil: Vigil | None = None
+        slice_s = SHORT_SLICE_S
         while True:
-            self._clock_wait.into(unit, min(vigil.slice_s, max(0.0, deadline - time.monotonic())))
-            if unit:
-                return
-            words[self._parked_at] += 1
+            slice_end = min(time.monotonic() + slice_s, deadline)
+            left_s = slice_s
+            while left_s > 0:
+                time.sleep(min(nap_s, max(0.0, slice_end - time.monotonic())))
+                if self._take_soon():
+                    self._waited_at_s = time.monotonic()
+                    return
+                nap_s = min(nap_s * 2, _LONGEST_NAP_S)
+                left_s = slice_end - time.monotonic()
+            self.words[self._parked_at] += 1
+            vigil = vigil or Vigil(self._state)
             if vigil.take_over():
                 return
             if time.monotonic() >= deadline:
@@ -304,6 +324,29 @@ class SlabLock:
                     f"slab {self._slab_name!r}: lock {self.number} was not to be had within {patience_s:.1f} s: "
                     f"{vigil.who_is_in_the_way()}"
                 )
+            slice_s = vigil.slice_s
+
+    def _first_nap_s(self) -> float:
+        """Return how long to nap first: for longer, the sooner it is after the wait before."""
+        awake_s = time.monotonic() - self._waited_at_s
+        if awake_s < self._nap_s:
+            self._nap_s = min(self._nap_s * 2, _LONGEST_FIRST_NAP_S)
+        elif awake_s > self._nap_s * 2:
+            self._nap_s = max(self._nap_s / 2, _SHORTEST_NAP_S)
+        return self._nap_s
+
+    def _take_soon(self) -> bool:
+        """Take the semaphore if it is to be had at once, or as soon as most holders take; say whether it was."""
+        if self._fast is not None:
+            return self._fast.take() or self._fast.take_soon(self.words, self._owner_at)
+        unit = self._turn.unit
+        try:  # noqa: SIM105 (it would take more calls)
+            unit.extend(map(self._wait_unit, _ONCE))
+        except posix_ipc.BusyError:
+            pass
+        if not unit:
+            self._spin()
+        return bool(unit)
 
     def _rebuild(self) -> None:
         try:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import struct
 import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 from faults import stop
@@ -158,6 +160,31 @@ def test_a_holder_that_lives_is_waited_for_and_named(slab: Slab, start: Callable
         pass
     child.result()
     assert takeovers(slab) == 0
+
+
+def take(link: Connection, name: str) -> None:
+    slab = attach(name)
+    link.send(slab.me)
+    with slab.locks[NUMBER]:
+        pass
+    detach(slab)
+
+
+def test_who_waits_does_not_sleep_in_the_semaphore(slab: Slab, start: Callable[..., Child]) -> None:
+    """The C library counts those who do behind the semaphore's value; each post wakes one of them by a system call."""
+    lock = slab.locks[NUMBER]
+    semaphore = Path(f"/dev/shm/sem.{lock.semaphore.name.removeprefix('/')}")
+    asleep = []
+    with lock:
+        child = start(take, slab.name)
+        entry = child.hear()
+        parked_at = slab.geometry.process(entry) + Process.PARKED + NUMBER
+        while slab.words[parked_at] < 10:
+            asleep.append(struct.unpack("II", semaphore.read_bytes()[:8])[1])
+            time.sleep(0.001)
+    child.result()
+
+    assert not any(asleep)
 
 
 def hold_and_stop(link: Connection, name: str) -> None:
