@@ -21,7 +21,8 @@ from shmaccum.accumulator.futures import DeliveryCallback
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.accumulator.record_appender import AppendResult, NewBatch, RecordAppender
 from shmaccum.errors import IllegalStateError, LockTimeoutError
-from shmaccum.pool.buffer_pool import Buffer, BufferPool
+from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.pool.slots import Buffer
 from shmaccum.record.format import RecordFormat
 from shmaccum.shm.layout import BATCH_SLOT_BITS, STATE_MASK, Slot, SlotState
 from shmaccum.shm.locks import is_reentrant

@@ -23,7 +23,8 @@ from shmaccum.accumulator.patience import BatchReturns, Patience
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.accumulator.sequences import Sequences
 from shmaccum.errors import KafkaError, LockTimeoutError
-from shmaccum.pool.buffer_pool import Buffer, BufferPool
+from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.pool.slots import Buffer
 from shmaccum.shm.layout import (
     BATCH_SLOT_BITS,
     COMMIT_COUNT_MASK,

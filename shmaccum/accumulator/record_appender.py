@@ -18,7 +18,7 @@ from shmaccum.accumulator.batch_header import begin
 from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.errors import InvalidTimestampError, ProducerClosedError
-from shmaccum.pool.buffer_pool import Buffer
+from shmaccum.pool.slots import Buffer
 from shmaccum.record import v2
 from shmaccum.record.format import RecordFormat
 from shmaccum.shm.layout import COMMIT_COUNT_MASK, COMMIT_SIZE_SHIFT, Process, Slot, SlotState

@@ -9,7 +9,7 @@ from typing import Final
 
 from shmaccum.accumulator.completion import pack_range
 from shmaccum.errors import CorruptRecordError
-from shmaccum.pool.buffer_pool import Buffer
+from shmaccum.pool.slots import Buffer
 from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import (
     ATTEMPTS_SHIFT,

@@ -5,9 +5,6 @@ It keeps Kafka's two promises: memory is *bounded*, by ``buffer.memory`` for the
 a run of adjacent slots, which forms while its waiter is at the head of the queue, because nobody else is served
 then.
 
-Every step of a slot from or to FREE is taken here, under the pool's lock, header first: the bitmap and the counts
-follow, and are rebuilt from the headers when somebody dies in between.
-
 Modelled in ``tools/model/pool.pml``.
 """
 
@@ -16,11 +13,9 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Final, NamedTuple
-
-import numpy as np
+from typing import Final
 
 from shmaccum.errors import (
     BufferExhaustedError,
@@ -30,37 +25,23 @@ from shmaccum.errors import (
     RecordTooLargeError,
     SlabDamagedError,
 )
-from shmaccum.pool.bitmap import FreeBitmap
+from shmaccum.pool.slots import Buffer, Slots
 from shmaccum.pool.waiters import WaiterQueue
+from shmaccum.shm.bell import NO_COMPLETIONS
 from shmaccum.shm.layout import (
-    RUN_MASK,
-    RUN_SHIFT,
-    STATE_MASK,
     WORD,
     Geometry,
     Process,
-    Slot,
-    SlotState,
     Super,
 )
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.locks import LEAST_PATIENCE_S
 from shmaccum.shm.slab import Slab
 
-_FREE: Final = int(SlotState.FREE)
 WAIT_SLICE_S: Final = 0.1
 """How long a waiter sleeps before it makes sure that those it waits for are alive."""
-
-
-class Buffer(NamedTuple):
-    """Memory from the pool: a run of adjacent slots."""
-
-    slot: int
-    """The first one."""
-    slots: int
-    """How many."""
-    generation: int
-    """The slot's generation since this very allocation: an old handle of a slot in new hands is told apart."""
+NAP_S: Final = 0.01
+"""How long the head of the queue sleeps before it looks whether less is free than it would be woken for."""
 
 
 class BufferPool:
@@ -87,7 +68,7 @@ class BufferPool:
         """Called before a wait for memory and now and then during it, under no lock: the place to see to it that
         there is a sender that will free some."""
         self._words = slab.words
-        self._bitmap = FreeBitmap(slab.buffer, slab.words, slab.geometry)
+        self._slots = Slots(slab)
         self._waiters = WaiterQueue(slab.name, slab.words, slab.geometry)
         self._closed = False
         self._started = time.monotonic()
@@ -102,7 +83,7 @@ class BufferPool:
         The slots' headers are in state ALLOCATED, owned by this process, of a new generation.
 
         Whoever needs memory several times asks for it at once. But he is given more than the first only where it is
-        there and nobody waits: so nobody ever waits with memory in his hands, or gets a second piece while others
+        there and nobody else waits: so nobody ever waits with memory in his hands, or gets a second piece while others
         wait for their first.
 
         Args:
@@ -129,9 +110,9 @@ class BufferPool:
         try:
             with self.slab.pool_lock:
                 if self._waiters.is_empty():
-                    self._take(count, taken, most)
+                    self._slots.take(count, taken, most)
             if not taken:
-                self._wait_for(count, size, max_block_ms, taken)
+                self._wait_for(count, size, max_block_ms, taken, most)
             return taken[0]
         except BaseException:
             # An interrupt came when it was ours and the caller did not have it yet.
@@ -151,76 +132,28 @@ class BufferPool:
             IllegalStateError: one of them is not taken; the others are given back all the same.
             LockTimeoutError: a living process is in the way; nothing is given back.
         """
-        words, geometry = self._words, self.slab.geometry
-        headers_at, header_words = geometry.header(0), geometry.slot_words
-        taken: list[tuple[int, int]] = []
         with lock or self.slab.pool_lock:
-            for slot, slots, generation in buffers:
-                header = headers_at + slot * header_words
-                state = words[header + Slot.STATE]
-                is_taken = state & STATE_MASK and state >> RUN_SHIFT & RUN_MASK == slots
-                if is_taken and words[header + Slot.GENERATION] == generation:
-                    words[header + Slot.STATE] = _FREE
-                    taken.append((slot, slots))
-            self._bitmap.give(taken)
-            waiting = self._next_waiter()
+            given = self._slots.give(buffers)
+            waiting = self._next_waiter() if self._waiters.is_enough(self._slots.free) else -1
         self._wake(waiting)
-        if len(taken) < len(buffers):
-            raise IllegalStateError(f"given back, but not taken: {len(buffers) - len(taken)} of {buffers}")
+        if given < len(buffers):
+            raise IllegalStateError(f"given back, but not taken: {len(buffers) - given} of {buffers}")
 
     def buffer_at(self, slot: int) -> Buffer | None:
         """Return the memory that begins at a slot as it is taken now, None where it is free."""
-        words = self._words
-        header = self.slab.geometry.header(slot)
-        state = words[header + Slot.STATE]
-        if state & STATE_MASK == SlotState.FREE:
-            return None
-        return Buffer(slot, state >> RUN_SHIFT & RUN_MASK, words[header + Slot.GENERATION])
-
-    def _take(self, count: int, taken: list[Buffer], most: int = 1) -> None:
-        """Take runs of ``count`` slots, as many as there are and at most ``most``; under the lock.
-
-        Each is noted in ``taken`` before it is taken.
-        """
-        words, geometry = self._words, self.slab.geometry
-        state = SlotState.ALLOCATED | self.slab.owner_tag | count << RUN_SHIFT
-        while most:
-            first, runs = self._bitmap.find_run(most) if count == 1 else (self._bitmap.find(count), 1)
-            if first < 0:
-                return
-            end = first + runs * count
-            if end > geometry.slot_count:
-                raise self._wrong_bitmap(first, end)
-            for slot in range(first, end, count):
-                header = geometry.header(slot)
-                if words[header + Slot.STATE] & STATE_MASK:
-                    raise self._wrong_bitmap(first, end)
-                generation = words[header + Slot.GENERATION] + 1
-                words[header + Slot.GENERATION] = generation
-                taken.append(Buffer(slot, count, generation))
-                words[header + Slot.STATE] = state
-            self._bitmap.take(first, end - first)
-            used = geometry.slot_count - words[Super.FREE_SLOTS]
-            if used > words[Super.PEAK_SLOTS]:
-                words[Super.PEAK_SLOTS] = used
-            if end > words[Super.TOUCHED_SLOTS]:
-                words[Super.TOUCHED_SLOTS] = end
-            most -= runs
-
-    def _wrong_bitmap(self, first: int, end: int) -> SlabDamagedError:
-        """The headers are right: the error has the next one who takes the lock make the bitmap anew."""
-        return self.slab.damaged(f"its bitmap says that slots {first} to {end - 1} are free")
+        return self._slots.buffer_at(slot)
 
     # --- waiting ------------------------------------------------------------------------------------
 
-    def _wait_for(self, count: int, size: int, max_block_ms: float, taken: list[Buffer]) -> None:
+    def _wait_for(self, count: int, size: int, max_block_ms: float, taken: list[Buffer], most: int) -> None:
         """Queue up and wait for a run of slots; whatever ends the wait, the ticket does not stay behind."""
         slab = self.slab
         started = time.monotonic()
         deadline = started + max_block_ms / 1000
         ticket = -1
+        was_woken: bool | None = None
         try:
-            with slab.bell.listening() as ear:
+            with slab.bell.listening(NO_COMPLETIONS) as ear:
                 while True:
                     with slab.pool_lock.within(max(LEAST_PATIENCE_S, deadline - time.monotonic())):
                         if ticket < 0:
@@ -228,8 +161,11 @@ class BufferPool:
                         else:
                             self._waiters.look(ticket)
                         waiting = self._pass_over_the_absent(ticket)
-                        if ticket >= 0 and self._waiters.head() == ticket:
-                            self._take(count, taken)
+                        is_head = ticket >= 0 and self._waiters.head() == ticket
+                        if is_head:
+                            if was_woken is not None:
+                                self._waiters.learn(was_woken=was_woken)
+                            self._slots.take(count, taken, most if len(self._waiters) == 1 else 1)
                     if taken:
                         return
                     self._wake(waiting)
@@ -241,7 +177,8 @@ class BufferPool:
                     # The sender takes a non-empty queue as a reason to send at once what it has.
                     slab.rope.pull()
                     self.while_waiting()
-                    ear.wait(min(remaining, WAIT_SLICE_S))
+                    rang = ear.wait(min(remaining, NAP_S if is_head else WAIT_SLICE_S))
+                    was_woken = rang if is_head else None
         finally:
             try:
                 self._stop_waiting(ticket, started)
@@ -258,7 +195,7 @@ class BufferPool:
             with self.slab.pool_lock.within(LEAST_PATIENCE_S):
                 if ticket >= 0:
                     self._waiters.leave(ticket)
-                waiting = self._next_waiter()
+                waiting = self._next_waiter() if self._slots.free else -1
                 self._waited_ns += waited_ns
                 self._words[entry + Process.WAITS] += 1
                 self._words[entry + Process.WAIT_NS] += waited_ns
@@ -322,7 +259,7 @@ class BufferPool:
 
     def available_memory(self) -> int:
         """Return the bytes that are free."""
-        return int(self._words[Super.FREE_SLOTS]) * self.poolable_size
+        return self._slots.free * self.poolable_size
 
     def unallocated_memory(self) -> int:
         """Return the bytes that have never been handed out: free, and not on Kafka's free list either."""
@@ -344,46 +281,16 @@ class BufferPool:
             LockTimeoutError: a living process is in the way.
         """
         with lock or self.slab.pool_lock:
-            dead = self._dead_runs(self._runs())
-            for first, _ in dead:
-                self._words[self.slab.geometry.header(first) + Slot.STATE] = SlotState.FREE
-            self._bitmap.give(dead)
-            reclaimed = sum(count for _, count in dead)
-            self._words[Super.RECLAIMED_SLOTS] += reclaimed
+            reclaimed = self._slots.reclaim()
             waiting = self._pass_over_the_absent()
-            if dead:
+            if reclaimed:
                 waiting = self._next_waiter()
         self._wake(waiting)
         return reclaimed
 
-    def _runs(self) -> list[tuple[int, int]]:
-        """Return all the runs that are taken, by the headers."""
-        states = self.slab.headers[:, Slot.STATE]
-        firsts = np.flatnonzero(states & np.uint64(STATE_MASK))
-        counts = (states[firsts] >> np.uint64(RUN_SHIFT)) & np.uint64(RUN_MASK)
-        return list(zip(firsts.tolist(), counts.tolist(), strict=True))
-
-    def _dead_runs(self, runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        words, slab = self._words, self.slab
-        dead = []
-        for first, count in runs:
-            state_at = slab.geometry.header(first) + Slot.STATE
-            state = words[state_at]
-            if state & STATE_MASK != SlotState.ALLOCATED or slab.owner_is_alive(state):
-                continue
-            # It may have put the slot into a deque, which needs another lock, before it died.
-            if words[state_at] == state:
-                dead.append((first, count))
-        return dead
-
     def _rebuild(self) -> None:
-        """Make bitmap and count anew from the headers, and the queue whole, after a death or an interrupt."""
-        runs = self._runs()
-        dead = self._dead_runs(runs)
-        for first, count in dead:
-            self._words[self.slab.geometry.header(first) + Slot.STATE] = SlotState.FREE
-            self._words[Super.RECLAIMED_SLOTS] += count
-        self._bitmap.rebuild([run for run in runs if run not in dead])
+        """Make the indexes of the slots anew, and the queue whole, after a death or an interrupt."""
+        self._slots.rebuild()
         with contextlib.suppress(SlabDamagedError):  # those who wait are told
             self._waiters.move_on()
 

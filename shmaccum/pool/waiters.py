@@ -10,6 +10,10 @@ second (a waiter looks ten times a second, and counts that in its cell) is stopp
 keeps its place, and is the head again from its next look on. After a death all there is to rebuild is the head, which
 may stand before cells that are empty: a cell is stored before the tail moves past it, and passing over and looking are
 one store each.
+
+Waking up costs more than filling a slot, so the head is not woken for every slot that becomes free, but for *enough* of
+them. How many that is, the waiters find out: more each time that a waiter was woken, and less where one waited for them
+in vain and looked by itself.
 """
 
 from __future__ import annotations
@@ -45,6 +49,10 @@ _PASSED_OVER: Final = 2
 _LOOK: Final = 4
 """From this bit on: how often it has looked, modulo 64."""
 _LOW_BYTE: Final = 0xFF
+_MOST_AT_ONCE: Final = 32
+"""Slots that are ever waited for at once: by then a wake-up is a small part of what filling them takes."""
+_PART_AT_ONCE: Final = 8
+"""And never more than one of so many slots: the others keep the sender busy meanwhile."""
 ABSENT_S: Final = 1.0
 """After how long without a look a waiter is passed over: several times as long as any that runs goes without."""
 
@@ -59,6 +67,7 @@ class WaiterQueue:
         self._name = name
         self._words = words
         self._cells = geometry.waiters // WORD
+        self._most_at_once = max(1, min(_MOST_AT_ONCE, geometry.slot_count // _PART_AT_ONCE))
         self._last_seen = (-1, 0, 0.0)
         """A ticket and its cell, and since when the cell has been seen so; by this process, under the lock."""
 
@@ -110,6 +119,15 @@ class WaiterQueue:
             if self._words[self._cells + ticket % WAITERS] & (_HELD | _PASSED_OVER) == _HELD:
                 return ticket
         return -1
+
+    def is_enough(self, free_slots: int) -> bool:
+        """Say whether to wake the head now that so many slots are free."""
+        return free_slots >= self._words[Super.ENOUGH_SLOTS]
+
+    def learn(self, *, was_woken: bool) -> None:
+        """Have later ones wait for more at once after a wake-up, and for less after a wait that was in vain."""
+        enough = self._words[Super.ENOUGH_SLOTS]
+        self._words[Super.ENOUGH_SLOTS] = min(2 * enough or 1, self._most_at_once) if was_woken else enough // 2
 
     def tickets(self) -> list[int]:
         """Return the tickets that are held, in their order, those that are passed over among them."""

@@ -27,6 +27,9 @@ from shmaccum.shm import names
 from shmaccum.shm.clockwait import ClockWait
 from shmaccum.shm.layout import Geometry, Process, Super
 
+NO_COMPLETIONS: Final = (1 << 63) - 1
+"""More than there will ever be: for those who wait for something else (`Ear.expect`)."""
+
 
 class Ear:
     """One thread listening for its process's bell."""
@@ -114,12 +117,16 @@ class Bell:
             raise IllegalStateError("the slab has been detached: nothing is heard of it here any more")
 
     @contextmanager
-    def listening(self) -> Iterator[Ear]:
-        """Listen: look for what you wait for *inside* the block, and wait by the ear only if it is not there."""
+    def listening(self, completions: int = 1) -> Iterator[Ear]:
+        """Listen: look for what you wait for *inside* the block, and wait by the ear only if it is not there.
+
+        Args:
+            completions: what `Ear.expect` begins with.
+        """
         ear = Ear(self)
         try:
             with self.changed:
-                self.expect(ear, 1)
+                self.expect(ear, completions)
             yield ear
         finally:
             with self.changed:

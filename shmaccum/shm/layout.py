@@ -45,7 +45,7 @@ CACHE_LINE: Final = 64
 PAGE: Final = 4096
 
 MAGIC: Final = int.from_bytes(b"SHMACCUM", "little")
-ABI_VERSION: Final = 4
+ABI_VERSION: Final = 5
 """Raised by every change of this module that moves or re-interprets a word."""
 
 
@@ -84,7 +84,7 @@ class TopicState(IntEnum):
 
 
 class Super:
-    """Words of the superblock. Words 32 to 38 are the BufferPool's, those from 40 on the sender's counters."""
+    """Words of the superblock. Words 32 to 39 are the BufferPool's, those from 40 on the sender's counters."""
 
     MAGIC: Final = 0
     """``SHMACCUM``"""
@@ -144,6 +144,8 @@ class Super:
     """slots taken back from processes that died before they used them"""
     REBUILDS: Final = 38
     """times that indexes were rebuilt from the slot headers after a death or an interruption"""
+    ENOUGH_SLOTS: Final = 39
+    """how many slots must be free before the first waiter is woken for them"""
     BATCHES_SENT: Final = 40
     """batches acknowledged"""
     RECORDS_SENT: Final = 41

@@ -173,6 +173,7 @@ def _wrong_superblock(words: memoryview, geometry: Geometry) -> Iterator[str]:
         Super.CREATED_MS: _LAST_MS,
         Super.SENDER_ENTRY: geometry.max_processes,
         Super.PRODUCER_EPOCH: _MAX_EPOCH,
+        Super.ENOUGH_SLOTS: geometry.slot_count,
     }
     names = _names_of(Super)
     # The words before are what the layout goes by.

@@ -24,7 +24,8 @@ import pytest
 from processes import PATIENCE_S, Child, wait_until
 
 from shmaccum.errors import BufferExhaustedError, ProducerClosedError, RecordTooLargeError
-from shmaccum.pool.buffer_pool import Buffer, BufferPool
+from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.pool.slots import Buffer
 from shmaccum.shm.layout import Super
 from shmaccum.shm.lifecycle import attach, detach
 

@@ -12,6 +12,7 @@ from processes import PATIENCE_S, Child, wait_until
 
 from shmaccum.pool.bitmap import FreeBitmap
 from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.pool.slots import Slots
 from shmaccum.shm.layout import Slot, SlotState, Super
 from shmaccum.shm.lifecycle import attach
 
@@ -133,9 +134,9 @@ def die_over(link: Connection, name: str, what: str) -> None:
     pool = BufferPool(0, 0, slab=attach(name))
     buffer = pool.allocate(16, 0)
     if what == "give":
-        before(BufferPool.deallocate, "self._bitmap.give", die)
+        before(Slots.give, "self._bitmap.give", die)
     else:
-        before(BufferPool._take, "self._bitmap.take", die)
+        before(Slots.take, "self._bitmap.take", die)
     pool.deallocate(buffer)
     pool.allocate(24, 0)
 

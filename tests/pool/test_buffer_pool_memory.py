@@ -9,7 +9,8 @@ import pytest
 from processes import Child
 
 from shmaccum.errors import BufferExhaustedError, IllegalStateError, SlabAbiError
-from shmaccum.pool.buffer_pool import Buffer, BufferPool, slot_size_for
+from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
+from shmaccum.pool.slots import Buffer
 from shmaccum.shm.layout import (
     OWNER_MASK,
     OWNER_SHIFT,

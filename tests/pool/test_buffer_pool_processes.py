@@ -15,7 +15,8 @@ from processes import PATIENCE_S, Child, wait_until
 
 from shmaccum.errors import BufferExhaustedError, LockTimeoutError
 from shmaccum.pool import buffer_pool, waiters
-from shmaccum.pool.buffer_pool import Buffer, BufferPool
+from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.pool.slots import Buffer
 from shmaccum.shm.layout import OWNER_MASK, OWNER_SHIFT, Slot, SlotState, Super
 from shmaccum.shm.lifecycle import attach, detach
 
@@ -394,7 +395,23 @@ def test_a_forked_child_waits_in_the_same_queue(make_pool: MakePool, start: Star
     assert pool.available_memory() == 8
 
 
-def test_who_has_waited_gets_the_first_of_several_and_no_more(make_pool: MakePool) -> None:
+def test_who_has_waited_alone_gets_all_that_he_asked_for_and_is_there(make_pool: MakePool) -> None:
+    pool = make_pool(32, 8)
+    kept = pool.allocate(32, 0)
+    taken: list[Buffer] = []
+    thread = threading.Thread(target=lambda: pool.allocate(8, FOREVER_MS, taken, most=3))
+    thread.start()
+    wait_until(lambda: pool.queued() == 1)
+    pool.deallocate(kept)
+    thread.join()
+    assert len(taken) == 3
+    assert pool.available_memory() == 8
+
+
+@pytest.mark.usefixtures("nobody_is_absent")
+def test_who_has_waited_before_others_gets_the_first_of_several_and_no_more(
+    make_pool: MakePool, start: Start, slab_name: str
+) -> None:
     """The others are for those who came later."""
     pool = make_pool(16, 8)
     kept = pool.allocate(16, 0)
@@ -402,10 +419,77 @@ def test_who_has_waited_gets_the_first_of_several_and_no_more(make_pool: MakePoo
     thread = threading.Thread(target=lambda: pool.allocate(8, FOREVER_MS, taken, most=2))
     thread.start()
     wait_until(lambda: pool.queued() == 1)
+    behind = start(serve, slab_name)
+    queue_up(pool, [(behind, 8)])
+
     pool.deallocate(kept)
+
     thread.join()
     assert len(taken) == 1
-    assert pool.available_memory() == 8
+    assert behind.hear().slots == 1
+    end(behind)
+
+
+# --- enough to be woken for -----------------------------------------------------------------------------------
+
+
+def wait_without_naps(pool: BufferPool, monkeypatch: pytest.MonkeyPatch) -> threading.Thread:
+    """Have a thread wait for a slot that looks only when it is woken."""
+    monkeypatch.setattr(buffer_pool, "NAP_S", FOREVER_MS / 1000)
+    thread = threading.Thread(target=pool.allocate, args=(8, FOREVER_MS))
+    thread.start()
+    wait_until(lambda: pool.queued() == 1)
+    return thread
+
+
+def test_a_waiter_is_woken_once_enough_is_free(make_pool: MakePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = make_pool(64 * 8, 8)
+    kept = [pool.allocate(8, 0) for _ in range(64)]
+    pool.slab.words[Super.ENOUGH_SLOTS] = 3
+    thread = wait_without_naps(pool, monkeypatch)
+    woken: list[int] = []
+    ring = pool.slab.bells.ring
+    monkeypatch.setattr(pool.slab.bells, "ring", lambda entry: (woken.append(entry), ring(entry)))
+
+    pool.deallocate(kept[0])
+    pool.deallocate(kept[1])
+    assert woken == []
+    pool.deallocate(kept[2])
+
+    thread.join()
+    assert woken == [pool.slab.me]
+    assert pool.slab.words[Super.ENOUGH_SLOTS] == 6
+
+
+def test_completions_do_not_wake_who_waits_for_memory(make_pool: MakePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = make_pool(8, 8)
+    kept = pool.allocate(8, 0)
+    thread = wait_without_naps(pool, monkeypatch)
+    woken: list[int] = []
+    monkeypatch.setattr(pool.slab.bells, "ring", woken.append)
+
+    pool.slab.bells.ring_for_completions(pool.slab.me)
+    assert woken == []
+
+    monkeypatch.undo()
+    pool.deallocate(kept)
+    thread.join()
+
+
+def test_who_is_not_woken_looks_and_is_content_with_less(make_pool: MakePool) -> None:
+    pool = make_pool(64 * 8, 8)
+    kept = [pool.allocate(8, 0) for _ in range(64)]
+    pool.slab.words[Super.ENOUGH_SLOTS] = 32
+    got: list[Buffer] = []
+    thread = threading.Thread(target=lambda: got.append(pool.allocate(8, FOREVER_MS)))
+    thread.start()
+    wait_until(lambda: pool.queued() == 1)
+
+    pool.deallocate(kept[0])
+
+    thread.join()
+    assert [buffer.slot for buffer in got] == [0]
+    assert pool.slab.words[Super.ENOUGH_SLOTS] < 32
 
 
 @pytest.mark.usefixtures("nobody_is_absent")

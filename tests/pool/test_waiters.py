@@ -192,3 +192,26 @@ def test_another_at_the_head_is_watched_anew(queue: WaiterQueue) -> None:
 
     assert not queue.is_absent(second, 20.0)
     assert queue.is_absent(second, 21.5)
+
+
+def test_more_is_enough_after_every_wake_up_and_less_after_every_wait_in_vain() -> None:
+    geometry = Geometry(8, 100, max_processes=1, max_topics=1, max_partitions=1)
+    words = memoryview(bytearray(geometry.total_size)).cast("Q")
+    queue = WaiterQueue("queue", words, geometry)
+    assert queue.is_enough(0)
+
+    enough = []
+    for was_woken in (True,) * 6 + (False,) * 5:
+        queue.learn(was_woken=was_woken)
+        enough.append(words[Super.ENOUGH_SLOTS])
+
+    assert enough == [1, 2, 4, 8, 12, 12, 6, 3, 1, 0, 0]
+    assert queue.is_enough(0)
+
+
+def test_one_slot_is_enough_in_a_small_slab(words: memoryview, queue: WaiterQueue) -> None:
+    for _ in range(10):
+        queue.learn(was_woken=True)
+
+    assert words[Super.ENOUGH_SLOTS] == 1
+    assert queue.is_enough(1)

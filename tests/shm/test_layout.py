@@ -207,6 +207,8 @@ ABI: dict[int, dict[str, object]] = {
 
 ABI[4] = ABI[3]  # but what ASLEEP says
 
+ABI[5] = ABI[4] | {"Super": ABI[4]["Super"] | {"ENOUGH_SLOTS": 39}}
+
 
 def tables() -> dict[str, dict[str, int]]:
     """Return the words of every kind of entry: all that a class of the layout defines in capitals."""

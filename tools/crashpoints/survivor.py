@@ -12,7 +12,7 @@ from typing import Final
 from shmaccum.accumulator.futures import FutureRecordMetadata
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.config import ProducerConfig
-from shmaccum.pool.buffer_pool import Buffer
+from shmaccum.pool.slots import Buffer
 from shmaccum.shm.lifecycle import detach
 from shmaccum.shm.slab import Slab
 from tools.crashpoints.sending import HandSender

@@ -10,11 +10,12 @@
  *
  *   in the code                                                        here
  *   shmaccum.pool.buffer_pool.BufferPool.allocate                      allocate
- *   shmaccum.pool.buffer_pool.BufferPool._take                         allocate
+ *   shmaccum.pool.slots.Slots.take                                     allocate
  *   shmaccum.pool.buffer_pool.BufferPool.deallocate                    deallocate
  *   shmaccum.pool.buffer_pool.BufferPool.reclaim                       reclaim
- *   shmaccum.pool.buffer_pool.BufferPool._dead_runs                    reclaim
- *   shmaccum.pool.buffer_pool.BufferPool._rebuild                      rebuild_pool
+ *   shmaccum.pool.slots.Slots.give                                     deallocate
+ *   shmaccum.pool.slots.Slots.reclaim                                  reclaim
+ *   shmaccum.pool.slots.Slots.rebuild                                  rebuild_pool
  *   shmaccum.accumulator.batch_appender.BatchAppender.append           append
  *   shmaccum.accumulator.batch_appender.BatchAppender._try_append      try_append
  *   shmaccum.accumulator.batch_appender.BatchAppender.commit           try_append
