@@ -145,7 +145,7 @@ class BatchDrainer:
         words, ready_check = self._memory.words, self._ready_check
         sizes: dict[int, int] = {}
         room = max_size
-        may_leave = self._growing.room(node.id)
+        may_leave = ready_check.room_to_leave(node.id, now_ms)
         last_growing = first_left = -1
         for entry in entries:
             at = self._partitions_at + entry * _PARTITION_WORDS

@@ -22,6 +22,8 @@ from shmaccum.shm.layout import STATE_MASK, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
 
 _SHARE: Final = 8
+_REST: Final = 2
+_WORTH_A_REST_MS: Final = 1.0
 
 
 class GrowingBatches:
@@ -37,6 +39,8 @@ class GrowingBatches:
         self._words = slab.words
         self._pool = pool
         self._least = max(1, slab.geometry.slot_count // _SHARE)
+        self._rest_until_ms = 0.0
+        self._has_taken = False
         self._last_taken: dict[int, tuple[int, int]] = {}
         """Node id -> slot and generation of the last open batch that was taken for it."""
 
@@ -54,6 +58,22 @@ class GrowingBatches:
         """Note the last open batch that is about to be taken for a request to a node."""
         generation = self._words[self._slab.geometry.header(slot) + Slot.GENERATION]
         self._last_taken[node_id] = slot, generation
+        self._has_taken = True
+
+    def rest_after(self, cost_ms: float, now_ms: float) -> None:
+        """Let open batches grow for a while, if there were any among those that were just sent.
+
+        Args:
+            cost_ms: processor time that sending took.
+            now_ms: when it ended.
+        """
+        if self._has_taken and cost_ms >= _WORTH_A_REST_MS:
+            self._rest_until_ms = now_ms + _REST * cost_ms
+        self._has_taken = False
+
+    def rest_ms(self, now_ms: float) -> float:
+        """Return how long those that only lingered are still to grow."""
+        return self._rest_until_ms - now_ms
 
     def _is_under_way(self, node_id: int) -> bool:
         """Say whether the last open batch taken for a node is in flight: requests are answered in their order."""

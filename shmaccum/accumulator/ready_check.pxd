@@ -60,6 +60,8 @@ cdef class ReadyCheck:
     @cython.locals(words=word[::1], header=Py_ssize_t, waited_ms="long long")
     cpdef _left_ms(self, Py_ssize_t at, unsigned long long slot, long long now_ms)
 
+    cpdef Py_ssize_t room_to_leave(self, node_id, long long now_ms)
+
     @cython.locals(words=word[::1])
     cpdef bint may_grow(self, Py_ssize_t at, unsigned long long slot)
 

@@ -156,9 +156,11 @@ class ReadyCheck:
                     leaders.add(leader)
                 else:
                     if leader not in has_room:
-                        has_room[leader] = self._growing.room(leader - 1) > 0
+                        has_room[leader] = self.room_to_leave(leader - 1, now_ms) > 0
                     if has_room[leader]:
                         leaders.add(leader)
+        if not all(has_room.values()) and self._growing.rest_ms(now_ms) > 0:
+            delay_ms = min(delay_ms, self._growing.rest_ms(now_ms))
         nodes = {cluster.nodes[leader - 1] for leader in leaders}
         return ReadyCheckResult(nodes, min(delay_ms, retry_ms), unknown)
 
@@ -275,6 +277,12 @@ class ReadyCheck:
         waited_ms = now_ms - (words[header + _ATTEMPTS] & _TIME_BITS)
         left_ms = self._linger_ms - (waited_ms if waited_ms > 0 else 0)
         return 0 if left_ms > 0 and self._all_is_urgent() else left_ms
+
+    def room_to_leave(self, node_id: int, now_ms: int) -> int:
+        """Return how many batches that could still grow may be taken for a node now."""
+        if self._growing.rest_ms(now_ms) > 0 and not self._all_is_urgent():
+            return 0
+        return self._growing.room(node_id)
 
     def may_grow(self, at: int, slot: int) -> bool:
         """Say whether a partition's first batch still takes records; after this it may only be closed."""

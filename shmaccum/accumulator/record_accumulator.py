@@ -75,6 +75,7 @@ class RecordAccumulator:
         patience = Patience()
         returns = BatchReturns(self.map, patience)
         growing = GrowingBatches(slab, self.pool)
+        self._growing = growing
         self._completer = BatchCompleter(slab, self.pool, self.map, returns, self.sequences, patience)
         self.patience: Final = patience
         self._returns = returns
@@ -221,6 +222,10 @@ class RecordAccumulator:
         the first, so that none starves.
         """
         return self._drainer.drain(cluster, nodes, max_size, now_ms)
+
+    def rest_after(self, cost_ms: float, now_ms: float) -> None:
+        """Let batches that could still grow do so for a while, now that so much processor time went into others."""
+        self._growing.rest_after(cost_ms, now_ms)
 
     def has_backlog(self, node: Node) -> bool:
         """Say whether the last `drain` has left full batches to the node that could go in a next request at once."""

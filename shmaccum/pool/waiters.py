@@ -46,8 +46,10 @@ _HELD: Final = 1
 """Bits of a cell's low byte. Always set, which keeps the cell of entry 0, incarnation 0 from looking empty."""
 _PASSED_OVER: Final = 2
 """The holder does not look, and others are served before it."""
-_LOOK: Final = 4
-"""From this bit on: how often it has looked, modulo 64."""
+_RUN: Final = 4
+"""The holder needs adjacent slots."""
+_LOOK: Final = 8
+"""From this bit on: how often it has looked, modulo 32."""
 _LOW_BYTE: Final = 0xFF
 _MOST_AT_ONCE: Final = 32
 """Slots that are ever waited for at once: by then a wake-up is a small part of what filling them takes."""
@@ -79,20 +81,31 @@ class WaiterQueue:
         """Say whether nobody waits: two reads, for those who ask without the lock."""
         return bool(self._words[Super.WAITER_HEAD] == self._words[Super.WAITER_TAIL])
 
-    def join(self, owner_tag: int, now_s: float, patience_s: float) -> int:
+    def spare(self, free_slots: int) -> int:
+        """Return how many of so many free slots are none that anybody here waits for.
+
+        None are, if somebody waits for adjacent ones, whose number nobody knows but him.
+        """
+        if self.is_empty():
+            return free_slots
+        cells = [self._words[self._cells + ticket % WAITERS] for ticket in self.tickets()]
+        return 0 if any(cell & _RUN for cell in cells) else max(0, free_slots - len(cells))
+
+    def join(self, owner_tag: int, now_s: float, patience_s: float, *, for_run: bool = False) -> int:
         """Draw a ticket for the process that the tag names; -1 while the ring is full.
 
         Args:
             owner_tag: who waits.
             now_s: monotonic seconds.
             patience_s: seconds from now after which it will have left the queue.
+            for_run: whether it needs adjacent slots.
         """
         words = self._words
         deadline = int(now_s + min(patience_s, _FURTHEST_S)) + _GRACE_S & _DEADLINE_MASK
         head, ticket = waiting(self._name, words)
         if ticket - head >= WAITERS:
             return -1
-        words[self._cells + ticket % WAITERS] = owner_tag | deadline << _DEADLINE_SHIFT | _HELD
+        words[self._cells + ticket % WAITERS] = owner_tag | deadline << _DEADLINE_SHIFT | (_HELD | _RUN if for_run else _HELD)
         words[Super.WAITER_TAIL] = ticket + 1
         return ticket  # without a call since the store: no interrupt comes before the caller knows of it
 
