@@ -146,6 +146,7 @@ class BatchDrainer:
         sizes: dict[int, int] = {}
         room = max_size
         may_leave = ready_check.room_to_leave(node.id, now_ms)
+        growing = 0
         last_growing = first_left = -1
         for entry in entries:
             at = self._partitions_at + entry * _PARTITION_WORDS
@@ -153,7 +154,7 @@ class BatchDrainer:
             if not head or not ready_check.may_send(at) or ready_check.not_due_ms(head - 1, now_ms) > 0:
                 continue
             is_growing = ready_check.may_grow(at, head - 1)
-            if is_growing and not may_leave:
+            if is_growing and growing >= may_leave:
                 first_left = first_left if first_left >= 0 else entry
                 continue
             size = self._stored_size(head - 1)
@@ -163,12 +164,12 @@ class BatchDrainer:
             sizes[entry] = size
             room -= size
             if is_growing:
-                may_leave -= 1
+                growing += 1
                 last_growing = head - 1
         if first_left >= 0:
             self._drain_index[node.id] = first_left
-        if last_growing >= 0:
-            self._growing.take(node.id, last_growing)
+        if growing:
+            self._growing.take(node.id, growing, last_growing)
         # A first one is taken whatever its size.
         to_grow = room // len(sizes) if len(sizes) > 1 else self._slab.geometry.slot_size
         return {entry: size + to_grow for entry, size in sizes.items()}

@@ -223,9 +223,14 @@ class RecordAccumulator:
         """
         return self._drainer.drain(cluster, nodes, max_size, now_ms)
 
-    def rest_after(self, cost_ms: float, now_ms: float) -> None:
-        """Let batches that could still grow do so for a while, now that so much processor time went into others."""
-        self._growing.rest_after(cost_ms, now_ms)
+    def rest_after(self, began_ms: float, ended_ms: float) -> None:
+        """Have open batches grow for a while, if it was many of them that what was drained was sent in this time.
+
+        Args:
+            began_ms: monotonic milliseconds when the sender began to drain, for all nodes.
+            ended_ms: when it had sent the last of it.
+        """
+        self._growing.rest_after(began_ms, ended_ms)
 
     def has_backlog(self, node: Node) -> bool:
         """Say whether the last `drain` has left full batches to the node that could go in a next request at once."""

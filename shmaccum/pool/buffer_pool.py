@@ -109,7 +109,7 @@ class BufferPool:
         taken = [] if taken is None else taken
         try:
             with self.slab.pool_lock:
-                # Where there is enough for all, to queue up would only have everybody take turns in waking the next one.
+                # Where there is enough for all, a queue would only have each of them wait to be woken by the one before.
                 if self._waiters.spare(self._slots.free) >= count:
                     self._slots.take(count, taken, most if self._waiters.is_empty() else 1)
             if not taken:

@@ -4,6 +4,9 @@ A ring of tickets. Ticket *t* is cell ``t % WAITERS``; a cell says who waits and
 first ticket still held is the *head*: it alone may take memory, so a large request gathers its run while the
 later ones wait behind it, and no one is overtaken. The caller holds the pool's lock.
 
+Where there are free slots for all who wait and more, others may take of those that are more without a ticket: they
+overtake nobody, and a queue of those who only wait to be woken does not grow. While somebody waits for a run nobody does.
+
 A dead waiter is removed by whoever finds it at the head, and so is one that has not left by its deadline: it is
 stopped, or was interrupted in leaving, and everybody else would wait for it. One that lives and has not looked for a
 second (a waiter looks ten times a second, and counts that in its cell) is stopped, too: it is *passed over*. It
@@ -105,7 +108,8 @@ class WaiterQueue:
         head, ticket = waiting(self._name, words)
         if ticket - head >= WAITERS:
             return -1
-        words[self._cells + ticket % WAITERS] = owner_tag | deadline << _DEADLINE_SHIFT | (_HELD | _RUN if for_run else _HELD)
+        flags = _HELD | _RUN if for_run else _HELD
+        words[self._cells + ticket % WAITERS] = owner_tag | deadline << _DEADLINE_SHIFT | flags
         words[Super.WAITER_TAIL] = ticket + 1
         return ticket  # without a call since the store: no interrupt comes before the caller knows of it
 

@@ -143,10 +143,10 @@ class Sender:
             poll_timeout = min(poll_timeout, LOOK_AGAIN_MS)
         # 6. Their batches, by node: off they go.
         if result.ready_nodes:
-            began_ns = time.thread_time_ns()
+            began_ns = time.monotonic_ns()
             for node in result.ready_nodes:
                 self._send_to(node, cluster, now_ms)
-            self._accumulator.rest_after((time.thread_time_ns() - began_ns) / 1e6, _now_ms())
+            self._accumulator.rest_after(began_ns / 1e6, time.monotonic_ns() / 1e6)
         # 7. And what became of those before.
         if not self._keep_house(now_ms):
             # Whoever died lately may be the last to be heard of: no long sleep before it is time to look.
