@@ -109,7 +109,7 @@ class BufferPool:
         taken = [] if taken is None else taken
         try:
             with self.slab.pool_lock:
-                # Where there is enough for all, a queue would only have each of them wait to be woken by the one before.
+                # Where there is enough for all, a queue would only have each wait to be woken by the one before.
                 if self._waiters.spare(self._slots.free) >= count:
                     self._slots.take(count, taken, most if self._waiters.is_empty() else 1)
             if not taken:
@@ -158,9 +158,7 @@ class BufferPool:
                 while True:
                     with slab.pool_lock.within(max(LEAST_PATIENCE_S, deadline - time.monotonic())):
                         if ticket < 0:
-                            ticket = self._waiters.join(
-                                slab.owner_tag, started, max_block_ms / 1000, for_run=count > 1
-                            )
+                            ticket = self._waiters.join(slab.owner_tag, started, max_block_ms / 1000, for_run=count > 1)
                         else:
                             self._waiters.look(ticket)
                         waiting = self._pass_over_the_absent(ticket)

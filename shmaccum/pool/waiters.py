@@ -5,7 +5,8 @@ first ticket still held is the *head*: it alone may take memory, so a large requ
 later ones wait behind it, and no one is overtaken. The caller holds the pool's lock.
 
 Where there are free slots for all who wait and more, others may take of those that are more without a ticket: they
-overtake nobody, and a queue of those who only wait to be woken does not grow. While somebody waits for a run nobody does.
+overtake nobody, and a queue of those who only wait to be woken does not grow. While somebody waits for a run, nobody
+does.
 
 A dead waiter is removed by whoever finds it at the head, and so is one that has not left by its deadline: it is
 stopped, or was interrupted in leaving, and everybody else would wait for it. One that lives and has not looked for a
