@@ -244,6 +244,9 @@ class TransportModel:
     def connection_delay_ms(self, node: Node, now_ms: int) -> float:
         return 10
 
+    def is_busy(self) -> bool:
+        return all(node.id in self.reachable and len(self._pending[node.id]) >= 5 for node in NODES)
+
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
         assert len({batch.topic_partition for batch in batches}) == len(batches) > 0
         self.sent += [(each.topic_partition.partition, each.producer_epoch, each.base_sequence) for each in batches]

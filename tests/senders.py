@@ -75,6 +75,7 @@ class Hand:
     Attributes:
         asked: the times that `poll` was to sleep.
         held: whether answers are kept back for now.
+        busy: whether no node takes another request before it has answered one.
         refuse: what happens to batches of a partition instead of being stored.
         largest: most bytes of a batch; a larger one is refused as too large.
         is_invalid: says of a record's value whether the record is invalid; its batch is refused, naming such records.
@@ -88,6 +89,7 @@ class Hand:
         self._log_dir = Path(config.log_dir)
         self.asked: list[float] = []
         self.held = False
+        self.busy = False
         self.refuse: dict[TopicPartition, type[KafkaError]] = {}
         self.largest = sys.maxsize
         self.is_invalid: Callable[[bytes | None], bool] = lambda value: False
@@ -126,6 +128,9 @@ class Hand:
 
     def connection_delay_ms(self, node: Node, now_ms: int) -> float:
         return self._log.connection_delay_ms(node, now_ms)
+
+    def is_busy(self) -> bool:
+        return self.busy
 
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
         for batch in batches:

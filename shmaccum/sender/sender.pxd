@@ -26,11 +26,11 @@ cdef class Sender:
     cdef object _idle_since_ms
 
     @cython.locals(
-        expired=list, not_ready_timeout=double, poll_timeout=double, expiry_delay_ms=double,
+        expired=list, not_ready_timeout=double, poll_timeout=double, expiry_delay_ms=double, is_busy=bint,
     )
     cpdef run_once(self, long long now_ms)
 
-    cdef list _poll(self, double timeout_ms)
+    cdef list _poll(self, double timeout_ms, bint is_busy)
 
     cdef bint _update_metadata(self)
 

@@ -2,7 +2,8 @@
 
 One pass of `Sender.run_once` is one pass of the loop in the seeds. A pass that found nothing to do listens for
 the doorbell, looks once more, and only then sleeps: nobody rings for a sender that is awake, and none that sleeps
-has missed anything.
+has missed anything. Where every node has as many requests under way as it takes, there is nothing to miss: the sender
+sleeps at once, until the first answer, and is not rung for what it could not send.
 """
 
 from __future__ import annotations
@@ -134,35 +135,44 @@ class Sender:
             if not self._transport.ready(node, now_ms):
                 result.ready_nodes.discard(node)
                 not_ready_timeout = min(not_ready_timeout, self._transport.connection_delay_ms(node, now_ms))
-        # 5. How long there is nothing to do.
-        poll_timeout = 0.0
-        if not result.ready_nodes:
-            expiry_delay_ms = self._accumulator.next_expiry_ms - now_ms
-            poll_timeout = min(result.next_ready_check_delay_ms, not_ready_timeout, expiry_delay_ms)
-        if is_asked or result.unknown_leader_topics or self._accumulator.sequences.need_producer_id:
-            poll_timeout = min(poll_timeout, LOOK_AGAIN_MS)
-        # 6. Their batches, by node: off they go.
+        # 5. Their batches, by node: off they go.
         if result.ready_nodes:
             began_ns = time.monotonic_ns()
             for node in result.ready_nodes:
                 self._send_to(node, cluster, now_ms)
             self._accumulator.rest_after(began_ns / 1e6, time.monotonic_ns() / 1e6)
+        # 6. How long there is nothing to do.
+        is_busy = self._transport.is_busy()
+        poll_timeout = 0.0
+        if is_busy or not result.ready_nodes:
+            expiry_delay_ms = self._accumulator.next_expiry_ms - now_ms
+            poll_timeout = min(not_ready_timeout, expiry_delay_ms)
+            if not is_busy:
+                poll_timeout = min(poll_timeout, result.next_ready_check_delay_ms)
+        if is_asked or result.unknown_leader_topics or self._accumulator.sequences.need_producer_id:
+            poll_timeout = min(poll_timeout, LOOK_AGAIN_MS)
         # 7. And what became of those before.
         if not self._keep_house(now_ms):
             # Whoever died lately may be the last to be heard of: no long sleep before it is time to look.
             poll_timeout = min(poll_timeout, self._next_housekeeping_ms - now_ms)
         if poll_timeout > 0:
             poll_timeout = min(poll_timeout, self._idle_timeout_ms(now_ms))
-        self._handle_produce_responses(self._poll(poll_timeout))
+        self._handle_produce_responses(self._poll(poll_timeout, is_busy))
 
-    def _poll(self, timeout_ms: float) -> list[ProduceResponse]:
-        """Get the answers that came; sleep until there are some, or work, if this was the second look for any."""
-        if timeout_ms > 0 and not self._listening:
+    def _poll(self, timeout_ms: float, is_busy: bool) -> list[ProduceResponse]:
+        """Get the answers that came; sleep until there are some, or work, if this was the second look for any.
+
+        Args:
+            timeout_ms: how long to sleep at most.
+            is_busy: whether there is nothing to look for but answers.
+        """
+        if timeout_ms > 0 and not self._listening and not is_busy:
             self._doorbell.listen()
             self._listening = True
             return self._transport.poll(0, self._doorbell.descriptor)
         responses = self._transport.poll(max(0.0, timeout_ms), self._doorbell.descriptor)
-        if self._listening:
+        # It may have rung although nobody listened: late, or for the end.
+        if self._listening or (is_busy and not responses):
             self._doorbell.answer()
             self._listening = False
         return responses

@@ -79,6 +79,9 @@ class Transport(Protocol):
     def connection_delay_ms(self, node: Node, now_ms: int) -> float:
         """Return how long to wait before asking `ready` again for a node that is not."""
 
+    def is_busy(self) -> bool:
+        """Say whether no node of the cluster takes a request before it has answered one."""
+
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
         """Take one request: at most one batch a partition, in the order of the partitions given."""
 

@@ -408,6 +408,29 @@ def test_a_ringer_that_dies_does_not_silence_the_bell(run: HandRun) -> None:
     assert counter(run, Super.SENDER_ASLEEP) == asleep
 
 
+def test_a_sender_whose_nodes_are_busy_sleeps_at_once_and_wants_no_bell(run: HandRun) -> None:
+    """What producers append meanwhile it could not send."""
+    send(run, T0)
+    run.transport.held = run.transport.busy = True
+    run.run(1)
+    assert counter(run, Super.SENDER_ASLEEP) == 0
+    assert run.transport.asked[-1] > sender_module.HOUSEKEEPING_MS / 2
+    assert run.slab.rope.pull() == 0
+
+    run.transport.held = run.transport.busy = False
+    while not counter(run, Super.SENDER_ASLEEP):
+        run.run(1)
+    assert run.transport.asked[-1] == 0
+
+
+def test_a_late_ring_does_not_keep_a_busy_sender_awake(run: HandRun) -> None:
+    run.transport.busy = True
+    run.doorbell.ring()
+    run.run(1)
+    with pytest.raises(BlockingIOError):
+        os.read(run.doorbell.descriptor, 1)
+
+
 @pytest.mark.parametrize("idle_ms", [-1, 0, 3_600_000])
 def test_never_sleeps_for_ever(start_run: StartRun, idle_ms: int) -> None:
     """A producer may have been killed between its append and the ring."""

@@ -30,6 +30,9 @@ cdef class Brokers:
     @cython.locals(broker=Broker)
     cpdef bint ready(self, node, double now_ms)
 
+    @cython.locals(connection=Connection)
+    cpdef bint are_busy(self, nodes)
+
     cpdef check_by(self, double time_ms)
 
     @cython.locals(broker=Broker)

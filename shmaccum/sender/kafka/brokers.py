@@ -124,6 +124,16 @@ class Brokers:
             return max(0.0, broker.retry_ms - now_ms)
         return broker.connection.throttle_delay_ms(now_ms) or FOREVER_MS
 
+    def are_busy(self, nodes: Iterable[Node]) -> bool:
+        """Say whether each of the nodes, of which there are some, has as many requests under way as it may have."""
+        is_busy = False
+        for node in nodes:
+            connection = self.connection(node)
+            if connection is None or not connection.is_full():
+                return False
+            is_busy = True
+        return is_busy
+
     def least_loaded(self, nodes: Iterable[Node], now_ms: float) -> Connection | None:
         """Return the connection with the fewest requests under way, of those that can take one more now.
 

@@ -37,6 +37,8 @@ cdef class Connection:
     cdef double _setup_deadline_ms
     cdef int _events
 
+    cpdef bint is_full(self)
+
     cpdef bint can_send(self, double now_ms)
 
     cdef long long _next_correlation_id(self)

@@ -154,12 +154,16 @@ class Connection:
         """How many requests are sent, or being sent, and not answered."""
         return len(self._in_flight) + len(self._unsent)
 
+    def is_full(self) -> bool:
+        """Say whether an answer is to come before the next request may be sent."""
+        return len(self._in_flight) >= self._max_in_flight
+
     def can_send(self, now_ms: float) -> bool:
         """Say whether a request may be sent now: the last one is out, not too many are unanswered, nothing forbids."""
         return (
             self._state is _READY
             and not self._output
-            and len(self._in_flight) < self._max_in_flight
+            and not self.is_full()
             and now_ms >= self._throttled_until_ms
             and now_ms < self._log_in_again_ms
         )

@@ -24,6 +24,8 @@ cdef class KafkaTransport:
 
     cpdef bint ready(self, node, now_ms)
 
+    cpdef bint is_busy(self)
+
     @cython.locals(connection=Connection, encoder=ProduceEncoder)
     cpdef send(self, node, batches, now_ms)
 

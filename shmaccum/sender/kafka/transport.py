@@ -113,6 +113,10 @@ class KafkaTransport:
         """Return how long not to ask again, unless `poll` returns; endless where that is all there is to wait for."""
         return self._brokers.delay_ms(node, now_ms)
 
+    def is_busy(self) -> bool:
+        """Say whether every broker has as many requests under way as it may have."""
+        return self._brokers.are_busy(self.cluster().nodes.values())
+
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
         """Send a request: as much of it as the socket takes now, the rest from `poll`."""
         connection = self._brokers.connection(node)

@@ -103,6 +103,10 @@ class LogTransport:
         """Return 0: a directory needs no connection."""
         return 0.0
 
+    def is_busy(self) -> bool:
+        """Say that the log is never busy: it has stored what it was sent."""
+        return False
+
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
         """Write the batches. What one of them meets does not keep the others from being written."""
         self._answers.extend([self._store(batch, now_ms) for batch in batches])

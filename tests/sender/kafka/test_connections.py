@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import threading
 import time
 from typing import Any
 
@@ -150,6 +151,20 @@ def test_so_many_requests_are_under_way_to_a_node(fake: FakeBroker, wire: MakeWi
     here.send(batch())
     assert not here.transport.ready(node, now_ms())
     assert here.transport.connection_delay_ms(node, now_ms()) > 1000
+
+
+def test_the_transport_is_busy_while_no_node_takes_another_request(fake: FakeBroker, wire: MakeWire) -> None:
+    answer = threading.Event()
+    fake.answers[PRODUCE] = lambda request: produced((0, 0)) if answer.wait(20) else None
+    here = wire(fake.servers, max_in_flight_requests_per_connection=2)
+    assert not here.transport.is_busy()  # no node is known
+    here.send(batch())
+    assert not here.transport.is_busy()
+    here.send(batch())
+    assert here.transport.is_busy()
+    answer.set()
+    here.take(1)
+    assert not here.transport.is_busy()
 
 
 def test_poll_returns_when_a_node_is_ready_again(fake: FakeBroker, wire: MakeWire) -> None:
