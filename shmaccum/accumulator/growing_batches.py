@@ -10,8 +10,8 @@ batches
   not before the sender could not keep up with much more that this exceeds ``linger.ms``;
 * leave only as far as there are free slots to take their places. While fewer than one in `_SHARE` of all slots are
   free, or somebody waits for memory, a node gets them only when it has answered those before, and as many as that
-  share. It is these that free memory then: nobody waits for memory while nothing is under way, and no batch for longer
-  than its node takes to answer.
+  share, or a few. It is these that free memory then: nobody waits for memory while nothing is under way, and no batch
+  for longer than its node takes to answer.
 
 Full batches, and those that were sent before, have nothing to gain, and are not held back.
 """
@@ -25,8 +25,8 @@ from shmaccum.shm.layout import STATE_MASK, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
 
 _SHARE: Final = 8
-_A_FEW: Final = 100
-"""Open batches after which there is no rest: to send them takes no time to speak of."""
+A_FEW: Final = 100
+"""Open batches that take no time to speak of."""
 _REST: Final = 3
 """How long a rest is, of what the sending took; the answers take as long as a half of that."""
 _LONGEST_REST_MS: Final = 50
@@ -45,7 +45,8 @@ class GrowingBatches:
         self._slab = slab
         self._words = slab.words
         self._pool = pool
-        self._least = max(1, slab.geometry.slot_count // _SHARE)
+        self._least_free = max(1, slab.geometry.slot_count // _SHARE)
+        self._at_once = max(A_FEW, self._least_free)
         self._taken = 0
         self._rest_until_ms = 0.0
         self._last_taken: dict[int, tuple[int, int]] = {}
@@ -57,9 +58,9 @@ class GrowingBatches:
         Where that is 0, an answer of the node is to come.
         """
         free = 0 if self._pool.is_exhausted() else self._words[Super.FREE_SLOTS]
-        if free >= self._least:
+        if free >= self._least_free:
             return free
-        return 0 if self._is_under_way(node_id) else self._least
+        return 0 if self._is_under_way(node_id) else self._at_once
 
     def take(self, node_id: int, count: int, last_slot: int) -> None:
         """Note that so many open batches are about to be taken for a request to a node."""
@@ -73,7 +74,7 @@ class GrowingBatches:
 
     def rest_after(self, began_ms: float, ended_ms: float) -> None:
         """Have open batches rest, if many of them were taken since the last call, and sent in this time."""
-        if self._taken > _A_FEW:
+        if self._taken > A_FEW:
             self._rest_until_ms = ended_ms + min(_REST * (ended_ms - began_ms), _LONGEST_REST_MS)
         self._taken = 0
 

@@ -18,7 +18,7 @@ from shmaccum.shm.lifecycle import detach
 from tests.accumulators import BATCH_SIZE, UNLIMITED, add, assert_empty, config_of, open_accumulator, partition_of
 
 TOPIC = "many"
-SLOTS = 32
+SLOTS = 1024
 SHARE = SLOTS // 8
 HOUR_MS = 3_600_000
 NODES = [Node(0), Node(1)]
@@ -30,7 +30,7 @@ def hour_config(name: str, slots: int = SLOTS) -> ProducerConfig:
         buffer_memory=slots * BATCH_SIZE,
         linger_ms=HOUR_MS,
         delivery_timeout_ms=2 * HOUR_MS,
-        shmaccum_max_partitions=1024,
+        shmaccum_max_partitions=2048,
     )
 
 
@@ -98,9 +98,9 @@ def test_all_leave_while_there_are_places_for_all(begin: Callable[..., Open]) ->
 
 
 def test_as_many_leave_as_there_are_places(begin: Callable[..., Open]) -> None:
-    many = begin(SLOTS - 5)
+    many = begin(SLOTS - 200)
     first = many.drain()
-    assert many.of(first) == many.partitions[:5]
+    assert many.of(first) == many.partitions[:200]
     assert many.ready() == {0}  # nobody has taken the places
     for each in many.of(first):
         add(many.accumulator, each)
@@ -130,6 +130,12 @@ def test_what_came_back_is_no_longer_under_way(begin: Callable[..., Open]) -> No
     for batch in many.drain():
         many.accumulator.reenqueue(batch, many.late_ms)
     assert many.ready() == {0}
+
+
+def test_a_few_leave_at_once_however_little_memory_there_is(begin: Callable[..., Open]) -> None:
+    many = begin(16, 16)
+    assert many.of(many.drain()) == many.partitions
+    assert many.ready() == set()
 
 
 def test_partitions_take_turns(begin: Callable[..., Open]) -> None:
@@ -172,7 +178,7 @@ def append_one(link: Connection, name: str, slots: int, value_size: int) -> None
     detach(accumulator.slab)
 
 
-@pytest.mark.parametrize("slots", [1, 5])
+@pytest.mark.parametrize("slots", [1, SHARE + 1])
 def test_a_waiter_gets_memory_though_all_batches_linger(
     begin: Callable[..., Open], start: Callable[..., Any], slab_name: str, slots: int
 ) -> None:
@@ -197,7 +203,7 @@ def test_a_waiter_gets_memory_though_all_batches_linger(
 
 
 def test_what_has_only_lingered_rests_after_many_were_sent(begin: Callable[..., Open]) -> None:
-    many = begin(150, 1024)
+    many = begin(150)
     assert len(many.drain()) == 150
     for each in many.partitions:
         add(many.accumulator, each)
@@ -213,7 +219,7 @@ def test_what_has_only_lingered_rests_after_many_were_sent(begin: Callable[..., 
 
 
 def test_nothing_rests_after_a_few(begin: Callable[..., Open]) -> None:
-    many = begin(50, 1024)
+    many = begin(50)
     many.drain()
     for each in many.partitions:
         add(many.accumulator, each)
@@ -222,7 +228,7 @@ def test_nothing_rests_after_a_few(begin: Callable[..., Open]) -> None:
 
 
 def test_no_rest_is_long(begin: Callable[..., Open]) -> None:
-    many = begin(150, 1024)
+    many = begin(150)
     many.drain()
     add(many.accumulator, many.partitions[0])
     many.accumulator.rest_after(many.late_ms, many.late_ms + 60_000)
@@ -232,7 +238,7 @@ def test_no_rest_is_long(begin: Callable[..., Open]) -> None:
 
 @pytest.mark.parametrize("urgent", ["full", "flush", "leaving"])
 def test_what_is_urgent_does_not_rest(begin: Callable[..., Open], urgent: str) -> None:
-    many = begin(150, 1024)
+    many = begin(150)
     many.drain()
     for each in many.partitions:
         add(many.accumulator, each)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from senders import HandRun, read_values
 
+from shmaccum.accumulator import growing_batches
 from shmaccum.accumulator.futures import FutureRecordMetadata
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
@@ -486,8 +487,11 @@ def test_cleans_up_behind_the_dead(run: HandRun) -> None:
 # --- very many partitions ---------------------------------------------------------------------------------------------
 
 
-def test_where_memory_is_short_batches_grow_until_there_is_an_answer(start_run: StartRun) -> None:
+def test_where_memory_is_short_batches_grow_until_there_is_an_answer(
+    start_run: StartRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     count = 16  # as many partitions as there are slots
+    monkeypatch.setattr(growing_batches, "A_FEW", 2)
     run = start_run(num_partitions=count, shmaccum_max_partitions=count)
     run.topic("t")
     futures = [send(run, TopicPartition("t", number), b"0") for number in range(count)]
