@@ -20,7 +20,7 @@ DIRECTIVES = {
     "language_level": 3,
     "annotation_typing": False,  # what is not in a .pxd file stays a Python object, with Python's rules
     "boundscheck": True,
-    "wraparound": False,
+    "wraparound": False,  # no index counts from the end, which is for the sources to see to
     "cdivision": True,
     "binding": True,
 }

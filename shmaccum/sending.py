@@ -20,8 +20,9 @@ from shmaccum.partition_load import PartitionLoads
 from shmaccum.partitioner import StickyPartitioner, partition_for_key
 from shmaccum.serialization import checked_timestamp, serialize
 from shmaccum.shm.layout import Super
+from shmaccum.shm.memory import COMPILED
 
-compiled: Final = not __file__.endswith(".py")
+compiled: Final = COMPILED
 """Whether the code that every record passes through is C (see ``setup.py``), or the same as plain Python."""
 
 _SENDER_ASLEEP: Final = Super.SENDER_ASLEEP

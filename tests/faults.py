@@ -2,7 +2,8 @@
 
 A process can be killed between any two instructions; `tools.crashpoints` does it before all of them, these tools before
 a chosen line. An interrupt, that is what the handler of a signal raises, comes only where CPython looks for signals:
-when a function begins and when a call of a C function has returned. `InterruptAt` raises it at any of those moments.
+when a function begins and when a call of a C function has returned. `InterruptAt` raises it at any of those moments,
+`interrupted_by_alarm` after a time.
 """
 
 from __future__ import annotations
@@ -71,6 +72,27 @@ def stopped_with(lock: AbstractContextManager[object]) -> Iterator[int]:
     finally:
         os.kill(pid, signal.SIGCONT)
         os.waitpid(pid, 0)
+
+
+@contextmanager
+def interrupted_by_alarm() -> Iterator[Callable[[float], None]]:
+    """Have an alarm interrupt the block, wherever it is then; yields what sets it, to so many seconds from now."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    def set_alarm(seconds: float) -> None:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    usual = signal.signal(signal.SIGALRM, interrupt)
+    gc.collect()
+    gc.disable()  # an interrupt that comes in the middle of a finalizer is lost, and the block waits for one
+    try:
+        yield set_alarm
+    finally:
+        set_alarm(0)
+        gc.enable()
+        signal.signal(signal.SIGALRM, usual)
 
 
 class InterruptAt:

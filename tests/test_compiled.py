@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import py_compile
+import subprocess
 import sys
 import threading
+from importlib.machinery import SourcelessFileLoader
+from importlib.util import find_spec, module_from_spec, spec_from_loader
 from pathlib import Path
 
 import pytest
 
 import shmaccum
-from shmaccum.shm import memory
 from shmaccum.shm.locks import Turn
 from shmaccum.shm.memory import SlabMemory
 
@@ -20,7 +24,54 @@ MEANT = os.environ.get("SHMACCUM_COMPILED") == "1"
 
 def test_the_form_that_runs_is_the_one_that_is_meant() -> None:
     assert shmaccum.compiled == MEANT
-    assert memory.__file__.endswith(".py") != MEANT
+
+
+def test_all_modules_are_compiled_or_none() -> None:
+    typed = [pxd.relative_to(SOURCE).with_suffix("") for pxd in (SOURCE / "shmaccum").rglob("*.pxd")]
+    specs = {".".join(module.parts): find_spec(".".join(module.parts)) for module in typed}
+    compiled = {name for name, spec in specs.items() if spec is not None and str(spec.origin).endswith(".so")}
+    assert compiled == (set(specs) if MEANT else set())
+
+
+def test_no_index_of_compiled_modules_counts_from_the_end() -> None:
+    typed = [module for pxd in (SOURCE / "shmaccum").rglob("*.pxd") if (module := pxd.with_suffix(".py")).exists()]
+    assert typed
+    assert [
+        f"{module}:{node.lineno}"
+        for module in typed
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.UnaryOp)
+    ] == []
+
+
+def test_bytecode_without_its_source_is_not_compiled(tmp_path: Path) -> None:
+    bytecode = str(tmp_path / "memory.pyc")
+    py_compile.compile(str(SOURCE / "shmaccum" / "shm" / "memory.py"), bytecode, doraise=True)
+    loader = SourcelessFileLoader("memory", bytecode)
+    spec = spec_from_loader("memory", loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    assert module.COMPILED is False
+
+
+@pytest.mark.parametrize(
+    ("kernel", "user"),
+    [
+        ("shmaccum.shm.fastlocks", "shmaccum.shm.locks"),
+        ("shmaccum.record.fastcolumns", "shmaccum.record.columns"),
+        ("shmaccum.record.fastcolumns", "shmaccum.record.murmur2_columns"),
+    ],
+)
+def test_a_compiled_package_that_lacks_a_kernel_is_an_error(kernel: str, user: str) -> None:
+    code = (
+        "import sys; from shmaccum.shm import memory; memory.COMPILED = True;"
+        f"sys.modules[{kernel!r}] = None; import {user}"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(shmaccum.__file__).parents[1])}
+    command = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert f"ModuleNotFoundError: import of {kernel} halted" in done.stderr
 
 
 def test_the_source_tree_holds_nothing_compiled() -> None:

@@ -153,7 +153,8 @@ class FutureRecordMetadata:
         result, index = self._result, self.index
         if index >= result.told:
             return None, None
-        first, base_offset, append_time_ms, error = result.parts[-1]
+        parts = result.parts
+        first, base_offset, append_time_ms, error = parts[len(parts) - 1]
         if index < first:
             first, base_offset, append_time_ms, error = result.part_of(index)
         if error is not None:

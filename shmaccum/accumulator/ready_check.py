@@ -33,11 +33,12 @@ from shmaccum.shm.layout import (
     Slot,
     SlotState,
 )
+from shmaccum.shm.memory import COMPILED
 from shmaccum.shm.slab import Slab
 
 FOREVER_MS: Final = float("inf")
 
-_MANY: Final = 32 if __file__.endswith(".py") else sys.maxsize
+_MANY: Final = sys.maxsize if COMPILED else 32
 """Partitions with something in their deques from which on numpy, which looks at all of them at once, is faster than a
 loop: a loop of Python, since one of C is always faster. Either way finds the same."""
 

@@ -22,12 +22,11 @@ from shmaccum.pool.slots import Buffer
 from shmaccum.record import v2
 from shmaccum.record.format import RecordFormat
 from shmaccum.shm.layout import COMMIT_COUNT_MASK, COMMIT_SIZE_SHIFT, Process, Slot, SlotState
+from shmaccum.shm.memory import COMPILED
 from shmaccum.shm.slab import Slab
 
-try:
+if COMPILED:
     from shmaccum.record.fastrecords import FastRecords as _FastRecords
-except ImportError:  # not compiled
-    _FastRecords = None  # type: ignore[assignment,misc]
 
 MAX_TIMESTAMP: Final = (1 << 63) - 1
 
@@ -89,9 +88,7 @@ class RecordAppender:
         self.compressor = compressor
         self.slot_size = slab.geometry.slot_size
         self.closed = False
-        self.fast: _FastRecords | None = None
-        if _FastRecords is not None and record_format.magic == v2.MAGIC:
-            self.fast = _FastRecords(slab.memory)
+        self.fast = _FastRecords(slab.memory) if COMPILED and record_format.magic == v2.MAGIC else None
         self._encode_record = record_format.encode_record
         self._memory = slab.memory
         self._buffer = slab.buffer

@@ -5,6 +5,7 @@ The header is the truth; this is only a way to name its words. Every property is
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Final
 
 from shmaccum.accumulator.completion import pack_range
@@ -309,8 +310,7 @@ class RecordBatch:
             if bits:
                 entries += _bits(index * 64, bits)
         # A damaged bit must not have the sender write where no ring is.
-        while entries and entries[-1] >= self._slab.geometry.max_processes:
-            entries.pop()
+        del entries[bisect_left(entries, self._slab.geometry.max_processes) :]
         return entries
 
     def contents(self) -> tuple[memoryview, int, int, int, CompressionType | None]:

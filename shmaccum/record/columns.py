@@ -31,11 +31,10 @@ from shmaccum.record.column_bodies import (
 from shmaccum.record.columns_even import Cells, EvenBodies, even_cells
 from shmaccum.record.columns_joined import JoinedBodies, check_headers
 from shmaccum.record.format import RecordFormat
+from shmaccum.shm.memory import COMPILED
 
-try:
-    from shmaccum.record.columns_direct import DirectBodies as _DirectBodies
-except ImportError:  # not compiled
-    _DirectBodies = None  # type: ignore[assignment,misc]
+if COMPILED:
+    from shmaccum.record.columns_direct import DirectBodies
 
 
 def encode_columns(
@@ -65,8 +64,8 @@ def encode_columns(
     count = lengths.pop()
     if headers is not None:
         check_headers(headers)
-    if fmt.magic == v2.MAGIC and _DirectBodies is not None:
-        return _DirectBodies(count, keys, values, headers)
+    if COMPILED and fmt.magic == v2.MAGIC:
+        return DirectBodies(count, keys, values, headers)
     key_column = None if keys is None else binary_column("keys", keys)
     value_column = None if values is None else binary_column("values", values)
     if fmt.magic == v2.MAGIC:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,20 +10,13 @@ from numpy.typing import NDArray
 
 from shmaccum.record.arrow import binary_column, nulls_of, offsets_and_data
 from shmaccum.record.murmur2 import MASK, MULTIPLIER, POSITIVE, SEED, murmur2
+from shmaccum.shm.memory import COMPILED
 
-if TYPE_CHECKING:
-    from shmaccum.record.fastcolumns import FastCells
+if COMPILED:
+    from shmaccum.record.columns_direct import cells_of
 
 UNKNOWN_PARTITION: Final = -1
 """Stands for the partition of a null key, which its hash does not decide (``RecordMetadata.UNKNOWN_PARTITION``)."""
-
-_cells_of: Callable[[str, pa.Array], FastCells] | None = None
-try:
-    from shmaccum.record.columns_direct import cells_of
-except ImportError:  # not compiled
-    pass
-else:
-    _cells_of = cells_of
 
 _WORD: Final = 4
 _FEW: Final = 16
@@ -69,9 +61,9 @@ def partitions_for_keys(array: pa.Array, partition_count: int) -> NDArray[np.int
     Raises:
         SerializationError: the array is not of binary or string type.
     """
-    if _cells_of is not None:
+    if COMPILED:
         found = np.empty(len(array), np.int64)
-        _cells_of("keys", array).partitions(found, partition_count)
+        cells_of("keys", array).partitions(found, partition_count)
         return found
     digests = murmur2_column(array) & np.uint32(POSITIVE)
     partitions = (digests % np.uint32(partition_count)).astype(np.int64)

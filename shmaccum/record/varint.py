@@ -94,7 +94,7 @@ def encode_varints(values: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArra
         lengths += goes_on
         np.bitwise_or((rest & 0x7F).astype(np.uint8), goes_on.view(np.uint8) << 7, out=row)
         rest = rest >> np.uint64(7)
-    matrix[-1] = rest
+    matrix[width - 1] = rest
     return matrix, lengths
 
 

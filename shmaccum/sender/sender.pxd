@@ -27,10 +27,9 @@ cdef class Sender:
 
     @cython.locals(
         expired=list, not_ready_timeout=double, poll_timeout=double, expiry_delay_ms=double, is_busy=bint,
+        is_all=bint, may_sleep=bint, responses=list,
     )
     cpdef run_once(self, long long now_ms)
-
-    cdef list _poll(self, double timeout_ms, bint is_busy)
 
     cdef bint _update_metadata(self)
 
@@ -39,7 +38,7 @@ cdef class Sender:
     cdef _give_up_if_out_of_reach(self)
 
     @cython.locals(drained=list, batches=list, sealed=list, batch=RecordBatch)
-    cdef _send_to(self, node, cluster, long long now_ms)
+    cdef bint _send_to(self, node, cluster, long long now_ms)
 
     @cython.locals(sealed=list, batch=RecordBatch)
     cdef list _seal_all(self, batches)

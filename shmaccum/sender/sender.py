@@ -1,9 +1,9 @@
 """The sender's loop (``Sender.java``), step by step and by name: expire, ready, drain, mute, send, poll.
 
-One pass of `Sender.run_once` is one pass of the loop in the seeds. A pass that found nothing to do listens for
-the doorbell, looks once more, and only then sleeps: nobody rings for a sender that is awake, and none that sleeps
-has missed anything. Where every node has as many requests under way as it takes, there is nothing to miss: the sender
-sleeps at once, until the first answer, and is not rung for what it could not send.
+One pass of `Sender.run_once` is one pass of the loop in the seeds. A pass that leaves nothing to do listens for the
+doorbell; the next one looks once more, and only then sleeps: nobody rings for a sender that is at work, and none that
+sleeps has missed anything. Where every node has as many requests under way as it takes, there is nothing to miss: the
+sender sleeps at once, until the first answer, and is not rung for what it could not send.
 """
 
 from __future__ import annotations
@@ -137,9 +137,12 @@ class Sender:
                 not_ready_timeout = min(not_ready_timeout, self._transport.connection_delay_ms(node, now_ms))
         # 5. Their batches, by node: off they go.
         if result.ready_nodes:
-            began_ns = time.monotonic_ns()
-            for node in result.ready_nodes:
-                self._send_to(node, cluster, now_ms)
+            self._stop_listening()
+        is_all = True
+        began_ns = time.monotonic_ns()
+        for node in result.ready_nodes:
+            is_all = self._send_to(node, cluster, now_ms) and is_all
+        if result.ready_nodes:
             self._accumulator.rest_after(began_ns / 1e6, time.monotonic_ns() / 1e6)
         # 6. How long there is nothing to do.
         is_busy = self._transport.is_busy()
@@ -157,25 +160,24 @@ class Sender:
             poll_timeout = min(poll_timeout, self._next_housekeeping_ms - now_ms)
         if poll_timeout > 0:
             poll_timeout = min(poll_timeout, self._idle_timeout_ms(now_ms))
-        self._handle_produce_responses(self._poll(poll_timeout, is_busy))
-
-    def _poll(self, timeout_ms: float, is_busy: bool) -> list[ProduceResponse]:
-        """Get the answers that came; sleep until there are some, or work, if this was the second look for any.
-
-        Args:
-            timeout_ms: how long to sleep at most.
-            is_busy: whether there is nothing to look for but answers.
-        """
-        if timeout_ms > 0 and not self._listening and not is_busy:
+        may_sleep = self._listening or is_busy
+        if is_all and not may_sleep:
             self._doorbell.listen()
             self._listening = True
-            return self._transport.poll(0, self._doorbell.descriptor)
-        responses = self._transport.poll(max(0.0, timeout_ms), self._doorbell.descriptor)
-        # It may have rung although nobody listened: late, or for the end.
-        if self._listening or (is_busy and not responses):
+        responses = self._transport.poll(max(0.0, poll_timeout) if may_sleep else 0.0, self._doorbell.descriptor)
+        if may_sleep and not responses:
+            self._stop_listening(rang=True)
+        self._handle_produce_responses(responses)
+
+    def _stop_listening(self, *, rang: bool = False) -> None:
+        """Be at work, and not rung for it any more.
+
+        Args:
+            rang: whether the bell may have rung although nobody listened: late, or for the end.
+        """
+        if self._listening or rang:
             self._doorbell.answer()
             self._listening = False
-        return responses
 
     # --- metadata -----------------------------------------------------------------------------------
 
@@ -238,11 +240,14 @@ class Sender:
 
     # --- sending ------------------------------------------------------------------------------------
 
-    def _send_to(self, node: Node, cluster: Cluster, now_ms: int) -> None:
+    def _send_to(self, node: Node, cluster: Cluster, now_ms: int) -> bool:
         """Send a node the batches that are due; and more of them, as long as full ones are left and it takes more.
 
         So a backlog of few partitions, each of which has one batch in a request, costs a pass of the loop for some
         requests, and not one for each.
+
+        Returns:
+            Whether these were all, as far as is known.
         """
         accumulator = self._accumulator
         for _ in range(_REQUESTS_A_PASS):
@@ -255,8 +260,11 @@ class Sender:
             if sealed:
                 self._transport.send(node, sealed, now_ms)
                 self._words[Super.REQUESTS_SENT] += 1
-            if not sealed or not accumulator.has_backlog(node) or not self._transport.ready(node, now_ms):
+            if not sealed or not accumulator.has_backlog(node):
+                return True
+            if not self._transport.ready(node, now_ms):
                 break
+        return False
 
     def _seal_all(self, batches: Sequence[RecordBatch]) -> list[ProduceBatch]:
         """Make drained batches ready for the wire. One that cannot be, because it is damaged, is given up alone."""

@@ -32,22 +32,19 @@ from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.shm.clockwait import ClockWait
 from shmaccum.shm.layout import UNFINISHED_OWNER, Geometry, Lock, Process, Super
 from shmaccum.shm.lockfile import LockFile
-from shmaccum.shm.memory import NO_WORDS
+from shmaccum.shm.memory import COMPILED, NO_WORDS
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.takeover import LockState, Vigil
 
-try:
+if COMPILED:
     from shmaccum.shm.fastlocks import FastMutex as _FastMutex
     from shmaccum.shm.fastlocks import FastSemaphore as _FastSemaphore
-except ImportError:  # not compiled
-    _FastMutex = _FastSemaphore = None  # type: ignore[assignment,misc]
 
 DEFAULT_PATIENCE_S: Final = 60.0
 """How long ``with lock:`` waits for a holder that lives (stopped, perhaps) before it fails, where nobody has said."""
 LEAST_PATIENCE_S: Final = 1.0
 """The least that is good for where failing is worse than waiting: a busy machine keeps holders from going on."""
 
-_COMPILED: Final = not __file__.endswith(".py")
 _SPINS: Final = range(200)
 _ONCE: Final = (0,)
 
@@ -56,7 +53,7 @@ class Turn:
     """What the locks of one slab share within one process: whose turn it is among its threads."""
 
     def __init__(self, patience_s: float = DEFAULT_PATIENCE_S) -> None:
-        self.fast = _FastMutex() if _FastMutex is not None else None
+        self.fast = _FastMutex() if COMPILED else None
         self.mutex = self.fast or threading.RLock()
         self.patience_s = patience_s
         """How long ``with lock:`` waits."""
@@ -121,9 +118,7 @@ class SlabLock:
         self._wait_unit = semaphore.acquire
         self._clock_wait = ClockWait(semaphore)
         self._post: Callable[[], None] = semaphore.release
-        self._fast: _FastSemaphore | None = None
-        if _FastSemaphore is not None:
-            self._fast = _FastSemaphore(semaphore.name)
+        self._fast = _FastSemaphore(semaphore.name) if COMPILED else None
         self._owner_at = geometry.lock(number) + Lock.OWNER
 
     def bind(self, turn: Turn) -> None:
@@ -247,7 +242,7 @@ class SlabLock:
                 finalizer, has come back into the package in the middle of it.
         """
         # An interrupt comes between two statements of Python, never of C: who has a compiled lock is still about it.
-        if _COMPILED or is_reentrant():
+        if COMPILED or is_reentrant():
             self._turn.mutex.release()
             raise IllegalStateError(
                 "reentrant call: a signal handler or finalizer used the producer in the middle of another call of it"

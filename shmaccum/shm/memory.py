@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
+# Says it for every module, since setup.py compiles all of them or none. Who needs a kernel imports it where this is so,
+# and must find it: one that is missing is an error then, and no reason to go on as plain Python among compiled modules.
+COMPILED: Final = __file__.endswith(".so")
+"""Whether the package is compiled, or the same as plain Python."""
+
 NO_WORDS: Final = memoryview(bytearray()).cast("Q")
 """Stands for those of a slab that this process has left."""
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import random
-import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +24,7 @@ from accumulators import (
     first,
     queued,
 )
+from faults import interrupted_by_alarm
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -245,16 +244,10 @@ def test_interrupted_anywhere(accumulate: OpenAccumulator) -> None:
     values = [b"%d" % number + HALF for number in range(40)]
     chance = random.Random(1)
 
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    usual = signal.signal(signal.SIGALRM, interrupt)
-    gc.collect()
-    gc.disable()  # an interrupt that comes in the middle of a finalizer is lost, and this waits for one
-    try:
+    with interrupted_by_alarm() as set_alarm:
         for _ in range(300):
             with contextlib.suppress(KeyboardInterrupt):
-                signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 1e-3))
+                set_alarm(chance.uniform(1e-5, 1e-3))
                 append_columns(accumulator, TP0, values_only(*values))
                 while True:
                     time.sleep(1)
@@ -265,7 +258,4 @@ def test_interrupted_anywhere(accumulate: OpenAccumulator) -> None:
             assert found == values[: len(found)]
             accumulator.await_flush_completion(0)
             assert accumulator.pool.available_memory() == accumulator.pool.total_memory
-    finally:
-        gc.enable()
-        signal.signal(signal.SIGALRM, usual)
     assert_empty(accumulator)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import random
 import signal
@@ -27,7 +26,7 @@ from accumulators import (
     first,
     open_accumulator,
 )
-from faults import InterruptAt
+from faults import InterruptAt, interrupted_by_alarm
 from processes import Child
 
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
@@ -158,17 +157,11 @@ def test_interrupted_anywhere_in_append(accumulate: OpenAccumulator, size: int) 
     accumulator = accumulate(buffer_memory=256 * BATCH_SIZE)
     chance = random.Random(size)
 
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    gc.collect()
-    gc.disable()  # an interrupt that comes in the middle of a finalizer is lost, and this waits for one
-    try:
+    with interrupted_by_alarm() as set_alarm:
         for _ in range(300):
             appended = 0
             with contextlib.suppress(KeyboardInterrupt):
-                signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 3e-4))
+                set_alarm(chance.uniform(1e-5, 3e-4))
                 while True:
                     accumulator.append(TP0, 0, None, b"%d" % appended + bytes(size))
                     appended += 1
@@ -179,9 +172,6 @@ def test_interrupted_anywhere_in_append(accumulate: OpenAccumulator, size: int) 
             accumulator.begin_flush()
             accumulator.await_flush_completion(0)
             assert accumulator.pool.available_memory() == accumulator.pool.total_memory
-    finally:
-        gc.enable()
-        signal.signal(signal.SIGALRM, before)
     assert_empty(accumulator)
 
 
@@ -211,17 +201,10 @@ def test_interrupted_over_cleaning_up_behind_an_interrupt(accumulate: OpenAccumu
 def test_interrupted_while_waiting_for_memory(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(buffer_memory=BATCH_SIZE)
     add(accumulator, TP0, HALF)
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    accumulator.pool.while_waiting = lambda: signal.setitimer(signal.ITIMER_REAL, 0.02)
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
+    with interrupted_by_alarm() as set_alarm:
+        accumulator.pool.while_waiting = lambda: set_alarm(0.02)
         with pytest.raises(KeyboardInterrupt):
             accumulator.append(TP0, 0, None, HALF)
-    finally:
-        signal.signal(signal.SIGALRM, before)
     assert accumulator.pool.queued() == 0
     with pytest.raises(BufferExhaustedError):
         accumulator.append(TP0, 0, None, HALF, max_block_ms=0)

@@ -18,7 +18,6 @@ What Kafka does with threads is done with processes. Without a counterpart are:
 from __future__ import annotations
 
 import random
-import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
@@ -51,6 +50,7 @@ from accumulators import (
     queued,
     values_of,
 )
+from faults import interrupted_by_alarm
 
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.record_batch import RecordBatch
@@ -377,27 +377,16 @@ def test_flush(accumulate: OpenAccumulator) -> None:
     assert_empty(accumulator)
 
 
-class InterruptedHereError(Exception):
-    """Raised by a signal's handler, as KeyboardInterrupt is."""
-
-
 def test_await_flush_complete(accumulator: RecordAccumulator) -> None:
     """An interrupted flush is over: it does not keep everybody's batches from lingering."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise InterruptedHereError
-
     future = accumulator.append(TP0, 0, KEY, VALUE).future
     accumulator.begin_flush()
     now = created_ms(accumulator, TP0)
     assert accumulator.ready(CLUSTER, now).ready_nodes == {NODE0}
-    accumulator.acks.while_waiting = lambda: signal.setitimer(signal.ITIMER_REAL, 0.02)
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        with pytest.raises(InterruptedHereError):
+    with interrupted_by_alarm() as set_alarm:
+        accumulator.acks.while_waiting = lambda: set_alarm(0.02)
+        with pytest.raises(KeyboardInterrupt):
             accumulator.await_flush_completion()
-    finally:
-        signal.signal(signal.SIGALRM, before)
     assert not accumulator.ready(CLUSTER, now).ready_nodes
     assert not future.is_done
     Log(accumulator).take_all()

@@ -86,6 +86,16 @@ def stop_in_the_queue(pool: BufferPool, child: Child, max_block_ms: float = FORE
     wait_until(lambda: is_stopped(child.pid))
 
 
+def pass_over(pool: BufferPool, child: Child) -> Buffer:
+    """Have a child that stops be in the queue, and take the memory that it waits for: all that there is."""
+    buffer = pool.allocate(8, 0)
+    stop_in_the_queue(pool, child)
+    pool.deallocate(buffer)
+    buffer = pool.allocate(8, FOREVER_MS)
+    assert pool.queued() == 1
+    return buffer
+
+
 # --- fairness -------------------------------------------------------------------------------------------------
 
 
@@ -242,14 +252,10 @@ def test_a_new_request_is_served_while_nobody_waits_but_a_stopped_one(
     make_pool: MakePool, start: Start, slab_name: str
 ) -> None:
     pool = make_pool(8, 8)
-    buffer = pool.allocate(8, 0)
     stopped = start(serve, slab_name, 0.1, True)
-    stop_in_the_queue(pool, stopped)
-    pool.deallocate(buffer)
 
-    buffer = pool.allocate(8, FOREVER_MS)
+    buffer = pass_over(pool, stopped)
 
-    assert pool.queued() == 1
     pool.deallocate(buffer)
     stopped.signal(signal.SIGCONT)
     assert stopped.hear().slot == 0
@@ -307,12 +313,8 @@ def test_who_is_killed_after_being_passed_over_leaves_no_place(
     make_pool: MakePool, start: Start, slab_name: str
 ) -> None:
     pool = make_pool(8, 8)
-    buffer = pool.allocate(8, 0)
     stopped = start(serve, slab_name, 0.1, True)
-    stop_in_the_queue(pool, stopped)
-    pool.deallocate(buffer)
-    buffer = pool.allocate(8, FOREVER_MS)
-    assert pool.queued() == 1
+    buffer = pass_over(pool, stopped)
 
     stopped.kill()
     pool.reclaim()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import signal
 import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from faults import interrupted_by_alarm
 from processes import Child
 from producers import kill_sender, wait_until_stored
 from senders import read_values
@@ -116,21 +116,15 @@ def test_an_interrupt_while_a_sender_is_started(produce: Produce, log_dir: Path)
     producer = produce(sender_idle_ms=2000)
     producer.send("t", b"0", partition=0).get(20)
 
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
     def send(delay: float) -> None:
-        signal.setitimer(signal.ITIMER_REAL, delay)
+        set_alarm(delay)
         producer.send("t", b"interrupted", partition=0)
 
-    usual = signal.signal(signal.SIGALRM, interrupt)
-    try:
+    with interrupted_by_alarm() as set_alarm:
         for number, delay in enumerate((0.002, 0.01, 0.03, 0.05), start=1):  # a new interpreter takes longer
             kill_sender(producer)
             with pytest.raises(KeyboardInterrupt):
                 send(delay)
             assert producer._slab.undelivered() == (0, 0)
             assert producer.send("t", b"%d" % number, partition=0).get(20).offset == number
-    finally:
-        signal.signal(signal.SIGALRM, usual)
     assert read_values(log_dir, "t") == [b"0", b"1", b"2", b"3", b"4"]

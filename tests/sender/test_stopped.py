@@ -102,7 +102,7 @@ def test_the_sender_does_not_spin_meanwhile(run: HandRun) -> None:
         run.run(1)
         run.transport.asked.clear()
         run.run(2)
-        assert 0 < run.transport.asked[-1] <= patience.RETRY_MS
+        assert 0 < max(run.transport.asked) <= patience.RETRY_MS
 
     run_until_done(run, future)
 
