@@ -22,7 +22,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import SerializationError
 from shmaccum.interceptors import Interceptors
 from shmaccum.metrics import slab_metrics
-from shmaccum.sender.process import ensure_sender
+from shmaccum.sender.process import SenderWatch, ensure_sender
 from shmaccum.sending import RecordSending
 from shmaccum.shm.layout import Process, Role
 from shmaccum.shm.lifecycle import attach, detach
@@ -82,7 +82,7 @@ class Producer(RecordSending):
                 accumulator = RecordAccumulator(slab, parsed)
             super().__init__(parsed, accumulator, interceptors)
             self._ensure_sender = partial(ensure_sender, slab, parsed)
-            self._accumulator.appender.before_new_batch = self._ensure_sender
+            self._accumulator.appender.before_new_batch = SenderWatch(self._ensure_sender)
             self._accumulator.acks.while_waiting = self._ensure_sender
             self._accumulator.pool.while_waiting = self._ensure_sender
             self._slab.be_patient(self._max_block_ms / 1000)

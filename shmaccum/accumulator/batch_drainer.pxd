@@ -26,6 +26,7 @@ cdef class BatchDrainer:
     cdef ReadyCheck _ready_check
     cdef Patience _patience
     cdef object _returns
+    cdef object _growing
     cdef object _words
     cdef SlabMemory _memory
     cdef Py_ssize_t _partitions_at
@@ -44,6 +45,7 @@ cdef class BatchDrainer:
     @cython.locals(
         words=word[::1], ready_check=ReadyCheck, sizes=dict, entry=Py_ssize_t, at=Py_ssize_t,
         head="unsigned long long", size=Py_ssize_t, room=Py_ssize_t, to_grow=Py_ssize_t,
+        may_leave=Py_ssize_t, growing=Py_ssize_t, last_growing=Py_ssize_t, first_left=Py_ssize_t, is_growing=bint,
     )
     cdef dict _choose(self, node, list entries, Py_ssize_t max_size, long long now_ms)
 

@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from shmaccum.accumulator.completer import BatchCompleter
+from shmaccum.accumulator.growing_batches import GrowingBatches
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.patience import BatchReturns, Patience
 from shmaccum.accumulator.ready_check import ReadyCheck
@@ -61,6 +62,7 @@ class BatchDrainer:
         ready_check: says what may be drained.
         patience: with those who hold a lock.
         returns: the way back into the deques.
+        growing: how many batches may be sent that could still grow.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class BatchDrainer:
         ready_check: ReadyCheck,
         patience: Patience,
         returns: BatchReturns,
+        growing: GrowingBatches,
     ) -> None:
         self._slab = slab
         self._map = partition_map
@@ -80,6 +83,7 @@ class BatchDrainer:
         self._ready_check = ready_check
         self._patience = patience
         self._returns = returns
+        self._growing = growing
         self._words = slab.words
         self._memory = slab.memory
         self._partitions_at = slab.geometry.partition(0)
@@ -87,7 +91,7 @@ class BatchDrainer:
         self._header_words = slab.geometry.slot_words
         self._slot_count = slab.geometry.slot_count
         self._drain_index: dict[int, int] = {}
-        """Node id -> the first partition for which its last request had no room."""
+        """Node id -> the first partition that was left out of its last request that was full."""
         self._drained: dict[int, list[int]] = {}
         """Node id -> the partitions that its last request was made of."""
 
@@ -141,17 +145,31 @@ class BatchDrainer:
         words, ready_check = self._memory.words, self._ready_check
         sizes: dict[int, int] = {}
         room = max_size
+        may_leave = ready_check.room_to_leave(node.id, now_ms)
+        growing = 0
+        last_growing = first_left = -1
         for entry in entries:
             at = self._partitions_at + entry * _PARTITION_WORDS
             head = words[at + _HEAD]
             if not head or not ready_check.may_send(at) or ready_check.not_due_ms(head - 1, now_ms) > 0:
                 continue
+            is_growing = ready_check.may_grow(at, head - 1)
+            if is_growing and growing >= may_leave:
+                first_left = first_left if first_left >= 0 else entry
+                continue
             size = self._stored_size(head - 1)
             if size > room and sizes:
-                self._drain_index[node.id] = entry
+                first_left = entry
                 break
             sizes[entry] = size
             room -= size
+            if is_growing:
+                growing += 1
+                last_growing = head - 1
+        if first_left >= 0:
+            self._drain_index[node.id] = first_left
+        if growing:
+            self._growing.take(node.id, growing, last_growing)
         # A first one is taken whatever its size.
         to_grow = room // len(sizes) if len(sizes) > 1 else self._slab.geometry.slot_size
         return {entry: size + to_grow for entry, size in sizes.items()}

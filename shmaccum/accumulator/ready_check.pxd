@@ -26,6 +26,7 @@ cdef class ReadyCheck:
     cdef object _sequences
     cdef object _patience
     cdef object _returns
+    cdef object _growing
     cdef object _backoff
     cdef double _linger_ms
     cdef unsigned long long _max_in_flight
@@ -39,7 +40,8 @@ cdef class ReadyCheck:
     cdef object _is_urgent
 
     @cython.locals(
-        words=word[::1], entry=Py_ssize_t, at=Py_ssize_t, leader="unsigned long long", head="unsigned long long"
+        words=word[::1], entry=Py_ssize_t, at=Py_ssize_t, leader="unsigned long long", head="unsigned long long",
+        has_room=dict,
     )
     cpdef ready(self, cluster, long long now_ms)
 
@@ -57,6 +59,11 @@ cdef class ReadyCheck:
 
     @cython.locals(words=word[::1], header=Py_ssize_t, waited_ms="long long")
     cpdef _left_ms(self, Py_ssize_t at, unsigned long long slot, long long now_ms)
+
+    cpdef Py_ssize_t room_to_leave(self, node_id, long long now_ms)
+
+    @cython.locals(words=word[::1])
+    cpdef bint may_grow(self, Py_ssize_t at, unsigned long long slot)
 
     @cython.locals(
         words=word[::1], header=Py_ssize_t, sealing_since_ms="long long", attempts="unsigned long long",

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from shmaccum.accumulator.backoff import RetryBackoff
 from shmaccum.accumulator.batch_compressor import SEALING_PATIENCE_MS
+from shmaccum.accumulator.growing_batches import GrowingBatches
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.patience import BatchReturns, Patience
 from shmaccum.accumulator.sequences import Sequences
@@ -82,6 +83,7 @@ class ReadyCheck:
         sequences: without a producer id, where there must be one, nothing is ready.
         patience: with those who hold a lock; what needs it is left alone for a while.
         returns: nothing behind a batch that is still on its way back may be sent.
+        growing: how many batches may be sent that could still grow.
         backoff: of batches that are tried again.
         linger_ms: ``linger.ms``.
         max_in_flight: ``max.in.flight.requests.per.connection``, here of a partition.
@@ -98,6 +100,7 @@ class ReadyCheck:
         sequences: Sequences,
         patience: Patience,
         returns: BatchReturns,
+        growing: GrowingBatches,
         *,
         backoff: RetryBackoff,
         linger_ms: int,
@@ -110,6 +113,7 @@ class ReadyCheck:
         self._sequences = sequences
         self._patience = patience
         self._returns = returns
+        self._growing = growing
         self._backoff = backoff
         self._linger_ms = linger_ms
         self._max_in_flight = max_in_flight
@@ -131,6 +135,7 @@ class ReadyCheck:
         delay_ms = FOREVER_MS
         unknown: set[str] = set()
         leaders: set[int] = set()
+        has_room: dict[int, bool] = {}
         self._is_urgent = None
         if can_number:
             waiting, delay_ms = self._not_lingering(now_ms)
@@ -148,8 +153,15 @@ class ReadyCheck:
                 left_ms = self._left_ms(at, head - 1, now_ms)
                 if left_ms > 0:
                     delay_ms = min(delay_ms, left_ms)
-                else:
+                elif not self.may_grow(at, head - 1):
                     leaders.add(leader)
+                else:
+                    if leader not in has_room:
+                        has_room[leader] = self.room_to_leave(leader - 1, now_ms) > 0
+                    if has_room[leader]:
+                        leaders.add(leader)
+        if not all(has_room.values()) and self._growing.rest_ms(now_ms) > 0:
+            delay_ms = min(delay_ms, self._growing.rest_ms(now_ms))
         nodes = {cluster.nodes[leader - 1] for leader in leaders}
         return ReadyCheckResult(nodes, min(delay_ms, retry_ms), unknown)
 
@@ -260,14 +272,25 @@ class ReadyCheck:
         """
         words = self._memory.words
         left_ms = self.not_due_ms(slot, now_ms)
-        if left_ms > 0 or words[at + _QUEUED] > 1 or slot >= self._slot_count:
+        if left_ms > 0 or not self.may_grow(at, slot):
             return left_ms
         header = self._headers_at + slot * self._header_words
-        if words[header + _SLOT_STATE] & _STATE_BITS != _OPEN:
-            return 0
         waited_ms = now_ms - (words[header + _ATTEMPTS] & _TIME_BITS)
         left_ms = self._linger_ms - (waited_ms if waited_ms > 0 else 0)
         return 0 if left_ms > 0 and self._all_is_urgent() else left_ms
+
+    def room_to_leave(self, node_id: int, now_ms: int) -> int:
+        """Return how many batches that could still grow may be taken for a node now."""
+        if self._growing.rest_ms(now_ms) > 0 and not self._all_is_urgent():
+            return 0
+        return self._growing.room(node_id)
+
+    def may_grow(self, at: int, slot: int) -> bool:
+        """Say whether a partition's first batch still takes records; after this it may only be closed."""
+        words = self._memory.words
+        if words[at + _QUEUED] > 1 or slot >= self._slot_count:
+            return False
+        return words[self._headers_at + slot * self._header_words + _SLOT_STATE] & _STATE_BITS == _OPEN
 
     def not_due_ms(self, slot: int, now_ms: int) -> float:
         """Return how long a first batch still backs off, or is left to the producer that compresses it.

@@ -21,6 +21,7 @@ from shmaccum.accumulator.batch_drainer import BatchDrainer
 from shmaccum.accumulator.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.expirer import BatchExpirer
 from shmaccum.accumulator.futures import DeliveryCallback, FutureColumnsMetadata
+from shmaccum.accumulator.growing_batches import GrowingBatches
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import rebuild_stripe
 from shmaccum.accumulator.patience import BatchReturns, Patience
@@ -73,6 +74,8 @@ class RecordAccumulator:
         self.sequences: Final = Sequences(slab, enabled=config.enable_idempotence)
         patience = Patience()
         returns = BatchReturns(self.map, patience)
+        growing = GrowingBatches(slab, self.pool)
+        self._growing = growing
         self._completer = BatchCompleter(slab, self.pool, self.map, returns, self.sequences, patience)
         self.patience: Final = patience
         self._returns = returns
@@ -83,12 +86,13 @@ class RecordAccumulator:
             self.sequences,
             patience,
             returns,
+            growing,
             backoff=RetryBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
             linger_ms=config.linger_ms,
             max_in_flight=config.max_in_flight_requests_per_connection,
         )
         self._drainer = BatchDrainer(
-            slab, self.map, self._completer, self.sequences, self._ready_check, patience, returns
+            slab, self.map, self._completer, self.sequences, self._ready_check, patience, returns, growing
         )
         self._expirer = BatchExpirer(
             slab, self.map, self._completer, patience, returns, delivery_timeout_ms=config.delivery_timeout_ms
@@ -218,6 +222,15 @@ class RecordAccumulator:
         the first, so that none starves.
         """
         return self._drainer.drain(cluster, nodes, max_size, now_ms)
+
+    def rest_after(self, began_ms: float, ended_ms: float) -> None:
+        """Have open batches grow for a while, if it was many of them that what was drained was sent in this time.
+
+        Args:
+            began_ms: monotonic milliseconds when the sender began to drain, for all nodes.
+            ended_ms: when it had sent the last of it.
+        """
+        self._growing.rest_after(began_ms, ended_ms)
 
     def has_backlog(self, node: Node) -> bool:
         """Say whether the last `drain` has left full batches to the node that could go in a next request at once."""

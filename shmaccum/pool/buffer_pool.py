@@ -109,8 +109,9 @@ class BufferPool:
         taken = [] if taken is None else taken
         try:
             with self.slab.pool_lock:
-                if self._waiters.is_empty():
-                    self._slots.take(count, taken, most)
+                # Where there is enough for all, a queue would only have each wait to be woken by the one before.
+                if self._waiters.spare(self._slots.free) >= count:
+                    self._slots.take(count, taken, most if self._waiters.is_empty() else 1)
             if not taken:
                 self._wait_for(count, size, max_block_ms, taken, most)
             return taken[0]
@@ -157,7 +158,7 @@ class BufferPool:
                 while True:
                     with slab.pool_lock.within(max(LEAST_PATIENCE_S, deadline - time.monotonic())):
                         if ticket < 0:
-                            ticket = self._waiters.join(slab.owner_tag, started, max_block_ms / 1000)
+                            ticket = self._waiters.join(slab.owner_tag, started, max_block_ms / 1000, for_run=count > 1)
                         else:
                             self._waiters.look(ticket)
                         waiting = self._pass_over_the_absent(ticket)
@@ -254,8 +255,8 @@ class BufferPool:
         return len(self._waiters)
 
     def is_exhausted(self) -> bool:
-        """Say whether anybody waits for memory, without taking the lock."""
-        return not self._waiters.is_empty()
+        """Say whether anybody waits for memory that is not there, without taking the lock."""
+        return not self._waiters.is_empty() and not self._waiters.spare(self._slots.free)
 
     def available_memory(self) -> int:
         """Return the bytes that are free."""

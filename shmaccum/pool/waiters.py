@@ -4,6 +4,10 @@ A ring of tickets. Ticket *t* is cell ``t % WAITERS``; a cell says who waits and
 first ticket still held is the *head*: it alone may take memory, so a large request gathers its run while the
 later ones wait behind it, and no one is overtaken. The caller holds the pool's lock.
 
+Where there are free slots for all who wait and more, others may take of those that are more without a ticket: they
+overtake nobody, and a queue of those who only wait to be woken does not grow. While somebody waits for a run, nobody
+does.
+
 A dead waiter is removed by whoever finds it at the head, and so is one that has not left by its deadline: it is
 stopped, or was interrupted in leaving, and everybody else would wait for it. One that lives and has not looked for a
 second (a waiter looks ten times a second, and counts that in its cell) is stopped, too: it is *passed over*. It
@@ -46,8 +50,10 @@ _HELD: Final = 1
 """Bits of a cell's low byte. Always set, which keeps the cell of entry 0, incarnation 0 from looking empty."""
 _PASSED_OVER: Final = 2
 """The holder does not look, and others are served before it."""
-_LOOK: Final = 4
-"""From this bit on: how often it has looked, modulo 64."""
+_RUN: Final = 4
+"""The holder needs adjacent slots."""
+_LOOK: Final = 8
+"""From this bit on: how often it has looked, modulo 32."""
 _LOW_BYTE: Final = 0xFF
 _MOST_AT_ONCE: Final = 32
 """Slots that are ever waited for at once: by then a wake-up is a small part of what filling them takes."""
@@ -79,20 +85,32 @@ class WaiterQueue:
         """Say whether nobody waits: two reads, for those who ask without the lock."""
         return bool(self._words[Super.WAITER_HEAD] == self._words[Super.WAITER_TAIL])
 
-    def join(self, owner_tag: int, now_s: float, patience_s: float) -> int:
+    def spare(self, free_slots: int) -> int:
+        """Return how many of so many free slots are none that anybody here waits for.
+
+        None are, if somebody waits for adjacent ones, whose number nobody knows but him.
+        """
+        if self.is_empty():
+            return free_slots
+        cells = [self._words[self._cells + ticket % WAITERS] for ticket in self.tickets()]
+        return 0 if any(cell & _RUN for cell in cells) else max(0, free_slots - len(cells))
+
+    def join(self, owner_tag: int, now_s: float, patience_s: float, *, for_run: bool = False) -> int:
         """Draw a ticket for the process that the tag names; -1 while the ring is full.
 
         Args:
             owner_tag: who waits.
             now_s: monotonic seconds.
             patience_s: seconds from now after which it will have left the queue.
+            for_run: whether it needs adjacent slots.
         """
         words = self._words
         deadline = int(now_s + min(patience_s, _FURTHEST_S)) + _GRACE_S & _DEADLINE_MASK
         head, ticket = waiting(self._name, words)
         if ticket - head >= WAITERS:
             return -1
-        words[self._cells + ticket % WAITERS] = owner_tag | deadline << _DEADLINE_SHIFT | _HELD
+        flags = _HELD | _RUN if for_run else _HELD
+        words[self._cells + ticket % WAITERS] = owner_tag | deadline << _DEADLINE_SHIFT | flags
         words[Super.WAITER_TAIL] = ticket + 1
         return ticket  # without a call since the store: no interrupt comes before the caller knows of it
 

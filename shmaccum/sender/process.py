@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -38,6 +39,9 @@ _EXISTS: Final = "exists"
 
 _ATTEMPTS: Final = 3
 """Senders to start before giving up: one that ends without a word has been killed, or cannot run here at all."""
+
+WATCH_S: Final = 0.01
+"""How often producers look whether there is a sender, at most, while they begin batches: it is a system call."""
 
 LOG_FORMAT: Final = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 
@@ -148,6 +152,25 @@ def ensure_sender(slab: Slab, config: ProducerConfig) -> None:
     with slab.lock_file.try_start() as mine:
         if mine and not slab.has_sender():
             _start(config)
+
+
+class SenderWatch:
+    """Has one process see to it, now and then, that a slab has a sender, however often it is called.
+
+    Args:
+        ensure: what sees to it.
+    """
+
+    def __init__(self, ensure: Callable[[], None]) -> None:
+        self._ensure = ensure
+        self._next_s = 0.0
+
+    def __call__(self) -> None:
+        """See to it, if that was not done lately."""
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            self._ensure()
+            self._next_s = now_s + WATCH_S
 
 
 def _start(config: ProducerConfig) -> None:

@@ -148,8 +148,11 @@ class Sender:
         if result.ready_nodes:
             self._stop_listening()
         is_all = True
+        began_ns = time.monotonic_ns()
         for node in result.ready_nodes:
             is_all = self._send_to(node, cluster, now_ms) and is_all
+        if result.ready_nodes:
+            self._accumulator.rest_after(began_ns / 1e6, time.monotonic_ns() / 1e6)
         # 6. How long there is nothing to do.
         is_busy = self._transport.is_busy()
         poll_timeout = 0.0

@@ -262,6 +262,53 @@ def test_a_new_request_is_served_while_nobody_waits_but_a_stopped_one(
     end(stopped)
 
 
+@pytest.mark.usefixtures("nobody_is_absent")
+def test_where_there_is_enough_for_all_nobody_queues_up(make_pool: MakePool, start: Start, slab_name: str) -> None:
+    pool = make_pool(24, 8)
+    buffer = pool.allocate(24, 0)
+    stopped = start(serve, slab_name, FOREVER_MS, True)
+    stop_in_the_queue(pool, stopped)
+    assert pool.is_exhausted()
+    pool.deallocate(buffer)
+
+    assert not pool.is_exhausted()
+    taken: list[Buffer] = []
+    pool.allocate(8, 0, taken, most=3)
+    assert len(taken) == 1  # and no second one, while somebody waits for his first
+    pool.allocate(8, 0)
+    assert pool.is_exhausted()
+    with pytest.raises(BufferExhaustedError):
+        pool.allocate(8, 50)  # the last one is the waiter's
+
+    stopped.signal(signal.SIGCONT)
+    assert stopped.hear().slot == 2
+    end(stopped)
+
+
+@pytest.mark.usefixtures("nobody_is_absent")
+def test_who_waits_for_a_run_is_not_overtaken_though_enough_is_free(
+    make_pool: MakePool, start: Start, slab_name: str
+) -> None:
+    pool = make_pool(40, 8)
+    buffers = [pool.allocate(8, 0) for _ in range(5)]
+    stopped = start(serve, slab_name, FOREVER_MS, True)
+    tickets = pool.slab.words[Super.WAITER_TAIL]
+    stopped.tell((16, FOREVER_MS))
+    wait_until(lambda: pool.slab.words[Super.WAITER_TAIL] == tickets + 1)
+    wait_until(lambda: is_stopped(stopped.pid))
+    for buffer in buffers[::2]:
+        pool.deallocate(buffer)
+
+    assert pool.is_exhausted()
+    with pytest.raises(BufferExhaustedError):
+        pool.allocate(8, 50)
+
+    pool.deallocate(buffers[1])
+    stopped.signal(signal.SIGCONT)
+    assert stopped.hear().slots == 2
+    end(stopped)
+
+
 def test_who_is_killed_after_being_passed_over_leaves_no_place(
     make_pool: MakePool, start: Start, slab_name: str
 ) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from senders import HandRun, read_values
 
+from shmaccum.accumulator import growing_batches
 from shmaccum.accumulator.futures import FutureRecordMetadata
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
@@ -499,3 +501,44 @@ def test_cleans_up_behind_the_dead(run: HandRun) -> None:
     assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
     assert counter(run, Super.RECLAIMED_SLOTS) == 2
     assert run.slab.words[run.slab.geometry.process(run.slab.me) + Process.STATE] == 1
+
+
+# --- very many partitions ---------------------------------------------------------------------------------------------
+
+
+def test_where_memory_is_short_batches_grow_until_there_is_an_answer(
+    start_run: StartRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 16  # as many partitions as there are slots
+    monkeypatch.setattr(growing_batches, "A_FEW", 2)
+    run = start_run(num_partitions=count, shmaccum_max_partitions=count)
+    run.topic("t")
+    futures = [send(run, TopicPartition("t", number), b"0") for number in range(count)]
+    run.transport.held = True
+    for round_number in (1, 2, 3):
+        run.run(3)
+        at_rest = [each for each in futures if not any(each.topic_partition == sent for sent, _ in run.transport.sent)]
+        assert len(at_rest) == count - count // 8
+        for each in at_rest:
+            send(run, each.topic_partition, b"%d" % round_number)
+    run.transport.held = False
+    run.run_until(lambda: counter(run, Super.RECORDS_SENT) == count + 3 * len(at_rest))
+    assert len(run.transport.sent) == count
+    assert run.slab.words[Super.REQUESTS_SENT] <= count // 2 + 1
+    assert read_values(Path(run.config.log_dir), "t", count - 1) == [b"0", b"1", b"2", b"3"]
+
+
+def test_batches_rest_after_the_time_in_which_others_were_sent(
+    start_run: StartRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start_run()
+    run.topic("t")
+    rests: list[tuple[float, float]] = []
+    monkeypatch.setattr(run.accumulator, "rest_after", lambda began_ms, ended_ms: rests.append((began_ms, ended_ms)))
+    run.run(2)
+    assert rests == []
+    send(run, T0)
+    before_ms = time.monotonic() * 1000
+    run.run(1)
+    ((began_ms, ended_ms),) = rests
+    assert before_ms <= began_ms < ended_ms <= time.monotonic() * 1000

@@ -620,3 +620,25 @@ def test_nobody_starts_two_at_once(settings: Settings) -> None:
         assert slab.has_sender()
     finally:
         detach(slab)
+
+
+def test_who_watches_asks_now_and_then_and_again_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def ensure() -> None:
+        asked.append(len(asked))
+        if len(asked) == 1:
+            raise SenderError("none could be started")
+
+    monkeypatch.setattr(process, "WATCH_S", 3600)
+    watch = process.SenderWatch(ensure)
+    with pytest.raises(SenderError):
+        watch()
+    watch()
+    watch()
+    assert asked == [0, 1]
+    monkeypatch.setattr(process, "WATCH_S", 0)
+    watch = process.SenderWatch(ensure)
+    watch()
+    watch()
+    assert asked == [0, 1, 2, 3]

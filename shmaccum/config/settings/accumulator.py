@@ -58,7 +58,8 @@ class AccumulatorSettings(Config):
         scope=Scope.SLAB,
         group=Group.ACCUMULATOR,
         doc="""Milliseconds that a batch that is not full waits for more records, counted from its first. A batch is
-            sent sooner when it is full, while producers wait for memory, and on `flush` and `close`.""",
+            sent sooner when it is full, while producers wait for memory, and on `flush` and `close`; and later by 50 ms
+            at most, or until there is an answer, where the sender is busy with very many that are small.""",
     )
     max_block_ms = Setting(
         LONG,
