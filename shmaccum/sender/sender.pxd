@@ -37,6 +37,7 @@ cdef class Sender:
     cdef bint _stop_now
     cdef long long _next_housekeeping_ms
     cdef object _idleness
+    cdef object _naps
 
     @cython.locals(
         expired=list, not_ready_timeout=double, poll_timeout=double, expiry_delay_ms=double, is_busy=bint,

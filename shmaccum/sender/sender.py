@@ -3,7 +3,7 @@
 One pass of `Sender.run_once` is one pass of the loop in the seeds. A pass that leaves nothing to do listens for the
 doorbell; the next one looks once more, and only then sleeps: nobody rings for a sender that is at work, and none that
 sleeps has missed anything. Where every node has as many requests under way as it takes, there is nothing to miss: the
-sender sleeps at once, until the first answer, and is not rung for what it could not send.
+sender sleeps at once, until there are answers, and is not rung for what it could not send.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from shmaccum.errors import (
 )
 from shmaccum.record.compression import CompressionType
 from shmaccum.sender.idleness import Idleness
+from shmaccum.sender.naps import Naps
 from shmaccum.sender.pieces import Pieces
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse, Transport
 from shmaccum.shm.bell import Doorbell
@@ -94,6 +95,7 @@ class Sender:
         self._listening = False
         self._stopping_since_ms: int | None = None
         self._stop_now = False
+        self._naps = Naps()
         self._next_housekeeping_ms = 0
         self._idleness = Idleness(accumulator.slab, config.sender_idle_ms)
 
@@ -173,7 +175,11 @@ class Sender:
         if is_all and not may_sleep:
             self._doorbell.listen()
             self._listening = True
+        if is_busy and 0 < self._naps.next_ms < poll_timeout:
+            time.sleep(self._naps.next_ms / 1000)
         responses = self._transport.poll(max(0.0, poll_timeout) if may_sleep else 0.0, self._doorbell.descriptor)
+        if is_busy:
+            self._naps.learn(len(responses), len(self._in_flight))
         if may_sleep and not responses:
             self._stop_listening(rang=True)
         self._handle_produce_responses(responses)

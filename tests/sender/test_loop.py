@@ -443,6 +443,20 @@ def test_a_sender_whose_nodes_are_busy_sleeps_at_once_and_wants_no_bell(run: Han
     assert run.transport.asked[-1] == 0
 
 
+def test_a_busy_sender_naps_until_some_answers_have_come(run: HandRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    naps: list[float] = []
+    monkeypatch.setattr(sender_module.time, "sleep", naps.append)
+    send(run, T0)
+    run.transport.held = run.transport.busy = True
+    run.run(3)
+    assert len(naps) == 2
+    assert 0 < naps[0] < naps[1]
+
+    run.transport.busy = False
+    run.run(1)
+    assert len(naps) == 2
+
+
 def test_a_late_ring_does_not_keep_a_busy_sender_awake(run: HandRun) -> None:
     run.transport.busy = True
     run.doorbell.ring()
