@@ -25,11 +25,10 @@ from shmaccum.record.compression import CompressionType, compress
 from shmaccum.record.fields import NO_PARTITION_LEADER_EPOCH, BytesLike, Headers, header_name, plain_bytes
 from shmaccum.record.framing import LOG_OVERHEAD
 from shmaccum.record.varint import NULL, VARINTS, encode_varint, size_of_varint
+from shmaccum.shm.memory import COMPILED
 
-try:
-    from shmaccum.record.fastheader import FastHeader as _FastHeader
-except ImportError:  # not compiled
-    _FastHeader = None  # type: ignore[assignment,misc]
+if COMPILED:
+    from shmaccum.record.fastheader import FastHeader
 
 MAGIC: Final = 2
 HEADER_SIZE: Final = 61
@@ -58,7 +57,7 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _UP_TO_CRC: Final = struct.Struct(">qiibI")
 _COVERED_BY_CRC: Final = struct.Struct(">hiqqqhii")
 _BASE_OFFSET: Final = struct.Struct(">q")
-_fast_header = None if _FastHeader is None else _FastHeader()
+_fast_header = FastHeader() if COMPILED else None
 
 
 def encode_body(key: BytesLike | None, value: BytesLike | None, headers: Headers) -> bytes:
