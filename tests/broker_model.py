@@ -284,6 +284,9 @@ class Clock:
         """Return the real time: waits for locks are real."""
         return time.monotonic()
 
+    def sleep(self, seconds: float) -> None:
+        """Take no time: what time it is says the test."""
+
 
 def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Have batches made and answers handled at the time that the returned clock says."""

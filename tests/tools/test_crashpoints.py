@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shmaccum.accumulator import record_accumulator
-from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.pool.slots import Slots
 from shmaccum.sender.log import partition_log
 from shmaccum.shm.layout import LOCK_POOL, LOCK_TABLES, Lock, Partition, Process, Slot, Super, Topic
 from shmaccum.shm.locks import SlabLock
@@ -98,7 +98,7 @@ def test_a_lock_that_keeps_its_dead_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_memory_that_is_not_taken_back_from_the_dead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BufferPool, "_dead_runs", lambda pool, runs: [])
+    monkeypatch.setattr(Slots, "_free_dead", lambda slots, runs: [])
     assert "is allocated to dead process entry" in problems_of(findings_of(OPERATIONS["allocate"]))
 
 
