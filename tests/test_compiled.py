@@ -57,16 +57,18 @@ def test_bytecode_without_its_source_is_not_compiled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "user"),
+    ("kernel", "user", "before"),
     [
-        ("shmaccum.shm.fastlocks", "shmaccum.shm.locks"),
-        ("shmaccum.record.fastcolumns", "shmaccum.record.columns"),
-        ("shmaccum.record.fastcolumns", "shmaccum.record.murmur2_columns"),
+        ("shmaccum.shm.fastlocks", "shmaccum.shm.locks", "shmaccum.shm.memory"),
+        ("shmaccum.record.fastheader", "shmaccum.record.v2", "shmaccum.shm.memory"),
+        ("shmaccum.record.fastcolumns", "shmaccum.record.columns", "shmaccum.record.v2"),
+        ("shmaccum.record.fastcolumns", "shmaccum.record.murmur2_columns", "shmaccum.shm.memory"),
     ],
 )
-def test_a_compiled_package_that_lacks_a_kernel_is_an_error(kernel: str, user: str) -> None:
+def test_a_compiled_package_that_lacks_a_kernel_is_an_error(kernel: str, user: str, before: str) -> None:
+    """``before`` is imported first, which in plain Python has no kernel of its own."""
     code = (
-        "import sys; from shmaccum.shm import memory; memory.COMPILED = True;"
+        f"import sys, {before}; from shmaccum.shm import memory; memory.COMPILED = True;"
         f"sys.modules[{kernel!r}] = None; import {user}"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(shmaccum.__file__).parents[1])}
