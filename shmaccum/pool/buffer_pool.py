@@ -123,7 +123,7 @@ class BufferPool:
             raise
 
     def deallocate(self, *buffers: Buffer, lock: AbstractContextManager[None] | None = None) -> None:
-        """Give memory back and wake the first waiter.
+        """Give memory back, and wake the first waiter if enough is free.
 
         Args:
             buffers: what was allocated.

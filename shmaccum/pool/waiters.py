@@ -10,7 +10,7 @@ does.
 
 A dead waiter is removed by whoever finds it at the head, and so is one that has not left by its deadline: it is
 stopped, or was interrupted in leaving, and everybody else would wait for it. One that lives and has not looked for a
-second (a waiter looks ten times a second, and counts that in its cell) is stopped, too: it is *passed over*. It
+second (a waiter looks ten times a second or more, and counts it in its cell) is stopped, too: it is *passed over*. It
 keeps its place, and is the head again from its next look on. After a death all there is to rebuild is the head, which
 may stand before cells that are empty: a cell is stored before the tail moves past it, and passing over and looking are
 one store each.

@@ -166,17 +166,9 @@ class SlabLock:
         words = self.words
         words[self._wants_at] = self.number + 1
         unit = turn.unit
-        if self._fast is None or not (self._fast.take() or self._fast.take_soon(words, self._owner_at)):
+        if self._fast is None or not self._fast.take():
             try:
-                if self._fast is None:
-                    # In C from end to end: no interrupt comes between getting the unit and `unit` knowing of it.
-                    try:  # noqa: SIM105 (it would take more calls)
-                        unit.extend(map(self._wait_unit, _ONCE))
-                    except posix_ipc.BusyError:
-                        pass
-                    if not unit:
-                        self._spin()
-                if not unit:
+                if not self._take_soon():
                     self._wait(patience_s)
             except BaseException:
                 self._leave()
@@ -340,6 +332,7 @@ class SlabLock:
         if self._fast is not None:
             return self._fast.take() or self._fast.take_soon(self.words, self._owner_at)
         unit = self._turn.unit
+        # In C from end to end: no interrupt comes between getting the unit and `unit` knowing of it.
         try:  # noqa: SIM105 (it would take more calls)
             unit.extend(map(self._wait_unit, _ONCE))
         except posix_ipc.BusyError:

@@ -16,7 +16,7 @@ OnFailure = Callable[[type[KafkaError], str], None]
 """Takes why there will be no answer."""
 
 
-class Request:
+class Request:  # not an ABC: compiled, it is a class of C, which has no metaclass
     """What is to be sent, and what to do when it is answered, or never will be: one of the two, once.
 
     Attributes:

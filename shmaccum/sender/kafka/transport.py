@@ -60,6 +60,7 @@ class _ProduceRequest(Request):
         encoder: ProduceEncoder,
         batches: Sequence[ProduceBatch],
     ) -> None:
+        super().__init__()
         self._transport = transport
         self._connection = connection
         self._encoder = encoder
