@@ -166,7 +166,7 @@ class BatchAppender(RecordAppender):
 
     def _is_unused(self, buffer: Buffer) -> bool:
         state = self._words[self.slab.geometry.header(buffer.slot) + Slot.STATE]
-        return state & STATE_MASK == SlotState.ALLOCATED and self.pool.buffer_at(buffer.slot) == buffer
+        return state & STATE_MASK == SlotState.ALLOCATED and self.pool.is_taken(buffer)
 
 
 def _do_nothing() -> None:

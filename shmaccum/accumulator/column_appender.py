@@ -223,7 +223,7 @@ class ColumnAppender:
             self._fill(batches, first, slots, headers)
             is_last = end == len(batches.sizes)
             last_state = _OPEN if is_last and batches.is_open else _CLOSED
-            ids = [generation << BATCH_SLOT_BITS | slot for slot, _, generation in taken]
+            ids = [buffer.generation << BATCH_SLOT_BITS | buffer.slot for buffer in taken]
             with queue.lock:
                 results = appender.acks.contribute_new(queue.topic_partition, ids, headers)
                 for result, rows in zip(results, batches.rows[first:end], strict=True):

@@ -18,6 +18,7 @@ from shmaccum.shm.inspection import PartitionInfo, SenderInfo, SlabView, TopicIn
 from shmaccum.shm.layout import Role, Super
 from shmaccum.shm.lifecycle import look
 from shmaccum.shm.processes import ProcessInfo
+from shmaccum.shm.memory import SlabMemory
 from shmaccum.shm.soundness import check, telling_of_damage
 
 
@@ -117,7 +118,7 @@ def report(name: str) -> SlabReport:
                 slot_size=geometry.slot_size,
                 slot_count=geometry.slot_count,
                 segment_size=geometry.total_size,
-                waiting_threads=len(WaiterQueue(name, words, geometry)),
+                waiting_threads=len(WaiterQueue(name, SlabMemory(words, geometry), geometry)),
             ),
             sender=view.sender(),
             processes=view.processes(),

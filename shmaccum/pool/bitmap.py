@@ -1,28 +1,43 @@
 """The free-list bitmap: which slots are free, one bit each, set where free.
 
-It is an index: the slot headers say the same, and the pool rebuilds the bitmap from them after a death. All of
-it is read as one integer, so that finding a free slot or a run of them is a few operations on whole machine
-words, done by the interpreter's own big-integer code. The caller holds the pool's lock.
+It is an index: the slot headers say the same, and the pool rebuilds the bitmap and its count from them after a death.
+What is needed all the time, some free slots, and these given back, takes a word of the bitmap at a time: one load and
+one store for all of its slots that are concerned. A run of adjacent slots, which only a large record needs, is found
+in all of the bitmap read as one integer: a few operations, done by the interpreter's own big-integer code. The caller
+holds the pool's lock.
 """
 
 from __future__ import annotations
 
-from shmaccum.shm.layout import Geometry, Super
+from typing import Final
+
+from shmaccum.shm.layout import WORD, Geometry, Super
+from shmaccum.shm.memory import SlabMemory
+
+_FREE_SLOTS: Final = Super.FREE_SLOTS
+_WORD_BITS: Final = 64
+_ALL_BITS: Final = (1 << 64) - 1
 
 
 class FreeBitmap:
     """The bitmap of one slab."""
 
-    def __init__(self, buffer: memoryview, words: memoryview, geometry: Geometry) -> None:
+    def __init__(self, buffer: memoryview, memory: SlabMemory, geometry: Geometry) -> None:
         self._buffer = buffer
         self._start = geometry.bitmap
         self._end = geometry.bitmap + geometry.bitmap_size
-        self._words = words
+        self._memory = memory
+        self._words_at = geometry.bitmap // WORD
+        self._words_end = self._words_at + geometry.bitmap_size // WORD
         self._slot_count = geometry.slot_count
+
+    def free_count(self) -> int:
+        """Return how many slots are free."""
+        return self._memory.words[_FREE_SLOTS]
 
     def find(self, count: int) -> int:
         """Return the first of the lowest ``count`` adjacent free slots, -1 if there are none."""
-        if self._words[Super.FREE_SLOTS] < count:
+        if self.free_count() < count:
             return -1
         starts = self._load()
         # A bit survives the shifts where the run that begins there has `length` free slots; double it each turn.
@@ -33,36 +48,47 @@ class FreeBitmap:
             length += step
         return (starts & -starts).bit_length() - 1
 
-    def find_run(self, most: int) -> tuple[int, int]:
-        """Return the lowest free slot and how many are free from there on, up to ``most``: (-1, 0) if there is none."""
-        free = self._load()
-        first = (free & -free).bit_length() - 1
-        if first < 0:
-            return -1, 0
-        is_taken = ~(free >> first)
-        return first, min(most, (is_taken & -is_taken).bit_length() - 1)
+    def find_some(self, most: int) -> tuple[int, int]:
+        """Return the lowest free slot, and how many are free from there on in its word of the bitmap, up to ``most``.
+
+        (-1, 0) if there is none.
+        """
+        words = self._memory.words
+        for at in range(self._words_at, self._words_end):
+            free = words[at]
+            if free:
+                bit = (free & -free).bit_length() - 1
+                from_there = free >> bit
+                run = (from_there & ~(from_there + 1)).bit_length()  # of the ones that it ends in
+                return (at - self._words_at) * _WORD_BITS + bit, min(run, most)
+        return -1, 0
 
     def take(self, first: int, count: int) -> None:
         """Mark a run of free slots as taken."""
-        self._store(self._load() & ~(((1 << count) - 1) << first))
+        self._mark(first, count, is_free=False)
+        self._memory.words[_FREE_SLOTS] -= count
 
-    def give(self, runs: list[tuple[int, int]]) -> None:
-        """Mark runs of taken slots, each (first, count), as free."""
-        free = self._load()
-        for first, count in runs:
-            free |= ((1 << count) - 1) << first
-        self._store(free)
+    def give(self, first: int, count: int) -> None:
+        """Mark a run of taken slots as free."""
+        self._mark(first, count, is_free=True)
+        self._memory.words[_FREE_SLOTS] += count
 
     def rebuild(self, taken: list[tuple[int, int]]) -> None:
-        """Make the bitmap anew: all is free but the runs given."""
+        """Make bitmap and count anew: all is free but the runs given, each (first, count)."""
         free = (1 << self._slot_count) - 1
         for first, count in taken:
             free &= ~(((1 << count) - 1) << first)
-        self._store(free)
+        self._buffer[self._start : self._end] = free.to_bytes(self._end - self._start, "little")
+        self._memory.words[_FREE_SLOTS] = free.bit_count()
+
+    def _mark(self, first: int, count: int, is_free: bool) -> None:
+        words, end = self._memory.words, first + count
+        while first < end:
+            at, bit = self._words_at + first // _WORD_BITS, first % _WORD_BITS
+            here = min(_WORD_BITS - bit, end - first)
+            mask = _ALL_BITS >> _WORD_BITS - here << bit
+            words[at] = words[at] | mask if is_free else words[at] & ~mask
+            first += here
 
     def _load(self) -> int:
         return int.from_bytes(self._buffer[self._start : self._end], "little")
-
-    def _store(self, free: int) -> None:
-        self._buffer[self._start : self._end] = free.to_bytes(self._end - self._start, "little")
-        self._words[Super.FREE_SLOTS] = free.bit_count()

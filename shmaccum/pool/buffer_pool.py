@@ -68,12 +68,13 @@ class BufferPool:
         """Called before a wait for memory and now and then during it, under no lock: the place to see to it that
         there is a sender that will free some."""
         self._words = slab.words
+        self._lock = slab.pool_lock
         self._slots = Slots(slab)
-        self._waiters = WaiterQueue(slab.name, slab.words, slab.geometry)
+        self._waiters = WaiterQueue(slab.name, slab.memory, slab.geometry)
         self._closed = False
         self._started = time.monotonic()
         self._waited_ns = 0
-        slab.pool_lock.rebuild = self._rebuild
+        self._lock.rebuild = self._rebuild
 
     # --- taking and giving --------------------------------------------------------------------------
 
@@ -108,9 +109,9 @@ class BufferPool:
             raise ProducerClosedError("the buffer pool has been closed")
         taken = [] if taken is None else taken
         try:
-            with self.slab.pool_lock:
+            with self._lock:
                 # Where there is enough for all, a queue would only have each wait to be woken by the one before.
-                if self._waiters.spare(self._slots.free) >= count:
+                if self._waiters.spare(self._slots.free_count()) >= count:
                     self._slots.take(count, taken, most if self._waiters.is_empty() else 1)
             if not taken:
                 self._wait_for(count, size, max_block_ms, taken, most)
@@ -118,7 +119,7 @@ class BufferPool:
         except BaseException:
             # An interrupt came when it was ours and the caller did not have it yet.
             for buffer in taken:
-                if self.buffer_at(buffer.slot) == buffer:
+                if self.is_taken(buffer):
                     self.deallocate(buffer)
             raise
 
@@ -133,12 +134,16 @@ class BufferPool:
             IllegalStateError: one of them is not taken; the others are given back all the same.
             LockTimeoutError: a living process is in the way; nothing is given back.
         """
-        with lock or self.slab.pool_lock:
+        with lock or self._lock:
             given = self._slots.give(buffers)
-            waiting = self._next_waiter() if self._waiters.is_enough(self._slots.free) else -1
+            waiting = self._waiters.to_be_woken(self._slots.free_count())
         self._wake(waiting)
         if given < len(buffers):
             raise IllegalStateError(f"given back, but not taken: {len(buffers) - given} of {buffers}")
+
+    def is_taken(self, buffer: Buffer) -> bool:
+        """Say whether this very memory is still taken, without taking the lock."""
+        return self._slots.is_taken(buffer)
 
     def buffer_at(self, slot: int) -> Buffer | None:
         """Return the memory that begins at a slot as it is taken now, None where it is free."""
@@ -156,7 +161,7 @@ class BufferPool:
         try:
             with slab.bell.listening(NO_COMPLETIONS) as ear:
                 while True:
-                    with slab.pool_lock.within(max(LEAST_PATIENCE_S, deadline - time.monotonic())):
+                    with self._lock.within(max(LEAST_PATIENCE_S, deadline - time.monotonic())):
                         if ticket < 0:
                             ticket = self._waiters.join(slab.owner_tag, started, max_block_ms / 1000, for_run=count > 1)
                         else:
@@ -193,10 +198,10 @@ class BufferPool:
         entry = self.slab.geometry.process(self.slab.me)
         # Its time is over: if somebody is in the way, the others remove the ticket before long.
         with contextlib.suppress(LockTimeoutError):
-            with self.slab.pool_lock.within(LEAST_PATIENCE_S):
+            with self._lock.within(LEAST_PATIENCE_S):
                 if ticket >= 0:
                     self._waiters.leave(ticket)
-                waiting = self._next_waiter() if self._slots.free else -1
+                waiting = self._next_waiter() if self._slots.free_count() else -1
                 self._waited_ns += waited_ns
                 self._words[entry + Process.WAITS] += 1
                 self._words[entry + Process.WAIT_NS] += waited_ns
@@ -256,11 +261,11 @@ class BufferPool:
 
     def is_exhausted(self) -> bool:
         """Say whether anybody waits for memory that is not there, without taking the lock."""
-        return not self._waiters.is_empty() and not self._waiters.spare(self._slots.free)
+        return not self._waiters.is_empty() and not self._waiters.spare(self._slots.free_count())
 
     def available_memory(self) -> int:
         """Return the bytes that are free."""
-        return self._slots.free * self.poolable_size
+        return self._slots.free_count() * self.poolable_size
 
     def unallocated_memory(self) -> int:
         """Return the bytes that have never been handed out: free, and not on Kafka's free list either."""
@@ -281,7 +286,7 @@ class BufferPool:
         Raises:
             LockTimeoutError: a living process is in the way.
         """
-        with lock or self.slab.pool_lock:
+        with lock or self._lock:
             reclaimed = self._slots.reclaim()
             waiting = self._pass_over_the_absent()
             if reclaimed:

@@ -9,7 +9,7 @@ Modelled in ``tools/model/pool.pml``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -19,34 +19,59 @@ from shmaccum.shm.layout import RUN_MASK, RUN_SHIFT, STATE_MASK, Slot, SlotState
 from shmaccum.shm.slab import Slab
 
 _FREE: Final = int(SlotState.FREE)
+_ALLOCATED: Final = int(SlotState.ALLOCATED)
+_STATE: Final = Slot.STATE
+_GENERATION: Final = Slot.GENERATION
+_STATE_BITS: Final = STATE_MASK
+_RUN_SHIFT: Final = RUN_SHIFT
+_RUN_BITS: Final = RUN_MASK
+_PEAK_SLOTS: Final = Super.PEAK_SLOTS
+_TOUCHED_SLOTS: Final = Super.TOUCHED_SLOTS
 
 
-class Buffer(NamedTuple):
-    """Memory from the pool: a run of adjacent slots."""
+class Buffer:
+    """Memory from the pool: a run of adjacent slots.
 
-    slot: int
-    """The first one."""
-    slots: int
-    """How many."""
-    generation: int
-    """The slot's generation since this very allocation: an old handle of a slot in new hands is told apart."""
+    Attributes:
+        slot: the first one.
+        slots: how many.
+        generation: the slot's since this very allocation: an old handle of a slot in new hands is told apart.
+    """
+
+    __slots__ = ("generation", "slot", "slots")
+
+    def __init__(self, slot: int, slots: int, generation: int) -> None:
+        self.slot = slot
+        self.slots = slots
+        self.generation = generation
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Buffer):
+            return NotImplemented
+        return self.slot == other.slot and self.slots == other.slots and self.generation == other.generation
+
+    def __hash__(self) -> int:
+        return hash((self.slot, self.generation))
+
+    def __reduce__(self) -> tuple[type[Buffer], tuple[int, int, int]]:
+        return Buffer, (self.slot, self.slots, self.generation)  # another process may give it back
+
+    def __repr__(self) -> str:
+        return f"Buffer(slot={self.slot}, slots={self.slots}, generation={self.generation})"
 
 
 class Slots:
-    """The slots of one slab. The caller holds the pool's lock, but for `buffer_at`."""
+    """The slots of one slab. The caller holds the pool's lock, but for `free_count` and what looks at a single one."""
 
     def __init__(self, slab: Slab) -> None:
         self._slab = slab
-        self._words = slab.words
-        self._geometry = slab.geometry
-        self._headers_at = slab.geometry.header(0)
-        self._header_words = slab.geometry.slot_words
-        self._bitmap = FreeBitmap(slab.buffer, slab.words, slab.geometry)
+        self._memory = slab.memory
+        self._slot_count = slab.geometry.slot_count
+        self._bitmap = FreeBitmap(slab.buffer, slab.memory, slab.geometry)
 
-    @property
-    def free(self) -> int:
-        """How many are free."""
-        return self._words[Super.FREE_SLOTS]
+    def free_count(self) -> int:
+        """Return how many are free."""
+        return self._bitmap.free_count()
 
     def take(self, count: int, taken: list[Buffer], most: int = 1) -> None:
         """Take runs of ``count`` slots, as many as there are and at most ``most``.
@@ -56,53 +81,70 @@ class Slots:
         Raises:
             SlabDamagedError: the bitmap is not as the headers are.
         """
-        words = self._words
-        state = SlotState.ALLOCATED | self._slab.owner_tag | count << RUN_SHIFT
+        words = self._memory.words
+        owner = self._slab.owner_tag
+        state = owner | count << _RUN_SHIFT | _ALLOCATED
         while most:
-            first, runs = self._bitmap.find_run(most) if count == 1 else (self._bitmap.find(count), 1)
+            if count == 1:
+                first, runs = self._bitmap.find_some(most)
+            else:
+                first, runs = self._bitmap.find(count), 1
             if first < 0:
                 return
             end = first + runs * count
-            if end > self._geometry.slot_count:
+            if end > self._slot_count:
                 raise self._wrong_bitmap(first, end)
-            for slot in range(first, end, count):
-                header = self._headers_at + slot * self._header_words
-                if words[header + Slot.STATE] & STATE_MASK:
+            for slot in range(first, first + runs):  # it is one run, or each of them is one slot
+                header = self._header(slot)
+                if words[header + _STATE] & _STATE_BITS:
                     raise self._wrong_bitmap(first, end)
-                generation = words[header + Slot.GENERATION] + 1
-                words[header + Slot.GENERATION] = generation
+                generation = words[header + _GENERATION] + 1
+                words[header + _GENERATION] = generation
                 taken.append(Buffer(slot, count, generation))
-                words[header + Slot.STATE] = state
+                words[header + _STATE] = state
             self._bitmap.take(first, end - first)
-            used = self._geometry.slot_count - words[Super.FREE_SLOTS]
-            if used > words[Super.PEAK_SLOTS]:
-                words[Super.PEAK_SLOTS] = used
-            if end > words[Super.TOUCHED_SLOTS]:
-                words[Super.TOUCHED_SLOTS] = end
+            self._note_use(end)
             most -= runs
 
     def give(self, buffers: Iterable[Buffer]) -> int:
         """Free memory that is taken; return how many of the buffers were."""
-        words = self._words
-        taken: list[tuple[int, int]] = []
-        for slot, slots, generation in buffers:
-            header = self._headers_at + slot * self._header_words
-            state = words[header + Slot.STATE]
-            is_taken = state & STATE_MASK and state >> RUN_SHIFT & RUN_MASK == slots
-            if is_taken and words[header + Slot.GENERATION] == generation:
-                words[header + Slot.STATE] = _FREE
-                taken.append((slot, slots))
-        self._bitmap.give(taken)
-        return len(taken)
+        words = self._memory.words
+        given = 0
+        for buffer in buffers:
+            if self.is_taken(buffer):
+                words[self._header(buffer.slot) + _STATE] = _FREE
+                self._bitmap.give(buffer.slot, buffer.slots)
+                given += 1
+        return given
+
+    def is_taken(self, buffer: Buffer) -> bool:
+        """Say whether this very memory is still taken."""
+        words, header = self._memory.words, self._header(buffer.slot)
+        state = words[header + _STATE]
+        is_taken = state & _STATE_BITS != _FREE and state >> _RUN_SHIFT & _RUN_BITS == buffer.slots
+        return is_taken and words[header + _GENERATION] == buffer.generation
 
     def buffer_at(self, slot: int) -> Buffer | None:
         """Return the memory that begins at a slot as it is taken now, None where it is free."""
-        words = self._words
-        header = self._headers_at + slot * self._header_words
-        state = words[header + Slot.STATE]
-        if state & STATE_MASK == _FREE:
+        words, header = self._memory.words, self._header(slot)
+        state = words[header + _STATE]
+        if state & _STATE_BITS == _FREE:
             return None
-        return Buffer(slot, state >> RUN_SHIFT & RUN_MASK, words[header + Slot.GENERATION])
+        return Buffer(slot, state >> _RUN_SHIFT & _RUN_BITS, words[header + _GENERATION])
+
+    def _header(self, slot: int) -> int:
+        """Return the word index of a slot's header."""
+        return self._memory.headers_at + slot * self._memory.header_words
+
+    def _note_use(self, end: int) -> None:
+        """Keep the statistics, now that slots up to ``end`` have been taken."""
+        words = self._memory.words
+        used = self._slot_count - self._bitmap.free_count()
+        peak, touched = words[_PEAK_SLOTS], words[_TOUCHED_SLOTS]
+        if used > peak:
+            words[_PEAK_SLOTS] = used
+        if end > touched:
+            words[_TOUCHED_SLOTS] = end
 
     def _wrong_bitmap(self, first: int, end: int) -> SlabDamagedError:
         """The headers are right: the error has the next one who takes the lock make the bitmap anew."""
@@ -111,10 +153,18 @@ class Slots:
     # --- after a death ------------------------------------------------------------------------------
 
     def reclaim(self) -> int:
-        """Free what dead processes took and never used; return how many slots."""
-        dead = self._free_dead(self._runs())
-        self._bitmap.give(dead)
-        return sum(count for _, count in dead)
+        """Free what dead processes took and never used; return how many slots.
+
+        Should the count be wrong, it is mended: nobody else would ever find out.
+        """
+        runs = self._runs()
+        dead = self._free_dead(runs)
+        for first, count in dead:
+            self._bitmap.give(first, count)
+        reclaimed = _slots_in(dead)
+        if self.free_count() != self._slot_count - _slots_in(runs) + reclaimed:
+            self.rebuild()
+        return reclaimed
 
     def rebuild(self) -> None:
         """Make bitmap and count anew from the headers; reclaim on the way."""
@@ -131,10 +181,10 @@ class Slots:
 
     def _free_dead(self, runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Free, in the headers, the runs that dead processes took and never used; return them."""
-        words, slab = self._words, self._slab
+        words, slab = self._memory.words, self._slab
         dead = []
         for first, count in runs:
-            state_at = self._headers_at + first * self._header_words + Slot.STATE
+            state_at = self._header(first) + _STATE
             state = words[state_at]
             if state & STATE_MASK != SlotState.ALLOCATED or slab.owner_is_alive(state):
                 continue
@@ -144,3 +194,7 @@ class Slots:
                 words[Super.RECLAIMED_SLOTS] += count
                 dead.append((first, count))
         return dead
+
+
+def _slots_in(runs: Iterable[tuple[int, int]]) -> int:
+    return sum(count for _, count in runs)

@@ -17,7 +17,8 @@ one store each.
 
 Waking up costs more than filling a slot, so the head is not woken for every slot that becomes free, but for *enough* of
 them. How many that is, the waiters find out: more each time that a waiter was woken, and less where one waited for them
-in vain and looked by itself.
+in vain and looked by itself. And who has been woken is not woken again before it has looked: until it runs, which can
+take it long on a busy machine, whoever frees more slots would wake it for each of them.
 """
 
 from __future__ import annotations
@@ -35,9 +36,13 @@ from shmaccum.shm.layout import (
     Geometry,
     Super,
 )
-from shmaccum.shm.soundness import waiting
+from shmaccum.shm.memory import SlabMemory
+from shmaccum.shm.soundness import damaged
 
-# Every walk over the queue is bounded by `waiting`, whatever its ends say.
+_HEAD: Final = Super.WAITER_HEAD
+_TAIL: Final = Super.WAITER_TAIL
+_ENOUGH: Final = Super.ENOUGH_SLOTS
+_CELLS: Final = WAITERS
 _INCARNATION: Final = OWNER_MASK << INCARNATION_SHIFT
 _ENTRY: Final = OWNER_MASK << OWNER_SHIFT
 _DEADLINE_SHIFT: Final = RUN_SHIFT
@@ -69,13 +74,16 @@ class WaiterQueue:
     What says who waits raises a SlabDamagedError where its ends cannot be right.
     """
 
-    def __init__(self, name: str, words: memoryview, geometry: Geometry) -> None:
+    def __init__(self, name: str, memory: SlabMemory, geometry: Geometry) -> None:
         self._name = name
-        self._words = words
-        self._cells = geometry.waiters // WORD
+        self._memory = memory
+        self._cells_at = geometry.waiters // WORD
         self._most_at_once = max(1, min(_MOST_AT_ONCE, geometry.slot_count // _PART_AT_ONCE))
         self._last_seen = (-1, 0, 0.0)
         """A ticket and its cell, and since when the cell has been seen so; by this process, under the lock."""
+        self._woken_ticket = -1
+        self._woken_cell = 0
+        """A ticket and its cell, as they were when this process last said to wake its holder; under the lock."""
 
     def __len__(self) -> int:
         """Number of waiters."""
@@ -83,17 +91,22 @@ class WaiterQueue:
 
     def is_empty(self) -> bool:
         """Say whether nobody waits: two reads, for those who ask without the lock."""
-        return bool(self._words[Super.WAITER_HEAD] == self._words[Super.WAITER_TAIL])
+        words = self._memory.words
+        return words[_HEAD] == words[_TAIL]
 
     def spare(self, free_slots: int) -> int:
         """Return how many of so many free slots are none that anybody here waits for.
 
         None are, if somebody waits for adjacent ones, whose number nobody knows but him.
         """
-        if self.is_empty():
-            return free_slots
-        cells = [self._words[self._cells + ticket % WAITERS] for ticket in self.tickets()]
-        return 0 if any(cell & _RUN for cell in cells) else max(0, free_slots - len(cells))
+        head, tail = self._ends()
+        for ticket in range(head, tail):
+            cell = self._cell(ticket)
+            if cell & _RUN:
+                return 0
+            if cell:
+                free_slots -= 1
+        return max(0, free_slots)
 
     def join(self, owner_tag: int, now_s: float, patience_s: float, *, for_run: bool = False) -> int:
         """Draw a ticket for the process that the tag names; -1 while the ring is full.
@@ -104,64 +117,85 @@ class WaiterQueue:
             patience_s: seconds from now after which it will have left the queue.
             for_run: whether it needs adjacent slots.
         """
-        words = self._words
+        words = self._memory.words
         deadline = int(now_s + min(patience_s, _FURTHEST_S)) + _GRACE_S & _DEADLINE_MASK
-        head, ticket = waiting(self._name, words)
-        if ticket - head >= WAITERS:
+        head, ticket = self._ends()
+        if ticket - head >= _CELLS:
             return -1
         flags = _HELD | _RUN if for_run else _HELD
-        words[self._cells + ticket % WAITERS] = owner_tag | deadline << _DEADLINE_SHIFT | flags
-        words[Super.WAITER_TAIL] = ticket + 1
+        words[self._cells_at + ticket % _CELLS] = owner_tag | deadline << _DEADLINE_SHIFT | flags
+        words[_TAIL] = ticket + 1
         return ticket  # without a call since the store: no interrupt comes before the caller knows of it
 
     def leave(self, ticket: int) -> None:
         """Give a ticket back, if it has not been taken away; the head moves on to the next one that is still held."""
-        words = self._words
-        head, _ = waiting(self._name, words)
+        words = self._memory.words
+        head, _ = self._ends()
         if ticket < head:
             return
-        words[self._cells + ticket % WAITERS] = 0
+        words[self._cells_at + ticket % _CELLS] = 0
         self.move_on()
 
     def move_on(self) -> None:
         """Move the head on to the first ticket that is still held: the end of `leave`, and all there is to rebuild."""
-        words = self._words
-        head, tail = waiting(self._name, words)
-        while head < tail and not words[self._cells + head % WAITERS]:
+        words = self._memory.words
+        head, tail = self._ends()
+        while head < tail and not self._cell(head):
             head += 1
-        words[Super.WAITER_HEAD] = head
+        words[_HEAD] = head
 
     def head(self) -> int:
         """Return the ticket that is served next, -1 where nobody waits who is not passed over."""
-        for ticket in range(*waiting(self._name, self._words)):
-            if self._words[self._cells + ticket % WAITERS] & (_HELD | _PASSED_OVER) == _HELD:
+        head, tail = self._ends()
+        for ticket in range(head, tail):
+            if self._cell(ticket) & (_HELD | _PASSED_OVER) == _HELD:
                 return ticket
         return -1
 
     def is_enough(self, free_slots: int) -> bool:
         """Say whether to wake the head now that so many slots are free."""
-        return free_slots >= self._words[Super.ENOUGH_SLOTS]
+        enough = self._memory.words[_ENOUGH]
+        return free_slots >= enough
+
+    def to_be_woken(self, free_slots: int) -> int:
+        """Return the process entry to wake now that so many slots are free, -1 for none.
+
+        That is the head's, if they are enough, and it has looked since it was last named here. A wake-up that comes to
+        nothing costs it no more than a nap.
+        """
+        if self.is_empty() or not self.is_enough(free_slots):
+            return -1
+        ticket = self.head()
+        if ticket < 0:
+            return -1
+        cell = self._cell(ticket)
+        if ticket == self._woken_ticket and cell == self._woken_cell:
+            return -1
+        self._woken_ticket, self._woken_cell = ticket, cell
+        return self.owner_entry(ticket)
 
     def learn(self, *, was_woken: bool) -> None:
         """Have later ones wait for more at once after a wake-up, and for less after a wait that was in vain."""
-        enough = self._words[Super.ENOUGH_SLOTS]
-        self._words[Super.ENOUGH_SLOTS] = min(2 * enough or 1, self._most_at_once) if was_woken else enough // 2
+        words = self._memory.words
+        enough = words[_ENOUGH]
+        words[_ENOUGH] = min(2 * enough or 1, self._most_at_once) if was_woken else enough // 2
 
     def tickets(self) -> list[int]:
         """Return the tickets that are held, in their order, those that are passed over among them."""
-        words = self._words
-        return [ticket for ticket in range(*waiting(self._name, words)) if words[self._cells + ticket % WAITERS]]
+        head, tail = self._ends()
+        return [ticket for ticket in range(head, tail) if self._cell(ticket)]
 
     def look(self, ticket: int) -> None:
         """Show that a ticket's holder is there, as often as it wakes up; it is passed over no more."""
-        cell = self._words[self._cells + ticket % WAITERS]
-        if ticket >= self._words[Super.WAITER_HEAD] and cell & _HELD:
+        words = self._memory.words
+        first, cell = words[_HEAD], self._cell(ticket)
+        if ticket >= first and cell & _HELD:
             looked = (cell & _LOW_BYTE & ~_PASSED_OVER) + _LOOK & _LOW_BYTE
-            self._words[self._cells + ticket % WAITERS] = cell & ~_LOW_BYTE | looked
+            words[self._cells_at + ticket % _CELLS] = cell & ~_LOW_BYTE | looked
 
     def is_absent(self, ticket: int, now_s: float) -> bool:
         """Say whether a ticket's holder has not looked for `ABSENT_S`, as far as this process has been watching it."""
-        cell = self._words[self._cells + ticket % WAITERS]
+        cell = self._cell(ticket)
         seen, as_it_was, since_s = self._last_seen
         if (seen, as_it_was) != (ticket, cell):
             self._last_seen = (ticket, cell, now_s)
@@ -170,21 +204,40 @@ class WaiterQueue:
 
     def pass_over(self, ticket: int) -> None:
         """Have others be served before a ticket's holder, until it looks again."""
-        self._words[self._cells + ticket % WAITERS] |= _PASSED_OVER
+        words = self._memory.words
+        words[self._cells_at + ticket % _CELLS] = self._cell(ticket) | _PASSED_OVER
 
     def is_passed_over(self, ticket: int) -> bool:
         """Say whether others are served before a ticket's holder."""
-        return bool(self._words[self._cells + ticket % WAITERS] & _PASSED_OVER)
+        return self._cell(ticket) & _PASSED_OVER != 0
 
     def owner_tag(self, ticket: int) -> int:
         """Return who holds a ticket, 0 if nobody does any more."""
-        return int(self._words[self._cells + ticket % WAITERS] & (_INCARNATION | _ENTRY))
+        return self._cell(ticket) & (_INCARNATION | _ENTRY)
 
     def is_overdue(self, ticket: int, now_s: float) -> bool:
         """Say whether a ticket's holder should have left the queue by now, in monotonic seconds."""
-        deadline = self._words[self._cells + ticket % WAITERS] >> _DEADLINE_SHIFT & _DEADLINE_MASK
+        deadline = self._cell(ticket) >> _DEADLINE_SHIFT & _DEADLINE_MASK
         return 0 < (int(now_s) - deadline & _DEADLINE_MASK) < _DEADLINE_MASK // 2
 
     def owner_entry(self, ticket: int) -> int:
         """Return the process table entry of a ticket's holder."""
-        return int(self._words[self._cells + ticket % WAITERS]) >> OWNER_SHIFT & OWNER_MASK
+        return self._cell(ticket) >> OWNER_SHIFT & OWNER_MASK
+
+    def _cell(self, ticket: int) -> int:
+        return self._memory.words[self._cells_at + ticket % _CELLS]
+
+    def _ends(self) -> tuple[int, int]:
+        """Return the first ticket and the next one to be drawn; under the lock, or from outside.
+
+        All walks over the queue are between the two, and so none is longer than the ring, whatever its words say.
+
+        Raises:
+            SlabDamagedError: they are further apart than that, or the wrong way round.
+        """
+        words = self._memory.words
+        before, tail, head = words[_HEAD], words[_TAIL], words[_HEAD]
+        # Without the lock the head may move meanwhile; at the moment of the tail it was between the two.
+        if before > tail or tail - head > _CELLS:
+            raise damaged(self._name, f"its waiter queue begins at ticket {before} and ends at {tail}, of {_CELLS}")
+        return head, max(head, tail)

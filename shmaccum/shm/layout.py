@@ -26,7 +26,7 @@ One segment holds everything, in this order; every region starts on a cache line
     | slots                | batch.size bytes each: the records
     +----------------------+ total size
 
-Everything but the bitmap, the redo areas and the slots is made of aligned 8-byte words, read and written as unsigned
+Everything but the redo areas and the slots is made of aligned 8-byte words, read and written as unsigned
 integers, so that every store is one store: a process may be killed between any two of them.
 A word is addressed by its *index* in the segment (byte offset / 8): that of its entry plus the number below.
 
@@ -430,7 +430,7 @@ class Geometry:
             and one piece of a batch more for each that is in flight.
         contributor_words: words of the contributors' bitmap in a slot header.
         slot_words: words in a slot header, a whole number of cache lines.
-        bitmap_size: bytes in the bitmap.
+        bitmap_size: bytes in the bitmap, whole words.
         locks, processes, topics, partitions, waiters, rings, bitmap, headers, redo, slots: byte offsets of the regions.
         total_size: bytes in the whole segment.
     """
@@ -476,7 +476,7 @@ class Geometry:
             "ring_length": self.slot_count + PIECES_IN_FLIGHT,
             "contributor_words": contributor_words,
             "slot_words": _round_up((Slot.CONTRIBUTORS + contributor_words) * WORD, CACHE_LINE) // WORD,
-            "bitmap_size": -(-self.slot_count // 8),
+            "bitmap_size": -(-self.slot_count // 64) * WORD,
         }
         # The regions, each behind the one before it.
         regions = {

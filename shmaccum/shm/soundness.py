@@ -41,7 +41,6 @@ from shmaccum.shm.layout import (
     STATE_MASK,
     SUPER_WORDS,
     TOPIC_WORDS,
-    WAITERS,
     WORD,
     Geometry,
     Partition,
@@ -106,19 +105,6 @@ def check_tables(name: str, words: memoryview, geometry: Geometry) -> None:
     partitions = words[Super.PARTITION_COUNT]
     topics = words[Super.TOPIC_COUNT]
     _refuse(name, _wrong_tables(words, geometry, topics, partitions))
-
-
-def waiting(name: str, words: memoryview) -> tuple[int, int]:
-    """Return the first and the next ticket of the waiter queue; under the pool's lock, or from outside.
-
-    Raises:
-        SlabDamagedError: they are further apart than the queue is long, or the wrong way round.
-    """
-    before, tail, head = words[Super.WAITER_HEAD], words[Super.WAITER_TAIL], words[Super.WAITER_HEAD]
-    # Without the lock the head may move meanwhile; at the moment of the tail it was between the two.
-    if before > tail or tail - head > WAITERS:
-        raise damaged(name, f"its waiter queue begins at ticket {before} and ends at {tail}, of {WAITERS}")
-    return head, max(head, tail)
 
 
 @contextlib.contextmanager

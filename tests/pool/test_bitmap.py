@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shmaccum.pool.bitmap import FreeBitmap
 from shmaccum.shm.layout import WORD, Geometry, Super
+from shmaccum.shm.memory import SlabMemory
 
 
 def first_fit(free: set[int], count: int, slots: int) -> int:
@@ -30,7 +31,7 @@ class BitmapMachine(RuleBasedStateMachine):
         self.memory[self.end :] = b"\xee" * (geometry.slots - self.end)
         self.words = self.memory.cast("Q")
         self.slots = slots
-        self.bitmap = FreeBitmap(self.memory, self.words, geometry)
+        self.bitmap = FreeBitmap(self.memory, SlabMemory(self.words, geometry), geometry)
         self.bitmap.rebuild([])
         self.free = set(range(slots))
         self.runs: list[tuple[int, int]] = []
@@ -46,13 +47,13 @@ class BitmapMachine(RuleBasedStateMachine):
             self.runs.append((first, count))
 
     @rule(most=st.integers(1, 70))
-    def take_as_many_as_are_adjacent(self, most: int) -> None:
-        first, count = self.bitmap.find_run(most)
+    def take_as_many_as_are_adjacent_in_a_word(self, most: int) -> None:
+        first, count = self.bitmap.find_some(most)
         assert first == first_fit(self.free, 1, self.slots)
         if first < 0:
             assert count == 0
         else:
-            adjacent = next(n for n in range(1, self.slots + 2) if first + n not in self.free)
+            adjacent = next(n for n in range(1, 65) if first + n not in self.free or (first + n) % 64 == 0)
             assert count == min(most, adjacent)
             self.bitmap.take(first, count)
             self.free -= set(range(first, first + count))
@@ -62,8 +63,8 @@ class BitmapMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def give_some_back(self, data: st.DataObject) -> None:
         runs = data.draw(st.lists(st.sampled_from(self.runs), unique=True, max_size=4), "runs")
-        self.bitmap.give(runs)
         for first, count in runs:
+            self.bitmap.give(first, count)
             self.free |= set(range(first, first + count))
             self.runs.remove((first, count))
 
@@ -100,7 +101,7 @@ TestBitmap.settings = settings(max_examples=60, stateful_step_count=40, deadline
 def bitmap_of(slots: int, taken: list[tuple[int, int]]) -> FreeBitmap:
     geometry = Geometry(8, slots, max_processes=1, max_topics=1, max_partitions=1)
     memory = memoryview(bytearray(geometry.total_size))
-    bitmap = FreeBitmap(memory, memory.cast("Q"), geometry)
+    bitmap = FreeBitmap(memory, SlabMemory(memory.cast("Q"), geometry), geometry)
     bitmap.rebuild(taken)
     return bitmap
 

@@ -164,7 +164,7 @@ def test_the_bitmap_is_rebuilt_from_the_headers_alone(make_pool: MakePool) -> No
     pool = make_pool(64, 8)
     buffers = [pool.allocate(size, 0) for size in (8, 24, 8)]
     pool.deallocate(buffers[0])
-    FreeBitmap(pool.slab.buffer, pool.slab.words, pool.slab.geometry).rebuild([(0, 2), (6, 1)])
+    FreeBitmap(pool.slab.buffer, pool.slab.memory, pool.slab.geometry).rebuild([(0, 2), (6, 1)])
     with pytest.raises(ZeroDivisionError), pool.slab.pool_lock:
         raise ZeroDivisionError
 

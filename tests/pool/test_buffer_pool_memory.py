@@ -100,7 +100,8 @@ def test_a_handle_that_is_wrong_in_anything_frees_nothing_and_the_others_are_fre
     right, wrong = pool.allocate(8, 0), pool.allocate(16, 0)
 
     with pytest.raises(IllegalStateError, match="1 of"):
-        pool.deallocate(wrong._replace(**change), right)
+        handle = {"slot": wrong.slot, "slots": wrong.slots, "generation": wrong.generation} | change
+        pool.deallocate(Buffer(**handle), right)
 
     assert pool.buffer_at(wrong.slot) == wrong
     assert pool.available_memory() == 48

@@ -354,7 +354,7 @@ def test_an_interrupt_anywhere_in_a_wait_leaves_nothing_behind(make_pool: MakePo
         if not interrupt.came:
             break
 
-    assert 60 < moment < 999
+    assert 20 < moment < 999
     pool.deallocate(taken)
     assert pool.allocate(16, 0).slots == 2
 
@@ -384,6 +384,7 @@ def free_once(pool: BufferPool, buffer: Buffer) -> None:
         pool.deallocate(buffer)
 
 
+@pytest.mark.plain
 def test_an_interrupt_anywhere_in_taking_and_giving_loses_no_memory(make_pool: MakePool) -> None:
     pool = make_pool(64, 8)
 

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shmaccum.pool.waiters import WaiterQueue
 from shmaccum.shm.layout import INCARNATION_SHIFT, OWNER_SHIFT, WAITERS, Geometry, Super
+from shmaccum.shm.memory import SlabMemory
 
 GEOMETRY = Geometry(8, 1, max_processes=1, max_topics=1, max_partitions=1)
 
@@ -27,7 +28,7 @@ def words() -> memoryview:
 
 @pytest.fixture
 def queue(words: memoryview) -> WaiterQueue:
-    return WaiterQueue("queue", words, GEOMETRY)
+    return WaiterQueue("queue", SlabMemory(words, GEOMETRY), GEOMETRY)
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -37,7 +38,7 @@ class QueueMachine(RuleBasedStateMachine):
     def make(self, drawn: int) -> None:
         self.words = memoryview(bytearray(GEOMETRY.total_size)).cast("Q")
         self.words[Super.WAITER_HEAD] = self.words[Super.WAITER_TAIL] = drawn
-        self.queue = WaiterQueue("queue", self.words, GEOMETRY)
+        self.queue = WaiterQueue("queue", SlabMemory(self.words, GEOMETRY), GEOMETRY)
         self.next_ticket = drawn
         self.waiting: dict[int, int] = {}  # by ticket, in order of arrival
         self.left: list[int] = []
@@ -197,7 +198,7 @@ def test_another_at_the_head_is_watched_anew(queue: WaiterQueue) -> None:
 def test_more_is_enough_after_every_wake_up_and_less_after_every_wait_in_vain() -> None:
     geometry = Geometry(8, 100, max_processes=1, max_topics=1, max_partitions=1)
     words = memoryview(bytearray(geometry.total_size)).cast("Q")
-    queue = WaiterQueue("queue", words, geometry)
+    queue = WaiterQueue("queue", SlabMemory(words, geometry), geometry)
     assert queue.is_enough(0)
 
     enough = []

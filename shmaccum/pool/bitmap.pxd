@@ -1,0 +1,31 @@
+cimport cython
+from shmaccum.shm.memory cimport SlabMemory, word
+
+cdef Py_ssize_t _FREE_SLOTS
+cdef Py_ssize_t _WORD_BITS
+cdef unsigned long long _ALL_BITS
+
+cdef class FreeBitmap:
+    cdef object _buffer
+    cdef Py_ssize_t _start
+    cdef Py_ssize_t _end
+    cdef SlabMemory _memory
+    cdef Py_ssize_t _words_at
+    cdef Py_ssize_t _words_end
+    cdef object _slot_count
+
+    cpdef Py_ssize_t free_count(self)
+    cpdef Py_ssize_t find(self, Py_ssize_t count)
+
+    @cython.locals(
+        words=word[::1], at=Py_ssize_t, bit=Py_ssize_t, run=Py_ssize_t, free="unsigned long long",
+        from_there="unsigned long long",
+    )
+    cpdef (Py_ssize_t, Py_ssize_t) find_some(self, Py_ssize_t most)
+
+    cpdef take(self, Py_ssize_t first, Py_ssize_t count)
+    cpdef give(self, Py_ssize_t first, Py_ssize_t count)
+
+    @cython.locals(words=word[::1], end=Py_ssize_t, at=Py_ssize_t, bit=Py_ssize_t, here=Py_ssize_t,
+                   mask="unsigned long long")
+    cdef _mark(self, Py_ssize_t first, Py_ssize_t count, bint is_free)

@@ -1,0 +1,56 @@
+cimport cython
+from shmaccum.shm.memory cimport SlabMemory, word
+
+cdef Py_ssize_t _HEAD
+cdef Py_ssize_t _TAIL
+cdef Py_ssize_t _ENOUGH
+cdef long long _CELLS
+cdef unsigned long long _HELD
+cdef unsigned long long _PASSED_OVER
+cdef unsigned long long _RUN
+cdef unsigned long long _LOOK
+cdef unsigned long long _LOW_BYTE
+
+cdef class WaiterQueue:
+    cdef object _name
+    cdef SlabMemory _memory
+    cdef long long _cells_at
+    cdef object _most_at_once
+    cdef tuple _last_seen
+    cdef long long _woken_ticket
+    cdef unsigned long long _woken_cell
+
+    @cython.locals(words=word[::1])
+    cpdef bint is_empty(self)
+
+    @cython.locals(head="long long", tail="long long", ticket="long long", cell="unsigned long long")
+    cpdef long long spare(self, long long free_slots)
+
+    @cython.locals(words=word[::1], head="long long")
+    cpdef leave(self, long long ticket)
+
+    @cython.locals(words=word[::1], head="long long", tail="long long")
+    cpdef move_on(self)
+
+    @cython.locals(head="long long", tail="long long", ticket="long long")
+    cpdef long long head(self) except? -2
+
+    @cython.locals(words=word[::1], enough="long long")
+    cpdef bint is_enough(self, long long free_slots)
+
+    @cython.locals(ticket="long long", cell="unsigned long long")
+    cpdef to_be_woken(self, long long free_slots)
+
+    @cython.locals(head="long long", tail="long long", ticket="long long")
+    cpdef list tickets(self)
+
+    @cython.locals(words=word[::1], cell="unsigned long long", looked="unsigned long long", first="long long")
+    cpdef look(self, long long ticket)
+
+    @cython.locals(words=word[::1])
+    cpdef pass_over(self, long long ticket)
+
+    cdef unsigned long long _cell(self, long long ticket)
+
+    @cython.locals(words=word[::1], before="long long", tail="long long", head="long long")
+    cdef (long long, long long) _ends(self)
