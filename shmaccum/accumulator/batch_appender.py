@@ -158,7 +158,7 @@ class BatchAppender(RecordAppender):
                 self.pool.deallocate(*unused)
         except LockTimeoutError:
             return
-        except (IllegalStateError, ValueError):
+        except (IllegalStateError, IndexError, ValueError):
             if not self.closed:
                 raise
             # Another thread has left the slab meanwhile: the sender takes back what is nobody's any more.

@@ -17,8 +17,8 @@ from shmaccum.shm import names
 from shmaccum.shm.inspection import PartitionInfo, SenderInfo, SlabView, TopicInfo
 from shmaccum.shm.layout import Role, Super
 from shmaccum.shm.lifecycle import look
-from shmaccum.shm.processes import ProcessInfo
 from shmaccum.shm.memory import SlabMemory
+from shmaccum.shm.processes import ProcessInfo
 from shmaccum.shm.soundness import check, telling_of_damage
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
@@ -99,13 +100,26 @@ def test_a_handle_that_is_wrong_in_anything_frees_nothing_and_the_others_are_fre
     pool = make_pool(64, 8)
     right, wrong = pool.allocate(8, 0), pool.allocate(16, 0)
 
+    handle = Buffer(**{"slot": wrong.slot, "slots": wrong.slots, "generation": wrong.generation} | change)
+    assert not pool.is_taken(handle)
+
     with pytest.raises(IllegalStateError, match="1 of"):
-        handle = {"slot": wrong.slot, "slots": wrong.slots, "generation": wrong.generation} | change
-        pool.deallocate(Buffer(**handle), right)
+        pool.deallocate(handle, right)
 
     assert pool.buffer_at(wrong.slot) == wrong
     assert pool.available_memory() == 48
     assert pool.slab.words[Super.REBUILDS] == 0
+
+
+def test_a_handle_is_what_it_says() -> None:
+    buffer = Buffer(3, 2, 7)
+
+    assert buffer == Buffer(3, 2, 7)
+    assert hash(buffer) == hash(Buffer(3, 2, 7))
+    assert pickle.loads(pickle.dumps(buffer)) == buffer
+    assert repr(buffer) == "Buffer(slot=3, slots=2, generation=7)"
+    others = (Buffer(4, 2, 7), Buffer(3, 1, 7), Buffer(3, 2, 8), (3, 2, 7))
+    assert not any(buffer == other for other in others)
 
 
 def free_what_is_told(link: Connection, name: str) -> None:
@@ -162,6 +176,31 @@ def test_several_are_taken_at_once_as_far_as_they_are_free(make_pool: MakePool) 
 @pytest.mark.parametrize(("size", "slots"), [(0, 1), (1, 1), (8, 1), (9, 2), (16, 2), (17, 3), (64, 8)])
 def test_memory_comes_in_whole_slots(make_pool: MakePool, size: int, slots: int) -> None:
     assert make_pool(64, 8).allocate(size, 0).slots == slots
+
+
+@pytest.mark.parametrize("wrong", [0, 5, 7, 8])
+def test_a_wrong_count_is_mended_by_housekeeping(make_pool: MakePool, wrong: int) -> None:
+    pool = make_pool(64, 8)
+    kept = pool.allocate(16, 0)
+    pool.slab.words[Super.FREE_SLOTS] = wrong
+
+    assert pool.reclaim() == 0
+
+    assert pool.available_memory() == 48
+    assert pool.is_taken(kept)
+    assert pool.allocate(48, 0).slots == 6
+
+
+def test_more_that_is_counted_than_there_is_is_not_handed_out(make_pool: MakePool) -> None:
+    pool = make_pool(16, 8)
+    kept: list[Buffer] = []
+    pool.allocate(8, 0, kept, most=2)
+    pool.slab.words[Super.FREE_SLOTS] = 1
+
+    with pytest.raises(BufferExhaustedError):
+        pool.allocate(8, 0)
+
+    assert all(map(pool.is_taken, kept))
 
 
 def test_statistics_of_the_pool(make_pool: MakePool) -> None:

@@ -216,3 +216,19 @@ def test_one_slot_is_enough_in_a_small_slab(words: memoryview, queue: WaiterQueu
 
     assert words[Super.ENOUGH_SLOTS] == 1
     assert queue.is_enough(1)
+
+
+def test_the_head_is_woken_once_for_each_of_its_looks(words: memoryview, queue: WaiterQueue) -> None:
+    words[Super.ENOUGH_SLOTS] = 2
+    assert queue.to_be_woken(9) == -1, "nobody waits"
+    first, second = queue.join(tag(1, 1), 0.0, 10.0), queue.join(tag(2, 1), 0.0, 10.0)
+
+    assert [queue.to_be_woken(free) for free in (1, 2, 3, 4)] == [-1, 1, -1, -1]
+    queue.look(second)
+    assert queue.to_be_woken(5) == -1
+    queue.look(first)
+    assert [queue.to_be_woken(free) for free in (1, 5, 6)] == [-1, 1, -1]
+    queue.leave(first)
+    assert [queue.to_be_woken(6) for _ in range(2)] == [2, -1]
+    queue.pass_over(second)
+    assert queue.to_be_woken(6) == -1
