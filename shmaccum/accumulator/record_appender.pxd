@@ -1,12 +1,14 @@
 cimport cython
 from shmaccum.accumulator.acknowledgements cimport Acknowledgements
 from shmaccum.accumulator.batch_header cimport begin
+from shmaccum.accumulator.fastfutures cimport new_future
 from shmaccum.accumulator.futures cimport FutureRecordMetadata, ProduceRequestResult
 from shmaccum.accumulator.partition_queue cimport PartitionQueue
 from shmaccum.record.fastrecords cimport FastRecords
 from shmaccum.shm.locks cimport SlabLock
 from shmaccum.shm.memory cimport SlabMemory, word
 
+cdef bint _COMPILED
 cdef Py_ssize_t _COMMIT
 cdef int _SIZE_SHIFT
 cdef Py_ssize_t _COUNT_MASK

@@ -26,11 +26,13 @@ from shmaccum.shm.memory import COMPILED
 from shmaccum.shm.slab import Slab
 
 if COMPILED:
+    from shmaccum.accumulator.fastfutures import new_future
     from shmaccum.record.fastrecords import FastRecords as _FastRecords
 
 MAX_TIMESTAMP: Final = (1 << 63) - 1
 
 # Constants of this module, for they are looked up for every record.
+_COMPILED: Final = COMPILED
 _COMMIT: Final = Slot.COMMIT
 _SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
 _COUNT_MASK: Final = COMMIT_COUNT_MASK
@@ -270,9 +272,9 @@ class RecordAppender:
         callback: DeliveryCallback | None,
     ) -> FutureRecordMetadata:
         result = self.acks.contribute(queue.topic_partition, slot, header)
-        future = FutureRecordMetadata(result, index, timestamp)
+        future = new_future(result, index, timestamp) if _COMPILED else FutureRecordMetadata(result, index, timestamp)
         if callback is not None:
-            result.callbacks.append((callback, future))
+            self.acks.call_back(callback, future)
         return future
 
 
