@@ -133,10 +133,9 @@ class RecordSending:
         """Append a record whose key and value are serialized, and wake the sender if it is to know."""
         entry = self._map.current(topic)
         started = 0.0  # nothing to wait for, so far
-        if partition is not None or entry is None or not entry.queues:
+        if entry is None or not entry.queues:
             started = time.monotonic()
-            if entry is None or not entry.queues:
-                entry = self._metadata.topic(topic, started)
+            entry = self._metadata.topic(topic, started)
         fast = self._appender.fast
         if fast is not None and not headers:
             body = fast.encode_body(key, value)
@@ -146,7 +145,9 @@ class RecordSending:
             raise self._too_large(topic, len(body))
         sticky = None
         if partition is not None:
-            self._metadata.check_partition(entry, partition, started)
+            if type(partition) is not int or not 0 <= partition < len(entry.queues):
+                started = started or time.monotonic()
+                self._metadata.check_partition(entry, partition, started)
             number = partition
         elif key is None or self._ignore_keys:
             sticky = self._sticky.get(topic) or self._sticky_partitioner(entry)

@@ -1,6 +1,7 @@
 cimport cython
-from shmaccum.accumulator.futures cimport ProduceRequestResult
-from shmaccum.accumulator.completion cimport RingReader
+from shmaccum.accumulator.callbacks cimport Callbacks
+from shmaccum.accumulator.completion cimport Outcome, RingReader
+from shmaccum.accumulator.futures cimport FutureRecordMetadata, Part, ProduceRequestResult
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _GENERATION
@@ -10,19 +11,29 @@ cdef class Acknowledgements:
     cdef public object while_waiting
     cdef object _joining
     cdef object _slab
-    cdef object _words
+    cdef object _weakly
     cdef SlabMemory _memory
     cdef public dict _pending
     cdef dict _flushes
     cdef object _reading
-    cdef object _calling
-    cdef object _contributor_at
-    cdef object _contributor_bit
+    cdef Callbacks _callbacks
+    cdef Py_ssize_t _contributor_at
+    cdef unsigned long long _contributor_bit
     cdef object _pid
     cdef RingReader _ring
-    cdef object _to_call
     cdef readonly Py_ssize_t process_at
 
-    @cython.locals(batch="unsigned long long")
+    @cython.locals(words=word[::1], batch="unsigned long long", result=ProduceRequestResult)
     cpdef ProduceRequestResult contribute(self, topic_partition, Py_ssize_t slot, Py_ssize_t header)
+
+    @cython.locals(words=word[::1], header=Py_ssize_t, result=ProduceRequestResult, results=list)
+    cpdef list contribute_new(self, topic_partition, list batches, list headers)
+
     cpdef poll(self)
+
+    @cython.locals(ring=RingReader, outcome=Outcome, result=ProduceRequestResult)
+    cpdef _read(self)
+
+    cdef _settle(self, ProduceRequestResult result, Outcome outcome)
+
+    cpdef call_back(self, callback, FutureRecordMetadata future)

@@ -11,12 +11,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from shmaccum.accumulator.completion import RingReader
-from shmaccum.accumulator.futures import Part, ProduceRequestResult, error_of
+from shmaccum.accumulator.callbacks import Callbacks
+from shmaccum.accumulator.completion import Outcome, RingReader
+from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata, Part, ProduceRequestResult
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import DeadOwnerError
 from shmaccum.shm.layout import BATCH_SLOT_BITS, Process, Slot
@@ -40,7 +42,7 @@ class Acknowledgements:
         self.while_waiting: Callable[[], None] = _do_nothing
         self._joining = threading.Lock()
         self._slab = slab
-        self._words = slab.words
+        self._weakly = weakref.ref(self)
         self._memory = slab.memory
         self._join()
         slab.on_fork(self._forked)
@@ -49,10 +51,9 @@ class Acknowledgements:
         me = self._slab.me
         self._pending: dict[int, ProduceRequestResult] = {}
         self._flushes: dict[int, int] = {}
-        self._ring = RingReader(self._slab.name, self._words, self._slab.geometry, me)
+        self._ring = RingReader(self._slab.name, self._memory, self._slab.geometry, me)
         self._reading = threading.RLock()  # a signal's handler may poll, too
-        self._calling = threading.Lock()
-        self._to_call: deque[ProduceRequestResult] = deque()
+        self._callbacks = Callbacks()
         self._contributor_at = Slot.CONTRIBUTORS + me // 64
         self._contributor_bit = 1 << me % 64
         self.process_at = self._slab.geometry.process(me)
@@ -61,11 +62,11 @@ class Acknowledgements:
 
     def _forked(self) -> None:
         """Forget, in a forked child, what is the parent's to wait for."""
+        failure = partial(DeadOwnerError, f"this future belongs to process {self._pid}, which forked this one")
         for result in self._pending.values():
-            result.callbacks.clear()
-            error = DeadOwnerError(f"this future belongs to process {self._pid}, which forked this one")
-            result.settle(Part(result.told, -1, -1, error), 0)
+            result.settle(Part(result.told, -1, -1, failure), 0)
         self._pending = {}
+        self._callbacks = Callbacks()
         self._joining = threading.Lock()
         self._ring.head = -1  # unlike any tail: so `poll` needs only one look to find out about both
         self._pid = -1
@@ -87,17 +88,18 @@ class Acknowledgements:
 
         Under the partition's lock and before the commit of what we contribute: whoever completes the batch sees it.
         """
-        batch = self._memory.words[header + _GENERATION] << BATCH_SLOT_BITS | slot
+        words = self._memory.words
+        batch = words[header + _GENERATION] << BATCH_SLOT_BITS | slot
         result = self._pending.get(batch)
         if result is None:
-            if self._words[self._ring.tail_at] != self._ring.head:
+            if words[self._ring.tail_at] != self._ring.head:
                 self._read()  # keeps the ring from overflowing, however many threads have waited for memory
-            result = self._pending[batch] = ProduceRequestResult(topic_partition, self)
-            self._words[header + self._contributor_at] |= self._contributor_bit
+            result = self._pending[batch] = ProduceRequestResult(topic_partition, batch, self._weakly)
+            words[header + self._contributor_at] |= self._contributor_bit
         return result
 
     def contribute_new(
-        self, topic_partition: TopicPartition, batches: Sequence[int], headers: Sequence[int]
+        self, topic_partition: TopicPartition, batches: list[int], headers: list[int]
     ) -> list[ProduceRequestResult]:
         """Note that this process contributes to batches that are yet to be placed, in memory that it has taken.
 
@@ -108,12 +110,15 @@ class Acknowledgements:
             batches: their ids.
             headers: the word index of the header of each.
         """
-        if self._words[self._ring.tail_at] != self._ring.head:
+        words = self._memory.words
+        if words[self._ring.tail_at] != self._ring.head:
             self._read()
         for header in headers:
-            self._words[header + self._contributor_at] = self._contributor_bit
-        results = [ProduceRequestResult(topic_partition, self) for _ in batches]
-        self._pending.update(zip(batches, results, strict=True))
+            words[header + self._contributor_at] = self._contributor_bit
+        results = []
+        for batch in batches:
+            result = self._pending[batch] = ProduceRequestResult(topic_partition, batch, self._weakly)
+            results.append(result)
         return results
 
     def forget(self, batch: int) -> None:
@@ -125,32 +130,40 @@ class Acknowledgements:
     def poll(self) -> None:
         """Read what there is to read, resolve futures and run callbacks; in a forked child, be a process first."""
         ring = self._ring
-        if self._memory.words[ring.tail_at] == ring.head and not self._to_call:
+        if self._memory.words[ring.tail_at] == ring.head and not self._callbacks.due:
             return
         self.check_process()
         self._read()
-        # One thread runs the callbacks, so that they come in order; without a lock, so that they may append.
-        while self._to_call and self._calling.acquire(blocking=False):
-            try:
-                while self._to_call:
-                    self._to_call.popleft().run_callbacks()
-            finally:
-                self._calling.release()
+        self._callbacks.run()
 
     def _read(self) -> None:
         """Settle the results that the ring has something of."""
         with self._reading:
-            for outcome in self._ring.read():
+            ring = self._ring
+            ring.check()
+            while (outcome := ring.first()) is not None:
                 result = self._pending.get(outcome.batch)
-                if result is None:
-                    continue  # told twice, or meant for this table entry's last process
-                error = None if outcome.error is None else error_of(outcome.error, result.topic_partition)
-                part = Part(outcome.first, outcome.base_offset, outcome.append_time_ms, error)
-                result.settle(part, outcome.records)
-                if result.callbacks:
-                    self._to_call.append(result)
-                if result.done:
-                    self._pending.pop(outcome.batch, None)
+                if result is not None:  # otherwise it was told twice, or meant for this table entry's last process
+                    self._settle(result, outcome)
+                ring.take(outcome)
+
+    def _settle(self, result: ProduceRequestResult, outcome: Outcome) -> None:
+        kind = outcome.error
+        failure = None if kind is None else partial(kind, f"{result.topic_partition}: {kind.meaning()}")
+        result.settle(Part(outcome.first, outcome.base_offset, outcome.append_time_ms, failure), outcome.records)
+        self._callbacks.told_of(outcome.batch)
+        if not outcome.records:
+            self._pending.pop(outcome.batch, None)
+
+    def call_back(self, callback: DeliveryCallback, future: FutureRecordMetadata) -> None:
+        """Have a callback called when its record is done; at once if it is."""
+        self._callbacks.add(future.batch, callback, future)
+        if future.is_done:
+            self._callbacks.run_of(future.batch)
+
+    def has_callbacks(self) -> bool:
+        """Say whether there are callbacks that are to be called yet."""
+        return bool(self._callbacks)
 
     def wait_until(
         self, condition: Callable[[], bool], timeout_s: float | None, batches: Callable[[], int] = lambda: 1
@@ -218,7 +231,7 @@ class Acknowledgements:
             self._count_flushes()
 
     def _count_flushes(self) -> None:
-        self._words[self.process_at + Process.FLUSHING] = sum(self._flushes.values())
+        self._memory.words[self.process_at + Process.FLUSHING] = sum(self._flushes.values())
 
 
 def _do_nothing() -> None:

@@ -19,7 +19,7 @@ from shmaccum.accumulator.acknowledgements import Acknowledgements
 from shmaccum.accumulator.batch_compressor import BatchCompressor
 from shmaccum.accumulator.futures import DeliveryCallback
 from shmaccum.accumulator.partition_queue import PartitionQueue
-from shmaccum.accumulator.record_appender import AppendResult, NewBatch, RecordAppender
+from shmaccum.accumulator.record_appender import AppendResult, LargeRecord, RecordAppender
 from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.pool.slots import Buffer
@@ -58,6 +58,7 @@ class BatchAppender(RecordAppender):
         self._forked()
         slab.on_fork(self._forked)
         self._words = slab.words
+        self._large_body_size = self.slot_size - self.header_size - record_format.record_overhead_max
 
     def _forked(self) -> None:
         """Have nothing in hand; in a forked child, what the parent had is the parent's."""
@@ -72,64 +73,38 @@ class BatchAppender(RecordAppender):
         max_block_ms: float,
     ) -> AppendResult:
         """Append, once there is room, and compress the batch that had none."""
-        if self.compressor.compress_claimed():
+        compressor = self.compressor
+        if compressor.enabled and compressor.compress_claimed():
             # That took a while, in which somebody else may have opened a batch.
             with queue.lock:
                 result = self.try_append(queue, timestamp, body, callback)
             if result is not None:
                 return result
-        result = self._append_to_new_batch(queue, timestamp, body, callback, max_block_ms)
-        self.compressor.compress_claimed()
-        return result
-
-    def _append_to_new_batch(
-        self,
-        queue: PartitionQueue,
-        timestamp: int,
-        body: bytes,
-        callback: DeliveryCallback | None,
-        max_block_ms: float,
-    ) -> AppendResult:
-        record = self.format.encode_record(0, timestamp, timestamp, body)
-        batch = self.new_batch(record, 1, timestamp, timestamp, len(record))
+        # Before there is memory for it, for to wait for that can take much longer than to compress it.
+        large = None if len(body) < self._large_body_size else self._large_record(timestamp, body)
         taken = self.empty_hand()
         try:
             self.before_new_batch()
-            buffer = self.pool.allocate(max(batch.size, self.slot_size), max_block_ms, taken)
-            self.fill(buffer, batch)
-            with queue.lock:
-                # Somebody else may have opened a batch while we were getting the memory: the second look.
-                result = self.try_append(queue, timestamp, body, callback)
-                if result is None:
-                    header = self.slab.geometry.header(buffer.slot)
-                    future = self.register(queue, buffer.slot, header, 0, timestamp, callback)
-                    self.place(queue, buffer, batch)
-                    result = future, queue.has_full() or batch.closed, True
+            size = self.slot_size if large is None else large.size
+            slot = self.pool.allocate(size, max_block_ms, taken).slot
+            result = self.begin_batch(queue, slot, timestamp, body, callback, large)
+            if result[2]:
+                del taken[:]  # it is in its deque
         finally:
             if taken:
                 self.give_back(taken)
+        if compressor.enabled:
+            compressor.compress_claimed()
         return result
 
-    def new_batch(
-        self,
-        records: bytes | memoryview,
-        record_count: int,
-        base_timestamp: int,
-        max_timestamp: int,
-        max_record: int,
-        *,
-        closed: bool = False,
-    ) -> NewBatch:
-        """Prepare a new batch of encoded records: compress them already, if nothing can or is to be added to it.
-
-        Before there is memory for it, for to wait for that can take much longer.
-        """
-        size = self.format.header_size + len(records)
-        closed = closed or size >= self.slot_size
-        compressed = 0
-        if closed:
-            records, compressed = self.compressor.compress(records)
-        return NewBatch(records, size, record_count, base_timestamp, max_timestamp, max_record, compressed, closed)
+    def _large_record(self, timestamp: int, body: bytes) -> LargeRecord | None:
+        """Return a record that may be a large one as such, compressed already; None if it is not."""
+        record = self.format.encode_record(0, timestamp, timestamp, body)
+        size = self.header_size + len(record)
+        if size < self.slot_size:
+            return None
+        records, compressed = self.compressor.compress(record)
+        return LargeRecord(records, size, compressed)
 
     def empty_hand(self) -> list[Buffer]:
         """Return where this thread is to note the memory that it takes; what is still noted there is given back."""

@@ -1,6 +1,9 @@
 cimport cython
 from shmaccum.shm.memory cimport SlabMemory, word
 
+cdef unsigned long long _CODE_MASK
+cdef int _RANGE_SHIFT
+cdef unsigned long long _RANGE_MASK
 cdef Py_ssize_t _PROCESS_WORDS
 cdef Py_ssize_t _RING_HEAD
 cdef Py_ssize_t _RING_TAIL
@@ -9,6 +12,15 @@ cdef Py_ssize_t _BATCH
 cdef Py_ssize_t _BASE_OFFSET
 cdef Py_ssize_t _RESULT
 cdef Py_ssize_t _RANGE
+
+cdef class Outcome:
+    cdef readonly long long index
+    cdef readonly unsigned long long batch
+    cdef readonly Py_ssize_t first
+    cdef readonly Py_ssize_t records
+    cdef readonly long long base_offset
+    cdef readonly long long append_time_ms
+    cdef readonly object error
 
 cpdef unsigned long long pack_result(long long append_time_ms, error)
 
@@ -34,6 +46,21 @@ cdef class RingWriter:
     cdef Py_ssize_t _cell(self, Py_ssize_t entry, unsigned long long index)
 
 cdef class RingReader:
-    cdef dict __dict__
+    cdef SlabMemory _memory
+    cdef object _name
+    cdef long long _length
+    cdef Py_ssize_t _ring
+    cdef Py_ssize_t _head_at
     cdef public long long head
     cdef readonly Py_ssize_t tail_at
+
+    @cython.locals(unread="long long")
+    cpdef check(self)
+
+    @cython.locals(
+        words=word[::1], index="long long", cell=Py_ssize_t, span="unsigned long long", result="unsigned long long",
+        outcome=Outcome,
+    )
+    cdef Outcome first(self)
+
+    cdef take(self, Outcome outcome)

@@ -16,8 +16,7 @@ Modelled in ``tools/model/pool.pml``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from shmaccum.errors import KafkaError, error_for_code
 from shmaccum.shm.layout import (
@@ -33,7 +32,9 @@ from shmaccum.shm.layout import (
 from shmaccum.shm.memory import SlabMemory
 from shmaccum.shm.soundness import damaged
 
-_CODE_MASK = 0xFFFF
+_CODE_MASK: Final = 0xFFFF
+_RANGE_SHIFT: Final = RANGE_SHIFT
+_RANGE_MASK: Final = RANGE_MASK
 
 _PROCESS_WORDS: Final = PROCESS_WORDS
 _RING_HEAD: Final = Process.RING_HEAD
@@ -45,17 +46,27 @@ _RESULT: Final = Completion.RESULT
 _RANGE: Final = Completion.RANGE
 
 
-class Outcome(NamedTuple):
-    """One completion as read from a ring."""
+class Outcome:
+    """One completion as read from a ring.
 
+    Attributes:
+        index: its place in the order of all that were ever told.
+        batch: (generation, slot) in one word: names the batch for ever.
+        first: the first record that it is of.
+        records: how many records it is of; 0 for all that follow: then it is the last one of its batch.
+        base_offset: offset of the first of them.
+        append_time_ms: as in Kafka's response, -1 where there is none.
+        error: why they were given up.
+    """
+
+    __slots__ = ("append_time_ms", "base_offset", "batch", "error", "first", "index", "records")
+
+    # Without a constructor: compiled, it would be handed its numbers as Python's.
+    index: int
     batch: int
-    """(generation, slot) in one word: names the batch for ever."""
     first: int
-    """The first record that it is of."""
     records: int
-    """How many records it is of; 0 for all that follow: then it is the last one of its batch."""
     base_offset: int
-    """Offset of the first of them."""
     append_time_ms: int
     error: type[KafkaError] | None
 
@@ -125,40 +136,48 @@ class RingWriter:
 class RingReader:
     """One process's side of its own ring. One thread at a time."""
 
-    def __init__(self, name: str, words: memoryview, geometry: Geometry, entry: int) -> None:
+    def __init__(self, name: str, memory: SlabMemory, geometry: Geometry, entry: int) -> None:
         self._name = name
-        self._words = words
+        self._memory = memory
         self._length = geometry.ring_length
         self._ring = geometry.ring(entry)
-        self._head_at = geometry.process(entry) + Process.RING_HEAD
-        self.tail_at = geometry.process(entry) + Process.RING_TAIL
+        self._head_at = geometry.process(entry) + _RING_HEAD
+        self.tail_at = geometry.process(entry) + _RING_TAIL
         """Word index of the tail: differs from `head` when there is something to read."""
-        self.head = int(words[self._head_at])
+        self.head = self._memory.words[self._head_at]
 
-    def read(self) -> Iterator[Outcome]:
-        """Yield what is there. Each is taken only when the next is asked for: an interrupt in between loses none.
+    def check(self) -> None:
+        """Make sure that what there is to read can be so.
 
         Raises:
             SlabDamagedError: there is more than the ring can hold, or less than nothing.
         """
-        words = self._words
-        unread = words[self.tail_at] - self.head
+        unread = self._memory.words[self.tail_at] - self.head
         if not 0 <= unread <= self._length:
             raise damaged(self._name, f"a completion ring of {self._length} has {unread} that are not read")
-        while (index := self.head) < words[self.tail_at]:
-            cell = self._ring + index % self._length * COMPLETION_WORDS
-            append_time, error = unpack_result(words[cell + Completion.RESULT])
-            span = words[cell + Completion.RANGE]
-            yield Outcome(
-                words[cell + Completion.BATCH],
-                span >> RANGE_SHIFT,
-                span & RANGE_MASK,
-                words[cell + Completion.BASE_OFFSET] - 1,
-                append_time,
-                error,
-            )
-            # A signal's handler may have read on meanwhile.
-            self.head = words[self._head_at] = max(self.head, index + 1)
+
+    def first(self) -> Outcome | None:
+        """Return the first completion that is not taken, None if there is none."""
+        words = self._memory.words
+        index = self.head
+        if index >= words[self.tail_at]:
+            return None
+        cell = self._ring + index % self._length * _COMPLETION_WORDS
+        span, result = words[cell + _RANGE], words[cell + _RESULT]
+        outcome = Outcome()
+        outcome.index = index
+        outcome.batch = words[cell + _BATCH]
+        outcome.first = span >> _RANGE_SHIFT
+        outcome.records = span & _RANGE_MASK
+        outcome.base_offset = words[cell + _BASE_OFFSET] - 1
+        outcome.append_time_ms = (result >> 16) - 1
+        outcome.error = unpack_result(result)[1] if result & _CODE_MASK else None
+        return outcome
+
+    def take(self, outcome: Outcome) -> None:
+        """Take a completion that has been seen to. Only then: an interrupt in between loses none."""
+        # A signal's handler may have read on meanwhile.
+        self.head = self._memory.words[self._head_at] = max(self.head, outcome.index + 1)
 
 
 assert WORD * COMPLETION_WORDS == 32

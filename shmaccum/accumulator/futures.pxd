@@ -1,15 +1,56 @@
 cimport cython
 
+cdef class Part:
+    cdef readonly Py_ssize_t first
+    cdef readonly long long base_offset
+    cdef readonly long long append_time_ms
+    cdef readonly object failure
+
 cdef class ProduceRequestResult:
     cdef readonly object topic_partition
-    cdef readonly object waiter
-    cdef public list parts
-    cdef public Py_ssize_t told
-    cdef public list callbacks
+    cdef readonly unsigned long long batch
+    cdef object _waiter
+    cdef readonly Py_ssize_t told
+    cdef readonly Part last
+    cdef readonly list earlier
 
-@cython.freelist(256)
+    cpdef settle(self, Part part, Py_ssize_t records)
+
+    @cython.locals(part=Part, earlier=list)
+    cpdef Part part_of(self, Py_ssize_t index)
+
 cdef class FutureRecordMetadata:
     cdef object __weakref__
     cdef ProduceRequestResult _result
     cdef readonly Py_ssize_t index
     cdef long long _timestamp
+
+    @cython.final
+    @cython.locals(result=ProduceRequestResult)
+    cdef Part _part(self)
+
+    @cython.locals(part=Part)
+    cpdef tuple outcome(self)
+
+    @cython.locals(part=Part)
+    cpdef bint succeeded(self)
+
+    @cython.locals(part=Part)
+    cpdef bint failed(self)
+
+cdef class Chunk:
+    cdef readonly ProduceRequestResult result
+    cdef readonly object rows
+    cdef readonly Py_ssize_t first
+
+cdef class FutureColumnsMetadata:
+    cdef object __weakref__
+    cdef readonly Py_ssize_t _rows
+    cdef readonly object _waiter
+    cdef readonly list _chunks
+    cdef Py_ssize_t _done
+
+    cpdef add(self, Chunk chunk)
+
+    @cython.locals(chunks=list, chunk=Chunk, done=Py_ssize_t)
+    cpdef bint _all_done(self)

@@ -5,24 +5,26 @@ every record's future is that object and the record's place in it: completing a 
 resolves a thousand futures in one step. They live in the process that appended; the slab knows nothing of them.
 
 A batch that had to be sent in pieces is done part by part, from its front to its end; every other one in one part.
+
+Nothing that a future leads to leads back to a future: callbacks are elsewhere (`shmaccum.accumulator.callbacks`), who
+can wait is referred to weakly, and an error, whose traceback leads to all that its frames have, is made anew for each
+who asks. So no future is ever part of a cycle, and compiled, the garbage collector has nothing to do with them, however
+many are kept.
 """
 
 from __future__ import annotations
 
-import logging
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from shmaccum.cluster import RecordMetadata, TopicPartition
-from shmaccum.errors import KafkaError, KafkaTimeoutError, ShmaccumError
-
-logger = logging.getLogger(__name__)
+from shmaccum.errors import IllegalStateError, KafkaTimeoutError, ShmaccumError
 
 DeliveryCallback = Callable[[ShmaccumError | None, RecordMetadata | None], Any]
 """Called with (error, None) or (None, metadata), in the process that appended."""
@@ -34,84 +36,111 @@ class Waiter(Protocol):
     def wait_until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait until the condition holds; False if the time ran out first."""
 
+    def call_back(self, callback: DeliveryCallback, future: FutureRecordMetadata) -> None:
+        """Have a callback called when its record is done; at once if it is."""
 
-class Part(NamedTuple):
-    """What became of some records of a batch, one behind the other."""
 
-    first: int
-    """The first of them."""
-    base_offset: int
-    """Its offset, or -1 where it is not known."""
-    append_time_ms: int
-    error: ShmaccumError | None
+class Part:
+    """What became of some records of a batch, one behind the other.
+
+    Attributes:
+        first: the first of them.
+        base_offset: its offset, or -1 where it is not known.
+        append_time_ms: when the log says that it stored them, -1 where it goes by their own time.
+        failure: makes the error that they were given up with; None if they are stored.
+    """
+
+    __slots__ = ("append_time_ms", "base_offset", "failure", "first")
+
+    def __init__(
+        self, first: int, base_offset: int, append_time_ms: int, failure: Callable[[], ShmaccumError] | None
+    ) -> None:
+        self.first = first
+        self.base_offset = base_offset
+        self.append_time_ms = append_time_ms
+        self.failure = failure
 
 
 _ALL: Final = sys.maxsize
-_first = itemgetter(0)
+_first = attrgetter("first")
 
 
 class ProduceRequestResult:
     """What became, or will become, of one batch to which this process contributed.
 
+    Args:
+        topic_partition: where the batch goes.
+        batch: its id.
+        waiter: refers, weakly, to whoever can wait for it.
+
     Attributes:
         topic_partition: where the batch goes.
-        waiter: who can wait for it.
-        parts: what is known so far, in the records' order; nearly always one for the whole batch.
+        batch: its id.
         told: the records before this one are done.
-        callbacks: those that are to be called yet.
+        last: what is known of the last of these; nearly always of the whole batch.
+        earlier: what is known of those before, in their order.
     """
 
-    __slots__ = ("callbacks", "parts", "told", "topic_partition", "waiter")
+    __slots__ = ("_waiter", "batch", "earlier", "last", "told", "topic_partition")
 
-    def __init__(self, topic_partition: TopicPartition, waiter: Waiter) -> None:
+    def __init__(self, topic_partition: TopicPartition, batch: int, waiter: Callable[[], Waiter | None]) -> None:
         self.topic_partition = topic_partition
-        self.waiter = waiter
-        self.parts: list[Part] = []
+        self.batch = batch
+        self._waiter = waiter
         self.told = 0
-        self.callbacks: list[tuple[DeliveryCallback, FutureRecordMetadata]] = []
+        self.last: Part | None = None
+        self.earlier: list[Part] | None = None
 
     @property
     def done(self) -> bool:
         """Whether all of the batch is done."""
         return self.told == _ALL
 
+    @property
+    def waiter(self) -> Waiter:
+        """Who can wait for it.
+
+        Raises:
+            IllegalStateError: nobody can any more.
+        """
+        waiter = self._waiter()
+        if waiter is None:
+            raise IllegalStateError("the producer is no more: nothing is heard of its records here")
+        return waiter
+
     def settle(self, part: Part, records: int) -> None:
         """Say what became of so many records, or of all that follow if 0; their callbacks are still to be run."""
         if part.first < self.told:
             return  # told twice
-        self.parts.append(part)
-        # Last: another thread that sees a record told finds its part.
+        # In this order: another thread that sees a record told finds its part.
+        if self.last is not None:
+            if self.earlier is None:
+                self.earlier = []
+            self.earlier.append(self.last)
+        self.last = part
         self.told = part.first + records if records else _ALL
 
     def part_of(self, index: int) -> Part:
         """Return what became of a record that is told."""
-        return self.parts[bisect_right(self.parts, index, key=_first) - 1]
+        part = self.last
+        assert part is not None
+        if index < part.first:
+            earlier = self.earlier
+            assert earlier is not None
+            part = earlier[bisect_right(earlier, index, key=_first) - 1]
+        return part
+
+    def parts(self) -> list[Part]:
+        """Return what is known so far, in the records' order."""
+        return [] if self.last is None else [*(self.earlier or ()), self.last]
 
     def parts_between(self, first: int, stop: int) -> Iterator[tuple[int, int, Part]]:
         """Yield what became of records first..stop, as far as they are told: (first, stop, part) for each part."""
-        told, parts = self.told, list(self.parts)
+        told, parts = self.told, self.parts()
         ends = [*(part.first for part in parts[1:]), told]
         for part, end in zip(parts, ends, strict=False):
             if max(part.first, first) < min(end, stop):
                 yield max(part.first, first), min(end, stop), part
-
-    def run_callbacks(self) -> None:
-        """Run the callbacks of the records that are done, each once. One that raises is logged, and harms nobody."""
-        callbacks, self.callbacks = self.callbacks, []
-        for callback, future in callbacks:
-            if future.index < self.told:
-                _call_back(callback, future)
-            else:
-                self.callbacks.append((callback, future))
-
-
-def _call_back(callback: DeliveryCallback, future: FutureRecordMetadata) -> None:
-    """Run one callback of a record that is done."""
-    error, metadata = future.outcome()
-    try:
-        callback(error, metadata)
-    except Exception:
-        logger.exception("a delivery callback for %s raised", future.topic_partition)
 
 
 class FutureRecordMetadata:
@@ -134,43 +163,52 @@ class FutureRecordMetadata:
         return self._result.topic_partition
 
     @property
+    def batch(self) -> int:
+        """The id of the batch that it is in."""
+        return self._result.batch
+
+    @property
     def is_done(self) -> bool:
         """Whether the record is acknowledged or given up. Only changes when the producer polls."""
         return self.index < self._result.told
 
     @property
     def exception(self) -> ShmaccumError | None:
-        """Why the record was given up; None while it is under way, and for good."""
-        return self.outcome()[0]
+        """Why the record was given up, as an error of the caller's own; None while it is under way, and for good."""
+        part = self._part()
+        return None if part is None or part.failure is None else part.failure()
 
     @property
     def value(self) -> RecordMetadata | None:
         """Where the record went; None while it is under way, or if it was given up."""
         return self.outcome()[1]
 
+    def _part(self) -> Part | None:
+        """Return what is known of it, and of others; None while it is under way."""
+        result = self._result
+        return result.part_of(self.index) if self.index < result.told else None
+
     def outcome(self) -> tuple[ShmaccumError | None, RecordMetadata | None]:
         """Return `exception` and `value`."""
-        result, index = self._result, self.index
-        if index >= result.told:
+        part = self._part()
+        if part is None:
             return None, None
-        parts = result.parts
-        first, base_offset, append_time_ms, error = parts[len(parts) - 1]
-        if index < first:
-            first, base_offset, append_time_ms, error = result.part_of(index)
-        if error is not None:
-            return error, None
-        topic, partition = result.topic_partition
-        offset = base_offset + index - first if base_offset >= 0 else -1
-        timestamp = append_time_ms if append_time_ms >= 0 else self._timestamp
+        if part.failure is not None:
+            return part.failure(), None
+        topic, partition = self._result.topic_partition
+        offset = part.base_offset + self.index - part.first if part.base_offset >= 0 else -1
+        timestamp = part.append_time_ms if part.append_time_ms >= 0 else self._timestamp
         return None, RecordMetadata(topic, partition, offset, timestamp)
 
     def succeeded(self) -> bool:
         """Say whether the record is acknowledged."""
-        return self.is_done and self.exception is None
+        part = self._part()
+        return part is not None and part.failure is None
 
     def failed(self) -> bool:
         """Say whether the record was given up."""
-        return self.exception is not None
+        part = self._part()
+        return part is not None and part.failure is not None
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
         """Wait until the record is acknowledged.
@@ -212,18 +250,25 @@ class FutureRecordMetadata:
         return self._add(on_delivery)
 
     def _add(self, on_delivery: DeliveryCallback) -> FutureRecordMetadata:
-        self._result.callbacks.append((on_delivery, self))
-        if self.is_done:
-            self._result.run_callbacks()
+        self._result.waiter.call_back(on_delivery, self)
         return self
 
 
-class Chunk(NamedTuple):
-    """Rows of a column append that share a batch: its records ``first`` and on."""
+class Chunk:
+    """Rows of a column append that share a batch: its records ``first`` and on.
 
-    result: ProduceRequestResult
-    rows: npt.NDArray[np.int64]
-    first: int
+    Attributes:
+        result: of the batch.
+        rows: their numbers in the whole append.
+        first: the first of the records.
+    """
+
+    __slots__ = ("first", "result", "rows")
+
+    def __init__(self, result: ProduceRequestResult, rows: npt.NDArray[np.int64], first: int) -> None:
+        self.result = result
+        self.rows = rows
+        self.first = first
 
     @property
     def stop(self) -> int:
@@ -238,10 +283,11 @@ class Chunk(NamedTuple):
     @property
     def error(self) -> ShmaccumError | None:
         """Why the first of its rows that were given up were."""
-        if all(part.error is None for part in self.result.parts):
+        result = self.result
+        if result.earlier is None and (result.last is None or result.last.failure is None):
             return None
-        parts = self.result.parts_between(self.first, self.stop)
-        return next((part.error for _, _, part in parts if part.error is not None), None)
+        failures = (part.failure for _, _, part in result.parts_between(self.first, self.stop))
+        return next((failure() for failure in failures if failure is not None), None)
 
 
 class ColumnsMetadata(NamedTuple):
@@ -300,15 +346,11 @@ class FutureColumnsMetadata:
             raise error
         partitions = np.empty(self._rows, np.int32)
         offsets = np.full(self._rows, -1, np.int64)
-        for result, rows, start in self._chunks:
+        for chunk in self._chunks:
+            result, rows, start = chunk.result, chunk.rows, chunk.first
             partitions[rows] = result.topic_partition.partition
             for first, stop, part in result.parts_between(start, start + len(rows)):
                 if part.base_offset >= 0:
                     offset = part.base_offset - part.first
                     offsets[rows[first - start : stop - start]] = np.arange(offset + first, offset + stop)
         return ColumnsMetadata(partitions, offsets)
-
-
-def error_of(kind: type[KafkaError], topic_partition: TopicPartition) -> KafkaError:
-    """Make the error that a producer gets for its records in a batch that was given up."""
-    return kind(f"{topic_partition}: {kind.meaning()}")

@@ -164,7 +164,7 @@ class RecordAccumulator:
             KafkaTimeoutError: some of it is not after ``timeout_s``; it stays in the slab and is sent on.
         """
         pending = self.acks.incomplete()
-        has_callbacks = any(result.callbacks for result in pending)  # which are not to wait for other batches
+        has_callbacks = self.acks.has_callbacks()  # which are not to wait for other batches
 
         def all_done() -> bool:
             if pending and pending[-1].done:

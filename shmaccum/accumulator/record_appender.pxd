@@ -1,12 +1,14 @@
 cimport cython
 from shmaccum.accumulator.acknowledgements cimport Acknowledgements
 from shmaccum.accumulator.batch_header cimport begin
+from shmaccum.accumulator.fastfutures cimport new_future
 from shmaccum.accumulator.futures cimport FutureRecordMetadata, ProduceRequestResult
 from shmaccum.accumulator.partition_queue cimport PartitionQueue
 from shmaccum.record.fastrecords cimport FastRecords
 from shmaccum.shm.locks cimport SlabLock
 from shmaccum.shm.memory cimport SlabMemory, word
 
+cdef bint _COMPILED
 cdef Py_ssize_t _COMMIT
 cdef int _SIZE_SHIFT
 cdef Py_ssize_t _COUNT_MASK
@@ -28,6 +30,7 @@ cdef class RecordAppender:
     cdef public bint closed
     cdef readonly Acknowledgements acks
     cdef readonly Py_ssize_t slot_size
+    cdef readonly Py_ssize_t header_size
     cdef readonly FastRecords fast
     cdef object _encode_record
     cdef readonly object _buffer
@@ -37,6 +40,7 @@ cdef class RecordAppender:
     cdef unsigned long long _slot_count
     cdef Py_ssize_t _slots_at
     cdef Py_ssize_t _contributor_words
+    cdef bint _compresses
 
     @cython.locals(lock=SlabLock, result=tuple)
     cpdef tuple append(self, PartitionQueue queue, long long timestamp, bytes body, callback, max_block_ms)
@@ -64,8 +68,20 @@ cdef class RecordAppender:
         callback,
     )
 
-    @cython.locals(start=Py_ssize_t)
-    cpdef fill(self, buffer, batch)
+    @cython.locals(
+        header=Py_ssize_t, start=Py_ssize_t, added=Py_ssize_t, compressed="unsigned long long", record=bytes,
+        now_ms="unsigned long long", end=Py_ssize_t, lock=SlabLock, result=tuple, future=FutureRecordMetadata,
+    )
+    cpdef tuple begin_batch(
+        self, PartitionQueue queue, Py_ssize_t slot, long long timestamp, bytes body, callback, large
+    )
 
+    @cython.final
     @cython.locals(words=word[::1], process=Py_ssize_t)
-    cpdef place(self, PartitionQueue queue, buffer, batch)
+    cdef _place(
+        self, PartitionQueue queue, Py_ssize_t slot, unsigned long long state, Py_ssize_t added,
+        unsigned long long compressed,
+    )
+
+    @cython.final
+    cdef _claim(self, PartitionQueue queue, Py_ssize_t slot)

@@ -18,7 +18,6 @@ from shmaccum.accumulator.batch_header import begin
 from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.errors import InvalidTimestampError, ProducerClosedError
-from shmaccum.pool.slots import Buffer
 from shmaccum.record import v2
 from shmaccum.record.format import RecordFormat
 from shmaccum.shm.layout import COMMIT_COUNT_MASK, COMMIT_SIZE_SHIFT, Process, Slot, SlotState
@@ -26,11 +25,13 @@ from shmaccum.shm.memory import COMPILED
 from shmaccum.shm.slab import Slab
 
 if COMPILED:
+    from shmaccum.accumulator.fastfutures import new_future
     from shmaccum.record.fastrecords import FastRecords as _FastRecords
 
 MAX_TIMESTAMP: Final = (1 << 63) - 1
 
 # Constants of this module, for they are looked up for every record.
+_COMPILED: Final = COMPILED
 _COMMIT: Final = Slot.COMMIT
 _SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
 _COUNT_MASK: Final = COMMIT_COUNT_MASK
@@ -59,21 +60,15 @@ AppendResult: TypeAlias = tuple[FutureRecordMetadata, bool, bool]
 """A `RecordAppendResult` that has no names yet: they would cost every record."""
 
 
-class NewBatch(NamedTuple):
-    """What a new batch begins with; made by ``BatchAppender.new_batch``."""
+class LargeRecord(NamedTuple):
+    """A record that has a batch of its own, since it takes a slot or more."""
 
     records: bytes | memoryview
-    """As they are to be in the slab."""
+    """As it is to be in the slab."""
     size: int
     """Bytes of the whole batch, before any compression."""
-    record_count: int
-    base_timestamp: int
-    max_timestamp: int
-    max_record: int
     compressed: int
     """Its `Slot.COMPRESSED` word."""
-    closed: bool
-    """Whether nothing is to be added to it."""
 
 
 class RecordAppender:
@@ -87,6 +82,7 @@ class RecordAppender:
         self.acks = acks
         self.compressor = compressor
         self.slot_size = slab.geometry.slot_size
+        self.header_size = record_format.header_size
         self.closed = False
         self.fast = _FastRecords(slab.memory) if COMPILED and record_format.magic == v2.MAGIC else None
         self._encode_record = record_format.encode_record
@@ -97,6 +93,7 @@ class RecordAppender:
         self._slot_count = slab.geometry.slot_count
         self._slots_at = slab.geometry.slots
         self._contributor_words = slab.geometry.contributor_words
+        self._compresses = compressor.enabled
 
     def append(
         self,
@@ -175,7 +172,7 @@ class RecordAppender:
             if added:
                 self._buffer[start + size : start + size + added] = record
         if not added:
-            self.compressor.claim(queue, queue.close_open())
+            self._claim(queue, queue.close_open())
             return None
         end = size + added
         future = self._register(queue, slot, header, count, timestamp, callback)
@@ -210,32 +207,70 @@ class RecordAppender:
         words[process + _RECORDS] += count - (commit >> 1 & _COUNT_MASK)
         words[process + _BYTES] += end - (commit >> _SIZE_SHIFT)
 
-    def fill(self, buffer: Buffer, batch: NewBatch) -> None:
-        """Write a new batch into memory that is still ours alone: all but its place in a deque."""
-        start = self._slots_at + buffer.slot * self.slot_size + self.format.header_size
-        self.slab.fault_in(start)
-        self._buffer[start : start + len(batch.records)] = batch.records
-        begin(
-            self._memory,
-            self._headers_at + buffer.slot * self._header_words,
-            self._contributor_words,
-            time.monotonic_ns() // 1_000_000,
-            batch.size,
-            batch.record_count,
-            batch.base_timestamp,
-            batch.max_timestamp,
-            batch.max_record,
-            batch.compressed,
-        )
+    def begin_batch(
+        self,
+        queue: PartitionQueue,
+        slot: int,
+        timestamp: int,
+        body: bytes,
+        callback: DeliveryCallback | None,
+        large: LargeRecord | None,
+    ) -> AppendResult:
+        """Append a record as the first of a new batch, in memory that is still ours alone.
 
-    def place(self, queue: PartitionQueue, buffer: Buffer, batch: NewBatch) -> None:
-        """Put a new batch, which has been filled in, at the end of its deque; under the partition's lock."""
-        self.compressor.claim(queue, queue.append(buffer.slot, _CLOSED if batch.closed else _OPEN))
+        Unless somebody else has opened a batch meanwhile: then it may go there, is not the first of a batch by the
+        result, and the memory stays ours.
+
+        Args:
+            queue: of the partition.
+            slot: where the memory begins.
+            timestamp: as `append` has it.
+            body: the same.
+            callback: the same.
+            large: the record once more, if it does not leave room for another one.
+        """
+        header = self._headers_at + slot * self._header_words
+        start = self._slots_at + slot * self.slot_size + self.header_size
+        self.slab.fault_in(start)
+        if large is not None:
+            added, compressed = large.size - self.header_size, large.compressed
+            self._buffer[start : start + len(large.records)] = large.records
+        elif self.fast is not None:
+            added, compressed = self.fast.write(start, start - self.header_size + self.slot_size, 0, 0, body), 0
+        else:
+            record = self._encode_record(0, timestamp, timestamp, body)
+            added, compressed = len(record), 0
+            self._buffer[start : start + added] = record
+        now_ms = time.monotonic_ns() // 1_000_000
+        end = self.header_size + added
+        begin(self._memory, header, self._contributor_words, now_ms, end, 1, timestamp, timestamp, added, compressed)
+        lock = queue.lock
+        lock.acquire()
+        try:  # as in `append`
+            result = self._try_append(queue, timestamp, body, callback)  # the second look
+            if result is None:
+                future = self._register(queue, slot, header, 0, timestamp, callback)
+                self._place(queue, slot, _OPEN if large is None else _CLOSED, added, compressed)
+                result = future, large is not None or queue.has_full(), True
+        except BaseException:
+            lock.leave(True)
+            raise
+        lock.leave(False)
+        return result
+
+    def _place(self, queue: PartitionQueue, slot: int, state: SlotState, added: int, compressed: int) -> None:
+        """Put a new batch of one record at the end of its deque; under the partition's lock."""
+        self._claim(queue, queue.append(slot, state))
         words, process = self._memory.words, self.acks.process_at
-        words[process + _RECORDS] += batch.record_count
-        words[process + _BYTES] += batch.size - self.format.header_size
+        words[process + _RECORDS] += 1
+        words[process + _BYTES] += added
         words[process + _BATCHES] += 1
-        words[process + _PRECOMPRESSED] += batch.compressed != 0
+        words[process + _PRECOMPRESSED] += compressed != 0
+
+    def _claim(self, queue: PartitionQueue, slot: int) -> None:
+        """Have a batch that was closed, if there is one, compressed by this process."""
+        if self._compresses and slot >= 0:
+            self.compressor.claim(queue, slot)
 
     def _append_with_room(
         self,
@@ -248,18 +283,6 @@ class RecordAppender:
         """Append a record for which the open batch, if there is one, has no room."""
         raise NotImplementedError
 
-    def register(
-        self,
-        queue: PartitionQueue,
-        slot: int,
-        header: int,
-        index: int,
-        timestamp: int,
-        callback: DeliveryCallback | None,
-    ) -> FutureRecordMetadata:
-        """Note that this process waits for a record that is about to be in a batch; return its future."""
-        return self._register(queue, slot, header, index, timestamp, callback)
-
     def _register(
         self,
         queue: PartitionQueue,
@@ -270,9 +293,9 @@ class RecordAppender:
         callback: DeliveryCallback | None,
     ) -> FutureRecordMetadata:
         result = self.acks.contribute(queue.topic_partition, slot, header)
-        future = FutureRecordMetadata(result, index, timestamp)
+        future = new_future(result, index, timestamp) if _COMPILED else FutureRecordMetadata(result, index, timestamp)
         if callback is not None:
-            result.callbacks.append((callback, future))
+            self.acks.call_back(callback, future)
         return future
 
 

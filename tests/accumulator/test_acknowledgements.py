@@ -117,10 +117,12 @@ def test_add_callback_and_errback(accumulator: RecordAccumulator) -> None:
     one, other = drain(accumulator)
     accumulator.complete([BatchOutcome(one, 5), BatchOutcome(other, error=RecordTooLargeError)])
     accumulator.acks.poll()
-    assert said == [("good", 1, good.value, {"x": 2}), ("bad", 3, bad.exception, {"y": 4})]
     good.add_callback(said.append)
     bad.add_errback(said.append)
-    assert said[2:] == [good.value, bad.exception]
+    error, again = said[1][2], said.pop()
+    assert said == [("good", 1, good.value, {"x": 2}), ("bad", 3, error, {"y": 4}), good.value]
+    assert {type(each) for each in (error, again)} == {RecordTooLargeError}
+    assert {str(each) for each in (error, again)} == {str(bad.exception)}
 
 
 # --- callbacks ------------------------------------------------------------------------------------------

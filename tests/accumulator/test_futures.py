@@ -9,8 +9,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shmaccum.accumulator.callbacks import Callbacks
 from shmaccum.accumulator.futures import (
     Chunk,
+    DeliveryCallback,
     FutureColumnsMetadata,
     FutureRecordMetadata,
     Part,
@@ -28,9 +30,12 @@ class Nobody:
     def wait_until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
         return condition()
 
+    def call_back(self, callback: DeliveryCallback, future: FutureRecordMetadata) -> None:
+        raise AssertionError
+
 
 def new_result() -> ProduceRequestResult:
-    return ProduceRequestResult(TopicPartition("t", 3), Nobody())
+    return ProduceRequestResult(TopicPartition("t", 3), 7, Nobody)
 
 
 # What becomes of a part: its base offset, or None if it is given up.
@@ -44,19 +49,21 @@ def test_each_record_has_the_outcome_of_its_part(cuts: list[int], base_offsets: 
     result = new_result()
     called: list[tuple[int, ShmaccumError | None, RecordMetadata | None]] = []
     futures = [FutureRecordMetadata(result, index, 100 + index) for index in range(COUNT)]
+    callbacks = Callbacks()
     for index, future in enumerate(futures):
-        result.callbacks.append((lambda error, metadata, index=index: called.append((index, error, metadata)), future))
+        callbacks.add(7, lambda error, metadata, index=index: called.append((index, error, metadata)), future)
     columns = FutureColumnsMetadata(COUNT, Nobody())
     columns.add(Chunk(result, np.arange(COUNT // 2), 0))
     columns.add(Chunk(result, np.arange(COUNT // 2, COUNT), COUNT // 2))
     expected: list[int | None] = []
     parts = list(pairwise([*cuts, COUNT]))[:told]
     for (first, end), base_offset in zip(parts, base_offsets, strict=False):
-        error = RecordTooLargeError() if base_offset is None else None
-        part = Part(first, -1 if base_offset is None else base_offset, -1, error)
+        failure = RecordTooLargeError if base_offset is None else None
+        part = Part(first, -1 if base_offset is None else base_offset, -1, failure)
         for _ in range(2):  # a sender that takes over may tell again
             result.settle(part, 0 if end == COUNT else end - first)
-            result.run_callbacks()
+            callbacks.told_of(7)
+            callbacks.run()
         expected += [
             None if base_offset is None else base_offset + at if base_offset >= 0 else -1 for at in range(end - first)
         ]

@@ -1,0 +1,3 @@
+from shmaccum.accumulator.futures import FutureRecordMetadata, ProduceRequestResult
+
+def new_future(result: ProduceRequestResult, index: int, timestamp: int) -> FutureRecordMetadata: ...
