@@ -8,14 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shmaccum.accumulator.column_appender import Int64Array, PartitionRows
 from shmaccum.errors import InvalidTimestampError, RecordTooLargeError, SerializationError
 from shmaccum.partitioner import StickyPartitioner
 from shmaccum.record.arrow import nulls_of, numpy_of
@@ -23,6 +22,8 @@ from shmaccum.record.column_bodies import ColumnBodies
 from shmaccum.record.columns import encode_columns
 from shmaccum.record.format import RecordFormat
 from shmaccum.record.murmur2_columns import partitions_for_keys
+
+Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 COLUMNS: Final = ("key", "value", "partition", "headers", "timestamp")
 
@@ -35,8 +36,8 @@ def partition_columns(
     *,
     ignore_keys: bool,
     max_body_size: int,
-) -> dict[int, PartitionRows]:
-    """Encode a batch's rows and group them by partition, each group in the rows' order.
+) -> dict[int, ColumnBodies]:
+    """Encode the bodies of a batch's rows and group them by partition, each group in the rows' order.
 
     Args:
         batch: columns by the names in `COLUMNS`.
@@ -61,44 +62,35 @@ def partition_columns(
             raise SerializationError(f"unknown column {name!r}: send_batch takes {', '.join(COLUMNS)}")
         if batch.schema.names.count(name) > 1:
             raise SerializationError(f"column {name!r} is there more than once")
-    rows = batch.num_rows
     keys, values = _column(batch, "key"), _column(batch, "value")
     if values is None and keys is None:
         raise SerializationError("neither column 'value' nor column 'key' is there: nothing to send")
-    given = _option(batch, "timestamp")
-    bodies = encode_columns(record_format, keys, values, _option(batch, "headers"), one_timestamp=given is None)
+    timestamps = _timestamps(_option(batch, "timestamp"))
+    bodies = encode_columns(record_format, keys, values, _option(batch, "headers"), timestamps)
     _check_sizes(bodies, max_body_size)
-    timestamps = _timestamps(given, rows)
-    if not rows:
+    if not len(bodies):
         return {}
-    part = PartitionRows(bodies, timestamps, np.arange(rows))
-    chosen, is_open = _fixed_partitions(
-        _option(batch, "partition"), None if ignore_keys else keys, rows, partition_count
-    )
-    if is_open.all():
-        return {number: _slice(part, start, stop) for number, start, stop in _sticky_runs(bodies.body_sizes, sticky)}
+    partition, keys = _option(batch, "partition"), None if ignore_keys else keys
+    if partition is None and keys is None:
+        return {number: bodies.part(start, stop) for number, start, stop in _sticky_runs(bodies.body_sizes, sticky)}
+    chosen, is_open = _fixed_partitions(partition, keys, len(bodies), partition_count)
     left = np.flatnonzero(is_open)
     if len(left):
         for number, start, stop in _sticky_runs(bodies.body_sizes[left], sticky):
             chosen[left[start:stop]] = number
-    return _by_partition(part, chosen)
+    return _by_partition(bodies, chosen)
 
 
-def _by_partition(part: PartitionRows, partitions: Int64Array) -> dict[int, PartitionRows]:
-    """Group rows by the partition of each."""
+def _by_partition(bodies: ColumnBodies, partitions: Int64Array) -> dict[int, ColumnBodies]:
+    """Group bodies by the partition of each."""
     if (partitions == partitions[0]).all():
-        return {int(partitions[0]): part}
+        return {int(partitions[0]): bodies}
     # The narrowest type that will do: numpy sorts that in one or two passes.
     kind = np.min_scalar_type(partitions.max()) if partitions.min() >= 0 else np.int64
     order = np.argsort(partitions.astype(kind), kind="stable")
-    part = PartitionRows(part.bodies.take(order), part.timestamps[order], order)
-    partitions = partitions[order]
+    bodies, partitions = bodies.take(order), partitions[order]
     starts = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(partitions)]
-    return {int(partitions[start]): _slice(part, start, stop) for start, stop in pairwise(starts)}
-
-
-def _slice(part: PartitionRows, start: int, stop: int) -> PartitionRows:
-    return PartitionRows(part.bodies.part(start, stop), part.timestamps[start:stop], part.rows[start:stop])
+    return {int(partitions[start]): bodies.part(start, stop) for start, stop in pairwise(starts)}
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
@@ -130,17 +122,17 @@ def _check_sizes(bodies: ColumnBodies, limit: int) -> None:
         )
 
 
-def _timestamps(column: pa.Array | None, rows: int) -> Int64Array:
+def _timestamps(column: pa.Array | None) -> Int64Array | int:
     """Return milliseconds since the epoch; now, where there are none."""
     now = time.time_ns() // 1_000_000
     if column is None:
-        return np.full(rows, now, np.int64)
+        return now
     if pa.types.is_timestamp(column.type):
         column = pc.cast(column, pa.timestamp("ms"), safe=False)
     elif not pa.types.is_integer(column.type):
         raise SerializationError(f"column 'timestamp' must be a timestamp or an integer, not {column.type}")
     timestamps = _int64("timestamp", column, now)
-    if rows and timestamps.min() < 0:
+    if len(timestamps) and timestamps.min() < 0:
         row = int(np.argmin(timestamps))
         raise InvalidTimestampError(f"timestamp of row {row} must be milliseconds since 1970, not {timestamps[row]}")
     return timestamps

@@ -12,27 +12,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shmaccum.accumulator.column_appender import PartitionRows
 from shmaccum.columns import COLUMNS, partition_columns
 from shmaccum.errors import SerializationError
 from shmaccum.partitioner import StickyPartitioner
+from shmaccum.record.column_bodies import ColumnBodies
 from shmaccum.record.format import record_format
 from shmaccum.record.murmur2 import partition_for_key
 
 FORMAT = record_format(2)
 
 
-def partition(batch: pa.RecordBatch, count: int = 5, *, ignore_keys: bool = False) -> dict[int, PartitionRows]:
+def partition(batch: pa.RecordBatch, count: int = 5, *, ignore_keys: bool = False) -> dict[int, ColumnBodies]:
     sticky = StickyPartitioner(1 << 14, lambda times: random.choices(range(count), k=times))
     return partition_columns(batch, FORMAT, count, sticky, ignore_keys=ignore_keys, max_body_size=1 << 20)
 
 
-def partition_of_each_row(parts: dict[int, PartitionRows], rows: int) -> list[int]:
+def partition_of_each_row(parts: dict[int, ColumnBodies], rows: int) -> list[int]:
     chosen = np.full(rows, -1)
     for number, part in parts.items():
         assert (np.diff(part.rows) > 0).all()
         assert (chosen[part.rows] == -1).all()
-        assert len(part.bodies) == len(part.timestamps) == len(part.rows)
+        assert len(part.body_sizes) == len(part.timestamps) == len(part.rows)
         chosen[part.rows] = number
     return list(chosen.tolist())
 
@@ -65,7 +65,7 @@ def test_bodies_are_those_of_the_rows() -> None:
     parts = partition(batch)
     for number, values in ((0, [b"bb", b"dddd"]), (1, [b"a", b"ccc"])):
         part = parts[number]
-        encoded = part.bodies.encode([0], 2, part.timestamps)
+        (encoded,) = part.lay_out(0, 1000, 1)
         expected = b"".join(
             FORMAT.encode_record(n, 0, 0, FORMAT.encode_body(None, value, ())) for n, value in enumerate(values)
         )
@@ -126,7 +126,7 @@ def test_pandas_is_not_imported() -> None:
             for part in partition_columns(
                 batch, record_format(2), 3, sticky, ignore_keys=False, max_body_size=1 << 20
             ).values():
-                part.bodies.encode([0], len(part.rows), part.timestamps)
+                list(part.lay_out(0, 1000, 1))
         print("pandas" in sys.modules)
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Whole columns into batches: one encoding, one turn of each lock and one look around for many batches.
+"""Columns into batches: one layout, one turn of each lock and one look around for many batches.
 
 The rows of a partition are laid out over batches beforehand, by the sizes of their bodies. A *turn* of them is made
 ready in one call, has its memory taken from the pool as far as there is some, is written into its slots, and is put
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from itertools import pairwise, takewhile
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -35,23 +34,23 @@ from shmaccum.shm.layout import (
 )
 from shmaccum.shm.locks import LEAST_PATIENCE_S
 
-Int64Array = npt.NDArray[np.int64]
-
-_OPEN: Final = int(SlotState.OPEN)
-_CLOSED: Final = int(SlotState.CLOSED)
-
 TURN_BATCHES: Final = 32
 """Batches that are made ready and placed at a time: bounds the private memory that a large append takes, and how long
 its first batch has to wait for the others."""
 
-
-class PartitionRows(NamedTuple):
-    """The rows of an append that go to one partition, in their order."""
-
-    bodies: ColumnBodies
-    timestamps: Int64Array
-    rows: Int64Array
-    """Their numbers in the whole append."""
+# Constants of this module, for they are looked up for every batch.
+_COMMIT: Final = Slot.COMMIT
+_GENERATION: Final = Slot.GENERATION
+_BASE_TIMESTAMP: Final = Slot.BASE_TIMESTAMP
+_SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
+_COUNT_MASK: Final = COMMIT_COUNT_MASK
+_BATCH_SLOT_BITS: Final = BATCH_SLOT_BITS
+_RECORDS: Final = Process.RECORDS
+_BYTES: Final = Process.BYTES
+_BATCHES: Final = Process.BATCHES
+_PRECOMPRESSED: Final = Process.COMPRESSED
+_OPEN: Final = int(SlotState.OPEN)
+_CLOSED: Final = int(SlotState.CLOSED)
 
 
 class _OpenBatch(NamedTuple):
@@ -62,27 +61,36 @@ class _OpenBatch(NamedTuple):
     commit: int
     base_timestamp: int
 
-    @property
-    def size(self) -> int:
-        """Bytes that it has."""
-        return self.commit >> COMMIT_SIZE_SHIFT
 
+class _NewBatches:
+    """Batches that are made ready and not yet placed: an item of each list is one of them.
 
-class _NewBatches(NamedTuple):
-    """Batches that are made ready and not yet placed: an item of each list is one of them."""
+    Attributes:
+        records: of the batches.
+        rows: the number in the append of each record of the bodies that these are of.
+        cuts, sizes: as `ReadyBatches` has them, but the sizes with the batches' headers, before any compression.
+        compressed: the records of the first ones, as they are to be in the slab; those behind go there as they are.
+        compressed_words: the `Slot.COMPRESSED` word of each.
+        is_open: whether more may be added to the last one.
+    """
 
-    records: ReadyBatches
-    compressed: list[bytes | memoryview]
-    """The records of the first ones, as they are to be in the slab; those behind go there as they are."""
-    compressed_words: list[int]
-    """The `Slot.COMPRESSED` word of each."""
-    rows: list[Int64Array]
-    base_timestamps: list[int]
-    max_timestamps: list[int]
-    sizes: list[int]
-    """Bytes of each whole batch, before any compression."""
-    is_open: bool
-    """Whether more may be added to the last one."""
+    def __init__(
+        self,
+        records: ReadyBatches,
+        rows: npt.NDArray[np.int64],
+        cuts: list[int],
+        sizes: list[int],
+        compressed: list[bytes | memoryview],
+        compressed_words: list[int],
+        is_open: bool,
+    ) -> None:
+        self.records = records
+        self.rows = rows
+        self.cuts = cuts
+        self.sizes = sizes
+        self.compressed = compressed
+        self.compressed_words = compressed_words
+        self.is_open = is_open
 
 
 class ColumnAppender:
@@ -90,22 +98,27 @@ class ColumnAppender:
 
     def __init__(self, appender: BatchAppender) -> None:
         self._appender = appender
-        self._words = appender.slab.words
-        self._geometry = appender.slab.geometry
+        self._acks = appender.acks
+        self._compressor = appender.compressor
+        self._slab = appender.slab
+        self._memory = appender.slab.memory
+        geometry = appender.slab.geometry
         self._header_size = appender.format.header_size
-        self._room = appender.slot_size - self._header_size
-        self._headers_at = self._geometry.header(0)
-        self._header_words = self._geometry.slot_words
-        self._records_at = self._geometry.slot(0) + self._header_size
+        self._slot_size = appender.slot_size
+        self._slot_count = geometry.slot_count
+        self._slots_at = geometry.slot(0)
+        self._headers_at = geometry.header(0)
+        self._header_words = geometry.slot_words
+        self._contributor_words = geometry.contributor_words
 
     def append(
-        self, queue: PartitionQueue, part: PartitionRows, future: FutureColumnsMetadata, deadline_s: float
+        self, queue: PartitionQueue, bodies: ColumnBodies, future: FutureColumnsMetadata, deadline_s: float
     ) -> None:
         """Append rows to a partition; the sender is woken as batches become ready.
 
         Args:
             queue: of the partition.
-            part: the rows; at least one.
+            bodies: of the rows; at least one.
             future: takes in the rows as they are appended; rows that an error kept out are not in it.
             deadline_s: monotonic time until which memory may be waited for.
 
@@ -114,91 +127,67 @@ class ColumnAppender:
             ProducerClosedError: the accumulator has been closed.
         """
         self._appender.check_usable()
-        earliest, latest = int(part.timestamps.min()), int(part.timestamps.max())
-        seen = self._open_batch(queue)
-        base = earliest if seen is None else seen.base_timestamp
-        spread_ms = max(latest, base) - min(earliest, base)
-        overhead = part.bodies.overhead_max(spread_ms, self._room)
-        first = 0
-        if seen is not None:
-            fitting = part.bodies.fitting(overhead, self._appender.slot_size - seen.size)
-            if fitting and self._fill_open_batch(queue, seen, part, fitting, future):
-                first = fitting
-        starts = part.bodies.batch_starts(first, overhead, self._room)
-        for index in range(0, len(starts), TURN_BATCHES):
-            if index:  # the caller has seen to it that there is a sender; but that was a while ago
+        first = self._fill_open_batch(queue, bodies, future)
+        for records in bodies.lay_out(first, self._slot_size - self._header_size, TURN_BATCHES):
+            if records.cuts[0] > first:  # the caller has seen to it that there is a sender; but that was a while ago
                 self._appender.before_new_batch()
-            following = index + TURN_BATCHES
-            stop = starts[following] if following < len(starts) else len(part.rows)
-            self._append_turn(queue, part, starts[index:following], stop, future, deadline_s)
+            batches = self._new_batches(bodies, records)
+            placed = 0
+            while placed < len(batches.sizes):
+                placed += self._place(queue, batches, placed, future, deadline_s)
+                self._compressor.compress_claimed()
+                self._slab.rope.pull()
 
     def _open_batch(self, queue: PartitionQueue) -> _OpenBatch | None:
-        words = self._words
-        slot = words[queue.open_at] - 1
-        if slot < 0:
+        words = self._memory.words
+        opened = words[queue.open_at]
+        if not opened:
             return None
-        header = self._geometry.header(slot)
-        base_timestamp = words[header + Slot.BASE_TIMESTAMP]
-        return _OpenBatch(slot, words[header + Slot.GENERATION], words[header + Slot.COMMIT], base_timestamp)
+        if opened > self._slot_count:  # Compiled, what follows is reckoned in C, where it would wrap around.
+            raise self._slab.damaged(f"the open batch of {queue.topic_partition} is in slot {opened - 1}")
+        slot = opened - 1
+        header = self._headers_at + slot * self._header_words
+        return _OpenBatch(slot, words[header + _GENERATION], words[header + _COMMIT], words[header + _BASE_TIMESTAMP])
 
-    def _fill_open_batch(
-        self, queue: PartitionQueue, seen: _OpenBatch, part: PartitionRows, count: int, future: FutureColumnsMetadata
-    ) -> bool:
-        """Append the first rows to the open batch, if it is still as it was seen."""
-        appender = self._appender
-        size, before = seen.size, seen.commit >> 1 & COMMIT_COUNT_MASK
-        timestamps = part.timestamps[:count]
-        base_timestamp = seen.base_timestamp
-        encoded = part.bodies.encode([0], count, timestamps, first_offset=before, base_timestamp=base_timestamp)
-        start = self._geometry.slot(seen.slot) + size
-        end = size + encoded.sizes[0]
-        header = self._geometry.header(seen.slot)
+    def _fill_open_batch(self, queue: PartitionQueue, bodies: ColumnBodies, future: FutureColumnsMetadata) -> int:
+        """Append the first rows to the open batch, if it is still as it was seen; return how many."""
+        seen = self._open_batch(queue)
+        if seen is None:
+            return 0
+        slot, _, commit, base_timestamp = seen
+        size, before = commit >> _SIZE_SHIFT, commit >> 1 & _COUNT_MASK
+        records = bodies.add_to(self._slot_size - size, before, base_timestamp)
+        if records is None:
+            return 0
+        count = records.cuts[1]
+        place = self._slots_at + slot * self._slot_size + size
+        header = self._headers_at + slot * self._header_words
         with queue.lock:
             if self._open_batch(queue) != seen:
-                return False
-            encoded.write(appender.slab.buffer, [start])
-            result = appender.acks.contribute(queue.topic_partition, seen.slot, header)
-            future.add(Chunk(result, part.rows[:count], before))
-            appender.commit(header, seen.commit, end, before + count, int(timestamps.max()), encoded.largest[0])
-        return True
+                return 0
+            records.write(self._slab.buffer, [place])
+            result = self._acks.contribute(queue.topic_partition, slot, header)
+            future.add(Chunk(result, bodies.rows[:count], before))
+            end, latest, largest = size + records.sizes[0], records.max_timestamps[0], records.largest[0]
+            self._appender.commit(header, commit, end, before + count, latest, largest)
+        return count
 
-    def _append_turn(
-        self,
-        queue: PartitionQueue,
-        part: PartitionRows,
-        starts: list[int],
-        stop: int,
-        future: FutureColumnsMetadata,
-        deadline_s: float,
-    ) -> None:
-        """Append rows ``starts[0]`` to ``stop`` in batches that begin with ``starts``."""
-        batches = self._new_batches(part, starts, stop)
-        placed = 0
-        while placed < len(starts):
-            placed += self._place(queue, batches, placed, future, deadline_s)
-            self._appender.compressor.compress_claimed()
-            self._appender.slab.rope.pull()
-
-    def _new_batches(self, part: PartitionRows, starts: list[int], stop: int) -> _NewBatches:
-        """Measure or encode rows ``starts[0]`` to ``stop``, and compress them, but for what more may be added to.
+    def _new_batches(self, bodies: ColumnBodies, records: ReadyBatches) -> _NewBatches:
+        """Compress batches, but for what more may be added to.
 
         Before there is memory for them, for to wait for that can take much longer.
         """
-        records = part.bodies.encode(starts, stop, part.timestamps)
+        cuts = records.cuts
         sizes = [self._header_size + size for size in records.sizes]
+        last = len(sizes) - 1
         # Each is closed by the next one, right away.
-        is_open = stop == len(part.rows) and sizes[-1] < self._appender.slot_size
-        compressor = self._appender.compressor
-        compressed, compressed_words = [], [0] * len(starts)
-        for number in range(len(starts) - is_open if compressor.enabled else 0):
-            stored, compressed_words[number] = compressor.compress(records.records(number))
-            compressed.append(stored)
-        rows = [part.rows[start:end] for start, end in pairwise([*starts, stop])]
-        first, timestamps = starts[0], part.timestamps
-        largest = np.maximum.reduceat(timestamps[first:stop], np.array(starts) - first).tolist()
-        return _NewBatches(
-            records, compressed, compressed_words, rows, timestamps[starts].tolist(), largest, sizes, is_open
-        )
+        is_open = cuts[last + 1] == len(bodies) and sizes[last] < self._slot_size
+        compressed, compressed_words = [], [0] * len(sizes)
+        if self._compressor.enabled:
+            for number in range(len(sizes) - is_open):
+                stored, compressed_words[number] = self._compressor.compress(records.records(number))
+                compressed.append(stored)
+        return _NewBatches(records, bodies.rows, cuts, sizes, compressed, compressed_words, is_open)
 
     def _place(
         self,
@@ -211,25 +200,26 @@ class ColumnAppender:
         """Put batches from number ``first`` on into the deque, as many as there is memory for; return how many."""
         appender = self._appender
         appender.check_usable()
-        slot_size = appender.slot_size
-        size = max(batches.sizes[first], slot_size)
-        fitting = sum(1 for _ in takewhile(slot_size.__ge__, batches.sizes[first:])) or 1
+        sizes, cuts, rows = batches.sizes, batches.cuts, batches.rows
+        end = first + 1
+        while end < len(sizes) and max(sizes[end - 1], sizes[end]) <= self._slot_size:
+            end += 1
         taken = appender.empty_hand()
         try:
-            appender.pool.allocate(size, (deadline_s - time.monotonic()) * 1000, taken, most=fitting)
+            size, max_block_ms = max(sizes[first], self._slot_size), (deadline_s - time.monotonic()) * 1000
+            appender.pool.allocate(size, max_block_ms, taken, most=end - first)
             end = first + len(taken)
             slots = [buffer.slot for buffer in taken]
             headers = [self._headers_at + slot * self._header_words for slot in slots]
+            ids = [buffer.generation << _BATCH_SLOT_BITS | buffer.slot for buffer in taken]
             self._fill(batches, first, slots, headers)
-            is_last = end == len(batches.sizes)
-            last_state = _OPEN if is_last and batches.is_open else _CLOSED
-            ids = [buffer.generation << BATCH_SLOT_BITS | buffer.slot for buffer in taken]
+            is_open = batches.is_open and end == len(sizes)
             with queue.lock:
-                results = appender.acks.contribute_new(queue.topic_partition, ids, headers)
-                for result, rows in zip(results, batches.rows[first:end], strict=True):
-                    future.add(Chunk(result, rows, 0))
-                closed = queue.append_all(slots, last_state)
-                appender.compressor.claim(queue, closed)
+                results = self._acks.contribute_new(queue.topic_partition, ids, headers)
+                for number, result in enumerate(results, first):
+                    future.add(Chunk(result, rows[cuts[number] : cuts[number + 1]], 0))
+                closed = queue.append_all(slots, _OPEN if is_open else _CLOSED)
+                self._compressor.claim(queue, closed)
                 self._count(batches, first, end)
                 del taken[:]
         except BaseException:
@@ -245,33 +235,37 @@ class ColumnAppender:
 
     def _fill(self, batches: _NewBatches, first: int, slots: list[int], headers: list[int]) -> None:
         """Write batches from number ``first`` on into slots that are still ours alone: all but their places."""
-        memory, buffer = self._appender.slab.memory, self._appender.slab.buffer
-        contributor_words, now_ms = self._geometry.contributor_words, time.monotonic_ns() // 1_000_000
-        for number, header in enumerate(headers, first):
+        records, sizes, cuts = batches.records, batches.sizes, batches.cuts
+        bases, latest, largest = records.base_timestamps, records.max_timestamps, records.largest
+        now_ms = time.monotonic_ns() // 1_000_000
+        for index in range(len(slots)):
+            number = first + index
             begin(
-                memory,
-                header,
-                contributor_words,
+                self._memory,
+                headers[index],
+                self._contributor_words,
                 now_ms,
-                batches.sizes[number],
-                len(batches.rows[number]),
-                batches.base_timestamps[number],
-                batches.max_timestamps[number],
-                batches.records.largest[number],
+                sizes[number],
+                cuts[number + 1] - cuts[number],
+                bases[number],
+                latest[number],
+                largest[number],
                 batches.compressed_words[number],
             )
-        places = [self._records_at + slot * self._appender.slot_size for slot in slots]
+        places = [self._slots_at + slot * self._slot_size + self._header_size for slot in slots]
         for place in places:
-            self._appender.slab.fault_in(place)
+            self._slab.fault_in(place)
+        buffer = self._slab.buffer
         compressed = batches.compressed[first : first + len(places)]
-        for place, records in zip(places, compressed, strict=False):
-            buffer[place : place + len(records)] = records
-        batches.records.write(buffer, places[len(compressed) :], first + len(compressed))
+        for place, stored in zip(places, compressed, strict=False):
+            buffer[place : place + len(stored)] = stored
+        if len(compressed) < len(places):
+            records.write(buffer, places[len(compressed) :], first + len(compressed))
 
     def _count(self, batches: _NewBatches, first: int, end: int) -> None:
         """Add batches that have been placed to the counts of this process; under a lock."""
-        words, process = self._words, self._appender.acks.process_at
-        words[process + Process.RECORDS] += sum(map(len, batches.rows[first:end]))
-        words[process + Process.BYTES] += sum(batches.sizes[first:end]) - (end - first) * self._header_size
-        words[process + Process.BATCHES] += end - first
-        words[process + Process.COMPRESSED] += sum(map(bool, batches.compressed_words[first:end]))
+        words, process, cuts = self._memory.words, self._acks.process_at, batches.cuts
+        words[process + _RECORDS] += cuts[end] - cuts[first]
+        words[process + _BYTES] += sum(batches.sizes[first:end]) - (end - first) * self._header_size
+        words[process + _BATCHES] += end - first
+        words[process + _PRECOMPRESSED] += sum(map(bool, batches.compressed_words[first:end]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from shmaccum.accumulator.acknowledgements import Acknowledgements
@@ -40,7 +41,8 @@ from shmaccum.shm.locks import is_reentrant
 from shmaccum.shm.slab import Slab
 
 if TYPE_CHECKING:  # pyarrow is an extra
-    from shmaccum.accumulator.column_appender import PartitionRows
+    from shmaccum.accumulator.column_appender import ColumnAppender
+    from shmaccum.record.column_bodies import ColumnBodies
 
 
 class RecordAccumulator:
@@ -137,7 +139,7 @@ class RecordAccumulator:
         return RecordAppendResult(*self.appender.append(queue, timestamp, body, callback, max_block_ms))
 
     def append_columns(
-        self, topic_partition: TopicPartition, part: PartitionRows, future: FutureColumnsMetadata, max_block_ms: float
+        self, topic_partition: TopicPartition, bodies: ColumnBodies, future: FutureColumnsMetadata, max_block_ms: float
     ) -> None:
         """Append rows of columns to a partition, vectorised; ``future`` takes them in.
 
@@ -146,12 +148,16 @@ class RecordAccumulator:
             BufferExhaustedError: there was no memory in time; the rows before are in.
             ProducerClosedError: this process has closed its accumulator.
         """
-        from shmaccum.accumulator.column_appender import ColumnAppender
-
         queue = self.map.queue(topic_partition)
         if queue is None:
             raise UnknownTopicOrPartitionError(f"{topic_partition} is not a partition that is known here")
-        ColumnAppender(self.appender).append(queue, part, future, time.monotonic() + max_block_ms / 1000)
+        self._columns.append(queue, bodies, future, time.monotonic() + max_block_ms / 1000)
+
+    @cached_property
+    def _columns(self) -> ColumnAppender:
+        from shmaccum.accumulator.column_appender import ColumnAppender
+
+        return ColumnAppender(self.appender)
 
     def begin_flush(self) -> None:
         """Make everything in the slab sendable at once, until `await_flush_completion` returns."""

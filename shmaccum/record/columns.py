@@ -21,13 +21,7 @@ from numpy.typing import NDArray
 from shmaccum.errors import SerializationError
 from shmaccum.record import v2
 from shmaccum.record.arrow import binary_column, offsets_of
-from shmaccum.record.column_bodies import (
-    ColumnBodies,
-    EncodedBatches,
-    base_timestamps,
-    encoded_batches,
-    places_in_batches,
-)
+from shmaccum.record.column_bodies import ColumnBodies, CopiedBodies, bounds_and_largest, places_in_batches
 from shmaccum.record.columns_even import Cells, EvenBodies, even_cells
 from shmaccum.record.columns_joined import JoinedBodies, check_headers
 from shmaccum.record.format import RecordFormat
@@ -42,8 +36,7 @@ def encode_columns(
     keys: pa.Array | None,
     values: pa.Array | None,
     headers: pa.Array | None,
-    *,
-    one_timestamp: bool = False,
+    timestamps: NDArray[np.int64] | int,
 ) -> ColumnBodies:
     """Encode the bodies of a column of records.
 
@@ -52,7 +45,7 @@ def encode_columns(
         keys: array of binary or string, of any layout, nulls allowed; None: no record has a key.
         values: the same for the values.
         headers: array of ``list<struct<key: string, value: binary>>``; a null list, or None for all of them: none.
-        one_timestamp: whether all of them will have the same timestamp.
+        timestamps: of the records, milliseconds since the epoch; a number: all of them have this one.
 
     Raises:
         SerializationError: a column is of another type, the columns differ in length, or a header has no name.
@@ -65,12 +58,15 @@ def encode_columns(
     if headers is not None:
         check_headers(headers)
     if COMPILED and fmt.magic == v2.MAGIC:
-        return DirectBodies(count, keys, values, headers)
+        return DirectBodies(count, keys, values, headers, timestamps)
     key_column = None if keys is None else binary_column("keys", keys)
     value_column = None if values is None else binary_column("values", values)
     if fmt.magic == v2.MAGIC:
-        even = _even_bodies(count, key_column, value_column) if one_timestamp and headers is None else None
-        return even or JoinedBodies(count, key_column, value_column, headers)
+        if isinstance(timestamps, int) and headers is None:
+            even = _even_bodies(count, key_column, value_column, timestamps)
+            if even is not None:
+                return even
+        return JoinedBodies(count, key_column, value_column, headers, timestamps)
     absent = [None] * count
     bodies = [
         fmt.encode_body(key, value, [(header["key"], header["value"]) for header in row_headers or ()])
@@ -81,10 +77,12 @@ def encode_columns(
             strict=True,
         )
     ]
-    return _SingleBodies(fmt, bodies)
+    return _SingleBodies(fmt, bodies, timestamps)
 
 
-def _even_bodies(count: int, keys: pa.LargeBinaryArray | None, values: pa.LargeBinaryArray | None) -> EvenBodies | None:
+def _even_bodies(
+    count: int, keys: pa.LargeBinaryArray | None, values: pa.LargeBinaryArray | None, timestamp: int
+) -> EvenBodies | None:
     """Return bodies of one size, if that is what they are."""
     cells: list[Cells | None] = []
     for column in (keys, values):
@@ -94,45 +92,43 @@ def _even_bodies(count: int, keys: pa.LargeBinaryArray | None, values: pa.LargeB
             cells.append(there)
         else:
             return None
-    return EvenBodies(count, *cells) if count else None
+    return EvenBodies(count, cells[0], cells[1], timestamp) if count else None
 
 
-class _SingleBodies(ColumnBodies):
+class _SingleBodies(CopiedBodies):
     """Bodies, and records, that are encoded one by one."""
 
-    def __init__(self, fmt: RecordFormat, bodies: list[bytes]) -> None:
+    def __init__(self, fmt: RecordFormat, bodies: list[bytes], timestamps: NDArray[np.int64] | int) -> None:
+        super().__init__(np.array([*map(len, bodies)], np.int64), timestamps)
         self._fmt = fmt
         self._bodies = bodies
-        self.body_sizes = np.array([*map(len, bodies)], np.int64)
 
-    def take(self, rows: NDArray[np.int64]) -> Self:
-        return type(self)(self._fmt, [self._bodies[row] for row in rows.tolist()])
+    def take(self, order: NDArray[np.int64]) -> Self:
+        bodies = self._of(order)
+        bodies._bodies = [self._bodies[number] for number in order.tolist()]
+        return bodies
 
     def part(self, start: int, stop: int) -> Self:
-        return type(self)(self._fmt, self._bodies[start:stop])
+        bodies = self._of(slice(start, stop))
+        bodies._bodies = self._bodies[start:stop]
+        return bodies
 
-    def overhead_max(self, spread_ms: int, room: int) -> int:
+    def overhead_max(self, spread_ms: int, offset_max: int) -> int:
         return self._fmt.record_overhead_max
 
-    def encode(
-        self,
-        starts: Sequence[int],
-        stop: int,
-        timestamps: NDArray[np.int64],
-        *,
-        first_offset: int = 0,
-        base_timestamp: int | None = None,
-    ) -> EncodedBatches:
+    def _encode(
+        self, starts: Sequence[int], stop: int, first_offset: int, bases: NDArray[np.int64]
+    ) -> tuple[memoryview, list[int], list[int]]:
         start = starts[0]
         records = [
             self._fmt.encode_record(offset_delta, timestamp, base, body)
             for offset_delta, timestamp, base, body in zip(
                 places_in_batches(starts, stop, first_offset).tolist(),
-                timestamps[start:stop].tolist(),
-                base_timestamps(starts, stop, timestamps, base_timestamp).tolist(),
+                self.timestamps[start:stop].tolist(),
+                np.repeat(bases, np.diff([*starts, stop])).tolist(),
                 self._bodies[start:stop],
                 strict=True,
             )
         ]
         offsets = offsets_of(np.array([*map(len, records)], np.int64))
-        return encoded_batches(memoryview(b"".join(records)), offsets, starts)
+        return memoryview(b"".join(records)), *bounds_and_largest(offsets, starts)

@@ -5,7 +5,7 @@ Only where the package is compiled. Everywhere else `columns_even` and `columns_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Final, Self
 
 import numpy as np
@@ -13,9 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shmaccum.record.arrow import binary_column, check_binary
-from shmaccum.record.column_bodies import ColumnBodies, ReadyBatches, overhead_max_v2
+from shmaccum.record.column_bodies import ColumnBodies
 from shmaccum.record.columns_joined import header_sections
-from shmaccum.record.fastcolumns import FastBatches, FastBodies, FastCells, batch_starts, fitting
+from shmaccum.record.fastcolumns import FastBatches, FastBodies, FastCells
 
 _OFFSET_WIDTHS: Final = {"binary": 4, "string": 4, "large_binary": 8, "large_string": 8}
 """Bytes of an offset of each type whose bytes are where its offsets say."""
@@ -24,69 +24,55 @@ _OFFSET_WIDTHS: Final = {"binary": 4, "string": 4, "large_binary": 8, "large_str
 class DirectBodies(ColumnBodies):
     """Bodies of any sizes, which stay in the columns until they are written to a batch.
 
+    What is made of them raises a SerializationError where it is written, if somebody has changed the columns' memory
+    meanwhile.
+
     Args:
         count: how many.
         keys: array of binary or string, of any layout, nulls allowed; None: no record has a key.
         values: the same for the values.
         headers: array of ``list<struct<key: string, value: binary>>``, or None.
+        timestamps: as `ColumnBodies` has them.
 
     Raises:
         SerializationError: a column is of another type, or not what it says.
     """
 
-    def __init__(self, count: int, keys: pa.Array | None, values: pa.Array | None, headers: pa.Array | None) -> None:
+    def __init__(
+        self,
+        count: int,
+        keys: pa.Array | None,
+        values: pa.Array | None,
+        headers: pa.Array | None,
+        timestamps: NDArray[np.int64] | int,
+    ) -> None:
         self._records = FastBodies(
             None if keys is None else cells_of("keys", keys),
             None if values is None else cells_of("values", values),
             None if headers is None else cells_of("headers", header_sections(headers)),
         )
-        self._rows = np.arange(count)
-        self.body_sizes = np.empty(count, np.int64)
+        super().__init__(np.empty(count, np.int64), timestamps)
         self._records.body_sizes(self.body_sizes)
 
-    def _of(self, chosen: NDArray[np.int64] | slice) -> Self:
-        bodies = type(self).__new__(type(self))
-        bodies._records, bodies._rows = self._records, self._rows[chosen]
-        bodies.body_sizes = self.body_sizes[chosen]
-        return bodies
-
-    def take(self, rows: NDArray[np.int64]) -> Self:
-        """Return the bodies of ``rows``, in that order."""
-        return self._of(rows)
+    def take(self, order: NDArray[np.int64]) -> Self:
+        """Return the bodies of these numbers, in that order."""
+        return self._of(order)
 
     def part(self, start: int, stop: int) -> Self:
-        """Return the bodies of rows ``start`` to ``stop``, without copying them."""
+        """Return the bodies ``start`` to ``stop``, without copying them."""
         return self._of(slice(start, stop))
 
-    def overhead_max(self, spread_ms: int, room: int) -> int:
-        """Return the most bytes that any of these records takes besides its body."""
-        return overhead_max_v2(self.body_sizes, spread_ms, room)
+    def add_to(self, room: int, first_offset: int, base_timestamp: int) -> FastBatches | None:
+        """Measure the first records for a batch that has some already, as `ColumnBodies.add_to` says."""
+        batches = FastBatches(self._records, self.rows, self.body_sizes, self.timestamps)
+        return batches if batches.add_to(room, first_offset, base_timestamp) else None
 
-    def fitting(self, overhead: int, room: int) -> int:
-        """Return how many records fit, as `ColumnBodies.fitting` says."""
-        return fitting(self.body_sizes, overhead, room)
-
-    def batch_starts(self, first: int, overhead: int, room: int) -> list[int]:
-        """Lay records out over batches, as `ColumnBodies.batch_starts` says."""
-        return batch_starts(self.body_sizes, first, overhead, room)
-
-    def encode(
-        self,
-        starts: Sequence[int],
-        stop: int,
-        timestamps: NDArray[np.int64],
-        *,
-        first_offset: int = 0,
-        base_timestamp: int | None = None,
-    ) -> ReadyBatches:
-        """Measure the records that `ColumnBodies.encode` encodes; what is returned encodes them where they go.
-
-        It raises a SerializationError then if somebody has changed the columns' memory meanwhile.
-        """
-        base = int(timestamps[starts[0]]) if base_timestamp is None else base_timestamp
-        return FastBatches(
-            self._records, self._rows, self.body_sizes, timestamps, list(starts), stop, first_offset, base
-        )
+    def lay_out(self, first: int, room: int, most: int) -> Iterator[FastBatches]:
+        """Measure records for new batches, as `ColumnBodies.lay_out` says."""
+        while first < len(self):
+            batches = FastBatches(self._records, self.rows, self.body_sizes, self.timestamps)
+            first = batches.lay_out(first, room, most)
+            yield batches
 
 
 def cells_of(name: str, array: pa.Array) -> FastCells:

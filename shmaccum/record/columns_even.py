@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shmaccum.record.arrow import offsets_and_data
-from shmaccum.record.column_bodies import ColumnBodies, EncodedBatches, overhead_max_v2
+from shmaccum.record.column_bodies import CopiedBodies, overhead_max_v2
 from shmaccum.record.varint import NULL, encode_varint, encode_varints, size_of_varint
 
 Cells: TypeAlias = NDArray[np.void]
@@ -56,58 +56,52 @@ class _Run(NamedTuple):
     """What each begins with: all in front of the first field that is not the same in all."""
 
 
-class EvenBodies(ColumnBodies):
-    """Bodies of one size.
+class EvenBodies(CopiedBodies):
+    """Bodies of one size, whose records have one timestamp.
 
     Args:
         count: how many; at least one.
         keys: without nulls, all of one size; None: no record has a key.
         values: the same for the values.
+        timestamp: of all records.
     """
 
-    def __init__(self, count: int, keys: Cells | None, values: Cells | None) -> None:
-        self._columns = (keys, values)
+    def __init__(self, count: int, keys: Cells | None, values: Cells | None, timestamp: int) -> None:
         self._fields: list[tuple[bytes, Cells]] = []
         """Bytes that are the same in each body, and what follows them and is not."""
         same = b""
-        for cells in self._columns:
+        for cells in (keys, values):
             same += NULL if cells is None else encode_varint(cells.itemsize)
             if cells is not None and cells.itemsize:
                 self._fields.append((same, cells))
                 same = b""
         self._tail = same + _NO_HEADERS
         self._size = sum(len(same) + cells.itemsize for same, cells in self._fields) + len(self._tail)
-        self.body_sizes = np.full(count, self._size, np.int64)
+        super().__init__(np.full(count, self._size, np.int64), timestamp)
 
-    def take(self, rows: NDArray[np.int64]) -> Self:
-        """Return the bodies of ``rows``, in that order."""
+    def take(self, order: NDArray[np.int64]) -> Self:
+        """Return the bodies of these numbers, in that order."""
+        bodies = self._of(order)
         # mode: the default copies once more, to be able to leave the result as it was if a row is not there.
-        keys, values = (None if cells is None else cells.take(rows, mode="clip") for cells in self._columns)
-        return type(self)(len(rows), keys, values)
+        bodies._fields = [(same, cells.take(order, mode="clip")) for same, cells in self._fields]
+        return bodies
 
     def part(self, start: int, stop: int) -> Self:
-        """Return the bodies of rows ``start`` to ``stop``, without copying them."""
-        keys, values = (None if cells is None else cells[start:stop] for cells in self._columns)
-        return type(self)(stop - start, keys, values)
+        """Return the bodies ``start`` to ``stop``, without copying them."""
+        bodies = self._of(slice(start, stop))
+        bodies._fields = [(same, cells[start:stop]) for same, cells in self._fields]
+        return bodies
 
-    def overhead_max(self, spread_ms: int, room: int) -> int:
+    def overhead_max(self, spread_ms: int, offset_max: int) -> int:
         """Return the most bytes that any of these records takes besides its body."""
-        return overhead_max_v2(self.body_sizes, spread_ms, room)
+        return overhead_max_v2(self.body_sizes[:1], spread_ms, offset_max)
 
-    def encode(
-        self,
-        starts: Sequence[int],
-        stop: int,
-        timestamps: NDArray[np.int64],
-        *,
-        first_offset: int = 0,
-        base_timestamp: int | None = None,
-    ) -> EncodedBatches:
-        """Encode the records of rows ``starts[0]`` to ``stop``, as `ColumnBodies.encode` says."""
+    def _encode(
+        self, starts: Sequence[int], stop: int, first_offset: int, bases: NDArray[np.int64]
+    ) -> tuple[memoryview, list[int], list[int]]:
         row = starts[0]
-        delta = 0 if base_timestamp is None else int(timestamps[row]) - base_timestamp
         shapes = [_Shape(end - start, 0, 0) for start, end in pairwise([*starts, stop])]
-        shapes[0] = _Shape(shapes[0].records, first_offset, delta)
+        shapes[0] = _Shape(shapes[0].records, first_offset, int(self.timestamps[row] - bases[0]))
         lead = self._fields[0][0] if self._fields else b""
         alike = [(shape, len(list(same)), _layout(shape, lead, self._size)) for shape, same in groupby(shapes)]
         bounds, largest = [0], []
@@ -122,7 +116,7 @@ class EvenBodies(ColumnBodies):
                 self._write(data, at, run, row, (batches, shape.records), runs[-1].end)
             at += batches * runs[-1].end
             row += batches * shape.records
-        return EncodedBatches(data.data, bounds, largest)
+        return data.data, bounds, largest
 
     def _write(
         self, data: NDArray[np.uint8], at: int, run: _Run, row: int, shape: tuple[int, int], batch_size: int

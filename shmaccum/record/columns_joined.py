@@ -29,14 +29,7 @@ from shmaccum.record.arrow import (
     offsets_of,
     sizes_of,
 )
-from shmaccum.record.column_bodies import (
-    ColumnBodies,
-    EncodedBatches,
-    base_timestamps,
-    encoded_batches,
-    overhead_max_v2,
-    places_in_batches,
-)
+from shmaccum.record.column_bodies import CopiedBodies, bounds_and_largest, overhead_max_v2, places_in_batches
 from shmaccum.record.varint import encode_varints, sizes_of_varints
 
 _Varints: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64]]
@@ -66,7 +59,7 @@ class _Field:
         return _Field(None if self.data is None else self.data[start:stop], self.sizes[start:stop])
 
 
-class JoinedBodies(ColumnBodies):
+class JoinedBodies(CopiedBodies):
     """Bodies of any sizes.
 
     Args:
@@ -74,6 +67,7 @@ class JoinedBodies(ColumnBodies):
         keys: array of keys, nulls allowed; None: no record has a key.
         values: the same for the values.
         headers: array of ``list<struct<key: string, value: binary>>``, or None.
+        timestamps: as `ColumnBodies` has them.
     """
 
     def __init__(
@@ -82,49 +76,40 @@ class JoinedBodies(ColumnBodies):
         keys: pa.LargeBinaryArray | None,
         values: pa.LargeBinaryArray | None,
         headers: pa.Array | None,
+        timestamps: NDArray[np.int64] | int,
     ) -> None:
         nulls = np.full(count, -1, np.int64)
         self._key = _Field(keys, nulls if keys is None else sizes_of(keys))
         self._value = _Field(values, nulls if values is None else sizes_of(values))
         self._headers = None if headers is None else header_sections(headers)
-        self.body_sizes = self._key.encoded_sizes() + self._value.encoded_sizes()
-        self.body_sizes += len(_NO_HEADERS) if self._headers is None else sizes_of(self._headers)
+        body_sizes = self._key.encoded_sizes() + self._value.encoded_sizes()
+        body_sizes += len(_NO_HEADERS) if self._headers is None else sizes_of(self._headers)
+        super().__init__(body_sizes, timestamps)
 
-    @classmethod
-    def _of(cls, key: _Field, value: _Field, headers: pa.LargeBinaryArray | None, sizes: NDArray[np.int64]) -> Self:
-        bodies = cls.__new__(cls)
-        bodies._key, bodies._value, bodies._headers, bodies.body_sizes = key, value, headers, sizes
+    def take(self, order: NDArray[np.int64]) -> Self:
+        """Return the bodies of these numbers, in that order."""
+        bodies = self._of(order)
+        bodies._key, bodies._value = self._key.take(order), self._value.take(order)
+        bodies._headers = None if self._headers is None else self._headers.take(arrow_of(order))
         return bodies
 
-    def take(self, rows: NDArray[np.int64]) -> Self:
-        """Return the bodies of ``rows``, in that order."""
-        headers = None if self._headers is None else self._headers.take(arrow_of(rows))
-        return self._of(self._key.take(rows), self._value.take(rows), headers, self.body_sizes[rows])
-
     def part(self, start: int, stop: int) -> Self:
-        """Return the bodies of rows ``start`` to ``stop``, without copying them."""
-        headers = None if self._headers is None else self._headers[start:stop]
-        return self._of(
-            self._key.part(start, stop), self._value.part(start, stop), headers, self.body_sizes[start:stop]
-        )
+        """Return the bodies ``start`` to ``stop``, without copying them."""
+        bodies = self._of(slice(start, stop))
+        bodies._key, bodies._value = self._key.part(start, stop), self._value.part(start, stop)
+        bodies._headers = None if self._headers is None else self._headers[start:stop]
+        return bodies
 
-    def overhead_max(self, spread_ms: int, room: int) -> int:
+    def overhead_max(self, spread_ms: int, offset_max: int) -> int:
         """Return the most bytes that any of these records takes besides its body."""
-        return overhead_max_v2(self.body_sizes, spread_ms, room)
+        return overhead_max_v2(self.body_sizes, spread_ms, offset_max)
 
-    def encode(
-        self,
-        starts: Sequence[int],
-        stop: int,
-        timestamps: NDArray[np.int64],
-        *,
-        first_offset: int = 0,
-        base_timestamp: int | None = None,
-    ) -> EncodedBatches:
-        """Encode the records of rows ``starts[0]`` to ``stop``, as `ColumnBodies.encode` says."""
+    def _encode(
+        self, starts: Sequence[int], stop: int, first_offset: int, bases: NDArray[np.int64]
+    ) -> tuple[memoryview, list[int], list[int]]:
         start = starts[0]
-        bases = base_timestamps(starts, stop, timestamps, base_timestamp)
-        timestamp_deltas = encode_varints(timestamps[start:stop] - bases)
+        each_base = np.repeat(bases, np.diff([*starts, stop]))
+        timestamp_deltas = encode_varints(self.timestamps[start:stop] - each_base)
         deltas = encode_varints(places_in_batches(starts, stop, first_offset))
         sizes = self.body_sizes[start:stop] + len(_ATTRIBUTES) + timestamp_deltas[1] + deltas[1]
         attributes = np.zeros((1, stop - start), np.uint8), np.ones(stop - start, np.int64)
@@ -139,7 +124,7 @@ class JoinedBodies(ColumnBodies):
             columns.append(_pack(*head))
         columns.append(constant(_NO_HEADERS) if self._headers is None else self._headers[start:stop])
         offsets, data = offsets_and_data(join(*columns))
-        return encoded_batches(data.data, offsets, starts)
+        return data.data, *bounds_and_largest(offsets, starts)
 
 
 def _pack(*columns: _Varints) -> pa.LargeBinaryArray:

@@ -1,6 +1,17 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
+# A column of cells, where its buffers are.
+cdef struct Column:
+    const uint8_t *valid  # NULL where there is no null
+    const uint8_t *offsets
+    const uint8_t *data
+    Py_ssize_t data_size
+    Py_ssize_t before  # cells of the buffers that are in front of the first one
+    Py_ssize_t count
+    Py_ssize_t fixed_size
+    int width  # bytes of an offset; 0: all cells have the fixed size; -1: there is no column, and all of them are null
+
 cdef struct Cell:
     const uint8_t *data
     Py_ssize_t size  # -1 for a null
@@ -11,43 +22,36 @@ cdef struct Body:
     Cell headers
     Py_ssize_t size
 
-cdef struct Extent:
-    Py_ssize_t first
-    Py_ssize_t stop
-    Py_ssize_t offset
-    int64_t base
-
 @cython.final
 cdef class FastCells:
-    cdef Py_ssize_t _count
-    cdef Py_ssize_t _before
-    cdef int _width
-    cdef Py_ssize_t _fixed_size
+    cdef Column _column
     cdef Py_buffer _valid
     cdef Py_buffer _offsets
     cdef Py_buffer _data
 
-    cdef bint find(self, Py_ssize_t row, Cell *cell) noexcept
-
 @cython.final
 cdef class FastBodies:
-    cdef FastCells _key
-    cdef FastCells _value
-    cdef FastCells _headers
-
-    cdef bint find(self, Py_ssize_t row, Body *body) noexcept
+    cdef FastCells _keys
+    cdef FastCells _values
+    cdef FastCells _header_sections
+    cdef Column _key
+    cdef Column _value
+    cdef Column _headers
 
 @cython.final
 cdef class FastBatches:
     cdef FastBodies _records
     cdef const int64_t[::1] _rows
-    cdef const int64_t[::1] _timestamps
-    cdef list _starts
-    cdef Py_ssize_t _stop
+    cdef const int64_t[::1] _body_sizes
+    cdef const int64_t[:] _timestamps
     cdef Py_ssize_t _first_offset
-    cdef int64_t _first_base
+    cdef readonly list cuts
     cdef readonly list sizes
     cdef readonly list largest
+    cdef readonly list base_timestamps
+    cdef readonly list max_timestamps
 
-    cdef Extent _extent(self, Py_ssize_t number) except *
+    cdef Py_ssize_t _measure(
+        self, Py_ssize_t row, Py_ssize_t least, Py_ssize_t room, Py_ssize_t offset, int64_t base
+    ) except -1
     cdef _write(self, uint8_t *at, Py_ssize_t size, Py_ssize_t number)

@@ -16,10 +16,36 @@ from shmaccum.record.varint cimport put_varint, varint_size
 
 cdef uint32_t _SEED = SEED
 cdef uint32_t _MULTIPLIER = MULTIPLIER
-cdef const uint8_t *NO_HEADERS = b"\0"
 
 
 # --- cells ------------------------------------------------------------------------------------------------
+
+
+cdef inline bint find_cell(const Column *column, Py_ssize_t row, Cell *cell) noexcept:
+    """Find a cell; False where there is no such row, or its bytes are not in the column's memory."""
+    cdef int32_t short_ends[2]
+    cdef int64_t ends[2]
+    if column.width < 0:
+        cell.size = -1
+        return True
+    if row < 0 or row >= column.count:
+        return False
+    row += column.before
+    if column.valid != NULL and not column.valid[row >> 3] >> (row & 7) & 1:
+        cell.size = -1
+        return True
+    if column.width == 4:
+        memcpy(short_ends, column.offsets + 4 * row, 8)
+        ends[0], ends[1] = short_ends[0], short_ends[1]
+    elif column.width == 8:
+        memcpy(ends, column.offsets + 8 * row, 16)
+    else:
+        ends[0], ends[1] = row * column.fixed_size, (row + 1) * column.fixed_size
+    if ends[0] < 0 or ends[1] < ends[0] or ends[1] > column.data_size:
+        return False
+    cell.data = column.data + ends[0]
+    cell.size = ends[1] - ends[0]
+    return True
 
 
 cdef class FastCells:
@@ -50,7 +76,11 @@ cdef class FastCells:
         cdef Py_ssize_t least = 1 << 48  # more than there is memory, and products of it are no overflow
         if not (0 <= count < least and 0 <= before < least and width in (0, 4, 8) and 0 <= fixed_size < 1 << 31):
             raise ValueError(f"no column has {count} cells behind {before}, offsets of {width}, sizes of {fixed_size}")
-        self._count, self._before, self._width, self._fixed_size = count, before, width, fixed_size
+        self._column.valid = <const uint8_t *>self._valid.buf
+        self._column.offsets = <const uint8_t *>self._offsets.buf
+        self._column.data, self._column.data_size = <const uint8_t *>self._data.buf, self._data.len
+        self._column.before, self._column.count = before, count
+        self._column.width, self._column.fixed_size = width, fixed_size
         cdef Py_ssize_t end = before + count
         if count and (
             (valid is not None and self._valid.len < (end + 7) // 8)
@@ -64,29 +94,6 @@ cdef class FastCells:
         PyBuffer_Release(&self._offsets)
         PyBuffer_Release(&self._data)
 
-    cdef bint find(self, Py_ssize_t row, Cell *cell) noexcept:
-        """Find a cell; False where there is no such row, or its bytes are not in the column's memory."""
-        cdef int32_t short_ends[2]
-        cdef int64_t ends[2]
-        if row < 0 or row >= self._count:
-            return False
-        row += self._before
-        if self._valid.buf != NULL and not (<const uint8_t *>self._valid.buf)[row >> 3] >> (row & 7) & 1:
-            cell.size = -1
-            return True
-        if self._width == 4:
-            memcpy(short_ends, <const uint8_t *>self._offsets.buf + 4 * row, 8)
-            ends[0], ends[1] = short_ends[0], short_ends[1]
-        elif self._width == 8:
-            memcpy(ends, <const uint8_t *>self._offsets.buf + 8 * row, 16)
-        else:
-            ends[0], ends[1] = row * self._fixed_size, (row + 1) * self._fixed_size
-        if ends[0] < 0 or ends[1] < ends[0] or ends[1] > self._data.len:
-            return False
-        cell.data = <const uint8_t *>self._data.buf + ends[0]
-        cell.size = ends[1] - ends[0]
-        return True
-
     def partitions(self, int64_t[::1] partitions, uint32_t partition_count):
         """Store the partition of each cell, a key, as `partition_for_key` gives it; -1 for a null.
 
@@ -98,7 +105,7 @@ cdef class FastCells:
         if partition_count == 0:
             raise ZeroDivisionError("a topic has a partition at least")
         for row in range(partitions.shape[0]):
-            if not self.find(row, &key):
+            if not find_cell(&self._column, row, &key):
                 raise outside(row)
             partitions[row] = -1 if key.size < 0 else (murmur2(key.data, key.size) & 0x7FFFFFFF) % partition_count
 
@@ -140,6 +147,20 @@ cdef inline uint8_t *put_field(uint8_t *at, const Cell *field) noexcept:
 # --- records ----------------------------------------------------------------------------------------------
 
 
+cdef inline bint find_body(
+    const Column *key, const Column *value, const Column *headers, Py_ssize_t row, Body *body
+) noexcept:
+    """Find what the body of a record is made of; False where that is not there."""
+    if not (find_cell(key, row, &body.key) and find_cell(value, row, &body.value)):
+        return False
+    if not find_cell(headers, row, &body.headers) or body.headers.size == 0:
+        return False
+    body.size = varint_size(body.key.size) + varint_size(body.value.size)
+    # No headers take a byte, which says so.
+    body.size += max(body.key.size, 0) + max(body.value.size, 0) + (body.headers.size if body.headers.size > 0 else 1)
+    return True
+
+
 cdef class FastBodies:
     """The bodies of a column of records.
 
@@ -150,21 +171,14 @@ cdef class FastBodies:
     """
 
     def __cinit__(self, FastCells key, FastCells value, FastCells headers):
-        self._key, self._value, self._headers = key, value, headers
-
-    cdef bint find(self, Py_ssize_t row, Body *body) noexcept:
-        """Find what the body of a record is made of; False where that is not there."""
-        body.key.size = body.value.size = -1
-        body.headers.data, body.headers.size = NO_HEADERS, 1
-        if self._key is not None and not self._key.find(row, &body.key):
-            return False
-        if self._value is not None and not self._value.find(row, &body.value):
-            return False
-        if self._headers is not None and not (self._headers.find(row, &body.headers) and body.headers.size > 0):
-            return False
-        body.size = varint_size(body.key.size) + varint_size(body.value.size) + body.headers.size
-        body.size += max(body.key.size, 0) + max(body.value.size, 0)
-        return True
+        self._keys, self._values, self._header_sections = key, value, headers
+        self._key.width = self._value.width = self._headers.width = -1
+        if key is not None:
+            self._key = key._column
+        if value is not None:
+            self._value = value._column
+        if headers is not None:
+            self._headers = headers._column
 
     def body_sizes(self, int64_t[::1] sizes):
         """Store the bytes of each body.
@@ -172,47 +186,23 @@ cdef class FastBodies:
         Raises:
             SerializationError: a record is not in the columns' memory.
         """
+        cdef Column key = self._key, value = self._value, headers = self._headers
         cdef Py_ssize_t row
         cdef Body body
         for row in range(sizes.shape[0]):
-            if not self.find(row, &body):
+            if not find_body(&key, &value, &headers, row, &body):
                 raise outside(row)
             sizes[row] = body.size
 
 
-def fitting(const int64_t[::1] body_sizes, Py_ssize_t overhead, Py_ssize_t room):
-    """`ColumnBodies.fitting`, of bodies of these sizes."""
-    cdef Py_ssize_t row = 0
-    while row < body_sizes.shape[0] and body_sizes[row] + overhead <= room:
-        room -= body_sizes[row] + overhead
-        row += 1
-    return row
-
-
-def batch_starts(const int64_t[::1] body_sizes, Py_ssize_t first, Py_ssize_t overhead, Py_ssize_t room):
-    """`ColumnBodies.batch_starts`, of bodies of these sizes."""
-    cdef list starts = []
-    cdef Py_ssize_t row, left = -1
-    for row in range(first, body_sizes.shape[0]):
-        left -= body_sizes[row] + overhead
-        if left < 0:
-            starts.append(row)
-            left = room - body_sizes[row] - overhead
-    return starts
-
-
 cdef class FastBatches:
-    """The records of some batches, as they are to be written: a `ReadyBatches`.
+    """The records of some batches, as they are to be written: a `ReadyBatches`, once one of its methods has made it so.
 
     Args:
         records: where they are from.
         rows: the row of each record.
         body_sizes: bytes of each body.
         timestamps: of each record, milliseconds since the epoch.
-        starts: the first record of each batch.
-        stop: the record behind the last.
-        first_offset: place of the first record in the first batch; the others begin with their first record.
-        first_base: base timestamp of the first batch; that of the others is their first record's.
     """
 
     def __cinit__(
@@ -220,38 +210,63 @@ cdef class FastBatches:
         FastBodies records,
         const int64_t[::1] rows,
         const int64_t[::1] body_sizes,
-        const int64_t[::1] timestamps,
-        list starts,
-        Py_ssize_t stop,
-        Py_ssize_t first_offset,
-        int64_t first_base,
+        const int64_t[:] timestamps,
     ):
-        if stop > rows.shape[0] or stop > body_sizes.shape[0] or stop > timestamps.shape[0]:
-            raise IndexError(f"there are no {stop} records")
-        self._records, self._rows, self._timestamps = records, rows, timestamps
-        self._starts, self._stop, self._first_offset, self._first_base = starts, stop, first_offset, first_base
-        self.sizes, self.largest = [], []
-        cdef Py_ssize_t number, row, offset, size, total, largest
-        cdef Extent extent
-        for number in range(len(starts)):
-            extent = self._extent(number)
-            offset, total, largest = extent.offset, 0, 0
-            for row in range(extent.first, extent.stop):
-                size = 1 + varint_size(timestamps[row] - extent.base) + varint_size(offset) + body_sizes[row]
-                size += varint_size(size)
-                total += size
-                largest = max(largest, size)
-                offset += 1
-            self.sizes.append(total)
-            self.largest.append(largest)
+        if not (rows.shape[0] == body_sizes.shape[0] == timestamps.shape[0]):
+            raise IndexError(f"of {rows.shape[0]} records there are {body_sizes.shape[0]} and {timestamps.shape[0]}")
+        self._records, self._rows, self._body_sizes, self._timestamps = records, rows, body_sizes, timestamps
+        self.cuts, self.sizes, self.largest, self.base_timestamps, self.max_timestamps = [], [], [], [], []
 
-    cdef Extent _extent(self, Py_ssize_t number) except *:
-        cdef Extent extent
-        extent.first = self._starts[number]
-        extent.stop = self._starts[number + 1] if number + 1 < len(self._starts) else self._stop
-        extent.offset = 0 if number else self._first_offset
-        extent.base = self._timestamps[extent.first] if number else self._first_base
-        return extent
+    def add_to(self, Py_ssize_t room, Py_ssize_t first_offset, int64_t base_timestamp):
+        """Measure the first records for a batch that has some already; return how many fit.
+
+        Args:
+            room: bytes that the batch has left.
+            first_offset: records that it has.
+            base_timestamp: that of the batch.
+        """
+        self._first_offset = first_offset
+        self.cuts.append(0)
+        return self._measure(0, 0, room, first_offset, base_timestamp)
+
+    def lay_out(self, Py_ssize_t first, Py_ssize_t room, Py_ssize_t most):
+        """Measure records for new batches; return the first record behind them.
+
+        Args:
+            first: the first record.
+            room: bytes that a batch has for records; a record that takes more gets one of its own.
+            most: how many batches there may be.
+        """
+        self._first_offset = 0
+        self.cuts.append(first)
+        while first < self._rows.shape[0] and len(self.sizes) < most:
+            first = self._measure(first, 1, room, 0, self._timestamps[first])
+        return first
+
+    cdef Py_ssize_t _measure(
+        self, Py_ssize_t row, Py_ssize_t least, Py_ssize_t room, Py_ssize_t offset, int64_t base
+    ) except -1:
+        """Measure the records of a batch: as many as fit, but at least so many; return the one behind the last."""
+        cdef const int64_t[::1] body_sizes = self._body_sizes
+        cdef const int64_t[:] timestamps = self._timestamps
+        cdef Py_ssize_t size, total = 0, largest = 0
+        cdef int64_t latest = -1
+        least += row
+        while row < body_sizes.shape[0]:
+            size = 1 + varint_size(timestamps[row] - base) + varint_size(offset) + body_sizes[row]
+            size += varint_size(size)
+            if size > room - total and row >= least:
+                break
+            total += size
+            largest, latest = max(largest, size), max(latest, timestamps[row])
+            offset += 1
+            row += 1
+        self.cuts.append(row)
+        self.sizes.append(total)
+        self.largest.append(largest)
+        self.base_timestamps.append(base)
+        self.max_timestamps.append(latest)
+        return row
 
     def write(self, memory, list places, Py_ssize_t first=0):
         """Write the records of batches.
@@ -277,15 +292,18 @@ cdef class FastBatches:
             PyBuffer_Release(&view)
 
     cdef _write(self, uint8_t *at, Py_ssize_t size, Py_ssize_t number):
-        cdef Extent extent = self._extent(number)
-        cdef Py_ssize_t offset = extent.offset, index
-        cdef int64_t timestamp_delta
+        cdef const int64_t[::1] rows = self._rows
+        cdef const int64_t[:] timestamps = self._timestamps
+        cdef Py_ssize_t index, first = self.cuts[number], stop = self.cuts[number + 1]
+        cdef Py_ssize_t offset = 0 if number else self._first_offset
+        cdef int64_t timestamp_delta, base = self.base_timestamps[number]
+        cdef Column key = self._records._key, value = self._records._value, headers = self._records._headers
         cdef Body body
         cdef uint8_t *end = at + size
-        for index in range(extent.first, extent.stop):
-            if not self._records.find(self._rows[index], &body):
-                raise outside(self._rows[index])
-            timestamp_delta = self._timestamps[index] - extent.base
+        for index in range(first, stop):
+            if not find_body(&key, &value, &headers, rows[index], &body):
+                raise outside(rows[index])
+            timestamp_delta = timestamps[index] - base
             size = 1 + varint_size(timestamp_delta) + varint_size(offset) + body.size
             if varint_size(size) + size > end - at:
                 break
@@ -295,10 +313,15 @@ cdef class FastBatches:
             at = put_varint(at, offset)
             at = put_field(at, &body.key)
             at = put_field(at, &body.value)
-            memcpy(at, body.headers.data, body.headers.size)
-            at += body.headers.size
+            if body.headers.size > 0:
+                memcpy(at, body.headers.data, body.headers.size)
+                at += body.headers.size
+            else:
+                at[0] = 0
+                at += 1
             offset += 1
-        if offset - extent.offset != extent.stop - extent.first or at != end:
+            first += 1
+        if first != stop or at != end:
             raise SerializationError("the memory of a column was changed while its rows were being written")
 
     def records(self, Py_ssize_t number):

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from accumulators import (
@@ -32,7 +31,6 @@ from faults import before, stop
 from record_batches import decoders
 
 from shmaccum.accumulator.batch_compressor import SEALING_PATIENCE_MS, BatchCompressor
-from shmaccum.accumulator.column_appender import PartitionRows
 from shmaccum.accumulator.futures import FutureColumnsMetadata
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.record_batch import RecordBatch
@@ -82,9 +80,8 @@ def compressed_here(accumulator: RecordAccumulator) -> int:
 
 
 def append_rows(accumulator: RecordAccumulator, values: list[bytes]) -> None:
-    bodies = encode_columns(accumulator.format, None, pa.array(values, pa.binary()), None)
-    rows = PartitionRows(bodies, np.zeros(len(values), np.int64), np.arange(len(values)))
-    accumulator.append_columns(TP0, rows, FutureColumnsMetadata(len(values), accumulator.acks), 1000)
+    bodies = encode_columns(accumulator.format, None, pa.array(values, pa.binary()), None, 0)
+    accumulator.append_columns(TP0, bodies, FutureColumnsMetadata(len(values), accumulator.acks), 1000)
 
 
 @contextmanager

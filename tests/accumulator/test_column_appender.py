@@ -29,7 +29,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shmaccum.accumulator import column_appender
-from shmaccum.accumulator.column_appender import PartitionRows
 from shmaccum.accumulator.futures import FutureColumnsMetadata
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.cluster import TopicPartition
@@ -63,9 +62,9 @@ def append_columns(
         pa.array([row[1] for row in rows], pa.binary()),
         pa.array([row[2] for row in rows], pa.binary()),
         pa.array([[{"key": key, "value": value} for key, value in row[3]] for row in rows], HEADERS),
+        np.array([row[0] for row in rows], np.int64),
     )
-    timestamps = np.array([row[0] for row in rows], np.int64)
-    accumulator.append_columns(to, PartitionRows(bodies, timestamps, np.arange(len(rows))), future, max_block_ms)
+    accumulator.append_columns(to, bodies, future, max_block_ms)
     return future
 
 
@@ -138,21 +137,16 @@ def test_a_record_in_between(accumulate: OpenAccumulator) -> None:
     """The rows were encoded for a place that somebody else has taken meanwhile: they begin a batch of their own."""
     accumulator, quick = accumulate(), accumulate()
     add(accumulator, TP0, b"before")
-    contribute = column_appender.ColumnAppender._open_batch
-    looks: list[Any] = []
+    bodies = encode_columns(accumulator.format, None, pa.array([b"one", b"two"]), None, 0)
+    add_to = bodies.add_to
 
-    def look(self: Any, queue: Any) -> Any:
-        seen = contribute(self, queue)
-        if not looks:
-            looks.append(seen)
-            add(quick, TP0, b"quick")
-        return seen
+    def add_to_after_another(*args: Any) -> Any:
+        add(quick, TP0, b"quick")
+        return add_to(*args)
 
-    column_appender.ColumnAppender._open_batch = look  # type: ignore[method-assign]
-    try:
-        future = append_columns(accumulator, TP0, values_only(b"one", b"two"))
-    finally:
-        column_appender.ColumnAppender._open_batch = contribute  # type: ignore[method-assign]
+    bodies.add_to = add_to_after_another  # type: ignore[method-assign]
+    future = FutureColumnsMetadata(2, accumulator.acks)
+    accumulator.append_columns(TP0, bodies, future, 1000)
     assert queued(accumulator, TP0) == 2
     log = Log(accumulator)
     log.take_all()
@@ -191,10 +185,9 @@ def test_memory_runs_out_half_way(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(buffer_memory=3 * BATCH_SIZE)
     rows = values_only(*(b"%d" % number + HALF for number in range(5)))
     future = FutureColumnsMetadata(5, accumulator.acks)
-    bodies = encode_columns(accumulator.format, None, pa.array([row[2] for row in rows], pa.binary()), None)
-    part = PartitionRows(bodies, np.zeros(5, np.int64), np.arange(5))
+    bodies = encode_columns(accumulator.format, None, pa.array([row[2] for row in rows], pa.binary()), None, 0)
     with pytest.raises(BufferExhaustedError):
-        accumulator.append_columns(TP0, part, future, 20)
+        accumulator.append_columns(TP0, bodies, future, 20)
     log = Log(accumulator)
     log.take_all()
     assert log.values(TP0) == [row[2] for row in rows[:3]]

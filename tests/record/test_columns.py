@@ -42,11 +42,10 @@ def split(ready: ReadyBatches) -> list[bytes]:
     return [first, *written]
 
 
-def encode_all(fmt: RecordFormat, *columns: pa.Array | None, one_timestamp: bool = False) -> list[bytes]:
+def encode_all(fmt: RecordFormat, *columns: pa.Array | None) -> list[bytes]:
     """Return the records, each of them the first one of a batch."""
-    bodies = encode_columns(fmt, *columns, one_timestamp=one_timestamp)
-    count = len(bodies)
-    return split(bodies.encode(range(count), count, np.full(count, NOW))) if count else []
+    bodies = encode_columns(fmt, *columns, NOW)
+    return [batch for ready in bodies.lay_out(0, 1, 2) for batch in split(ready)]
 
 
 def one_by_one(fmt: RecordFormat, keys: Sequence, values: Sequence, headers: Sequence) -> list[bytes]:
@@ -68,10 +67,12 @@ def test_columns_give_the_bytes_of_single_records(magic: int) -> None:
             pa.array([record.key for record in records], pa.binary())[skipped:],
             pa.array([record.value for record in records], pa.binary())[skipped:],
             header_array([record.headers for record in records])[skipped:],
+            np.array([record.timestamp for record in records], np.int64)[skipped:],
         )
         rows = data.draw(st.permutations(range(count - skipped)), label="order")
         taken = columns.take(np.array(rows, np.int64))
         assert len(taken) == len(rows)
+        assert taken.rows.tolist() == rows
         chosen = [records[skipped + row] for row in rows]
         assert taken.body_sizes.tolist() == [
             len(fmt.encode_body(record.key, record.value, record.headers)) for record in chosen
@@ -82,41 +83,60 @@ def test_columns_give_the_bytes_of_single_records(magic: int) -> None:
 
 
 def check_batches(fmt: RecordFormat, bodies: ColumnBodies, records: list[Sample], data: st.DataObject) -> None:
-    """Encode some of the records for some batches, and compare with each encoded by itself."""
+    """Lay some of the records out over batches, and compare with each encoded by itself."""
     if not records:
         return
     skipped = data.draw(st.integers(0, len(records) - 1), label="rows that are not of the part")
     bodies, records = bodies.part(skipped, len(records)), records[skipped:]
-    starts = sorted(data.draw(st.sets(st.integers(0, len(records) - 1), min_size=1), label="starts"))
-    stop = data.draw(st.integers(starts[-1] + 1, len(records)), label="stop")
-    first_offset = data.draw(st.sampled_from([0, 3, 60, 64, 8190]), label="first offset")
-    base_timestamp = data.draw(st.none() | st.integers(NOW - 70, NOW + 70), label="base timestamp")
-    timestamps = np.array([record.timestamp for record in records], np.int64)
+    rooms = st.integers(0, 500) | st.integers(0, 100_000)
+    added = 0
+    if data.draw(st.booleans(), label="there is an open batch"):
+        room, first_offset = data.draw(rooms, label="its room"), data.draw(st.sampled_from([1, 60, 64, 8190]))
+        base_timestamp = data.draw(st.integers(NOW - 70, NOW + 70), label="base timestamp")
+        ready = bodies.add_to(room, first_offset, base_timestamp)
+        if ready is not None:
+            added = check_ready(fmt, ready, 0, records, room, first_offset, base_timestamp)
+    room, most = data.draw(rooms, label="room"), data.draw(st.integers(1, 3), label="batches at a time")
+    first = added
+    for ready in bodies.lay_out(first, room, most):
+        stop = check_ready(fmt, ready, first, records, room)
+        assert len(ready.sizes) == most or (len(ready.sizes) < most and stop == len(records))
+        first = stop
+    assert first == len(records)
 
-    encoded = bodies.encode(starts, stop, timestamps, first_offset=first_offset, base_timestamp=base_timestamp)
 
-    expected = []
-    for number, (start, end) in enumerate(itertools.pairwise([*starts, stop])):
-        first = number == 0
-        base = base_timestamp if first and base_timestamp is not None else records[start].timestamp
+def check_ready(
+    fmt: RecordFormat,
+    ready: ReadyBatches,
+    first: int,
+    records: list[Sample],
+    room: int,
+    first_offset: int = 0,
+    base_timestamp: int | None = None,
+) -> int:
+    """Compare batches with their records encoded one by one; return the record behind them."""
+    assert ready.cuts[0] == first
+    expected, bases = [], []
+    for start, end in itertools.pairwise(ready.cuts):
+        bases.append(records[start].timestamp if base_timestamp is None else base_timestamp)
         expected.append(
             [
                 fmt.encode_record(
-                    place + (first_offset if first else 0),
-                    record.timestamp,
-                    base,
-                    fmt.encode_body(record.key, record.value, record.headers),
+                    place, record.timestamp, bases[-1], fmt.encode_body(record.key, record.value, record.headers)
                 )
-                for place, record in enumerate(records[start:end])
+                for place, record in enumerate(records[start:end], first_offset)
             ]
         )
-    assert split(encoded) == [b"".join(batch) for batch in expected]
-    assert encoded.largest == [max(map(len, batch)) for batch in expected]
-    base_timestamps = [base_timestamp or NOW, *timestamps[starts[1:]].tolist()]
-    spread_ms = max(timestamps.max(), *base_timestamps) - min(timestamps.min(), *base_timestamps)
-    overhead = bodies.overhead_max(int(spread_ms), (first_offset + stop) * int(bodies.body_sizes.max()))
-    sizes = iter(bodies.body_sizes[starts[0] :].tolist())
-    assert all(len(record) <= next(sizes) + overhead for batch in expected for record in batch)
+    assert split(ready) == [b"".join(batch) for batch in expected]
+    assert ready.sizes == [sum(map(len, batch)) for batch in expected]
+    assert ready.largest == [max(map(len, batch)) for batch in expected]
+    assert ready.base_timestamps == bases
+    assert ready.max_timestamps == [
+        max(record.timestamp for record in records[start:end]) for start, end in itertools.pairwise(ready.cuts)
+    ]
+    for batch, size in zip(expected, ready.sizes, strict=True):
+        assert size <= room or (len(batch) == 1 and base_timestamp is None)
+    return ready.cuts[-1]
 
 
 even_columns = st.tuples(st.integers(1, 200), st.sampled_from([None, 0, 1, 63, 64]), st.sampled_from([None, 0, 9, 100]))
@@ -132,7 +152,7 @@ def test_records_of_one_size_give_the_same_bytes(
         for random, size in zip((Random(1), Random(2)), sizes, strict=True)
     ]
     fmt = record_format(2)
-    bodies = encode_columns(fmt, *(pa.array(field, pa.binary()) for field in fields), None, one_timestamp=True)
+    bodies = encode_columns(fmt, *(pa.array(field, pa.binary()) for field in fields), None, NOW)
     assert isinstance(bodies, EvenBodies) != shmaccum.compiled
     rows = np.random.default_rng(1).permutation(count)
     records = [Sample(fields[0][row], fields[1][row], (), NOW) for row in rows.tolist()]
@@ -142,7 +162,7 @@ def test_records_of_one_size_give_the_same_bytes(
 @pytest.mark.parametrize("values", [[b"a", None], [b"a", b"bb"], [b"", b"b"], []])
 def test_records_of_other_sizes_are_joined(values: list[bytes | None]) -> None:
     column = pa.array(values, pa.binary())
-    assert not isinstance(encode_columns(record_format(2), None, column, None, one_timestamp=True), EvenBodies)
+    assert not isinstance(encode_columns(record_format(2), None, column, None, NOW), EvenBodies)
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
@@ -208,9 +228,9 @@ def test_what_lies_beneath_a_null_list_is_not_sent() -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 def test_old_formats_have_no_headers(magic: int) -> None:
     fmt = record_format(magic)
-    assert len(encode_columns(fmt, None, pa.array([b"v"]), header_array([None]))) == 1
+    assert len(encode_columns(fmt, None, pa.array([b"v"]), header_array([None]), NOW)) == 1
     with pytest.raises(UnsupportedForMessageFormatError):
-        encode_columns(fmt, None, pa.array([b"v"]), header_array([[("h", b"")]]))
+        encode_columns(fmt, None, pa.array([b"v"]), header_array([[("h", b"")]]), NOW)
 
 
 @pytest.mark.parametrize("magic", [0, 2])
@@ -231,30 +251,49 @@ def test_old_formats_have_no_headers(magic: int) -> None:
 )
 def test_columns_of_another_shape_are_refused(magic: int, columns: dict[str, pa.Array], complaint: str) -> None:
     with pytest.raises(SerializationError, match=complaint):
-        encode_columns(record_format(magic), **{"keys": None, "values": None, "headers": None, **columns})
+        encode_columns(
+            record_format(magic), **{"keys": None, "values": None, "headers": None, **columns}, timestamps=NOW
+        )
 
 
 def test_header_values_must_be_binary() -> None:
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.int64())]))
     with pytest.raises(SerializationError, match=r"header values.*int64"):
-        encode_columns(record_format(2), None, None, pa.array([[{"key": "h", "value": 1}]], kind))
+        encode_columns(record_format(2), None, None, pa.array([[{"key": "h", "value": 1}]], kind), NOW)
 
 
-@given(st.data(), st.integers(0, 40), st.integers(1, 300))
-def test_records_are_laid_out_over_batches(data: st.DataObject, overhead: int, room: int) -> None:
-    sizes = data.draw(st.lists(st.integers(0, 120), min_size=1, max_size=60), label="sizes")
-    bodies = encode_columns(record_format(2), None, pa.array(map(bytes, sizes), pa.binary()), None)
+@given(st.data(), st.integers(1, 2000), st.sampled_from([0, 60, 8190]))
+def test_records_are_laid_out_over_batches(data: st.DataObject, room: int, first_offset: int) -> None:
+    """As many go into a batch as surely fit: what they are reckoned to take is exact, or a few bytes more for each."""
+    sizes = data.draw(st.lists(st.integers(0, 120), min_size=1, max_size=150), label="sizes")
+    fmt = record_format(2)
+    bodies = encode_columns(fmt, None, pa.array(map(bytes, sizes), pa.binary()), None, NOW)
+    taken = [len(fmt.encode_record(0, NOW, NOW, fmt.encode_body(None, bytes(size), ()))) for size in sizes]
+
+    def is_full(size: int, start: int, end: int) -> bool:
+        spare = 4 if shmaccum.compiled else 4 * (end - start + 1)
+        return end == len(taken) or size + taken[end] + spare > room
+
+    ready = bodies.add_to(room, first_offset, NOW)
+    if ready is None:
+        assert is_full(0, 0, 0)
+    else:
+        assert ready.sizes[0] <= room
+        assert is_full(ready.sizes[0], 0, ready.cuts[1])
     first = data.draw(st.integers(0, len(sizes) - 1), label="first")
-    overhead += 1
-    taken = (bodies.body_sizes + overhead).tolist()
-    fitting = bodies.fitting(overhead, room)
-    assert sum(taken[:fitting]) <= room
-    assert fitting == len(taken) or sum(taken[: fitting + 1]) > room
-    starts = bodies.batch_starts(first, overhead, room)
-    assert starts[0] == first
-    for start, end in itertools.pairwise([*starts, len(taken)]):
-        assert sum(taken[start:end]) <= room or end == start + 1
-        assert end == len(taken) or sum(taken[start : end + 1]) > room
+    for ready in bodies.lay_out(first, room, 4):
+        for size, (start, end) in zip(ready.sizes, itertools.pairwise(ready.cuts), strict=True):
+            assert size <= room or end == start + 1
+            assert is_full(size, start, end)
+
+
+@pytest.mark.parametrize("kept", [100, 9000])
+def test_many_small_records_before(kept: int) -> None:
+    """What the records before make of the offset deltas counts, too: nothing goes where there is no room."""
+    bodies = encode_columns(record_format(2), None, pa.array([bytes(100)] * 10), None, NOW)
+    ready = bodies.add_to(3 * 110, kept, NOW)
+    assert ready is not None
+    assert ready.sizes[0] <= 3 * 110
 
 
 def changeable(kind: pa.DataType) -> tuple[pa.Array, np.ndarray]:
@@ -277,7 +316,9 @@ def test_offsets_that_lead_elsewhere_are_refused(name: str, kind: pa.DataType, w
     column, offsets = changeable(kind)
     offsets[:] = wrong
     with pytest.raises(SerializationError):
-        encode_columns(record_format(2), **{"keys": None, "values": None, "headers": None, name: column})
+        encode_columns(
+            record_format(2), **{"keys": None, "values": None, "headers": None, name: column}, timestamps=NOW
+        )
 
 
 @wrong_offsets
@@ -285,8 +326,7 @@ def test_offsets_that_lead_elsewhere_are_refused(name: str, kind: pa.DataType, w
 def test_offsets_that_are_changed_later_lead_nowhere(kind: pa.DataType, wrong: list[int]) -> None:
     """What is written is what was there at first, or nothing."""
     column, offsets = changeable(kind)
-    bodies = encode_columns(record_format(2), column, column, None)
-    ready = bodies.encode([0], 3, np.full(3, NOW))
+    (ready,) = encode_columns(record_format(2), column, column, None, NOW).lay_out(0, 1000, 1)
     expected = bytes(ready.records(0))
     offsets[:] = wrong
     memory = memoryview(bytearray(ready.sizes[0] + 20))

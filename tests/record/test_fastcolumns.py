@@ -15,8 +15,9 @@ if shmaccum.compiled:
 
     def batches(count: int = 3) -> FastBatches:
         records = FastBodies(None, FastCells(3, 0, 4, 0, None, OFFSETS, b"abcabcabc"), None)
-        rows, sizes = np.arange(count), np.full(count, 6)
-        return FastBatches(records, rows, sizes, np.zeros(count, np.int64), [0], count, 0, 0)
+        ready = FastBatches(records, np.arange(count), np.full(count, 6), np.zeros(count, np.int64))
+        assert ready.lay_out(0, 100, 1) == count
+        return ready
 
     @pytest.mark.parametrize(
         "shape",
@@ -54,6 +55,19 @@ if shmaccum.compiled:
         with pytest.raises(SerializationError, match="changed"):
             ready.write(memory, [0])
         assert not any(memory[ready.sizes[0] :])
+
+    @pytest.mark.parametrize("lengths", [(2, 3, 3), (3, 2, 3), (3, 3, 2)])
+    def test_all_that_a_record_has_is_there(lengths: tuple[int, int, int]) -> None:
+        records = FastBodies(None, None, None)
+        with pytest.raises(IndexError, match="2"):
+            FastBatches(records, *(np.zeros(length, np.int64) for length in lengths))
+
+    def test_batches_that_were_not_measured() -> None:
+        ready = batches()
+        with pytest.raises(IndexError):
+            ready.records(1)
+        with pytest.raises(IndexError):
+            ready.write(memoryview(bytearray(100)), [0, 50])
 
     def test_rows_that_there_are_not() -> None:
         with pytest.raises(SerializationError, match="row 3"):

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from pieces import (
@@ -27,7 +26,6 @@ from pieces import (
 from processes import Child
 from senders import HandRun, read_values
 
-from shmaccum.accumulator.column_appender import PartitionRows
 from shmaccum.accumulator.futures import FutureColumnsMetadata, FutureRecordMetadata
 from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
 from shmaccum.cluster import RecordMetadata
@@ -78,10 +76,9 @@ def test_columns(run: HandRun, log_dir: Path) -> None:
     """Rows of one call, in several batches, some of which are sent in pieces and some of whose rows are given up."""
     values = numbered(120, 25)
     future = FutureColumnsMetadata(len(values), run.accumulator.acks)
-    bodies = encode_columns(run.accumulator.format, None, pa.array(values, pa.binary()), None)
-    rows = PartitionRows(bodies, np.zeros(len(values), np.int64), np.arange(len(values)))
+    bodies = encode_columns(run.accumulator.format, None, pa.array(values, pa.binary()), None, 0)
     send(run, [b"first"])
-    run.accumulator.append_columns(T0, rows, future, 1000)
+    run.accumulator.append_columns(T0, bodies, future, 1000)
     run.transport.largest = 300
     run.run_until(lambda: len(run.transport.sent) > 8)
     with pytest.raises(KafkaTimeoutError, match=rf"{run.slab.undelivered()[1]} of 120 rows"):
@@ -96,9 +93,8 @@ def test_columns_with_rows_that_are_given_up(run: HandRun) -> None:
     values = numbered(10)
     run.transport.is_invalid = lambda value: value == values[7]
     future = FutureColumnsMetadata(len(values), run.accumulator.acks)
-    bodies = encode_columns(run.accumulator.format, None, pa.array(values, pa.binary()), None)
-    rows = PartitionRows(bodies, np.zeros(len(values), np.int64), np.arange(len(values)))
-    run.accumulator.append_columns(T0, rows, future, 1000)
+    bodies = encode_columns(run.accumulator.format, None, pa.array(values, pa.binary()), None, 0)
+    run.accumulator.append_columns(T0, bodies, future, 1000)
     deliver(run)
     with pytest.raises(InvalidRecordError):
         future.get(0)

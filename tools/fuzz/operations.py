@@ -14,10 +14,8 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
-from shmaccum.accumulator.column_appender import PartitionRows
 from shmaccum.accumulator.completer import BatchOutcome
 from shmaccum.accumulator.futures import FutureColumnsMetadata
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
@@ -142,11 +140,10 @@ class Session:
 
     def _append_columns(self) -> None:
         values = [b"%d" % number + bytes(SLOT_SIZE // 4) for number in range(6)]
-        bodies = encode_columns(self._accumulator.format, None, pa.array(values, pa.binary()), None)
-        rows = PartitionRows(bodies, np.zeros(len(values), np.int64), np.arange(len(values)))
+        bodies = encode_columns(self._accumulator.format, None, pa.array(values, pa.binary()), None, 0)
         for topic_partition in self._accumulator.map.queues:
             future = FutureColumnsMetadata(len(values), self._accumulator.acks)
-            self._accumulator.append_columns(topic_partition, rows, future, 20)
+            self._accumulator.append_columns(topic_partition, bodies, future, 20)
 
     def _allocate(self) -> None:
         pool = self._accumulator.pool
