@@ -7,7 +7,6 @@ An instance cannot be changed, and every value in it has passed its type, its va
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
@@ -189,6 +188,8 @@ class Config:
             return cls.settings[name]
         if name in cls.elsewhere:
             raise ConfigError(f"{name}: there is no such setting; {cls.elsewhere[name]}")
+        import difflib  # only for whoever has made a mistake
+
         nearest = difflib.get_close_matches(str(name).lower(), cls.settings, n=1)
         advice = f"did you mean {nearest[0]}?" if nearest else "docs/configuration.md lists those that there are"
         raise ConfigError(f"{name}: there is no such setting; {advice}")

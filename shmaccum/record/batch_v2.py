@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from crc32c import crc32c
-
 from shmaccum.errors import CorruptRecordError
+from shmaccum.record import checksum
 from shmaccum.record.batch import Batch, Record, TimestampType
 from shmaccum.record.compression import CompressionType, decompress
 from shmaccum.record.v2 import CRC_START, HEADER, HEADER_SIZE, TIMESTAMP_TYPE_MASK
@@ -63,7 +62,7 @@ class DefaultBatch(Batch):
 
     def is_valid(self) -> bool:
         """Say whether the CRC-32C is that of all the bytes behind it."""
-        return crc32c(self._buf[CRC_START:]) == self.crc
+        return checksum.crc32c(self._buf[CRC_START:]) == self.crc
 
     def records(self) -> Iterator[Record]:
         """Yield the records, decoded one by one from the section, which is decompressed as a whole."""

@@ -18,9 +18,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from crc32c import crc32c
-
 from shmaccum.errors import SerializationError
+from shmaccum.record import checksum
 from shmaccum.record.compression import CompressionType, compress
 from shmaccum.record.fields import NO_PARTITION_LEADER_EPOCH, BytesLike, Headers, header_name, plain_bytes
 from shmaccum.record.framing import LOG_OVERHEAD
@@ -49,9 +48,8 @@ _LOG_OVERHEAD: Final = LOG_OVERHEAD
 _MAGIC: Final = MAGIC
 _NO_LEADER_EPOCH: Final = NO_PARTITION_LEADER_EPOCH
 
-_FEW: Final = 8192
-_SIZES: Final = tuple(VARINTS[n] for n in range(_FEW))
-"""Varints of the sizes and deltas that most records have."""
+_SIZES: Final = VARINTS
+_FEW: Final = len(VARINTS)
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _UP_TO_CRC: Final = struct.Struct(">qiibI")
@@ -154,7 +152,7 @@ def write_header(
         _fast_header.put_covered(
             buf, attributes, record_count, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence
         )
-        crc = crc32c(buf[_CRC_START:size])
+        crc = checksum.crc32c(buf[_CRC_START:size])
         _fast_header.put_up_to_crc(buf, size - _LOG_OVERHEAD, _NO_LEADER_EPOCH, _MAGIC, crc)
         return
     _COVERED_BY_CRC.pack_into(
@@ -169,7 +167,7 @@ def write_header(
         base_sequence,
         record_count,
     )
-    crc = crc32c(buf[_CRC_START:size])
+    crc = checksum.crc32c(buf[_CRC_START:size])
     _UP_TO_CRC.pack_into(buf, 0, 0, size - _LOG_OVERHEAD, _NO_LEADER_EPOCH, _MAGIC, crc)
 
 

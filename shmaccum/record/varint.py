@@ -32,8 +32,10 @@ def _encode(n: int) -> bytes:
     return bytes(encoded)
 
 
-VARINTS: Final[dict[int, bytes]] = {n: _encode(n) for n in range(-64, 8192)}
+VARINTS: Final[tuple[bytes, ...]] = tuple(map(_encode, range(8192)))
 """Encoded numbers of the sizes and deltas that most records have: looked up in a fifth of the time of encoding."""
+
+_FEW: Final = len(VARINTS)
 
 
 def encode_varint(n: int) -> bytes:
@@ -42,7 +44,7 @@ def encode_varint(n: int) -> bytes:
     Raises:
         OverflowError: ``n`` needs more than 64 bits.
     """
-    return VARINTS.get(n) or _encode(n)
+    return VARINTS[n] if 0 <= n < _FEW else _encode(n)
 
 
 def size_of_varint(n: int) -> int:

@@ -20,17 +20,18 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import SenderError, SenderExistsError
 from shmaccum.record.format import message_format_magic
-from shmaccum.sender.log.transport import LogTransport
-from shmaccum.sender.sender import Sender
-from shmaccum.sender.transport import Transport
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
+
+if TYPE_CHECKING:
+    from shmaccum.sender.sender import Sender
+    from shmaccum.sender.transport import Transport
 
 logger = logging.getLogger(__name__)
 
@@ -69,11 +70,13 @@ def make_transport(config: ProducerConfig) -> Transport:
     Raises:
         ApiVersionError: a library that it needs is missing.
     """
+    # Only here, as with the sender below: producers import this module too.
     if config.transport == "kafka":
-        # Only here: producers import this module too, and the client library takes longer than all of theirs.
         from shmaccum.sender.kafka.transport import KafkaTransport
 
         return KafkaTransport(config)
+    from shmaccum.sender.log.transport import LogTransport
+
     return LogTransport(
         Path(config.log_dir),
         config.num_partitions,
@@ -113,6 +116,10 @@ def _serve_once(
     slab: Slab, accumulator: RecordAccumulator, config: ProducerConfig, on_serving: Callable[[Slab], None]
 ) -> bool:
     """Have the sender's role until stopped (True) or idle (False)."""
+    import crc32c  # noqa: F401  # else the first batch would wait for it, and its objects would not be frozen
+
+    from shmaccum.sender.sender import Sender
+
     with ExitStack() as cleanup:
         doorbell = slab.become_sender()
         cleanup.callback(slab.resign_as_sender, doorbell)

@@ -19,6 +19,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import SerializationError, ShmaccumError
 from shmaccum.producer import Producer
 from shmaccum.record.arrow import arrow_of, numpy_of
+from shmaccum.spark.quickack import acknowledge_at_once
 from shmaccum.spark.worker import producer
 
 _SHARE_OF_MEMORY: Final = 4
@@ -34,6 +35,7 @@ def deliver(
     Returns:
         How many rows, and the bytes of their keys and values.
     """
+    acknowledge_at_once()
     deliveries = _Deliveries(producer(config))
     append_bytes = config.buffer_memory // _SHARE_OF_MEMORY
     for batch in batches:

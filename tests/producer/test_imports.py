@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+from producers import wait_until_gone
+
+PROGRAM = """
+import json, sys
+from shmaccum import Producer
+with Producer(json.loads(sys.argv[1])) as producer:
+    future = producer.send("t", b"1")
+future.get(0)
+print(sorted(name for name in sys.modules if name.startswith(tuple(sys.argv[2:]))))
+"""
+
+NOT_OF_A_PRODUCER = ("crc32c", "kafka", "pyarrow", "shmaccum.sender.log", "shmaccum.sender.sender")
+"""Each takes memory of every process that sends, and time of its start."""
+
+
+def test_who_sends_record_by_record_has_nothing_of_the_senders_or_of_columns(
+    slab_name: str, settings: Callable[..., dict[str, object]]
+) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(settings(), default=str), *NOT_OF_A_PRODUCER],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (result.stdout, result.stderr) == ("[]\n", "")
+    wait_until_gone(slab_name)
