@@ -200,7 +200,7 @@ class Acknowledgements:
                         continue
                     self.while_waiting()
                     ear.wait(min(remaining, WAIT_SLICE_S))
-        except (ValueError, OSError):
+        except (ValueError, IndexError, OSError):
             bell.check_open()  # another thread has detached the slab: memory and files are not there any more
             raise
 

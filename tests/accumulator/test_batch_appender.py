@@ -191,11 +191,11 @@ def test_an_error_after_the_allocation(accumulator: RecordAccumulator) -> None:
         raise OSError("no good")
 
     held = accumulator.pool.allocate(BATCH_SIZE, 0)
-    fill = accumulator.appender.fill
-    accumulator.appender.fill = lambda buffer, batch: fail()  # type: ignore[method-assign]
+    begin_batch = accumulator.appender.begin_batch
+    accumulator.appender.begin_batch = lambda *_: fail()  # type: ignore[method-assign]
     with pytest.raises(OSError, match="no good"):
         add(accumulator, TP0)
-    accumulator.appender.fill = fill  # type: ignore[method-assign]
+    accumulator.appender.begin_batch = begin_batch  # type: ignore[method-assign]
     accumulator.begin_flush()
     accumulator.await_flush_completion(0)
     assert_empty(accumulator)

@@ -1,0 +1,104 @@
+"""What futures lead to never leads back to them: compiled, the garbage collector would not find out."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+
+import pytest
+from accumulators import KEY, TP0, VALUE, config_of, drain, open_accumulator
+
+import shmaccum
+from shmaccum.accumulator.completer import BatchOutcome
+from shmaccum.accumulator.futures import FutureRecordMetadata
+from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.errors import IllegalStateError, RecordTooLargeError, ShmaccumError
+from shmaccum.shm.lifecycle import detach
+
+
+class Canary:
+    """Something of which can be seen that it is gone."""
+
+
+def append_in_a_circle(accumulator: RecordAccumulator, canary: Canary) -> list[FutureRecordMetadata]:
+    """Return futures whose callbacks lead to all of them, and to the canary."""
+    futures: list[FutureRecordMetadata] = []
+
+    def called(error: ShmaccumError | None, metadata: object) -> tuple[object, object]:
+        return futures, canary
+
+    for _ in range(3):
+        futures.append(accumulator.append(TP0, 0, KEY, VALUE, (), called).future)
+        futures[-1].add_callback(called, None)
+        futures[-1].add_errback(called, None)
+    return futures
+
+
+def is_gone(canary: weakref.ref[Canary]) -> bool:
+    gc.collect()
+    return canary() is None
+
+
+def test_futures_that_are_done(accumulator: RecordAccumulator) -> None:
+    def use() -> weakref.ref[Canary]:
+        canary = Canary()
+        append_in_a_circle(accumulator, canary)
+        (batch,) = drain(accumulator)
+        accumulator.complete([BatchOutcome(batch, 0)])
+        accumulator.acks.poll()
+        return weakref.ref(canary)
+
+    assert is_gone(use())
+
+
+def raise_error_of(future: FutureRecordMetadata) -> None:
+    assert future.exception is not None
+    raise future.exception
+
+
+@pytest.mark.parametrize("fail", [lambda future: future.get(0), raise_error_of])
+def test_futures_whose_errors_were_raised(
+    accumulator: RecordAccumulator, fail: Callable[[FutureRecordMetadata], object]
+) -> None:
+    """The error's traceback leads to the frame that has the error, the futures and the canary."""
+
+    def use() -> weakref.ref[Canary]:
+        canary = Canary()
+        futures = append_in_a_circle(accumulator, canary)
+        (batch,) = drain(accumulator)
+        accumulator.complete([BatchOutcome(batch, error=RecordTooLargeError)])
+        accumulator.acks.poll()
+        errors = []
+        for future in futures:
+            with pytest.raises(RecordTooLargeError) as info:
+                fail(future)
+            errors.append(info.value)
+        assert len(set(map(id, errors))) == 3
+        return weakref.ref(canary)
+
+    assert is_gone(use())
+
+
+def test_futures_that_nobody_hears_of_any_more(slab_name: str, accumulate: Callable[[], RecordAccumulator]) -> None:
+    """The process has left the slab with callbacks that are never called."""
+
+    def use() -> tuple[FutureRecordMetadata, weakref.ref[Canary]]:
+        accumulator, canary = open_accumulator(config_of(slab_name)), Canary()
+        future = accumulator.append(TP0, 0, KEY, VALUE).future
+        append_in_a_circle(accumulator, canary)
+        accumulator.close()
+        detach(accumulator.slab)
+        return future, weakref.ref(canary)
+
+    future, canary = use()
+    assert is_gone(canary)
+    assert not future.is_done
+    with pytest.raises(IllegalStateError, match="no more"):
+        future.get(0)
+    accumulate()  # which is to drop the records
+
+
+def test_they_are_nothing_to_the_collector_where_they_are_compiled(accumulator: RecordAccumulator) -> None:
+    future = accumulator.append(TP0, 0, KEY, VALUE).future
+    assert gc.is_tracked(future) != shmaccum.compiled
