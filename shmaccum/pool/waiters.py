@@ -120,7 +120,7 @@ class WaiterQueue:
         """
         words = self._memory.words
         deadline = int(now_s + min(patience_s, _FURTHEST_S)) + _GRACE_S & _DEADLINE_MASK
-        head, ticket = ends(self._name, self._memory.words)
+        head, ticket = ends(self._name, words)
         if ticket - head >= _CELLS:
             return -1
         flags = _HELD | _RUN if for_run else _HELD
@@ -131,7 +131,7 @@ class WaiterQueue:
     def leave(self, ticket: int) -> None:
         """Give a ticket back, if it has not been taken away; the head moves on to the next one that is still held."""
         words = self._memory.words
-        head, _ = ends(self._name, self._memory.words)
+        head, _ = ends(self._name, words)
         if ticket < head:
             return
         words[self._cells_at + ticket % _CELLS] = 0
@@ -140,7 +140,7 @@ class WaiterQueue:
     def move_on(self) -> None:
         """Move the head on to the first ticket that is still held: the end of `leave`, and all there is to rebuild."""
         words = self._memory.words
-        head, tail = ends(self._name, self._memory.words)
+        head, tail = ends(self._name, words)
         while head < tail and not self._cell(head):
             head += 1
         words[_HEAD] = head
