@@ -12,12 +12,11 @@ from typing import Any
 
 from shmaccum.errors import SlabError, SlabNotFoundError
 from shmaccum.metrics import slab_metrics
-from shmaccum.pool.waiters import WaiterQueue
+from shmaccum.pool.waiters import tickets
 from shmaccum.shm import names
 from shmaccum.shm.inspection import PartitionInfo, SenderInfo, SlabView, TopicInfo
 from shmaccum.shm.layout import Role, Super
 from shmaccum.shm.lifecycle import look
-from shmaccum.shm.memory import SlabMemory
 from shmaccum.shm.processes import ProcessInfo
 from shmaccum.shm.soundness import check, telling_of_damage
 
@@ -118,7 +117,7 @@ def report(name: str) -> SlabReport:
                 slot_size=geometry.slot_size,
                 slot_count=geometry.slot_count,
                 segment_size=geometry.total_size,
-                waiting_threads=len(WaiterQueue(name, SlabMemory(words, geometry), geometry)),
+                waiting_threads=len(tickets(name, words, geometry)),
             ),
             sender=view.sender(),
             processes=view.processes(),

@@ -3,6 +3,7 @@ from shmaccum.pool.waiters cimport WaiterQueue
 from shmaccum.shm.locks cimport SlabLock
 
 cdef class BufferPool:
+    cdef dict __dict__
     cdef bint _own_slab
     cdef readonly object slab
     cdef readonly Py_ssize_t poolable_size

@@ -5,6 +5,11 @@ It keeps Kafka's two promises: memory is *bounded*, by ``buffer.memory`` for the
 a run of adjacent slots, which forms while its waiter is at the head of the queue, because nobody else is served
 then.
 
+Three parts do the work, under one lock: `slots` takes memory and gives it back, by the slots' headers, which are the
+truth; `bitmap` finds what is free, and is an index of it; `waiters` says whose turn it is, and when it is worth while
+to wake him. A process may die in the middle of any of that: who takes the lock over makes the indexes anew, and memory
+that the dead one had not used is free again. Nobody is woken under the lock, for that is a system call.
+
 Modelled in ``tools/model/pool.pml``.
 """
 

@@ -11,9 +11,16 @@ cdef unsigned long long _RUN
 cdef unsigned long long _LOOK
 cdef unsigned long long _LOW_BYTE
 
+@cython.locals(head="long long", tail="long long", ticket="long long", cells_at="long long")
+cpdef list tickets(name, const word[::1] words, geometry)
+
+@cython.locals(before="long long", tail="long long", head="long long")
+cpdef (long long, long long) ends(name, const word[::1] words)
+
 cdef class WaiterQueue:
     cdef object _name
     cdef SlabMemory _memory
+    cdef object _geometry
     cdef long long _cells_at
     cdef object _most_at_once
     cdef tuple _last_seen
@@ -41,7 +48,6 @@ cdef class WaiterQueue:
     @cython.locals(ticket="long long", cell="unsigned long long")
     cpdef to_be_woken(self, long long free_slots)
 
-    @cython.locals(head="long long", tail="long long", ticket="long long")
     cpdef list tickets(self)
 
     @cython.locals(words=word[::1], cell="unsigned long long", looked="unsigned long long", first="long long")
@@ -51,6 +57,3 @@ cdef class WaiterQueue:
     cpdef pass_over(self, long long ticket)
 
     cdef unsigned long long _cell(self, long long ticket)
-
-    @cython.locals(words=word[::1], before="long long", tail="long long", head="long long")
-    cdef (long long, long long) _ends(self)

@@ -77,6 +77,7 @@ class WaiterQueue:
     def __init__(self, name: str, memory: SlabMemory, geometry: Geometry) -> None:
         self._name = name
         self._memory = memory
+        self._geometry = geometry
         self._cells_at = geometry.waiters // WORD
         self._most_at_once = max(1, min(_MOST_AT_ONCE, geometry.slot_count // _PART_AT_ONCE))
         self._last_seen = (-1, 0, 0.0)
@@ -99,7 +100,7 @@ class WaiterQueue:
 
         None are, if somebody waits for adjacent ones, whose number nobody knows but him.
         """
-        head, tail = self._ends()
+        head, tail = ends(self._name, self._memory.words)
         for ticket in range(head, tail):
             cell = self._cell(ticket)
             if cell & _RUN:
@@ -119,7 +120,7 @@ class WaiterQueue:
         """
         words = self._memory.words
         deadline = int(now_s + min(patience_s, _FURTHEST_S)) + _GRACE_S & _DEADLINE_MASK
-        head, ticket = self._ends()
+        head, ticket = ends(self._name, words)
         if ticket - head >= _CELLS:
             return -1
         flags = _HELD | _RUN if for_run else _HELD
@@ -130,7 +131,7 @@ class WaiterQueue:
     def leave(self, ticket: int) -> None:
         """Give a ticket back, if it has not been taken away; the head moves on to the next one that is still held."""
         words = self._memory.words
-        head, _ = self._ends()
+        head, _ = ends(self._name, words)
         if ticket < head:
             return
         words[self._cells_at + ticket % _CELLS] = 0
@@ -139,14 +140,14 @@ class WaiterQueue:
     def move_on(self) -> None:
         """Move the head on to the first ticket that is still held: the end of `leave`, and all there is to rebuild."""
         words = self._memory.words
-        head, tail = self._ends()
+        head, tail = ends(self._name, words)
         while head < tail and not self._cell(head):
             head += 1
         words[_HEAD] = head
 
     def head(self) -> int:
         """Return the ticket that is served next, -1 where nobody waits who is not passed over."""
-        head, tail = self._ends()
+        head, tail = ends(self._name, self._memory.words)
         for ticket in range(head, tail):
             if self._cell(ticket) & (_HELD | _PASSED_OVER) == _HELD:
                 return ticket
@@ -182,8 +183,7 @@ class WaiterQueue:
 
     def tickets(self) -> list[int]:
         """Return the tickets that are held, in their order, those that are passed over among them."""
-        head, tail = self._ends()
-        return [ticket for ticket in range(head, tail) if self._cell(ticket)]
+        return tickets(self._name, self._memory.words, self._geometry)
 
     def look(self, ticket: int) -> None:
         """Show that a ticket's holder is there, as often as it wakes up; it is passed over no more."""
@@ -227,17 +227,32 @@ class WaiterQueue:
     def _cell(self, ticket: int) -> int:
         return self._memory.words[self._cells_at + ticket % _CELLS]
 
-    def _ends(self) -> tuple[int, int]:
-        """Return the first ticket and the next one to be drawn; under the lock, or from outside.
 
-        All walks over the queue are between the two, and so none is longer than the ring, whatever its words say.
+def tickets(name: str, words: memoryview, geometry: Geometry) -> list[int]:
+    """Return the tickets of a slab that are held, in their order, those that are passed over among them.
 
-        Raises:
-            SlabDamagedError: they are further apart than that, or the wrong way round.
-        """
-        words = self._memory.words
-        before, tail, head = words[_HEAD], words[_TAIL], words[_HEAD]
-        # Without the lock the head may move meanwhile; at the moment of the tail it was between the two.
-        if before > tail or tail - head > _CELLS:
-            raise damaged(self._name, f"its waiter queue begins at ticket {before} and ends at {tail}, of {_CELLS}")
-        return head, max(head, tail)
+    For all who look, also those who may only read.
+
+    Args:
+        name: the slab's.
+        words: all of its memory.
+        geometry: its layout.
+    """
+    cells_at = geometry.waiters // WORD
+    head, tail = ends(name, words)
+    return [ticket for ticket in range(head, tail) if words[cells_at + ticket % _CELLS]]
+
+
+def ends(name: str, words: memoryview) -> tuple[int, int]:
+    """Return the first ticket and the next one to be drawn; under the lock, or from outside.
+
+    All walks over the queue are between the two, and so none is longer than the ring, whatever its words say.
+
+    Raises:
+        SlabDamagedError: they are further apart than that, or the wrong way round.
+    """
+    before, tail, head = words[_HEAD], words[_TAIL], words[_HEAD]
+    # Without the lock the head may move meanwhile; at the moment of the tail it was between the two.
+    if before > tail or tail - head > _CELLS:
+        raise damaged(name, f"its waiter queue begins at ticket {before} and ends at {tail}, of {_CELLS}")
+    return head, max(head, tail)

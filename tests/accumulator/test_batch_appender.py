@@ -32,7 +32,7 @@ from shmaccum.errors import (
     SerializationError,
     UnsupportedForMessageFormatError,
 )
-from shmaccum.pool.buffer_pool import Buffer
+from shmaccum.pool.slots import Buffer
 from shmaccum.shm.layout import SlotState
 
 OpenAccumulator = Callable[..., RecordAccumulator]
