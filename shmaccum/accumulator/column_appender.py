@@ -6,6 +6,9 @@ into the deque under the partition's lock at once. The first rows go into the ba
 was when they were made ready for it: somebody else's record in between changes the offsets behind it, and then these
 rows begin a batch of their own.
 
+It is compiled, although it has memory in its hands: who comes back in the middle of it (`is_reentrant`) is told by the
+frame of `RecordAccumulator.append_columns`, which is not.
+
 Modelled in ``tools/model/pool.pml``.
 """
 
@@ -253,8 +256,8 @@ class ColumnAppender:
                 batches.compressed_words[number],
             )
         places = [self._slots_at + slot * self._slot_size + self._header_size for slot in slots]
-        for place in places:
-            self._slab.fault_in(place)
+        for index in range(len(places)):
+            self._slab.fault_in(places[index], sizes[first + index])
         buffer = self._slab.buffer
         compressed = batches.compressed[first : first + len(places)]
         for place, stored in zip(places, compressed, strict=False):

@@ -14,6 +14,18 @@ from shmaccum.errors import SerializationError
 from shmaccum.record.murmur2 import MULTIPLIER, SEED
 from shmaccum.record.varint cimport put_varint, varint_size
 
+# Rows are read, and records written, where for a while nobody has, and a third of the time would go by waiting for that
+# memory. So what is some records further on is asked for ahead: a hint, which touches nothing.
+cdef extern from *:
+    """
+    #if defined(__GNUC__)
+    #define ask_ahead(at) (__builtin_prefetch((at) + 2048), __builtin_prefetch((at) + 2048 + 64))
+    #else
+    #define ask_ahead(at) ((void)0)
+    #endif
+    """
+    void ask_ahead(const uint8_t *at) noexcept
+
 cdef uint32_t _SEED = SEED
 cdef uint32_t _MULTIPLIER = MULTIPLIER
 
@@ -25,14 +37,13 @@ cdef inline bint find_cell(const Column *column, Py_ssize_t row, Cell *cell) noe
     """Find a cell; False where there is no such row, or its bytes are not in the column's memory."""
     cdef int32_t short_ends[2]
     cdef int64_t ends[2]
+    cell.data, cell.size = column.data, -1
     if column.width < 0:
-        cell.size = -1
         return True
     if row < 0 or row >= column.count:
         return False
     row += column.before
     if column.valid != NULL and not column.valid[row >> 3] >> (row & 7) & 1:
-        cell.size = -1
         return True
     if column.width == 4:
         memcpy(short_ends, column.offsets + 4 * row, 8)
@@ -307,6 +318,8 @@ cdef class FastBatches:
             size = 1 + varint_size(timestamp_delta) + varint_size(offset) + body.size
             if varint_size(size) + size > end - at:
                 break
+            ask_ahead(at)
+            ask_ahead(body.value.data)
             at = put_varint(at, size)
             at[0] = 0  # attributes: none are defined
             at = put_varint(at + 1, timestamp_delta)
