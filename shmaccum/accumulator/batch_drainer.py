@@ -44,6 +44,7 @@ _IN_FLIGHT: Final = Partition.IN_FLIGHT
 _COMMIT: Final = Slot.COMMIT
 _COMPRESSED: Final = Slot.COMPRESSED
 _DRAINED_MS: Final = Slot.DRAINED_MS
+_STRIPES: Final = STRIPES
 _SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
 _STORED_SIZE_SHIFT: Final = COMPRESSED_SIZE_SHIFT
 
@@ -119,14 +120,16 @@ class BatchDrainer:
         return False
 
     def _drain_node(self, node: Node, max_size: int, now_ms: int) -> list[RecordBatch]:
-        entries = self._ready_check.waiting(node.id + 1)
+        node_id = node.id
+        entries = self._ready_check.waiting(node_id + 1)
         # Begin behind the partition where the last request to this node was full, so that none starves.
-        start = bisect_left(entries, self._drain_index.get(node.id, 0))
+        start = bisect_left(entries, self._drain_index[node_id]) if node_id in self._drain_index else 0
         if start:
             entries = entries[start:] + entries[:start]
-        chosen = self._choose(node, entries, max_size, now_ms)
-        drained = self._take_firsts(chosen, now_ms)
-        self._drained[node.id] = list(chosen)
+        sizes: list[int] = []
+        chosen = self._choose(node_id, entries, sizes, max_size, now_ms)
+        drained = self._take_firsts(chosen, sizes, now_ms)
+        self._drained[node_id] = chosen
         words = self._memory.words
         for batch in drained:
             words[batch.partition_at + _IN_FLIGHT] += 1
@@ -134,18 +137,22 @@ class BatchDrainer:
             self._sequences.drained(batch)
         return drained
 
-    def _choose(self, node: Node, entries: list[int], max_size: int, now_ms: int) -> dict[int, int]:
+    def _choose(self, node_id: int, entries: list[int], sizes: list[int], max_size: int, now_ms: int) -> list[int]:
         """Choose of partitions those whose first batch is due, as many as fit into a request.
 
         Without their locks: nobody else takes batches from the front, and one that is still open only grows.
 
-        Returns:
-            Partition entry -> how many bytes its first batch may have by the time that it is taken.
+        Args:
+            node_id: of the node that leads them.
+            entries: the partitions' entries.
+            sizes: is to have for each that is chosen how many bytes its first batch may have when it is taken.
+            max_size: bytes of the request, but for a first batch that is larger.
+            now_ms: monotonic milliseconds.
         """
         words, ready_check = self._memory.words, self._ready_check
-        sizes: dict[int, int] = {}
+        chosen: list[int] = []
         room = max_size
-        may_leave = ready_check.room_to_leave(node.id, now_ms)
+        may_leave = ready_check.room_to_leave(node_id, now_ms)
         growing = 0
         last_growing = first_left = -1
         for entry in entries:
@@ -158,53 +165,77 @@ class BatchDrainer:
                 first_left = first_left if first_left >= 0 else entry
                 continue
             size = self._stored_size(head - 1)
-            if size > room and sizes:
+            if size > room and chosen:
                 first_left = entry
                 break
-            sizes[entry] = size
+            chosen.append(entry)
+            sizes.append(size)
             room -= size
             if is_growing:
                 growing += 1
                 last_growing = head - 1
         if first_left >= 0:
-            self._drain_index[node.id] = first_left
+            self._drain_index[node_id] = first_left
         if growing:
-            self._growing.take(node.id, growing, last_growing)
+            self._growing.take(node_id, growing, last_growing)
         # A first one is taken whatever its size.
-        to_grow = room // len(sizes) if len(sizes) > 1 else self._slab.geometry.slot_size
-        return {entry: size + to_grow for entry, size in sizes.items()}
+        count = len(chosen)
+        to_grow = room // count if count > 1 else self._memory.slot_size
+        for index in range(count):
+            sizes[index] += to_grow
+        return chosen
 
-    def _take_firsts(self, chosen: dict[int, int], now_ms: int) -> list[RecordBatch]:
+    def _take_firsts(self, chosen: list[int], sizes: list[int], now_ms: int) -> list[RecordBatch]:
         """Take the first batches of partitions, those of a stripe together: the lock takes longer than the taking."""
         by_stripe: dict[int, list[int]] = {}
-        for entry in chosen:
-            by_stripe.setdefault(entry % STRIPES, []).append(entry)
-        taken: dict[int, RecordBatch] = {}
+        for index in range(len(chosen)):
+            entry = chosen[index]
+            stripe = entry % _STRIPES
+            of_stripe = by_stripe.get(stripe)
+            if of_stripe is None:
+                of_stripe = by_stripe[stripe] = []
+            of_stripe.append(index)
+        taken: list[RecordBatch | None] = [None] * len(chosen)
         for of_stripe in by_stripe.values():
             try:
                 while of_stripe:
-                    self._take_turn(of_stripe[:_TAKEN_A_TURN], chosen, taken, now_ms)
-                    del of_stripe[:_TAKEN_A_TURN]
+                    self._take_turn(of_stripe[:_TAKEN_A_TURN], chosen, sizes, taken, now_ms)
+                    of_stripe = of_stripe[_TAKEN_A_TURN:]
             except LockTimeoutError:
                 continue
-        return [taken[entry] for entry in chosen if entry in taken]
+        return [batch for batch in taken if batch is not None]
 
     def _take_turn(
-        self, entries: list[int], largest: dict[int, int], taken: dict[int, RecordBatch], now_ms: int
+        self, indexes: list[int], chosen: list[int], sizes: list[int], taken: list[RecordBatch | None], now_ms: int
     ) -> None:
-        """Take the first batches of some partitions of a stripe that are still due, and no larger than they may be."""
+        """Take the first batches of some partitions of a stripe that are still due, and no larger than they may be.
+
+        Args:
+            indexes: of these partitions in the three lists.
+            chosen: their entries.
+            sizes: how many bytes each batch may have.
+            taken: is to have the batches.
+            now_ms: monotonic milliseconds.
+        """
         words, by_entry = self._memory.words, self._map.by_entry
-        first = by_entry[entries[0]]
-        with self._patience.with_lock(first.lock):
-            for entry in entries:
+        first = by_entry[chosen[indexes[0]]]
+        lock = first.lock
+        self._patience.acquire(lock)
+        unfinished = True
+        try:
+            for index in indexes:
+                entry = chosen[index]
                 head = words[self._partitions_at + entry * _PARTITION_WORDS + _HEAD]
                 if (
                     head
                     and self._ready_check.not_due_ms(head - 1, now_ms) <= 0
-                    and self._stored_size(head - 1) <= largest[entry]
+                    and self._stored_size(head - 1) <= sizes[index]
                 ):
                     queue = by_entry[entry]
-                    taken[entry] = queue.pop_first()
+                    taken[index] = queue.pop_first()
+            unfinished = False
+        finally:
+            lock.leave(unfinished)
 
     def _stored_size(self, slot: int) -> int:
         if slot >= self._slot_count:

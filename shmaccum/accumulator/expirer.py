@@ -40,6 +40,9 @@ class BatchExpirer:
         patience: with those who hold a lock; what they hold up is given up as soon as can be.
         returns: batches that are on their way back into their deques.
         delivery_timeout_ms: ``delivery.timeout.ms``.
+
+    Attributes:
+        next_expiry_ms: monotonic milliseconds before which no batch, queued or in flight, expires.
     """
 
     def __init__(
@@ -59,19 +62,14 @@ class BatchExpirer:
         self._patience = patience
         self._returns = returns
         self._delivery_timeout_ms = delivery_timeout_ms
-        self._next_expiry_ms = 0.0
-
-    @property
-    def next_expiry_ms(self) -> float:
-        """Monotonic milliseconds before which no batch, queued or in flight, expires."""
-        return self._next_expiry_ms
+        self.next_expiry_ms = 0.0
 
     def abort_expired_batches(self, now_ms: int) -> list[BatchOutcome]:
         """Give up the batches that are older than ``delivery.timeout.ms``; return what was given up."""
-        if now_ms < self._next_expiry_ms:
+        if now_ms < self.next_expiry_ms:
             return []
         # What is made from now on does not expire before its time is over once more.
-        self._next_expiry_ms = now_ms + self._delivery_timeout_ms
+        self.next_expiry_ms = now_ms + self._delivery_timeout_ms
         in_flight = [BatchOutcome(batch, error=DeliveryTimeoutError) for batch in self._expired_in_flight(now_ms)]
         queued = self._take(now_ms, DeliveryTimeoutError)
         self._words[Super.BATCHES_EXPIRED] += len(in_flight) + len(queued)
@@ -128,7 +126,7 @@ class BatchExpirer:
         return taken
 
     def _look_again(self, now_ms: int) -> None:
-        self._next_expiry_ms = min(self._next_expiry_ms, now_ms + RETRY_MS)
+        self.next_expiry_ms = min(self.next_expiry_ms, now_ms + RETRY_MS)
 
     def _take_first(self, queue: PartitionQueue) -> RecordBatch:
         batch = queue.pop_first()
@@ -140,5 +138,5 @@ class BatchExpirer:
         expiry_ms = batch.created_ms + self._delivery_timeout_ms
         if expiry_ms <= now_ms:
             return True
-        self._next_expiry_ms = min(self._next_expiry_ms, expiry_ms)
+        self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)
         return False

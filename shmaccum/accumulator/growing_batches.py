@@ -24,6 +24,12 @@ from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import STATE_MASK, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
 
+_FREE_SLOTS: Final = Super.FREE_SLOTS
+_STATE: Final = Slot.STATE
+_GENERATION: Final = Slot.GENERATION
+_STATE_BITS: Final = STATE_MASK
+_IN_FLIGHT: Final = int(SlotState.IN_FLIGHT)
+
 _SHARE: Final = 8
 A_FEW: Final = 100
 """Open batches that take no time to speak of."""
@@ -42,8 +48,7 @@ class GrowingBatches:
     """
 
     def __init__(self, slab: Slab, pool: BufferPool) -> None:
-        self._slab = slab
-        self._words = slab.words
+        self._memory = slab.memory
         self._pool = pool
         self._least_free = max(1, slab.geometry.slot_count // _SHARE)
         self._at_once = max(A_FEW, self._least_free)
@@ -57,15 +62,15 @@ class GrowingBatches:
 
         Where that is 0, an answer of the node is to come.
         """
-        free = 0 if self._pool.is_exhausted() else self._words[Super.FREE_SLOTS]
+        free = 0 if self._pool.is_exhausted() else self._memory.words[_FREE_SLOTS]
         if free >= self._least_free:
             return free
         return 0 if self._is_under_way(node_id) else self._at_once
 
     def take(self, node_id: int, count: int, last_slot: int) -> None:
         """Note that so many open batches are about to be taken for a request to a node."""
-        generation = self._words[self._slab.geometry.header(last_slot) + Slot.GENERATION]
-        self._last_taken[node_id] = last_slot, generation
+        words, header = self._memory.words, self._memory.headers_at + last_slot * self._memory.header_words
+        self._last_taken[node_id] = last_slot, words[header + _GENERATION]
         self._taken += count
 
     def rest_ms(self, now_ms: float) -> float:
@@ -83,6 +88,6 @@ class GrowingBatches:
         slot, generation = self._last_taken.get(node_id, (-1, 0))
         if slot < 0:
             return False
-        words, header = self._words, self._slab.geometry.header(slot)
-        is_in_flight = words[header + Slot.STATE] & STATE_MASK == SlotState.IN_FLIGHT
-        return is_in_flight and words[header + Slot.GENERATION] == generation
+        words, header = self._memory.words, self._memory.headers_at + slot * self._memory.header_words
+        is_in_flight = words[header + _STATE] & _STATE_BITS == _IN_FLIGHT
+        return is_in_flight and words[header + _GENERATION] == generation

@@ -15,5 +15,6 @@ cdef class PartitionMap:
     cdef SlabMemory _memory
     cdef long long _generation
     cdef readonly dict topics
+    cdef readonly list by_entry
 
     cdef TopicEntry current(self, name)

@@ -3,12 +3,13 @@ from shmaccum.shm.locks cimport SlabLock
 cdef class Patience:
     cdef dict _until_ms
     cpdef PatientLock with_lock(self, SlabLock lock)
-    cdef _enter(self, SlabLock lock)
+    cpdef acquire(self, SlabLock lock)
 
 cdef class BatchReturns:
     cdef object _map
     cdef Patience _patience
     cdef dict _waiting
+    cpdef retry(self)
 
 cdef class PatientLock:
     cdef SlabLock _lock

@@ -58,7 +58,12 @@ class Patience:
         now_ms = _now_ms()
         return min((until_ms - now_ms for until_ms in self._until_ms.values() if until_ms > now_ms), default=0.0)
 
-    def _enter(self, lock: SlabLock) -> None:
+    def acquire(self, lock: SlabLock) -> None:
+        """Take a lock, which is given back by its own `leave`: what `with_lock` does, where that is too slow.
+
+        Raises:
+            LockTimeoutError: as there.
+        """
         if self._until_ms and self._until_ms.get(lock.number, 0) > _now_ms():
             raise LockTimeoutError(f"lock {lock.number} was not to be had a moment ago")
         try:
@@ -81,7 +86,7 @@ class PatientLock:
         self._lock = lock
 
     def __enter__(self) -> None:
-        self._patience._enter(self._lock)
+        self._patience.acquire(self._lock)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._lock.leave(kind is not None)

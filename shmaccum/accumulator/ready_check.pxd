@@ -1,4 +1,7 @@
 cimport cython
+from shmaccum.accumulator.growing_batches cimport GrowingBatches
+from shmaccum.accumulator.patience cimport BatchReturns, Patience
+from shmaccum.accumulator.sequences cimport Sequences
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _MANY
@@ -23,10 +26,10 @@ cdef class ReadyCheck:
     cdef object _slab
     cdef object _pool
     cdef object _map
-    cdef object _sequences
-    cdef object _patience
-    cdef object _returns
-    cdef object _growing
+    cdef Sequences _sequences
+    cdef Patience _patience
+    cdef BatchReturns _returns
+    cdef GrowingBatches _growing
     cdef object _backoff
     cdef double _linger_ms
     cdef unsigned long long _max_in_flight
@@ -41,7 +44,7 @@ cdef class ReadyCheck:
 
     @cython.locals(
         words=word[::1], entry=Py_ssize_t, at=Py_ssize_t, leader="unsigned long long", head="unsigned long long",
-        has_room=dict,
+        has_room=dict, leaders=set, unknown=set, waiting=list, can_number=bint, delay_ms=double, left_ms=double,
     )
     cpdef ready(self, cluster, long long now_ms)
 
@@ -58,7 +61,7 @@ cdef class ReadyCheck:
     cpdef bint may_send(self, Py_ssize_t at)
 
     @cython.locals(words=word[::1], header=Py_ssize_t, waited_ms="long long")
-    cpdef _left_ms(self, Py_ssize_t at, unsigned long long slot, long long now_ms)
+    cdef double _left_ms(self, Py_ssize_t at, unsigned long long slot, long long now_ms)
 
     cpdef Py_ssize_t room_to_leave(self, node_id, long long now_ms)
 
@@ -68,6 +71,8 @@ cdef class ReadyCheck:
     @cython.locals(
         words=word[::1], header=Py_ssize_t, sealing_since_ms="long long", attempts="unsigned long long",
     )
-    cpdef not_due_ms(self, unsigned long long slot, long long now_ms)
+    cpdef double not_due_ms(self, unsigned long long slot, long long now_ms)
 
     cdef bint _all_is_urgent(self)
+
+    cpdef store_leaders(self, cluster)

@@ -173,7 +173,7 @@ class RecordAccumulator:
         has_callbacks = self.acks.has_callbacks()  # which are not to wait for other batches
 
         def all_done() -> bool:
-            if pending and pending[-1].done:
+            if pending and pending[len(pending) - 1].done:
                 pending[:] = [result for result in pending if not result.done]
             return not pending
 

@@ -24,7 +24,9 @@ cdef unsigned long long _PROGRESS_MASK
 cdef unsigned long long _STATE_BITS
 cdef unsigned long long _COMPRESSION_BITS
 cdef Py_ssize_t _PARTITION_WORDS
+cdef unsigned long long _LAST_TIME
 cdef long long _LAST_SEQUENCE
+cdef unsigned long long _EPOCHS
 cdef unsigned long long _SEQUENCE_BITS
 
 cdef class RecordBatch:
@@ -39,28 +41,32 @@ cdef class RecordBatch:
     cpdef set_sequence(self, long long producer_id, unsigned long long epoch, unsigned long long sequence)
 
     @cython.locals(words=word[::1], at=Py_ssize_t, number="unsigned long long", sequence="unsigned long long")
-    cpdef tuple identity(self)
+    cpdef (long long, long long, long long) identity(self)
 
     @cython.locals(words=word[::1], at=Py_ssize_t)
     cpdef set_result(self, unsigned long long base_offset_word, unsigned long long result_word)
 
-    @cython.locals(words=word[::1], at=Py_ssize_t, index=Py_ssize_t, bits="unsigned long long", entries=list)
-    cpdef list contributors(self)
+    @cython.locals(words=word[::1], at=Py_ssize_t, number="unsigned long long")
+    cpdef long long end_sequence(self)
 
     @cython.locals(
-        words=word[::1], at=Py_ssize_t, commit="unsigned long long", compressed="unsigned long long",
-        start=Py_ssize_t, size=Py_ssize_t,
+        words=word[::1], at=Py_ssize_t, most=Py_ssize_t, index=Py_ssize_t, entry=Py_ssize_t, bits="unsigned long long",
+        entries=list,
     )
-    cpdef tuple contents(self)
+    cpdef list contributors(self)
+
+    @cython.locals(words=word[::1], at=Py_ssize_t, commit="unsigned long long")
+    cpdef (long long, long long, long long) contents(self)
+
+    @cython.locals(words=word[::1], at=Py_ssize_t, compressed="unsigned long long", start=Py_ssize_t, size=Py_ssize_t)
+    cpdef memory(self)
 
     @cython.locals(
         words=word[::1], at=Py_ssize_t, commit="unsigned long long", compressed="unsigned long long",
         count="unsigned long long", size="unsigned long long", stored_size="unsigned long long",
-        settled="unsigned long long", room="unsigned long long",
+        settled="unsigned long long", room="unsigned long long", number="unsigned long long",
+        has_times=bint, is_known=bint, is_numbered=bint, is_sound=bint,
     )
     cpdef check(self, unsigned long long header_size)
-
-@cython.locals(numbers=list, lowest="unsigned long long")
-cdef list _bits(Py_ssize_t first, unsigned long long bits)
 
 cpdef long long next_sequence(long long sequence, long long records)

@@ -5,7 +5,6 @@ The header is the truth; this is only a way to name its words. Every property is
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import Final
 
 from shmaccum.accumulator.completion import pack_range
@@ -55,9 +54,12 @@ _STATE_BITS: Final = STATE_MASK
 _COMPRESSION_BITS: Final = COMPRESSION_MASK
 _PARTITION_WORDS: Final = PARTITION_WORDS
 
+_LAST_TIME: Final = (1 << 63) - 1
+"""The latest time that there is a number for."""
 SEQUENCES: Final = 1 << 31
 """Sequence numbers: behind the largest comes 0 again."""
 _LAST_SEQUENCE: Final = SEQUENCES - 1
+_EPOCHS: Final = 1 << 15
 _SEQUENCE_BITS: Final = 0xFFFF_FFFF
 
 _COMPRESSIONS: Final = {int(compression): compression for compression in CompressionType}
@@ -251,11 +253,11 @@ class RecordBatch:
         sequence = self.piece_sequence if words[at + _PIECE] else number & _SEQUENCE_BITS
         return words[at + _PRODUCER_ID] - 1, (number >> 32) - 1, sequence
 
-    @property
     def end_sequence(self) -> int:
-        """Sequence number behind those that are kept for it, -1 for none."""
-        number = self._memory.words[self.at + _SEQUENCE]
-        return next_sequence(number & _SEQUENCE_BITS, self.record_count) if number else -1
+        """Return the sequence number behind those that are kept for it, -1 for none."""
+        words, at = self._memory.words, self.at
+        number = words[at + _SEQUENCE]
+        return next_sequence(number & _SEQUENCE_BITS, words[at + _COMMIT] >> 1 & _COUNT_MASK) if number else -1
 
     @property
     def piece_end(self) -> int:
@@ -312,27 +314,26 @@ class RecordBatch:
     def contributors(self) -> list[int]:
         """Return the process entries that appended to it."""
         words, at = self._memory.words, self.at + _CONTRIBUTORS
+        most = self._memory.max_processes
         entries: list[int] = []
         for index in range(self._memory.contributor_words):
             bits = words[at + index]
-            if bits:
-                entries += _bits(index * 64, bits)
-        # A damaged bit must not have the sender write where no ring is.
-        del entries[bisect_left(entries, self._memory.max_processes) :]
+            entry = index * 64
+            while bits:
+                if bits & 1 and entry < most:  # a damaged bit must not have the sender write where no ring is
+                    entries.append(entry)
+                bits >>= 1
+                entry += 1
         return entries
 
-    def contents(self) -> tuple[memoryview, int, int, int, CompressionType | None]:
-        """Return `memory`, `record_count`, `base_timestamp`, `max_timestamp` and `compression`, at once."""
+    def contents(self) -> tuple[int, int, int]:
+        """Return `record_count`, `base_timestamp` and `max_timestamp`, at once."""
         words, at = self._memory.words, self.at
-        commit, compressed = words[at + _COMMIT], words[at + _COMPRESSED]
-        size = compressed >> _STORED_SIZE_SHIFT if compressed else commit >> _SIZE_SHIFT
-        start = self._memory.slots_at + self.slot * self._memory.slot_size
+        commit = words[at + _COMMIT]
         return (
-            self._slab.buffer[start : start + size],
             commit >> 1 & _COUNT_MASK,
             words[at + _BASE_TIMESTAMP],
             words[at + _MAX_TIMESTAMP + (commit & 1)],
-            _COMPRESSIONS[compressed & _COMPRESSION_BITS] if compressed else None,
         )
 
     def check(self, header_size: int) -> None:
@@ -350,11 +351,16 @@ class RecordBatch:
         stored_size = compressed >> _STORED_SIZE_SHIFT if compressed else size
         settled = words[at + _SETTLED] & _PROGRESS_MASK
         room = (words[at + _STATE] >> _RUN_SHIFT & _RUN_MASK) * self._memory.slot_size
+        number = words[at + _SEQUENCE]
+        is_numbered = number & _SEQUENCE_BITS <= _LAST_SEQUENCE and number >> 32 <= _EPOCHS
+        has_times = words[at + _BASE_TIMESTAMP] <= _LAST_TIME >= words[at + _MAX_TIMESTAMP + (commit & 1)]
         is_sound = 0 < count >= settled and header_size < size <= room and header_size < stored_size <= room
-        if not is_sound or (compressed and compressed & _COMPRESSION_BITS not in _COMPRESSIONS):
+        is_known = not compressed or compressed & _COMPRESSION_BITS in _COMPRESSIONS
+        if not (is_sound and has_times and is_numbered and is_known):
             raise CorruptRecordError(
                 f"slot {self.slot} is to hold {count} records in {size} bytes, {stored_size} of them stored, with room "
-                f"for {room}; {settled} are settled"
+                f"for {room}; {settled} are settled; the first is of {self.base_timestamp} ms, the latest of "
+                f"{self.max_timestamp} ms; its number is {number:#x}"
             )
 
     def write_off(self) -> None:
@@ -366,18 +372,11 @@ class RecordBatch:
 
     def memory(self) -> memoryview:
         """Return its `stored_size` bytes in the slab, writable. Release the view before the slab is unmapped."""
-        start = self._slab.geometry.slot(self.slot)
-        return self._slab.buffer[start : start + self.stored_size]
-
-
-def _bits(first: int, bits: int) -> list[int]:
-    """Return the numbers of the bits that are set, counted from ``first``."""
-    numbers = []
-    while bits:
-        lowest = bits & -bits
-        numbers.append(first + lowest.bit_length() - 1)
-        bits ^= lowest
-    return numbers
+        words, at = self._memory.words, self.at
+        compressed = words[at + _COMPRESSED]
+        size = compressed >> _STORED_SIZE_SHIFT if compressed else words[at + _COMMIT] >> _SIZE_SHIFT
+        start = self._memory.slots_at + self.slot * self._memory.slot_size
+        return self._slab.buffer[start : start + size]
 
 
 def next_sequence(sequence: int, records: int) -> int:

@@ -145,7 +145,7 @@ class Sequences:
             next_word = words[at + _NEXT_SEQUENCE]
             epoch = next_word >> _EPOCH_SHIFT
             batch.set_sequence(words[_SUPER_PRODUCER_ID] - 1, epoch, next_word & _SEQUENCE_MASK)
-            end = batch.end_sequence
+            end = batch.end_sequence()
             words[at + _NEXT_SEQUENCE] = epoch << _EPOCH_SHIFT | end
             partition.batches[batch.slot] = batch
         for first in partition.batches:
@@ -187,7 +187,7 @@ class Sequences:
 
         A sender that died after this has left another number: the second time changes nothing.
         """
-        epoch, end = batch.producer_epoch, batch.end_sequence
+        epoch, end = batch.producer_epoch, batch.end_sequence()
         if batch.skipped and self.is_numbered(batch) and self._next(batch.partition) & _SEQUENCE_MASK == end:
             self._set_next(batch.partition, epoch, next_sequence(end, -batch.skipped))
 
@@ -205,7 +205,7 @@ class Sequences:
             if self.is_numbered(batch):
                 next_word = batch.producer_epoch << _EPOCH_SHIFT | batch.piece_sequence
                 if self._next(batch.partition) == next_word:  # died between the two stores of drained
-                    self._set_next(batch.partition, batch.producer_epoch, batch.end_sequence)
+                    self._set_next(batch.partition, batch.producer_epoch, batch.end_sequence())
                 self._of(batch.partition).batches[batch.slot] = batch
         for entry in range(entries):
             self.review(entry)

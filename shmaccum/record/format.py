@@ -8,7 +8,6 @@ gives the same bytes: whoever takes over from a sender that died in between may 
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from typing import Final
 
 from shmaccum.errors import ConfigError, IllegalStateError, UnsupportedForMessageFormatError
@@ -20,7 +19,7 @@ from shmaccum.record.v2 import write_header
 _UNCOMPRESSED: Final = CompressionType.NONE
 
 
-class RecordFormat(ABC):
+class RecordFormat:  # not an ABC: compiled, it is a class of C, which has no metaclass
     """One of Kafka's message formats. Stateless: `record_format` has one instance of each.
 
     Attributes:
@@ -30,12 +29,12 @@ class RecordFormat(ABC):
         compresses_ahead: whether the records of a batch can be compressed before it is sealed.
     """
 
-    magic: int
-    header_size: int
-    record_overhead_max: int
-    compresses_ahead: bool
+    def __init__(self, magic: int, header_size: int, record_overhead_max: int, *, compresses_ahead: bool) -> None:
+        self.magic: Final = magic
+        self.header_size: Final = header_size
+        self.record_overhead_max: Final = record_overhead_max
+        self.compresses_ahead: Final = compresses_ahead
 
-    @abstractmethod
     def encode_body(self, key: BytesLike | None, value: BytesLike | None, headers: Headers) -> bytes:
         """Return the part of a record that does not depend on its place in a batch.
 
@@ -43,8 +42,8 @@ class RecordFormat(ABC):
             SerializationError: a field is of the wrong type.
             UnsupportedForMessageFormatError: there are headers, and the format has no place for them.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def encode_record(self, offset_delta: int, timestamp: int, base_timestamp: int, body: bytes) -> bytes:
         """Return the bytes of one record.
 
@@ -54,12 +53,11 @@ class RecordFormat(ABC):
             base_timestamp: timestamp of the batch's first record.
             body: what `encode_body` gave.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def seal(
         self,
         batch: memoryview,
-        *,
         record_count: int,
         base_timestamp: int,
         max_timestamp: int,
@@ -90,8 +88,8 @@ class RecordFormat(ABC):
             UnsupportedCompressionTypeError: the format does not know the compression.
             UnsupportedForMessageFormatError: the format has no place for a producer id.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def set_base_offset(self, sealed: memoryview, record_count: int, base_offset: int) -> memoryview:
         """Give the records of a sealed batch their offsets in the log, from ``base_offset``.
 
@@ -99,15 +97,14 @@ class RecordFormat(ABC):
             The batch with its offsets: ``sealed`` itself, changed in place, but for a compressed set of
             format 0, which has to be compressed anew (see `shmaccum.record.legacy`).
         """
+        raise NotImplementedError
 
 
 class _DefaultFormat(RecordFormat):
     """Message format 2."""
 
-    magic = v2.MAGIC
-    header_size = v2.HEADER_SIZE
-    record_overhead_max = v2.RECORD_OVERHEAD_MAX
-    compresses_ahead = True
+    def __init__(self) -> None:
+        super().__init__(v2.MAGIC, v2.HEADER_SIZE, v2.RECORD_OVERHEAD_MAX, compresses_ahead=True)
 
     # As they are: a method around each would be a call more for every record.
     encode_body = staticmethod(v2.encode_body)
@@ -116,7 +113,6 @@ class _DefaultFormat(RecordFormat):
     def seal(
         self,
         batch: memoryview,
-        *,
         record_count: int,
         base_timestamp: int,
         max_timestamp: int,
@@ -130,14 +126,14 @@ class _DefaultFormat(RecordFormat):
         if compressed or compression is _UNCOMPRESSED:
             write_header(
                 batch,
-                size=len(batch),
-                attributes=compression,
-                record_count=record_count,
-                base_timestamp=base_timestamp,
-                max_timestamp=max_timestamp,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                base_sequence=base_sequence,
+                len(batch),
+                compression,
+                record_count,
+                base_timestamp,
+                max_timestamp,
+                producer_id,
+                producer_epoch,
+                base_sequence,
             )
             return batch
         private = v2.compressed_batch(
@@ -160,12 +156,8 @@ class _DefaultFormat(RecordFormat):
 class _LegacyFormat(RecordFormat):
     """Message formats 0 and 1. What is compressed is a set of messages, which becomes one message of another set."""
 
-    header_size = 0
-    compresses_ahead = False
-
     def __init__(self, magic: int) -> None:
-        self.magic = magic
-        self.record_overhead_max = legacy.BODY_OFFSET[magic]
+        super().__init__(magic, 0, legacy.BODY_OFFSET[magic], compresses_ahead=False)
 
     def encode_body(self, key: BytesLike | None, value: BytesLike | None, headers: Headers) -> bytes:
         if headers:
@@ -181,7 +173,6 @@ class _LegacyFormat(RecordFormat):
     def seal(
         self,
         batch: memoryview,
-        *,
         record_count: int,
         base_timestamp: int,
         max_timestamp: int,

@@ -1,10 +1,18 @@
 cimport cython
 from shmaccum.accumulator.completer cimport BatchOutcome
+from shmaccum.accumulator.partition_map cimport PartitionMap
+from shmaccum.accumulator.record_accumulator cimport RecordAccumulator
 from shmaccum.accumulator.record_batch cimport RecordBatch
+from shmaccum.accumulator.sequences cimport Sequences
+from shmaccum.sender.naps cimport Naps
+from shmaccum.sender.sealer cimport Sealer
+from shmaccum.sender.topic_requests cimport TopicRequests
 from shmaccum.sender.transport cimport ProduceBatch, ProduceResponse
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef int _REQUESTS_A_PASS
+cdef Py_ssize_t _REQUESTS_SENT
+cdef Py_ssize_t _BYTES_SENT
 cdef unsigned long long _COMPLETING
 cdef Py_ssize_t _STATE
 cdef Py_ssize_t _PIECE
@@ -12,40 +20,32 @@ cdef unsigned long long _STATE_BITS
 cdef unsigned long long _PROGRESS_MASK
 
 cdef class Sender:
-    cdef object _accumulator
+    cdef RecordAccumulator _accumulator
     cdef object _slab
-    cdef object _words
     cdef SlabMemory _memory
-    cdef object _map
-    cdef object _format
-    cdef unsigned long long _header_size
-    cdef int _magic
+    cdef PartitionMap _map
+    cdef Sequences _sequences
     cdef object _transport
     cdef object _doorbell
     cdef object _config
-    cdef object _max_request_size
-    cdef object _compression
-    cdef bint _compresses
+    cdef Py_ssize_t _max_request_size
     cdef bint _guarantee_message_order
+    cdef TopicRequests _topic_requests
     cdef object _pieces
+    cdef Sealer _sealer
     cdef dict _in_flight
-    cdef tuple _metadata_seen
-    cdef bint _is_asked
-    cdef object _cluster
     cdef bint _listening
     cdef object _stopping_since_ms
     cdef bint _stop_now
     cdef long long _next_housekeeping_ms
     cdef object _idleness
-    cdef object _naps
+    cdef Naps _naps
 
     @cython.locals(
         expired=list, not_ready_timeout=double, poll_timeout=double, expiry_delay_ms=double, is_busy=bint,
         is_all=bint, may_sleep=bint, responses=list,
     )
     cpdef run_once(self, long long now_ms)
-
-    cdef bint _update_metadata(self)
 
     cdef _update_producer_id(self)
 
@@ -56,9 +56,6 @@ cdef class Sender:
 
     @cython.locals(sealed=list, batch=RecordBatch)
     cdef list _seal_all(self, batches)
-
-    @cython.locals(is_piece=bint)
-    cdef ProduceBatch _seal(self, RecordBatch batch)
 
     @cython.locals(
         now_ms="long long", outcomes=list, out_of_date=set, bytes_sent=Py_ssize_t, size=Py_ssize_t, batch=RecordBatch,

@@ -28,22 +28,24 @@ from shmaccum.errors import (
     DuplicateSequenceNumberError,
     IllegalStateError,
     InvalidMetadataError,
-    KafkaError,
     LockTimeoutError,
     OutOfOrderSequenceError,
     ProducerFencedError,
-    SlabFullError,
 )
 from shmaccum.record.compression import CompressionType
 from shmaccum.sender.idleness import Idleness
 from shmaccum.sender.naps import Naps
 from shmaccum.sender.pieces import Pieces
+from shmaccum.sender.sealer import Sealer
+from shmaccum.sender.topic_requests import TopicRequests
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse, Transport
 from shmaccum.shm.bell import Doorbell
-from shmaccum.shm.layout import PROGRESS_MASK, STATE_MASK, TIME_MASK, Process, Slot, SlotState, Super
+from shmaccum.shm.layout import PROGRESS_MASK, STATE_MASK, TIME_MASK, Slot, SlotState, Super
 
 logger = logging.getLogger(__name__)
 
+_REQUESTS_SENT: Final = Super.REQUESTS_SENT
+_BYTES_SENT: Final = Super.BYTES_SENT
 _COMPLETING: Final = int(SlotState.COMPLETING)
 _STATE: Final = Slot.STATE
 _PIECE: Final = Slot.PIECE
@@ -72,26 +74,19 @@ class Sender:
     ) -> None:
         self._accumulator = accumulator
         self._slab = accumulator.slab
-        self._words = accumulator.slab.words
         self._memory = accumulator.slab.memory
         self._map = accumulator.map
-        self._format = accumulator.format
-        self._header_size = accumulator.format.header_size
-        self._magic = accumulator.format.magic
+        self._sequences = accumulator.sequences
         self._transport = transport
         self._doorbell = doorbell
         self._config = config
         self._max_request_size = config.max_request_size
-        self._compression = CompressionType.for_name(config.compression_type)
-        self._compresses = self._compression is not CompressionType.NONE
         # Without sequence numbers only one request at a time keeps the order over a retry.
         self._guarantee_message_order = config.max_in_flight_requests_per_connection == 1
+        self._topic_requests = TopicRequests(accumulator, transport)
         self._pieces = Pieces(accumulator)
+        self._sealer = Sealer(accumulator, self._pieces, CompressionType.for_name(config.compression_type))
         self._in_flight: dict[int, RecordBatch] = {}
-        self._metadata_seen = (-1, -1)
-        """The words that tell of requests and of changes of the tables, as they were at the last look."""
-        self._is_asked = False
-        self._cluster: Cluster | None = None
         self._listening = False
         self._stopping_since_ms: int | None = None
         self._stop_now = False
@@ -128,7 +123,7 @@ class Sender:
     def run_once(self, now_ms: int) -> None:
         """Make one pass of the loop."""
         # 1. What is known of the cluster, what producers want to know of it, and who we are to it.
-        is_asked = self._update_metadata()
+        is_asked = self._topic_requests.serve(self._transport.cluster())
         self._update_producer_id()
         self._give_up_if_out_of_reach()
         cluster = self._transport.cluster()
@@ -163,7 +158,7 @@ class Sender:
             poll_timeout = min(not_ready_timeout, expiry_delay_ms)
             if not is_busy:
                 poll_timeout = min(poll_timeout, result.next_ready_check_delay_ms)
-        if is_asked or result.unknown_leader_topics or self._accumulator.sequences.need_producer_id:
+        if is_asked or result.unknown_leader_topics or self._sequences.need_producer_id:
             poll_timeout = min(poll_timeout, LOOK_AGAIN_MS)
         # 7. And what became of those before.
         if not self._keep_house(now_ms):
@@ -194,55 +189,14 @@ class Sender:
             self._doorbell.answer()
             self._listening = False
 
-    # --- metadata -----------------------------------------------------------------------------------
-
-    def _update_metadata(self) -> bool:
-        """Ask for what producers want to know, and store what came; say whether anybody has to wait for more."""
-        words, partition_map = self._words, self._accumulator.map
-        cluster = self._transport.cluster()
-        seen = words[Super.METADATA_REQUESTS], words[Super.GENERATION]
-        if cluster is self._cluster and seen == self._metadata_seen and not self._is_asked:
-            return False
-        if seen[0] != self._metadata_seen[0]:
-            # The first time, all: what a sender before this one knew of them went with it.
-            wanted = list(partition_map.topics) if self._metadata_seen[0] < 0 else []
-            wanted += partition_map.requested()
-            if wanted:
-                self._transport.request_update(wanted)
-                cluster = self._transport.cluster()
-        self._metadata_seen = seen
-        requested = partition_map.requested()
-        stored = True
-        if cluster is not self._cluster or requested:
-            for name, topic in partition_map.topics.items():
-                count = cluster.partition_counts.get(name, 0)
-                error = cluster.topic_errors.get(name)
-                if count > len(topic.queues) or (name in requested and (count or error)):
-                    stored = self._store_metadata(name, count, None if count else error) and stored
-            self._cluster = cluster if stored else None
-            for entry in self._slab.processes.in_use():
-                self._slab.bells.ring(entry)
-        self._is_asked = not stored or bool(partition_map.requested())
-        return self._is_asked
-
-    def _store_metadata(self, name: str, partition_count: int, error: type[KafkaError] | None) -> bool:
-        """Store what is known of a topic; False if somebody is in the way, who is not waited for any longer."""
-        try:
-            lock = self._accumulator.patience.with_lock(self._slab.tables_lock)
-            self._accumulator.map.update(name, partition_count, error, lock)
-        except SlabFullError as full:
-            logger.error("%s", full)
-        except LockTimeoutError:
-            return False
-        return True
+    # --- who we are -------------------------------------------------------------------------------
 
     def _update_producer_id(self) -> None:
         """Get a producer id for the slab, if it needs one: at its beginning, and when an old one is spent."""
-        sequences = self._accumulator.sequences
-        if sequences.need_producer_id:
+        if self._sequences.need_producer_id:
             answer = self._transport.init_producer_id()
             if answer is not None:
-                sequences.use_producer_id(*answer)
+                self._sequences.use_producer_id(*answer)
                 logger.info("producer id %d, epoch %d", *answer)
 
     def _give_up_if_out_of_reach(self) -> None:
@@ -274,7 +228,7 @@ class Sender:
             sealed = self._seal_all(batches)
             if sealed:
                 self._transport.send(node, sealed, now_ms)
-                self._words[Super.REQUESTS_SENT] += 1
+                self._memory.words[_REQUESTS_SENT] += 1
             if not sealed or not accumulator.has_backlog(node):
                 return True
             if not self._transport.ready(node, now_ms):
@@ -286,8 +240,8 @@ class Sender:
         sealed = []
         for batch in batches:
             try:
-                batch.check(self._header_size)
-                sealed.append(self._seal(batch))
+                sealed.append(self._sealer.seal(batch))
+                self._in_flight[batch.slot] = batch
             except (CorruptRecordError, IllegalStateError, struct.error, ValueError, OverflowError) as error:
                 logger.error("%r is damaged: %s; gave it up", batch, error)
                 self._pieces.answered(batch)
@@ -296,38 +250,6 @@ class Sender:
                 batch.write_off()
                 self._accumulator.complete([BatchOutcome(batch, error=CorruptRecordError)])
         return sealed
-
-    def _seal(self, batch: RecordBatch) -> ProduceBatch:
-        """Make a drained batch ready for the wire, in place unless it is still to be compressed."""
-        is_piece = self._memory.words[batch.at + _PIECE]
-        contents = self._pieces.piece_of(batch) if is_piece else batch.contents()
-        memory, record_count, base_timestamp, max_timestamp, compression = contents
-        if compression is None and self._compresses:
-            self._words[self._slab.geometry.process(self._slab.me) + Process.COMPRESSED] += 1
-        producer_id, producer_epoch, base_sequence = batch.identity()
-        payload = self._format.seal(
-            memory,
-            record_count=record_count,
-            base_timestamp=base_timestamp,
-            max_timestamp=max_timestamp,
-            compression=self._compression if compression is None else compression,
-            compressed=compression is not None,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-        )
-        self._in_flight[batch.slot] = batch
-        return ProduceBatch(
-            self._map.by_entry[batch.partition].topic_partition,
-            payload,
-            record_count,
-            self._magic,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            max_timestamp,
-            batch.slot,
-        )
 
     # --- answers ------------------------------------------------------------------------------------
 
@@ -365,7 +287,7 @@ class Sender:
                 self._retry(batch, response, now_ms)
             else:
                 outcomes.append(self._fail(batch, response))
-        self._words[Super.BYTES_SENT] += bytes_sent
+        words[_BYTES_SENT] += bytes_sent
         if outcomes:
             self._accumulator.complete(outcomes)
         if out_of_date:
@@ -381,13 +303,13 @@ class Sender:
     def _retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> None:
         logger.warning("%s; %r is sent again", response.message, batch)
         if _is_out_of_order(response):
-            self._accumulator.sequences.refused(batch)
+            self._sequences.refused(batch)
         self._accumulator.reenqueue(batch, now_ms)
 
     def _fail(self, batch: RecordBatch, response: ProduceResponse) -> BatchOutcome:
         logger.error("%s; gave up %d records of %r", response.message, response.batch.record_count, batch)
         if response.error is ProducerFencedError:
-            self._accumulator.sequences.replace_producer_id()
+            self._sequences.replace_producer_id()
         return BatchOutcome(batch, error=response.error, end=batch.piece_end)
 
     # --- coming to an end ---------------------------------------------------------------------------

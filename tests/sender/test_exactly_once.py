@@ -28,12 +28,12 @@ from shmaccum.errors import (
     KafkaStorageError,
     NetworkError,
 )
-from shmaccum.sender import sender
+from shmaccum.sender import sealer, sender
 
 SLOT: Final = 1024
 TIMEOUT_MS: Final = 2000
 PARTITIONS: Final = [TopicPartition("t", 0), TopicPartition("t", 1)]
-LINES: Final = (batch_drainer, completer, completion, expirer, partition_queue, sequences, sender)
+LINES: Final = (batch_drainer, completer, completion, expirer, partition_queue, sealer, sequences, sender)
 """A sender dies before any line of these."""
 
 

@@ -27,7 +27,7 @@ from shmaccum.errors import (
     KafkaError,
     RecordTooLargeError,
 )
-from shmaccum.sender import pieces, sender
+from shmaccum.sender import pieces, sealer, sender
 from shmaccum.sender.transport import ProduceResponse
 from shmaccum.shm.layout import Process
 
@@ -38,7 +38,18 @@ LARGEST: Final = 260
 SMALL: Final = 40
 LARGE: Final = LARGEST
 PARTITIONS: Final = [TopicPartition("t", 0), TopicPartition("t", 1)]
-LINES: Final = (batch_drainer, completer, completion, expirer, partition_map, pieces, record_batch, sequences, sender)
+LINES: Final = (
+    batch_drainer,
+    completer,
+    completion,
+    expirer,
+    partition_map,
+    pieces,
+    record_batch,
+    sealer,
+    sequences,
+    sender,
+)
 """A sender dies before any line of these."""
 
 

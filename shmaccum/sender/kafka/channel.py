@@ -72,7 +72,9 @@ class Channel:
     def write(self, buffers: Collection[Buffer]) -> int:
         """Send as much as goes without waiting; return how many bytes that were."""
         try:
-            return self._socket.sendmsg(list(islice(buffers, _MOST_BUFFERS)))
+            return self._socket.sendmsg(
+                buffers if len(buffers) <= _MOST_BUFFERS else list(islice(buffers, _MOST_BUFFERS))
+            )
         except BlockingIOError:
             return 0
 

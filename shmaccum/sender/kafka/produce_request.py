@@ -8,9 +8,8 @@ system call reads from. The layout is Kafka's ``ProduceRequest.json``, in the tw
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 from shmaccum.sender.kafka.channel import Buffer
 from shmaccum.sender.transport import ProduceBatch
@@ -23,43 +22,30 @@ NEWEST_VERSION: Final = 12
 FIRST_FLEXIBLE_VERSION: Final = 9
 
 _FRAME_AND_HEADER: Final = struct.Struct(">ihhi")
+_FRAME_AND_HEADER_SIZE: Final = _FRAME_AND_HEADER.size
+_SIZE_SIZE: Final = 4
+"""Bytes of a frame's size, which does not count itself."""
 _ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")
 _INT16: Final = struct.Struct(">h")
-_INT32: Final = struct.Struct(">i")
 _NULL_STRING: Final = b"\xff\xff"
+_NULL_FLEXIBLE_STRING: Final = b"\x00"
+_NO_TAGS: Final = b"\x00"
 
 
-@lru_cache(maxsize=1 << 14)
-def _fixed_length(number: int) -> bytes:
-    """Return a length, or another number, in four bytes."""
-    return _INT32.pack(number)
+def _put_int32(head: bytearray, number: int) -> None:
+    head.append(number >> 24 & 0xFF)
+    head.append(number >> 16 & 0xFF)
+    head.append(number >> 8 & 0xFF)
+    head.append(number & 0xFF)
 
 
-@lru_cache(maxsize=1 << 14)
-def _flexible_length(number: int) -> bytes:
-    """Return a length as flexible versions have it: an unsigned varint of one more, since 0 stands for null."""
+def _put_length(head: bytearray, number: int) -> None:
+    """Write a length as flexible versions have it: an unsigned varint of one more, since 0 stands for null."""
     number += 1
-    encoded = bytearray()
     while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
+        head.append(number & 0x7F | 0x80)
         number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
-class _Form(NamedTuple):
-    """How a version writes what differs between versions."""
-
-    string_length: Callable[[int], bytes]
-    length: Callable[[int], bytes]
-    """Of an array, or of a batch."""
-    no_transaction: bytes
-    end: bytes
-    """Behind every structure: its tags, of which there are none."""
-
-
-_FIXED: Final = _Form(_INT16.pack, _fixed_length, _NULL_STRING, b"")
-_FLEXIBLE: Final = _Form(_flexible_length, _flexible_length, b"\x00", b"\x00")
+    head.append(number)
 
 
 class ProduceEncoder:
@@ -74,15 +60,13 @@ class ProduceEncoder:
 
     def __init__(self, version: int, client_id: str, acks: int, timeout_ms: int) -> None:
         self._version = version
-        form = _FLEXIBLE if version >= FIRST_FLEXIBLE_VERSION else _FIXED
-        self._string_length = form.string_length
-        self._length = form.length
-        self._end = form.end
+        self._is_flexible = version >= FIRST_FLEXIBLE_VERSION
         self._topic_heads: dict[str, bytes] = {}
         name = client_id.encode()
         # The client id has a length of fixed size in every version.
+        behind_name = _NO_TAGS + _NULL_FLEXIBLE_STRING if self._is_flexible else _NULL_STRING  # there is no transaction
         self._rest_of_head = b"".join(
-            (_INT16.pack(len(name)), name, form.end, form.no_transaction, _ACKS_AND_TIMEOUT.pack(acks, timeout_ms))
+            (_INT16.pack(len(name)), name, behind_name, _ACKS_AND_TIMEOUT.pack(acks, timeout_ms))
         )
 
     def _topic_head(self, topic: str) -> bytes:
@@ -90,12 +74,28 @@ class ProduceEncoder:
         head = self._topic_heads.get(topic)
         if head is None:
             name = topic.encode()
-            head = self._topic_heads[topic] = self._string_length(len(name)) + name
+            length = bytearray()
+            if self._is_flexible:
+                _put_length(length, len(name))
+            else:
+                length += _INT16.pack(len(name))
+            head = self._topic_heads[topic] = bytes(length) + name
         return head
+
+    def _put_count(self, head: bytearray, number: int) -> None:
+        """Write the length of an array, or of a batch."""
+        if self._is_flexible:
+            _put_length(head, number)
+        else:
+            _put_int32(head, number)
+
+    def _put_end(self, head: bytearray) -> None:
+        """Write what is behind every structure: its tags, of which there are none."""
+        if self._is_flexible:
+            head.append(0)
 
     def encode(self, batches: Sequence[ProduceBatch], correlation_id: int) -> list[Buffer]:
         """Return a request's frame in pieces: those of the batches are their payloads themselves."""
-        length, end = self._length, self._end
         by_topic: dict[str, list[ProduceBatch]] = {}
         for batch in batches:
             topic = batch.topic_partition.topic
@@ -104,24 +104,24 @@ class ProduceEncoder:
                 of_topic = by_topic[topic] = []
             of_topic.append(batch)
         buffers: list[Buffer] = [b""]  # for what begins with the size of all that follows
-        head = [self._rest_of_head, length(len(by_topic))]
-        size = _FRAME_AND_HEADER.size - _INT32.size
+        head = bytearray(self._rest_of_head)
+        self._put_count(head, len(by_topic))
+        size = _FRAME_AND_HEADER_SIZE - _SIZE_SIZE
         for topic, of_topic in by_topic.items():
-            head.append(self._topic_head(topic))
-            head.append(length(len(of_topic)))
+            head += self._topic_head(topic)
+            self._put_count(head, len(of_topic))
             for batch in of_topic:
                 payload_size = len(batch.payload)
-                head.append(_fixed_length(batch.topic_partition.partition))
-                head.append(length(payload_size))
-                joined = b"".join(head)
-                buffers.append(joined)
+                _put_int32(head, batch.topic_partition.partition)
+                self._put_count(head, payload_size)
+                buffers.append(head)
                 buffers.append(batch.payload)
-                size += len(joined) + payload_size
-                head = [end]
-            head.append(end)
-        head.append(end)
-        joined = b"".join(head)
-        buffers.append(joined)
-        size += len(joined)
+                size += len(head) + payload_size
+                head = bytearray()
+                self._put_end(head)
+            self._put_end(head)
+        self._put_end(head)
+        buffers.append(head)
+        size += len(head)
         buffers[0] = _FRAME_AND_HEADER.pack(size, API_KEY, self._version, correlation_id)
         return buffers

@@ -2,23 +2,45 @@ cimport cython
 from shmaccum.sender.transport cimport ProduceBatch
 
 cdef Py_ssize_t _CORRELATION_ID_SIZE
-cdef Py_ssize_t _PARTITION_SIZE
-cdef bytes _NOTHING_MORE
 cdef int _FEW_BITS
+cdef Py_ssize_t _ERROR_AT
+cdef Py_ssize_t _BASE_OFFSET_AT
+cdef Py_ssize_t _APPEND_TIME_AT
+cdef Py_ssize_t _MORE_AT
+cdef Py_ssize_t _PARTITION_SIZE
 cdef long long _NO_TIME_MS
+cdef Py_ssize_t _THROTTLE_SIZE
+cdef Py_ssize_t _END_SIZE
+cdef long long _LAST_INT32
+cdef long long _INT32_RANGE
 
 cdef class ProduceAnswers:
     cdef readonly list responses
     cdef readonly list hints
     cdef readonly object throttle_time_ms
 
-@cython.locals(stored=dict, responses=list, batch=ProduceBatch)
+@cython.locals(
+    places=dict, of_topic=dict, responses=list, batch=ProduceBatch, position=Py_ssize_t, base_offset="long long",
+    append_time_ms="long long",
+)
 cpdef ProduceAnswers decode_answers(version, bytes frame, batches, node)
 
-@cython.locals(stored=dict, position=Py_ssize_t, begin=Py_ssize_t, length=Py_ssize_t, partitions=Py_ssize_t)
-cpdef tuple _read_plain(bytes frame)
+@cython.locals(
+    places=dict, of_topic=dict, position=Py_ssize_t, length=Py_ssize_t, topics=Py_ssize_t, partitions=Py_ssize_t,
+    is_whole=bint,
+)
+cpdef dict _read_plain(bytes frame)
+
+@cython.locals(more_at=Py_ssize_t)
+cdef bint _is_plain(bytes frame, Py_ssize_t position)
 
 cdef bint _is_place(long long base_offset, long long append_time_ms)
 
+@cython.locals(number="long long", at=Py_ssize_t)
+cdef long long _read_int32(bytes frame, Py_ssize_t position)
+
+@cython.locals(high="long long", low="long long")
+cdef long long _read_int64(bytes frame, Py_ssize_t position)
+
 @cython.locals(number="long long", shift=int, byte="unsigned char")
-cdef tuple _read_length(bytes frame, Py_ssize_t position)
+cdef (long long, Py_ssize_t) _read_length(bytes frame, Py_ssize_t position)

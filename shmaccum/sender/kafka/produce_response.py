@@ -6,7 +6,6 @@ library takes; all others, with errors or anything else to tell, are left to it.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,16 +20,21 @@ from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 _CORRELATION_ID_SIZE: Final = 4
 _FEW_BITS: Final = 28
 """A length has at most so many and seven more."""
-_PARTITION: Final = struct.Struct(">ihqq8x3s")
-"""Number, error code, base offset, append time, where the log starts; and what else there is to say."""
-_PARTITION_SIZE: Final = _PARTITION.size
-_NOTHING_MORE: Final = b"\x01\x00\x00"
-"""No errors of single records, no message, no tags."""
+_ERROR_AT: Final = 4
+"""In what is said of a partition: number, error code, base offset, append time, where the log starts; and then all else
+that there is to say: errors of single records, a message, tags."""
+_BASE_OFFSET_AT: Final = 6
+_APPEND_TIME_AT: Final = 14
+_MORE_AT: Final = 30
+_PARTITION_SIZE: Final = 33
 _NO_TIME_MS: Final = 1 << 47
 """Milliseconds since the epoch that no batch was stored at: a completion has no room for them."""
 _LAST_PORT: Final = (1 << 16) - 1
-_END: Final = struct.Struct(">i?")
+_THROTTLE_SIZE: Final = 4
+_END_SIZE: Final = 5
 """The time that we are throttled for, and whether there are tags."""
+_LAST_INT32: Final = 0x7FFF_FFFF
+_INT32_RANGE: Final = 0x1_0000_0000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,28 +70,31 @@ def decode_answers(version: int, frame: bytes, batches: Sequence[ProduceBatch], 
     Raises:
         NetworkError: the frame holds no such response, or none to some of the batches.
     """
-    plain = _read_plain(frame) if version >= FIRST_FLEXIBLE_VERSION else None
-    if plain is None:
+    places = _read_plain(frame) if version >= FIRST_FLEXIBLE_VERSION else None
+    if places is None:
         return _decode_any(version, frame, batches, node)
-    stored, throttle_time_ms = plain
     responses = []
     for batch in batches:
-        place = stored.get(batch.topic_partition)
+        of_topic = places.get(batch.topic_partition.topic)
+        place = None if of_topic is None else of_topic.get(batch.topic_partition.partition)
         if place is None:
             return _decode_any(version, frame, batches, node)
-        base_offset, append_time_ms = place
+        position: int = place
+        base_offset = _read_int64(frame, position + _BASE_OFFSET_AT)
+        append_time_ms = _read_int64(frame, position + _APPEND_TIME_AT)
+        if not _is_place(base_offset, append_time_ms):
+            return _decode_any(version, frame, batches, node)
         responses.append(ProduceResponse(batch, base_offset, append_time_ms))
-    return ProduceAnswers(responses, [], throttle_time_ms)
+    return ProduceAnswers(responses, [], _read_int32(frame, len(frame) - _END_SIZE))
 
 
-def _read_plain(frame: bytes) -> tuple[dict[tuple[str, int], tuple[int, int]], int] | None:
+def _read_plain(frame: bytes) -> dict[str, dict[int, int]] | None:
     """Read an answer of a flexible version that says no more than that all is stored.
 
     Returns:
-        Topic and partition -> base offset and append time; and the time that we are throttled for. None if there is
-        more in it.
+        Topic -> partition -> where in the frame the answer for it begins. None if there is more in the frame.
     """
-    stored = {}
+    places: dict[str, dict[int, int]] = {}
     try:
         if frame[_CORRELATION_ID_SIZE]:  # tags of the header
             return None
@@ -95,25 +102,48 @@ def _read_plain(frame: bytes) -> tuple[dict[tuple[str, int], tuple[int, int]], i
         for _ in range(topics):
             length, position = _read_length(frame, position)
             topic = frame[position : position + length].decode()
+            of_topic = places.setdefault(topic, {})
             partitions, position = _read_length(frame, position + length)
-            begin, position = position, position + max(0, partitions) * _PARTITION_SIZE
-            for each in _PARTITION.iter_unpack(frame[begin:position]):
-                partition, error_code, base_offset, append_time_ms, more = each
-                if error_code or more != _NOTHING_MORE or not _is_place(base_offset, append_time_ms):
+            for _ in range(partitions):
+                if not _is_plain(frame, position):
                     return None
-                stored[topic, partition] = base_offset, append_time_ms
+                of_topic[_read_int32(frame, position)] = position
+                position += _PARTITION_SIZE
             if frame[position]:  # tags of the topic
                 return None
             position += 1
-        throttle_time_ms, tags = _END.unpack_from(frame, position)
-    except (IndexError, OverflowError, ValueError, struct.error):
+    except (IndexError, OverflowError, ValueError):
         return None
-    return None if tags else (stored, throttle_time_ms)
+    is_whole = position + _END_SIZE == len(frame) and not frame[position + _THROTTLE_SIZE]
+    return places if is_whole else None
+
+
+def _is_plain(frame: bytes, position: int) -> bool:
+    """Say whether what is said of a partition is that its batch is stored, and nothing else."""
+    more_at = position + _MORE_AT
+    return (
+        not (frame[position + _ERROR_AT] or frame[position + _ERROR_AT + 1])
+        # No errors of single records, no message, no tags.
+        and frame[more_at] == 1
+        and not (frame[more_at + 1] or frame[more_at + 2])
+    )
 
 
 def _is_place(base_offset: int, append_time_ms: int) -> bool:
     """Say whether these can be where and when a batch was stored, -1 where that is not known."""
     return base_offset >= -1 <= append_time_ms < _NO_TIME_MS
+
+
+def _read_int32(frame: bytes, position: int) -> int:
+    number = 0
+    for at in range(position, position + 4):
+        number = number << 8 | frame[at]
+    return number if number <= _LAST_INT32 else number - _INT32_RANGE
+
+
+def _read_int64(frame: bytes, position: int) -> int:
+    high, low = _read_int32(frame, position), _read_int32(frame, position + 4)
+    return high * _INT32_RANGE + (low if low >= 0 else low + _INT32_RANGE)
 
 
 def _read_length(frame: bytes, position: int) -> tuple[int, int]:

@@ -2,9 +2,11 @@ cimport cython
 from shmaccum.sender.kafka.brokers cimport Brokers
 from shmaccum.sender.kafka.clock cimport monotonic_ms
 from shmaccum.sender.kafka.connection cimport Connection
+from shmaccum.sender.kafka.metadata cimport Metadata
 from shmaccum.sender.kafka.poller cimport Poller
 from shmaccum.sender.kafka.produce_request cimport ProduceEncoder
 from shmaccum.sender.kafka.produce_response cimport ProduceAnswers, decode_answers
+from shmaccum.sender.kafka.producer_id cimport ProducerIds
 from shmaccum.sender.kafka.requests cimport Request
 from shmaccum.sender.transport cimport ProduceBatch
 
@@ -22,9 +24,8 @@ cdef class KafkaTransport:
     cdef int _acks
     cdef long long _request_timeout_ms
     cdef list _bootstrap
-    cdef readonly object _metadata
-    cdef object _producer_ids
-    cdef tuple _inquiries
+    cdef readonly Metadata _metadata
+    cdef ProducerIds _producer_ids
     cdef dict _encoders
     cdef readonly list _answers
     cdef set _awaited
@@ -52,7 +53,7 @@ cdef class KafkaTransport:
     @cython.locals(encoder=ProduceEncoder)
     cdef ProduceEncoder _encoder(self, version)
 
-    @cython.locals(next_ms=double, due_ms=double)
+    @cython.locals(metadata_ms=double, producer_id_ms=double)
     cdef _attend(self, double now_ms)
 
     cpdef bint _has_something(self, double now_ms)

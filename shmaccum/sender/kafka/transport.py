@@ -92,7 +92,6 @@ class KafkaTransport:
         self._bootstrap = [Node(-1 - number, host, port) for number, (host, port) in enumerate(addresses)]
         self._metadata = Metadata(config)
         self._producer_ids = ProducerIds(config)
-        self._inquiries: tuple[_Inquiry, ...] = (self._metadata, self._producer_ids)
         self._encoders: dict[int, ProduceEncoder] = {}
         self._answers: list[ProduceResponse] = []
         self._awaited: set[Node] = set()
@@ -218,13 +217,12 @@ class KafkaTransport:
             self._has_new_nodes = not self._brokers.keep_only(self.cluster().nodes.values())
         if now_ms >= self._brokers.next_check_ms:
             self._brokers.check(now_ms)
-        next_ms = FOREVER_MS
-        for inquiry in self._inquiries:
-            due_ms = inquiry.due_ms()
-            if now_ms >= due_ms:
-                due_ms = self._ask(inquiry, now_ms)
-            next_ms = min(next_ms, due_ms)
-        self._next_ms = min(next_ms, self._brokers.next_check_ms)
+        metadata_ms, producer_id_ms = self._metadata.due_ms(), self._producer_ids.due_ms()
+        if now_ms >= metadata_ms:
+            metadata_ms = self._ask(self._metadata, now_ms)
+        if now_ms >= producer_id_ms:
+            producer_id_ms = self._ask(self._producer_ids, now_ms)
+        self._next_ms = min(metadata_ms, producer_id_ms, self._brokers.next_check_ms)
 
     def _ask(self, inquiry: _Inquiry, now_ms: float) -> float:
         """Send a request to any broker; return when to try again where that is not possible now."""

@@ -1,0 +1,28 @@
+cimport cython
+from libc.stdint cimport int16_t, int32_t, int64_t
+from shmaccum.accumulator.partition_map cimport PartitionMap
+from shmaccum.accumulator.partition_queue cimport PartitionQueue
+from shmaccum.accumulator.record_batch cimport RecordBatch
+from shmaccum.record.format cimport RecordFormat
+from shmaccum.sender.transport cimport ProduceBatch
+from shmaccum.shm.memory cimport SlabMemory, word
+
+cdef Py_ssize_t _PIECE
+cdef Py_ssize_t _COMPRESSED
+
+cdef class Sealer:
+    cdef SlabMemory _memory
+    cdef PartitionMap _map
+    cdef RecordFormat _format
+    cdef unsigned long long _header_size
+    cdef int _magic
+    cdef object _pieces
+    cdef object _compression
+    cdef bint _compresses
+    cdef Py_ssize_t _compressed_at
+
+    @cython.locals(
+        words=word[::1], record_count=int32_t, base_timestamp=int64_t, max_timestamp=int64_t, producer_id=int64_t,
+        producer_epoch=int16_t, base_sequence=int32_t, queue=PartitionQueue,
+    )
+    cpdef ProduceBatch seal(self, RecordBatch batch)
