@@ -11,10 +11,13 @@ import threading
 from importlib.machinery import SourcelessFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_loader
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
 import shmaccum
+from shmaccum import Producer
+from shmaccum.accumulator.batch_appender import BatchAppender
 from shmaccum.shm.layout import Geometry
 from shmaccum.shm.locks import Turn
 from shmaccum.shm.memory import SlabMemory
@@ -32,6 +35,12 @@ def test_all_modules_are_compiled_or_none() -> None:
     specs = {".".join(module.parts): find_spec(".".join(module.parts)) for module in typed}
     compiled = {name for name, spec in specs.items() if spec is not None and str(spec.origin).endswith(".so")}
     assert compiled == (set(specs) if MEANT else set())
+
+
+@pytest.mark.parametrize("function", [Producer.send_batch, BatchAppender._append_with_room])
+def test_those_who_have_memory_in_their_hands_have_a_frame(function: object) -> None:
+    """By which a signal's handler that comes back in the middle of it is told (`is_reentrant`)."""
+    assert isinstance(function, FunctionType)
 
 
 def test_no_index_of_compiled_modules_counts_from_the_end() -> None:

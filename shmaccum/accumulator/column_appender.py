@@ -7,7 +7,7 @@ was when they were made ready for it: somebody else's record in between changes 
 rows begin a batch of their own.
 
 It is compiled, although it has memory in its hands: who comes back in the middle of it (`is_reentrant`) is told by the
-frame of `RecordAccumulator.append_columns`, which is not.
+frame of `Producer.send_batch`, which is not.
 
 Modelled in ``tools/model/pool.pml``.
 """
