@@ -1,7 +1,7 @@
 from shmaccum.shm.locks cimport SlabLock
 
 cdef class Patience:
-    cdef dict _until_ms
+    cdef readonly dict _until_ms
     cpdef PatientLock with_lock(self, SlabLock lock)
     cpdef acquire(self, SlabLock lock)
 

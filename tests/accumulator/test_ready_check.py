@@ -233,10 +233,10 @@ def test_what_is_appended_while_batches_are_taken_does_not_make_a_request_too_la
     begun_ms = many.linger()
     take = BatchDrainer._take_firsts
 
-    def append_and_take(self: BatchDrainer, chosen: dict[int, int], now_ms: int) -> list[RecordBatch]:
+    def append_and_take(self: BatchDrainer, chosen: list[int], sizes: list[int], now_ms: int) -> list[RecordBatch]:
         for _ in range(10):
             add(many.accumulator, many.partitions[appended_to])
-        return take(self, chosen, now_ms)
+        return take(self, chosen, sizes, now_ms)
 
     max_size = 2 * created_size(many) + 10
     with monkeypatch.context() as patch:
