@@ -256,8 +256,8 @@ class ColumnAppender:
                 batches.compressed_words[number],
             )
         places = [self._slots_at + slot * self._slot_size + self._header_size for slot in slots]
-        for index in range(len(places)):
-            self._slab.fault_in(places[index], sizes[first + index])
+        for place in places:
+            self._slab.fault_in(place)
         buffer = self._slab.buffer
         compressed = batches.compressed[first : first + len(places)]
         for place, stored in zip(places, compressed, strict=False):

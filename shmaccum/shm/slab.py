@@ -59,9 +59,6 @@ from shmaccum.shm.segment import Segment
 
 Companion = TypeVar("Companion")
 
-_FAULT_AROUND: Final = 64 * 1024
-"""Bytes that Linux maps at once where one is read, unless it is set up otherwise."""
-
 OUT_OF_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, None)
 """Errors that say that memory or descriptors are used up; `posix_ipc` gives its own no number."""
 
@@ -237,15 +234,14 @@ class Slab:
             raise self.damaged(f"its partition table has {count} entries in use, of {self.geometry.max_partitions}")
         return count
 
-    def fault_in(self, place: int, size: int = 1) -> None:
-        """Read from memory that is about to be written, perhaps for the first time by this process.
+    def fault_in(self, place: int) -> int:
+        """Return a byte that is about to be written, with what follows it, perhaps for the first time by this process.
 
         Of memory that others have used, the kernel maps many pages around the one that is read, but only the one that
         is written: to read first costs next to nothing where the pages are mapped, and saves a fault for each where
         they are not.
         """
-        for at in range(place, place + size, _FAULT_AROUND):
-            self.buffer[at]
+        return self.buffer[place]
 
     def _words_array(self, start: int, rows: int, width: int) -> npt.NDArray[np.uint64]:
         if self._array is None:
