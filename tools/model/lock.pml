@@ -219,7 +219,7 @@ waiting:
         goto got_it
        }
     :: atomic { semaphore == 0 -> goto ran_out }
-    :: atomic { semaphore == 0 -> WHIM; goto giving_up }    /* to rest, and come back */
+    :: atomic { WHIM; goto giving_up }      /* to rest, and come back */
     :: DIE
     fi;
 
