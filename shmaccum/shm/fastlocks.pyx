@@ -30,8 +30,6 @@ cdef extern from "<semaphore.h>" nogil:
     int sem_trywait(sem_t *semaphore)
     int sem_post(sem_t *semaphore)
 
-cdef int LOOKS = 100  # some microseconds: an append takes less than one
-
 cdef class FastSemaphore:
     """A named semaphore that exists; taken and posted without letting go of the GIL, for neither waits.
 
@@ -55,13 +53,13 @@ cdef class FastSemaphore:
             raise ValueError("the semaphore is closed")
         return sem_trywait(self._address) == 0
 
-    cpdef bint take_soon(self, word[::1] words, Py_ssize_t owner_at) except -1:
-        """Take a unit as soon as the owner word names nobody, if that is soon; say whether it was."""
+    cpdef bint take_soon(self, word[::1] words, Py_ssize_t owner_at, int looks) except -1:
+        """Take a unit as soon as the owner word names nobody, within so many looks at it; say whether it was."""
         cdef const volatile word *owner = &words[owner_at]
         cdef int look
         if self._address == NULL:
             raise ValueError("the semaphore is closed")
-        for look in range(LOOKS):
+        for look in range(looks):
             if not owner[0] and sem_trywait(self._address) == 0:
                 return True
             relax()

@@ -13,9 +13,10 @@ goes on as the owner.
 
 Who waits spins for a moment, and then naps and tries again, for longer and longer: nobody ever sleeps in the semaphore
 itself. If somebody did, each post would be a system call to wake him until he had run again, and the one who has the
-lock most of the time would pay for it. And who has to nap again sooner than he has slept, does so for longer from the
-start: it costs least if one process has many turns in a row, with its caches warm, while the others sleep. But who
-names a patience of his own is in a hurry: the sender, for whom all the others wait.
+lock most of the time would pay for it. It costs least if one process has many turns in a row, with its caches warm,
+while the others sleep. So who has spun in vain *rests* before he waits, for longer the less he has run since the last
+time; he wants nothing meanwhile, and so is in nobody's way. He does not where the sender holds the lock: its turns are
+longer, but soon end. And who names a patience of his own is in a hurry: the sender, for whom all the others wait.
 
 A process wants one lock at a time, so its threads take turns on a local mutex, and no process ever holds two.
 
@@ -51,11 +52,16 @@ LEAST_PATIENCE_S: Final = 1.0
 """The least that is good for where failing is worse than waiting: a busy machine keeps holders from going on."""
 
 _SPINS: Final = range(200)
+_LOOKS: Final = 100
+"""The same where it is compiled: some microseconds, while an append takes less than one."""
+_SENDERS_LOOKS: Final = 1000
+"""And where the sender holds the lock: as long as it takes to take eight batches out of a deque."""
 _ONCE: Final = (0,)
 _SHORTEST_NAP_S: Final = 0.00005
-_LONGEST_FIRST_NAP_S: Final = 0.0016
-"""As long as one or two thousand appends."""
 _LONGEST_NAP_S: Final = 0.01
+_LONGEST_REST_S: Final = 0.008
+_RUN_S: Final = 0.002
+"""How long a process is to run between two rests: as long as thousands of appends, compiled."""
 
 
 class Turn:
@@ -142,10 +148,9 @@ class SlabLock:
         self._wants_at = base + Process.WANTS
         self._parked_at = base + Process.PARKED + self.number
         self._released_at = base + Process.RELEASED + self.number
-        self._nap_s = _SHORTEST_NAP_S
-        """How long to nap first in a wait for it."""
-        self._waited_at_s = 0.0
-        """When the last wait ended."""
+        self._rest_s = _SHORTEST_NAP_S
+        self._rested_at_s = 0.0
+        """When the last rest ended, by the processor time of this process."""
         self.before_use = None
 
     def acquire(self, patience_s: float | None = None) -> None:
@@ -168,8 +173,7 @@ class SlabLock:
         unit = turn.unit
         if self._fast is None or not self._fast.take():
             try:
-                if not self._take_soon():
-                    self._wait(patience_s)
+                self._take_slowly(patience_s)
             except BaseException:
                 self._leave()
                 raise
@@ -279,20 +283,55 @@ class SlabLock:
                 f"for {patience_s:.1f} s"
             )
 
-    def _spin(self) -> None:
+    def _take_slowly(self, patience_s: float | None) -> None:
+        """Take the semaphore, which may not be to be had at once."""
+        if self._take_soon():
+            return
+        if patience_s is None and self.words[self._owner_at] != self.words[Super.SENDER_ENTRY]:
+            self._rest()
+            if self._take_soon():
+                return
+        self._wait(patience_s)
+
+    def _take_soon(self) -> bool:
+        """Take the semaphore if it is to be had at once, or as soon as most holders take; say whether it was."""
+        return self._take_now() or self._spin()
+
+    def _take_now(self) -> bool:
+        """Take the semaphore if it is to be had at once; say whether it was."""
+        if self._fast is not None:
+            return self._fast.take()
+        unit = self._turn.unit
+        # In C from end to end: no interrupt comes between getting the unit and `unit` knowing of it.
+        try:  # noqa: SIM105 (it would take more calls)
+            unit.extend(map(self._wait_unit, _ONCE))
+        except posix_ipc.BusyError:
+            pass
+        return bool(unit)
+
+    def _spin(self) -> bool:
         """Wait for as long as most holders take, without going to sleep: waking up takes much longer."""
         words, owner_at = self.words, self._owner_at
-        for _ in _SPINS:
-            if not words[owner_at]:
-                try:
-                    self._turn.unit.extend(map(self._wait_unit, _ONCE))
-                    return
-                except posix_ipc.BusyError:
-                    pass
+        if self._fast is not None:
+            is_senders = words[owner_at] == words[Super.SENDER_ENTRY]
+            return self._fast.take_soon(words, owner_at, _SENDERS_LOOKS if is_senders else _LOOKS)
+        return any(not words[owner_at] and self._take_now() for _ in _SPINS)
+
+    def _rest(self) -> None:
+        """Leave the lock to others for a while, without wanting it."""
+        # By processor time: where many are awake, most of their time is waiting for a processor.
+        ran_s = time.process_time() - self._rested_at_s
+        if ran_s > _SHORTEST_NAP_S:  # less is no run, but to have come at the wrong moment
+            rest_s = self._rest_s * _RUN_S / max(ran_s, _RUN_S / 8)
+            self._rest_s = min(max(rest_s, _SHORTEST_NAP_S), _LONGEST_REST_S)
+        self.words[self._wants_at] = 0
+        time.sleep(self._rest_s)
+        self.words[self._wants_at] = self.number + 1
+        self._rested_at_s = time.process_time()
 
     def _wait(self, patience_s: float | None) -> None:
         """Wait for the semaphore a slice at a time, and look for a dead holder in between."""
-        nap_s = self._first_nap_s() if patience_s is None else _SHORTEST_NAP_S
+        nap_s = _SHORTEST_NAP_S
         patience_s = self._turn.patience_s if patience_s is None else patience_s
         deadline = time.monotonic() + patience_s
         vigil: Vigil | None = None
@@ -303,7 +342,6 @@ class SlabLock:
             while left_s > 0:
                 time.sleep(min(nap_s, max(0.0, slice_end - time.monotonic())))
                 if self._take_soon():
-                    self._waited_at_s = time.monotonic()
                     return
                 nap_s = min(nap_s * 2, _LONGEST_NAP_S)
                 left_s = slice_end - time.monotonic()
@@ -317,29 +355,6 @@ class SlabLock:
                     f"{vigil.who_is_in_the_way()}"
                 )
             slice_s = vigil.slice_s
-
-    def _first_nap_s(self) -> float:
-        """Return how long to nap first: for longer, the sooner it is after the wait before."""
-        awake_s = time.monotonic() - self._waited_at_s
-        if awake_s < self._nap_s:
-            self._nap_s = min(self._nap_s * 2, _LONGEST_FIRST_NAP_S)
-        elif awake_s > self._nap_s * 2:
-            self._nap_s = max(self._nap_s / 2, _SHORTEST_NAP_S)
-        return self._nap_s
-
-    def _take_soon(self) -> bool:
-        """Take the semaphore if it is to be had at once, or as soon as most holders take; say whether it was."""
-        if self._fast is not None:
-            return self._fast.take() or self._fast.take_soon(self.words, self._owner_at)
-        unit = self._turn.unit
-        # In C from end to end: no interrupt comes between getting the unit and `unit` knowing of it.
-        try:  # noqa: SIM105 (it would take more calls)
-            unit.extend(map(self._wait_unit, _ONCE))
-        except posix_ipc.BusyError:
-            pass
-        if not unit:
-            self._spin()
-        return bool(unit)
 
     def _rebuild(self) -> None:
         try:

@@ -9,6 +9,7 @@
  *   shmaccum.shm.locks.SlabLock.acquire                    idle, waiting, got_it
  *   shmaccum.shm.locks.SlabLock.__exit__                   leaving
  *   shmaccum.shm.locks.SlabLock._leave                     giving_up
+ *   shmaccum.shm.locks.SlabLock._rest                      waiting, giving_up, idle
  *   shmaccum.shm.locks.SlabLock._wait                      waiting, ran_out, not_now
  *   shmaccum.shm.takeover.Vigil.take_over                  ran_out to not_now
  *   shmaccum.shm.takeover.Vigil._succeed                   ran_out to forget
@@ -218,6 +219,7 @@ waiting:
         goto got_it
        }
     :: atomic { semaphore == 0 -> goto ran_out }
+    :: atomic { WHIM; goto giving_up }      /* to rest, and come back */
     :: DIE
     fi;
 

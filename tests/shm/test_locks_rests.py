@@ -1,0 +1,101 @@
+"""Locks: who rests, for how long, and that nobody waits for who does."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from shmaccum.shm.layout import Lock, Process, Super
+from shmaccum.shm.slab import Slab
+
+NUMBER = 5
+OTHER = 6
+"""An entry of another process, which has the lock as long as this one is awake."""
+
+
+class Naps:
+    """Has the lock of a slab held by another process, until this one sleeps.
+
+    Attributes:
+        lengths: of the naps, in seconds.
+        wanted: what this process's word said during each.
+        now_s: the processor time of this process.
+    """
+
+    def __init__(self, slab: Slab) -> None:
+        self._slab = slab
+        self._lock = slab.locks[NUMBER]
+        self._owner_at = slab.geometry.lock(NUMBER) + Lock.OWNER
+        self.lengths: list[float] = []
+        self.wanted: list[int] = []
+        self.now_s = 0.0
+
+    def hold(self) -> None:
+        self._lock.semaphore.acquire()
+        self._slab.words[self._owner_at] = OTHER + 1
+
+    def sleep(self, seconds: float) -> None:
+        self.lengths.append(seconds)
+        self.wanted.append(self._slab.words[self._slab.geometry.process(self._slab.me) + Process.WANTS])
+        self._slab.words[self._owner_at] = 0
+        self._lock.semaphore.release()
+
+    def wait_after_running(self, seconds: float) -> float:
+        """Take the lock, and leave it; return how long the wait began with sleeping."""
+        self.now_s += seconds
+        self.hold()
+        with self._lock:
+            pass
+        return self.lengths[-1]
+
+
+@pytest.fixture
+def naps(slab: Slab, monkeypatch: pytest.MonkeyPatch) -> Naps:
+    naps = Naps(slab)
+    monkeypatch.setattr(time, "sleep", naps.sleep)
+    monkeypatch.setattr(time, "process_time", lambda: naps.now_s)
+    return naps
+
+
+def test_who_rests_does_not_want_the_lock(slab: Slab, naps: Naps) -> None:
+    naps.hold()
+
+    with slab.locks[NUMBER]:
+        assert slab.words[slab.geometry.process(slab.me) + Process.WANTS] == NUMBER + 1
+
+    assert naps.wanted == [0]
+
+
+def test_nobody_rests_while_the_sender_has_the_lock(slab: Slab, naps: Naps) -> None:
+    slab.words[Super.SENDER_ENTRY] = OTHER + 1
+    naps.hold()
+
+    with slab.locks[NUMBER]:
+        pass
+
+    slab.words[Super.SENDER_ENTRY] = 0
+    assert naps.wanted == [NUMBER + 1]
+
+
+def test_who_is_in_a_hurry_does_not_rest(slab: Slab, naps: Naps) -> None:
+    naps.hold()
+
+    with slab.locks[NUMBER].within(5.0):
+        pass
+
+    assert naps.wanted == [NUMBER + 1]
+
+
+def test_a_rest_is_longer_the_less_there_was_to_do_since_the_last(naps: Naps) -> None:
+    lengths = [naps.wait_after_running(0.0005) for _ in range(8)]
+
+    assert lengths == sorted(lengths)
+    assert lengths[0] < lengths[1]
+    assert lengths[-2] == lengths[-1] < 0.02, "there is a longest"
+
+    again = naps.wait_after_running(0.004)
+
+    assert again < lengths[-1]
+    assert naps.wait_after_running(0.000001) == again, "to have come at the wrong moment tells nothing"
+    assert naps.wait_after_running(10.0) < lengths[0], "it was long ago that there was a crowd"
