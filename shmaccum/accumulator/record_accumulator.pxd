@@ -16,6 +16,7 @@ cdef class RecordAccumulator:
     cdef readonly RecordFormat format
     cdef readonly object acks
     cdef readonly object appender
+    cdef object _columns
     cdef readonly Sequences sequences
     cdef readonly Patience patience
     cdef GrowingBatches _growing

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from shmaccum.accumulator.acknowledgements import Acknowledgements
@@ -73,6 +72,7 @@ class RecordAccumulator:
             slab.locks[LOCK_STRIPES + stripe].rebuild = _stripe_rebuilder(slab, stripe)
         compressor = BatchCompressor(slab, self.format, CompressionType.for_name(config.compression_type))
         self.appender: Final = BatchAppender(slab, self.pool, self.format, self.acks, compressor)
+        self._columns: ColumnAppender | None = None  # not every program sends columns
         self.sequences: Final = Sequences(slab, enabled=config.enable_idempotence)
         patience = Patience()
         returns = BatchReturns(self.map, patience)
@@ -151,13 +151,11 @@ class RecordAccumulator:
         queue = self.map.queue(topic_partition)
         if queue is None:
             raise UnknownTopicOrPartitionError(f"{topic_partition} is not a partition that is known here")
+        if self._columns is None:
+            from shmaccum.accumulator.column_appender import ColumnAppender
+
+            self._columns = ColumnAppender(self.appender)
         self._columns.append(queue, bodies, future, time.monotonic() + max_block_ms / 1000)
-
-    @cached_property
-    def _columns(self) -> ColumnAppender:
-        from shmaccum.accumulator.column_appender import ColumnAppender
-
-        return ColumnAppender(self.appender)
 
     def begin_flush(self) -> None:
         """Make everything in the slab sendable at once, until `await_flush_completion` returns."""
