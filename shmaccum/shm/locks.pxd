@@ -10,11 +10,16 @@ cdef class Turn:
     cdef public list unit
 
 cdef class SlabLock:
-    cdef dict __dict__
     cdef object __weakref__
     cdef readonly word[::1] words
     cdef readonly Py_ssize_t number
+    cdef readonly object semaphore
+    cdef readonly object geometry
+    cdef readonly object processes
+    cdef public object rebuild
     cdef public object before_use
+    cdef object _state
+    cdef object _slab_name
     cdef Turn _turn
     cdef object _take_turn
     cdef object _end_turn
@@ -23,7 +28,10 @@ cdef class SlabLock:
     cdef unsigned long long _me
     cdef Py_ssize_t _owner_at
     cdef Py_ssize_t _wants_at
+    cdef Py_ssize_t _parked_at
     cdef Py_ssize_t _released_at
+    cdef double _rest_s
+    cdef double _rested_at_s
     cdef FastSemaphore _fast
 
     @cython.locals(turn=Turn, words=word[::1], unfinished="unsigned long long", unit=list)

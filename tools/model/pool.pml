@@ -19,9 +19,9 @@
  *   shmaccum.accumulator.batch_appender.BatchAppender.append           append
  *   shmaccum.accumulator.batch_appender.BatchAppender._try_append      try_append
  *   shmaccum.accumulator.batch_appender.BatchAppender.commit           try_append
- *   shmaccum.accumulator.batch_appender.BatchAppender.fill             fill
+ *   shmaccum.accumulator.batch_appender.BatchAppender.begin_batch      fill, try_append, place
  *   shmaccum.accumulator.batch_appender.BatchAppender.give_back        append
- *   shmaccum.accumulator.batch_appender.BatchAppender.place            place
+ *   shmaccum.accumulator.batch_appender.BatchAppender._place           place
  *   shmaccum.accumulator.column_appender.ColumnAppender._place         allocate to place
  *   shmaccum.accumulator.partition_queue.PartitionQueue.append         place
  *   shmaccum.accumulator.partition_queue.PartitionQueue.append_all     place, of several
