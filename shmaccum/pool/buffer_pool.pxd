@@ -18,7 +18,6 @@ cdef class BufferPool:
     cdef object _waited_ns
 
     cpdef bint is_taken(self, Buffer buffer)
-    cpdef buffer_at(self, Py_ssize_t slot)
     cpdef _pass_over_the_absent(self, long long me=*)
     cdef _next_waiter(self)
     cdef _wake(self, entry)

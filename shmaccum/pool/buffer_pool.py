@@ -150,10 +150,6 @@ class BufferPool:
         """Say whether this very memory is still taken, without taking the lock."""
         return self._slots.is_taken(buffer)
 
-    def buffer_at(self, slot: int) -> Buffer | None:
-        """Return the memory that begins at a slot as it is taken now, None where it is free."""
-        return self._slots.buffer_at(slot)
-
     # --- waiting ------------------------------------------------------------------------------------
 
     def _wait_for(self, count: int, size: int, max_block_ms: float, taken: list[Buffer], most: int) -> None:

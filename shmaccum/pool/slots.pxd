@@ -37,9 +37,6 @@ cdef class Slots:
     @cython.locals(words=word[::1], header=Py_ssize_t, state="unsigned long long", is_taken=bint)
     cpdef bint is_taken(self, Buffer buffer)
 
-    @cython.locals(words=word[::1], header=Py_ssize_t, state="unsigned long long")
-    cpdef buffer_at(self, Py_ssize_t slot)
-
     cdef Py_ssize_t _header(self, Py_ssize_t slot)
 
     @cython.locals(words=word[::1], used=Py_ssize_t, peak=Py_ssize_t, touched=Py_ssize_t)

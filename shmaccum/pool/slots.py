@@ -124,14 +124,6 @@ class Slots:
         is_taken = state & _STATE_BITS != _FREE and state >> _RUN_SHIFT & _RUN_BITS == buffer.slots
         return is_taken and words[header + _GENERATION] == buffer.generation
 
-    def buffer_at(self, slot: int) -> Buffer | None:
-        """Return the memory that begins at a slot as it is taken now, None where it is free."""
-        words, header = self._memory.words, self._header(slot)
-        state = words[header + _STATE]
-        if state & _STATE_BITS == _FREE:
-            return None
-        return Buffer(slot, state >> _RUN_SHIFT & _RUN_BITS, words[header + _GENERATION])
-
     def _header(self, slot: int) -> int:
         """Return the word index of a slot's header."""
         return self._memory.headers_at + slot * self._memory.header_words

@@ -48,7 +48,7 @@ def test_memory_of_the_dead_is_reclaimed_and_that_of_the_living_is_not(
     assert pool.reclaim() == 3
     assert pool.available_memory() == 48
     assert pool.slab.words[Super.RECLAIMED_SLOTS] == 3
-    assert pool.buffer_at(mine.slot) == mine
+    assert pool.is_taken(mine)
     assert pool.reclaim() == 0
     living.kill()
     assert pool.reclaim() == 3
@@ -64,8 +64,8 @@ def test_memory_that_holds_records_is_not_reclaimed(make_pool: MakePool, start: 
 
     assert pool.reclaim() == 1
 
-    assert pool.buffer_at(open_batch.slot) == open_batch
-    assert pool.buffer_at(unused.slot) is None
+    assert pool.is_taken(open_batch)
+    assert not pool.is_taken(unused)
     pool.deallocate(open_batch)
 
 
@@ -95,7 +95,7 @@ def test_memory_that_got_records_just_before_its_owner_died_is_not_reclaimed(
     monkeypatch.setattr(pool.slab, "owner_is_alive", use_it_while_asked)
     assert pool.reclaim() == 0
 
-    assert pool.buffer_at(buffer.slot) == buffer
+    assert pool.is_taken(buffer)
     pool.deallocate(buffer)
 
 
@@ -112,7 +112,7 @@ def test_memory_is_reclaimed_although_another_process_has_the_entry_of_the_dead(
 
     assert pool.reclaim() == 2
 
-    assert pool.buffer_at(kept.slot) == kept
+    assert pool.is_taken(kept)
 
 
 def test_memory_of_the_dead_goes_to_those_who_wait_for_it(make_pool: MakePool, start: Start, slab_name: str) -> None:
@@ -155,7 +155,7 @@ def test_who_takes_the_lock_over_from_the_dead_rebuilds_the_bitmap_and_reclaims(
     assert pool.slab.words[Super.REBUILDS] == 1
     assert pool.slab.words[Super.RECLAIMED_SLOTS] == reclaimed
     assert pool.available_memory() == 64
-    assert pool.buffer_at(mine.slot) == mine
+    assert pool.is_taken(mine)
     pool.deallocate(mine, other)
     assert pool.allocate(80, 0).slots == 10
 
