@@ -165,6 +165,15 @@ class Children:
                 # A sender that finds that there is one already ends with status 1.
                 self._judge(status, "a process that a producer started", allowed=(0, 1))
 
+    def wait_for(self, pid: int, patience_s: float) -> None:
+        """Wait until a process that was forked has ended; one that does not in time is stuck."""
+        deadline = time.monotonic() + patience_s
+        while pid not in self.reap():
+            if time.monotonic() > deadline:
+                self.abort(pid, f"did not end within {patience_s:.0f} s")
+                return
+            time.sleep(_LOOK_EVERY_S)
+
     def _judge(self, status: int, who: str, *, allowed: tuple[int, ...]) -> None:
         """Note it if a process ended by anything but the plan."""
         if os.WIFSIGNALED(status):

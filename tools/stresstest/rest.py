@@ -34,13 +34,16 @@ def come_to_rest(name: str, settings: Mapping[str, object], children: Children) 
         What the slab has counted, None if it was not there any more; and a line for everything that is wrong.
     """
     if not sender_pid(name):
-        children.fork("the last producer", lambda: _come_and_go(settings))
+        children.wait_for(children.fork("the last producer", lambda: _come_and_go(settings)), DELIVERY_PATIENCE_S)
     counted, problems = _at_rest(name, children)
-    pid = sender_pid(name)
-    if pid and is_child(pid):
-        os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + _REST_PATIENCE_S
+    asked: set[int] = set()
     while (left := shared_files(name)) and time.monotonic() < deadline:
+        # There may come another: a producer that was killed may have been starting one.
+        pid = sender_pid(name)
+        if pid not in asked and is_child(pid):
+            asked.add(pid)  # once: who is asked again leaves at once
+            os.kill(pid, signal.SIGTERM)
         children.reap()
         time.sleep(_LOOK_EVERY_S)
     return counted, problems + [f"left in /dev/shm: {file.name}" for file in left]
