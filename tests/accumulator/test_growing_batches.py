@@ -190,8 +190,10 @@ def test_a_waiter_gets_memory_though_all_batches_linger(
     requests = 0
     while many.accumulator.pool.queued() or not len(many.accumulator.map.queues[many.other]):
         if 0 in many.ready(many.now_ms):
+            free = many.accumulator.pool.available_memory() // BATCH_SIZE
             batches = many.drain(now_ms=many.now_ms)
-            assert len(batches) <= SHARE
+            # A waiter that has what it needs by now leaves what else was freed for the places of those that are taken.
+            assert len(batches) <= max(SHARE, free)
             assert 0 not in many.ready(many.now_ms)  # the answer is what frees memory
             requests += 1
             many.answer(batches)
