@@ -39,6 +39,9 @@ cdef class BatchOutcome:
     cdef readonly object error
     cdef readonly long long end
 
+@cython.locals(outcome=BatchOutcome)
+cpdef BatchOutcome stored_at(RecordBatch batch, long long base_offset, long long append_time_ms, long long end)
+
 cdef class _Tally:
     cdef unsigned long long batches_sent
     cdef unsigned long long records_sent

@@ -99,6 +99,17 @@ class BatchOutcome:
         self.end = end
 
 
+def stored_at(batch: RecordBatch, base_offset: int, append_time_ms: int, end: int) -> BatchOutcome:
+    """Return the outcome of a batch, or of a part of it, that is stored; past the constructor, for there are many."""
+    outcome = BatchOutcome.__new__(BatchOutcome)
+    outcome.batch = batch
+    outcome.base_offset = base_offset
+    outcome.append_time_ms = append_time_ms
+    outcome.error = None
+    outcome.end = end
+    return outcome
+
+
 class BatchCompleter:
     """Completes batches of a slab.
 
@@ -216,7 +227,7 @@ class BatchCompleter:
 
     def deallocate(self, batches: Sequence[RecordBatch]) -> None:
         """Give the memory of batches back to the pool, telling nobody; now, or as soon as can be."""
-        self._to_free += [batch.buffer for batch in batches]
+        self._to_free += [batch.buffer() for batch in batches]
         self.retry()
 
     def retry(self) -> None:
@@ -280,10 +291,12 @@ class BatchCompleter:
         words, at = self._memory.words, batch.at
         batch_id = words[at + _GENERATION] << _BATCH_SLOT_BITS | batch.slot
         range_word = batch.part_range if words[at + _PIECE] else 0
-        for entry in batch.contributors():
+        entry = batch.next_contributor(0)
+        while entry >= 0:
             if not (again and self._rings.has_told(entry, batch_id, range_word)):
                 self._rings.tell(entry, batch_id, range_word, words[at + _BASE_OFFSET], words[at + _RESULT])
             told.add(entry)
+            entry = batch.next_contributor(entry + 1)
 
     def _ring(self, entries: Iterable[int]) -> None:
         with self._barrier:

@@ -1,5 +1,5 @@
 cimport cython
-from shmaccum.accumulator.record_batch cimport RecordBatch
+from shmaccum.accumulator.record_batch cimport RecordBatch, batch_in
 from shmaccum.shm.locks cimport SlabLock
 from shmaccum.shm.memory cimport SlabMemory, word
 

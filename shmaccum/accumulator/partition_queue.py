@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from shmaccum.accumulator import redo
-from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.accumulator.record_batch import RecordBatch, batch_in
 from shmaccum.cluster import TopicPartition
 from shmaccum.shm.layout import STATE_MASK, STRIPES, Partition, Slot, SlotState
 from shmaccum.shm.slab import Slab
@@ -95,7 +95,7 @@ class PartitionQueue:
     def first(self) -> RecordBatch | None:
         """Return the batch at the front."""
         head = self._words[self._at + Partition.HEAD]
-        return RecordBatch(self._slab, head - 1) if head else None
+        return batch_in(self._memory, head - 1) if head else None
 
     def close_open(self) -> int:
         """Let the last batch take no more records; return its slot, or -1 where none was open."""
@@ -191,10 +191,10 @@ class PartitionQueue:
         at = self._at
         slot = words[at + _HEAD] - 1
         self._check_link(slot)
-        batch = RecordBatch(self._slab, slot)
+        batch = batch_in(self._memory, slot)
         header = batch.at
         following = words[header + _NEXT]
-        if following > self._geometry.slot_count:
+        if following > self._slot_count:
             raise self._slab.damaged(f"slot {following - 1} is to follow slot {slot} in the deque of a partition")
         words[header + _SEALING] = 0  # whoever compresses it comes too late
         words[header + _STATE_WORD] = words[header + _STATE_WORD] & _WITHOUT_STATE | _IN_FLIGHT

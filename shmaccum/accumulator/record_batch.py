@@ -28,7 +28,7 @@ from shmaccum.shm.layout import (
     Slot,
     SlotState,
 )
-from shmaccum.shm.slab import Slab
+from shmaccum.shm.memory import SlabMemory
 
 _STATE: Final = Slot.STATE
 _GENERATION: Final = Slot.GENERATION
@@ -69,18 +69,17 @@ _STATES: Final = {int(state): state for state in SlotState}
 class RecordBatch:
     """The batch in one slot (``ProducerBatch`` in Kafka, ``RecordBatch`` before)."""
 
-    __slots__ = ("_memory", "_slab", "at", "partition", "partition_at", "slot")
+    __slots__ = ("_memory", "at", "partition", "partition_at", "slot")
 
-    def __init__(self, slab: Slab, slot: int) -> None:
-        self.slot = slot
-        self._slab = slab
-        self._memory = slab.memory
-        self.at = self._memory.headers_at + self.slot * self._memory.header_words
-        """Word index of the header, for those who read many of its words for every batch."""
-        self.partition = self._memory.words[self.at + _PARTITION]
-        """Partition entry that it belongs to, as long as it is a batch."""
-        self.partition_at = self._memory.partitions_at + self.partition * _PARTITION_WORDS
-        """Word index of that entry."""
+    # Without a constructor, in favour of `batch_in`: compiled, it would be handed its numbers as Python's.
+    _memory: SlabMemory
+    slot: int
+    at: int
+    """Word index of the header, for those who read many of its words for every batch."""
+    partition: int
+    """Partition entry that it belongs to, as long as it is a batch."""
+    partition_at: int
+    """Word index of that entry."""
 
     def __repr__(self) -> str:
         settled = f", {self.settled} of them settled" if self.in_pieces else ""
@@ -96,11 +95,13 @@ class RecordBatch:
         at = self.at + Slot.STATE
         self._memory.words[at] = self._memory.words[at] & ~STATE_MASK | state
 
-    @property
     def buffer(self) -> Buffer:
-        """The memory it has from the pool."""
-        slots = self._memory.words[self.at + _STATE] >> _RUN_SHIFT & _RUN_MASK
-        return Buffer(self.slot, slots, self._memory.words[self.at + _GENERATION])
+        """Return the memory it has from the pool."""
+        buffer = Buffer.__new__(Buffer)  # past its constructor, see above
+        buffer.slot = self.slot
+        buffer.slots = self._memory.words[self.at + _STATE] >> _RUN_SHIFT & _RUN_MASK
+        buffer.generation = self._memory.words[self.at + _GENERATION]
+        return buffer
 
     @property
     def position(self) -> int:
@@ -313,18 +314,23 @@ class RecordBatch:
 
     def contributors(self) -> list[int]:
         """Return the process entries that appended to it."""
-        words, at = self._memory.words, self.at + _CONTRIBUTORS
-        most = self._memory.max_processes
         entries: list[int] = []
-        for index in range(self._memory.contributor_words):
-            bits = words[at + index]
-            entry = index * 64
-            while bits:
-                if bits & 1 and entry < most:  # a damaged bit must not have the sender write where no ring is
-                    entries.append(entry)
-                bits >>= 1
-                entry += 1
+        entry = self.next_contributor(0)
+        while entry >= 0:
+            entries.append(entry)
+            entry = self.next_contributor(entry + 1)
         return entries
+
+    def next_contributor(self, entry: int) -> int:
+        """Return the first process entry, from this one on, that appended to it; -1 if there is none."""
+        memory = self._memory
+        at, most = self.at + _CONTRIBUTORS, memory.max_processes
+        while entry < most:  # a damaged bit behind must not have the sender write where no ring is
+            bits = memory.words[at + entry // 64] >> entry % 64
+            if bits & 1:
+                return entry
+            entry += 1 if bits else 64 - entry % 64
+        return -1
 
     def contents(self) -> tuple[int, int, int]:
         """Return `record_count`, `base_timestamp` and `max_timestamp`, at once."""
@@ -376,7 +382,18 @@ class RecordBatch:
         compressed = words[at + _COMPRESSED]
         size = compressed >> _STORED_SIZE_SHIFT if compressed else words[at + _COMMIT] >> _SIZE_SHIFT
         start = self._memory.slots_at + self.slot * self._memory.slot_size
-        return self._slab.buffer[start : start + size]
+        return self._memory.buffer[start : start + size]
+
+
+def batch_in(memory: SlabMemory, slot: int) -> RecordBatch:
+    """Return the batch in a slot of a slab."""
+    batch = RecordBatch.__new__(RecordBatch)
+    batch._memory = memory
+    batch.slot = slot
+    batch.at = memory.headers_at + slot * memory.header_words
+    batch.partition = memory.words[batch.at + _PARTITION]
+    batch.partition_at = memory.partitions_at + batch.partition * _PARTITION_WORDS
+    return batch
 
 
 def next_sequence(sequence: int, records: int) -> int:
