@@ -16,18 +16,22 @@ cdef long long _LAST_SEQUENCE
 cdef long long _HALF_OF_SEQUENCES
 
 cdef class _Outstanding:
+    cdef readonly Py_ssize_t entry
     cdef readonly Py_ssize_t at
     cdef public bint returned
-    cdef readonly dict batches
+    cdef readonly list batches
     cdef public Py_ssize_t alone
     cdef public bint refused
+
+    @cython.locals(index=Py_ssize_t, batch=RecordBatch)
+    cdef bint remove(self, Py_ssize_t slot)
 
 cdef class Sequences:
     cdef object _words
     cdef SlabMemory _memory
     cdef object _geometry
     cdef bint _enabled
-    cdef dict _partitions
+    cdef list _partitions
     cdef bint _id_is_spent
 
     @cython.locals(words=word[::1], number="unsigned long long")
@@ -35,7 +39,7 @@ cdef class Sequences:
 
     @cython.locals(
         partition=_Outstanding, words=word[::1], at=Py_ssize_t, next_word="unsigned long long",
-        epoch="unsigned long long", end="unsigned long long", first=Py_ssize_t,
+        epoch="unsigned long long", end="unsigned long long", first=RecordBatch,
     )
     cpdef drained(self, RecordBatch batch)
 
@@ -71,8 +75,8 @@ cdef class Sequences:
     @cython.locals(partition=_Outstanding)
     cdef bint _nothing_is_unknown(self)
 
-    @cython.locals(partition=_Outstanding)
+    @cython.locals(partitions=list, partition=_Outstanding)
     cdef _Outstanding _of(self, Py_ssize_t entry)
 
-    @cython.locals(words=word[::1], at=Py_ssize_t, acked="unsigned long long", same_epoch=bint)
+    @cython.locals(memory=SlabMemory, at=Py_ssize_t, acked="unsigned long long", same_epoch=bint)
     cdef long long _acked(self, _Outstanding partition)

@@ -60,21 +60,32 @@ class _Outstanding:
     """What is known of a partition besides its words. A new sender finds it out again.
 
     Attributes:
-        at: word index of the partition's entry.
+        entry: the partition's.
+        at: word index of that entry.
         returned: whether one of the batches may be back in the deque.
-        batches: by slot, in order: those that are numbered and neither acknowledged nor given up.
+        batches: in order, those that are numbered and neither acknowledged nor given up; a few.
         alone: slot of the first of them if it was last sent when it was the first one already, else -1.
         refused: whether the broker, asked for it like this, said that it does not follow what is stored.
     """
 
-    __slots__ = ("alone", "at", "batches", "refused", "returned")
+    __slots__ = ("alone", "at", "batches", "entry", "refused", "returned")
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, entry: int, at: int) -> None:
+        self.entry = entry
         self.at = at
         self.returned = False
-        self.batches: dict[int, RecordBatch] = {}
+        self.batches: list[RecordBatch] = []
         self.alone = -1
         self.refused = False
+
+    def remove(self, slot: int) -> bool:
+        """Take the batch in a slot out of `batches`; say whether it was among them."""
+        for index in range(len(self.batches)):
+            batch = self.batches[index]
+            if batch.slot == slot:
+                del self.batches[index]
+                return True
+        return False
 
 
 class Sequences:
@@ -90,7 +101,8 @@ class Sequences:
         self._memory = slab.memory
         self._geometry = slab.geometry
         self._enabled = enabled
-        self._partitions: dict[int, _Outstanding] = {}
+        self._partitions: list[_Outstanding | None] = []
+        """By entry, as far as there was reason to look."""
         self._id_is_spent = False
 
     # --- the producer id ----------------------------------------------------------------------------
@@ -120,8 +132,9 @@ class Sequences:
         """
         if not self._id_is_spent:
             self._id_is_spent = True
-            for entry in list(self._partitions):
-                self.review(entry)
+            for partition in list(self._partitions):
+                if partition is not None:
+                    self.review(partition.entry)
 
     # --- the life of a number -----------------------------------------------------------------------
 
@@ -147,11 +160,11 @@ class Sequences:
             batch.set_sequence(words[_SUPER_PRODUCER_ID] - 1, epoch, next_word & _SEQUENCE_MASK)
             end = batch.end_sequence()
             words[at + _NEXT_SEQUENCE] = epoch << _EPOCH_SHIFT | end
-            partition.batches[batch.slot] = batch
-        for first in partition.batches:
-            if first == batch.slot:
-                partition.alone, partition.refused = first, False
-            break
+            partition.batches.append(batch)
+        if partition.batches:
+            first = partition.batches[0]
+            if first.slot == batch.slot:
+                partition.alone, partition.refused = first.slot, False
         self._go_on(batch.partition, partition)
 
     def stored(self, batch: RecordBatch, records: int) -> None:
@@ -178,7 +191,7 @@ class Sequences:
         if not self._enabled:
             return
         partition = self._of(batch.partition)
-        if partition.batches.pop(batch.slot, None) is not None and partition.alone == batch.slot:
+        if partition.remove(batch.slot) and partition.alone == batch.slot:
             partition.alone, partition.refused = -1, False
         self._go_on(batch.partition, partition)
 
@@ -206,7 +219,7 @@ class Sequences:
                 next_word = batch.producer_epoch << _EPOCH_SHIFT | batch.piece_sequence
                 if self._next(batch.partition) == next_word:  # died between the two stores of drained
                     self._set_next(batch.partition, batch.producer_epoch, batch.end_sequence())
-                self._of(batch.partition).batches[batch.slot] = batch
+                self._of(batch.partition).batches.append(batch)
         for entry in range(entries):
             self.review(entry)
 
@@ -219,7 +232,7 @@ class Sequences:
         partition = self._of(entry)
         if self._leads_nowhere(partition):
             self._bump(partition)
-        states = [batch.state for batch in partition.batches.values()]
+        states = [batch.state for batch in partition.batches]
         partition.returned = SlotState.CLOSED in states
         self._words[partition.at + Partition.HELD] = self._is_held(partition, states)
         if self._id_is_spent and self._nothing_is_unknown():
@@ -264,11 +277,10 @@ class Sequences:
         """Say whether the first batch without an answer, or else the next one, is what the broker expects."""
         words = self._memory.words
         expected = words[partition.at + _NEXT_SEQUENCE] & _SEQUENCE_MASK
-        for slot in partition.batches:
-            first = partition.batches[slot]
+        if partition.batches:
+            first = partition.batches[0]
             number = words[first.at + _SEQUENCE] & _SEQUENCE_MASK
             expected = first.piece_sequence if words[first.at + _PIECE] else number
-            break
         return expected == self._acked(partition)
 
     def _is_known(self, partition: _Outstanding) -> bool:
@@ -278,15 +290,19 @@ class Sequences:
     def _nothing_is_unknown(self) -> bool:
         return all(
             self._words[partition.at + Partition.IN_FLIGHT] == 0 and (partition.refused or not partition.batches)
-            for partition in self._partitions.values()
+            for partition in self._partitions
+            if partition is not None
         )
 
     # --- words --------------------------------------------------------------------------------------
 
     def _of(self, entry: int) -> _Outstanding:
-        partition = self._partitions.get(entry)
+        partitions = self._partitions
+        if entry >= len(partitions):
+            partitions.extend([None] * (entry + 1 - len(partitions)))
+        partition = partitions[entry]
         if partition is None:
-            partition = self._partitions[entry] = _Outstanding(self._geometry.partition(entry))
+            partition = partitions[entry] = _Outstanding(entry, self._geometry.partition(entry))
         return partition
 
     def _next(self, entry: int) -> int:
@@ -297,7 +313,7 @@ class Sequences:
 
     def _acked(self, partition: _Outstanding) -> int:
         """Return the sequence number that the broker expects next, as far as is known."""
-        words, at = self._memory.words, partition.at
-        acked = words[at + _ACKED_SEQUENCE]
-        same_epoch = acked >> _EPOCH_SHIFT == words[at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
+        memory, at = self._memory, partition.at
+        acked = memory.words[at + _ACKED_SEQUENCE]
+        same_epoch = acked >> _EPOCH_SHIFT == memory.words[at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
         return acked & _SEQUENCE_MASK if same_epoch else 0
