@@ -32,6 +32,7 @@ from shmaccum.shm.layout import (
     Process,
     Slot,
     SlotState,
+    Super,
 )
 from shmaccum.shm.memory import COMPILED
 from shmaccum.shm.slab import Slab
@@ -42,6 +43,7 @@ _MANY: Final = sys.maxsize if COMPILED else 32
 """Partitions with something in their deques from which on numpy, which looks at all of them at once, is faster than a
 loop: a loop of Python, since one of C is always faster. Either way finds the same."""
 
+_PARTITION_COUNT: Final = Super.PARTITION_COUNT
 _PARTITION_WORDS: Final = PARTITION_WORDS
 _LEADER: Final = Partition.LEADER
 _HEAD: Final = Partition.HEAD
@@ -123,6 +125,7 @@ class ReadyCheck:
         self._headers_at = slab.geometry.header(0)
         self._header_words = slab.geometry.slot_words
         self._slot_count = slab.geometry.slot_count
+        self._max_partitions = slab.geometry.max_partitions
         self._cluster: Cluster | None = None
         self._is_urgent: bool | None = None
 
@@ -172,7 +175,7 @@ class ReadyCheck:
             leader: id of its node + 1.
         """
         words = self._memory.words
-        count = self._slab.partition_count
+        count = self._partition_count()
         found: list[int] = []
         if count >= _MANY:
             found = self._waiting_of_many(leader).tolist()
@@ -191,7 +194,7 @@ class ReadyCheck:
             The others; and how long to wait for the first of those left out.
         """
         words = self._memory.words
-        count = self._slab.partition_count
+        count = self._partition_count()
         if count >= _MANY:
             return self._not_lingering_of_many(now_ms)
         found: list[int] = []
@@ -218,6 +221,11 @@ class ReadyCheck:
                         continue
             found.append(entry)
         return found, delay_ms
+
+    def _partition_count(self) -> int:
+        """Return how many partition entries are in use (`Slab.partition_count`, which says so where that cannot be)."""
+        count = self._memory.words[_PARTITION_COUNT]
+        return count if count <= self._max_partitions else self._slab.partition_count
 
     def _waiting_of_many(self, leader: int) -> npt.NDArray[np.int64]:
         """Return what `waiting` does of many partitions, looked at all at once."""

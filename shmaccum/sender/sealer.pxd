@@ -23,6 +23,6 @@ cdef class Sealer:
 
     @cython.locals(
         words=word[::1], record_count=int32_t, base_timestamp=int64_t, max_timestamp=int64_t, producer_id=int64_t,
-        producer_epoch=int16_t, base_sequence=int32_t, queue=PartitionQueue,
+        producer_epoch=int16_t, base_sequence=int32_t, queue=PartitionQueue, sealed=ProduceBatch,
     )
     cpdef ProduceBatch seal(self, RecordBatch batch)

@@ -65,14 +65,14 @@ class Sealer:
             compression is not None,
         )
         queue = self._map.by_entry[batch.partition]
-        return ProduceBatch(
-            queue.topic_partition,
-            payload,
-            record_count,
-            self._magic,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            max_timestamp,
-            batch.slot,
-        )
+        sealed = ProduceBatch.__new__(ProduceBatch)  # past its constructor, which is handed numbers as Python's
+        sealed.topic_partition = queue.topic_partition
+        sealed.payload = payload
+        sealed.record_count = record_count
+        sealed.magic = self._magic
+        sealed.producer_id = producer_id
+        sealed.producer_epoch = producer_epoch
+        sealed.base_sequence = base_sequence
+        sealed.max_timestamp = max_timestamp
+        sealed.slot = batch.slot
+        return sealed
