@@ -63,12 +63,12 @@ cdef class BatchDrainer:
     cdef list _take_firsts(self, list chosen, list sizes, long long now_ms)
 
     @cython.locals(
-        words=word[::1], by_entry=list, queue=PartitionQueue, lock=SlabLock, unfinished=bint, stripe=Py_ssize_t,
+        memory=SlabMemory, by_entry=list, queue=PartitionQueue, lock=SlabLock, unfinished=bint, stripe=Py_ssize_t,
         left=Py_ssize_t, count=Py_ssize_t, index=Py_ssize_t, entry=Py_ssize_t, head="unsigned long long",
     )
     cdef Py_ssize_t _take_turn(
         self, Py_ssize_t first, list chosen, list sizes, list taken, long long now_ms
     ) except -1
 
-    @cython.locals(words=word[::1], header=Py_ssize_t, compressed="unsigned long long")
+    @cython.locals(memory=SlabMemory, header=Py_ssize_t, compressed="unsigned long long")
     cdef Py_ssize_t _stored_size(self, Py_ssize_t slot)

@@ -217,7 +217,7 @@ class BatchDrainer:
         Returns:
             Where to go on with the stripe; behind the last one if that was all.
         """
-        words, by_entry = self._memory.words, self._map.by_entry
+        memory, by_entry = self._memory, self._map.by_entry
         entry = chosen[first]
         queue = by_entry[entry]
         stripe, lock = entry % _STRIPES, queue.lock
@@ -228,7 +228,7 @@ class BatchDrainer:
             while left and index < count:
                 entry = chosen[index]
                 if entry % _STRIPES == stripe:
-                    head = words[self._partitions_at + entry * _PARTITION_WORDS + _HEAD]
+                    head = memory.words[self._partitions_at + entry * _PARTITION_WORDS + _HEAD]
                     if (
                         head
                         and self._ready_check.not_due_ms(head - 1, now_ms) <= 0
@@ -251,9 +251,9 @@ class BatchDrainer:
     def _stored_size(self, slot: int) -> int:
         if slot >= self._slot_count:
             return 0
-        words, header = self._memory.words, self._headers_at + slot * self._header_words
-        compressed = words[header + _COMPRESSED]
-        return compressed >> _STORED_SIZE_SHIFT if compressed else words[header + _COMMIT] >> _SIZE_SHIFT
+        memory, header = self._memory, self._headers_at + slot * self._header_words
+        compressed = memory.words[header + _COMPRESSED]
+        return compressed >> _STORED_SIZE_SHIFT if compressed else memory.words[header + _COMMIT] >> _SIZE_SHIFT
 
     def mute(self, topic_partition: TopicPartition) -> None:
         """Send nothing of a partition until `unmute`: a batch of it is in flight, and order matters."""

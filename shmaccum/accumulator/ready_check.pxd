@@ -64,7 +64,7 @@ cdef class ReadyCheck:
     @cython.locals(count="unsigned long long")
     cdef unsigned long long _partition_count(self) except? -1
 
-    @cython.locals(words=word[::1])
+    @cython.locals(memory=SlabMemory)
     cpdef bint may_send(self, Py_ssize_t at)
 
     @cython.locals(words=word[::1], header=Py_ssize_t, waited_ms="long long")
@@ -72,11 +72,11 @@ cdef class ReadyCheck:
 
     cpdef Py_ssize_t room_to_leave(self, node_id, long long now_ms)
 
-    @cython.locals(words=word[::1])
+    @cython.locals(memory=SlabMemory)
     cpdef bint may_grow(self, Py_ssize_t at, unsigned long long slot)
 
     @cython.locals(
-        words=word[::1], header=Py_ssize_t, sealing_since_ms="long long", attempts="unsigned long long",
+        memory=SlabMemory, header=Py_ssize_t, sealing_since_ms="long long", attempts="unsigned long long",
     )
     cpdef double not_due_ms(self, unsigned long long slot, long long now_ms)
 

@@ -263,8 +263,12 @@ class ReadyCheck:
 
     def may_send(self, at: int) -> bool:
         """Say whether a partition neither waits for an answer nor has all the requests in flight that it may have."""
-        words = self._memory.words
-        if words[at + _MUTED] or words[at + _HELD] or words[at + _IN_FLIGHT] >= self._max_in_flight:
+        memory = self._memory
+        if (
+            memory.words[at + _MUTED]
+            or memory.words[at + _HELD]
+            or memory.words[at + _IN_FLIGHT] >= self._max_in_flight
+        ):
             return False
         return not (self._patience or self._returns) or not self._is_held_up(at)
 
@@ -295,10 +299,10 @@ class ReadyCheck:
 
     def may_grow(self, at: int, slot: int) -> bool:
         """Say whether a partition's first batch still takes records; after this it may only be closed."""
-        words = self._memory.words
-        if words[at + _QUEUED] > 1 or slot >= self._slot_count:
+        memory = self._memory
+        if memory.words[at + _QUEUED] > 1 or slot >= self._slot_count:
             return False
-        return words[self._headers_at + slot * self._header_words + _SLOT_STATE] & _STATE_BITS == _OPEN
+        return memory.words[self._headers_at + slot * self._header_words + _SLOT_STATE] & _STATE_BITS == _OPEN
 
     def not_due_ms(self, slot: int, now_ms: int) -> float:
         """Return how long a first batch still backs off, or is left to the producer that compresses it.
@@ -307,8 +311,8 @@ class ReadyCheck:
         """
         if slot >= self._slot_count:
             return 0
-        words, header = self._memory.words, self._headers_at + slot * self._header_words
-        sealing_since_ms, attempts = words[header + _SEALING], words[header + _ATTEMPTS]
+        memory, header = self._memory, self._headers_at + slot * self._header_words
+        sealing_since_ms, attempts = memory.words[header + _SEALING], memory.words[header + _ATTEMPTS]
         left_ms = sealing_since_ms + _SEALING_PATIENCE_MS - now_ms if sealing_since_ms else 0
         if left_ms > 0 or not attempts >> _ATTEMPTS_SHIFT:
             return left_ms

@@ -83,7 +83,7 @@ class _Outstanding:
         for index in range(len(self.batches)):
             batch = self.batches[index]
             if batch.slot == slot:
-                del self.batches[index]
+                self.batches.pop(index)
                 return True
         return False
 
@@ -103,6 +103,7 @@ class Sequences:
         self._enabled = enabled
         self._partitions: list[_Outstanding | None] = []
         """By entry, as far as there was reason to look."""
+        self._forget()
         self._id_is_spent = False
 
     # --- the producer id ----------------------------------------------------------------------------
@@ -123,7 +124,7 @@ class Sequences:
             words[at + Partition.HELD] = 0
         words[Super.PRODUCER_EPOCH] = epoch
         words[Super.PRODUCER_ID] = producer_id + 1
-        self._partitions.clear()
+        self._forget()
 
     def replace_producer_id(self) -> None:
         """Have the producer id replaced as soon as the broker can have nothing more that is not known of.
@@ -132,7 +133,7 @@ class Sequences:
         """
         if not self._id_is_spent:
             self._id_is_spent = True
-            for partition in list(self._partitions):
+            for partition in self._partitions:
                 if partition is not None:
                     self.review(partition.entry)
 
@@ -140,12 +141,12 @@ class Sequences:
 
     def is_numbered(self, batch: RecordBatch) -> bool:
         """Say whether a batch has a number that counts."""
-        words = self._memory.words
-        number = words[batch.at + _SEQUENCE]
+        memory = self._memory
+        number = memory.words[batch.at + _SEQUENCE]
         return (
             number != 0
-            and words[batch.at + _PRODUCER_ID] == words[_SUPER_PRODUCER_ID] != 0
-            and (number >> _EPOCH_SHIFT) - 1 == words[batch.partition_at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
+            and memory.words[batch.at + _PRODUCER_ID] == memory.words[_SUPER_PRODUCER_ID] != 0
+            and (number >> _EPOCH_SHIFT) - 1 == memory.words[batch.partition_at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
         )
 
     def drained(self, batch: RecordBatch) -> None:
@@ -154,12 +155,12 @@ class Sequences:
             return
         partition = self._of(batch.partition)
         if not self.is_numbered(batch):
-            words, at = self._memory.words, partition.at
-            next_word = words[at + _NEXT_SEQUENCE]
+            memory, at = self._memory, partition.at
+            next_word = memory.words[at + _NEXT_SEQUENCE]
             epoch = next_word >> _EPOCH_SHIFT
-            batch.set_sequence(words[_SUPER_PRODUCER_ID] - 1, epoch, next_word & _SEQUENCE_MASK)
+            batch.set_sequence(memory.words[_SUPER_PRODUCER_ID] - 1, epoch, next_word & _SEQUENCE_MASK)
             end = batch.end_sequence()
-            words[at + _NEXT_SEQUENCE] = epoch << _EPOCH_SHIFT | end
+            memory.words[at + _NEXT_SEQUENCE] = epoch << _EPOCH_SHIFT | end
             partition.batches.append(batch)
         if partition.batches:
             first = partition.batches[0]
@@ -171,13 +172,13 @@ class Sequences:
         """Note that the broker has so many more records of a batch, before anybody is told."""
         if not self.is_numbered(batch):
             return
-        words = self._memory.words
-        number = words[batch.at + _SEQUENCE] & _SEQUENCE_MASK
-        end = next_sequence(batch.piece_sequence if words[batch.at + _PIECE] else number, records)
+        memory = self._memory
+        number = memory.words[batch.at + _SEQUENCE] & _SEQUENCE_MASK
+        end = next_sequence(batch.piece_sequence if memory.words[batch.at + _PIECE] else number, records)
         partition = self._of(batch.partition)
         if 0 < (end - self._acked(partition)) & _LAST_SEQUENCE < _HALF_OF_SEQUENCES:
-            epoch = words[partition.at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
-            words[partition.at + _ACKED_SEQUENCE] = epoch << _EPOCH_SHIFT | end
+            epoch = memory.words[partition.at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
+            memory.words[partition.at + _ACKED_SEQUENCE] = epoch << _EPOCH_SHIFT | end
             partition.refused = False
 
     def refused(self, batch: RecordBatch) -> None:
@@ -213,7 +214,7 @@ class Sequences:
         """
         if not self._enabled:
             return
-        self._partitions.clear()
+        self._forget()
         for batch in sorted(held, key=lambda batch: batch.position):
             if self.is_numbered(batch):
                 next_word = batch.producer_epoch << _EPOCH_SHIFT | batch.piece_sequence
@@ -237,16 +238,16 @@ class Sequences:
         self._words[partition.at + Partition.HELD] = self._is_held(partition, states)
         if self._id_is_spent and self._nothing_is_unknown():
             self._words[Super.PRODUCER_ID] = 0
-            self._partitions.clear()
+            self._forget()
             self._id_is_spent = False
 
     def _go_on(self, entry: int, partition: _Outstanding) -> None:
         """Review a partition after a batch of it was sent or answered: in the usual case there is little to see."""
-        words = self._memory.words
+        memory = self._memory
         if partition.returned or partition.refused or self._id_is_spent or not self._is_settled(partition):
             self.review(entry)
-        elif words[_SUPER_PRODUCER_ID]:
-            words[partition.at + _HELD] = 1 if partition.batches and not self._is_known(partition) else 0
+        elif memory.words[_SUPER_PRODUCER_ID]:
+            memory.words[partition.at + _HELD] = 1 if partition.batches and not self._is_known(partition) else 0
 
     def _leads_nowhere(self, partition: _Outstanding) -> bool:
         """Say whether the numbers that were given lead nowhere, and the broker has none of those that are queued."""
@@ -275,12 +276,12 @@ class Sequences:
 
     def _is_settled(self, partition: _Outstanding) -> bool:
         """Say whether the first batch without an answer, or else the next one, is what the broker expects."""
-        words = self._memory.words
-        expected = words[partition.at + _NEXT_SEQUENCE] & _SEQUENCE_MASK
+        memory = self._memory
+        expected = memory.words[partition.at + _NEXT_SEQUENCE] & _SEQUENCE_MASK
         if partition.batches:
             first = partition.batches[0]
-            number = words[first.at + _SEQUENCE] & _SEQUENCE_MASK
-            expected = first.piece_sequence if words[first.at + _PIECE] else number
+            number = memory.words[first.at + _SEQUENCE] & _SEQUENCE_MASK
+            expected = first.piece_sequence if memory.words[first.at + _PIECE] else number
         return expected == self._acked(partition)
 
     def _is_known(self, partition: _Outstanding) -> bool:
@@ -297,13 +298,13 @@ class Sequences:
     # --- words --------------------------------------------------------------------------------------
 
     def _of(self, entry: int) -> _Outstanding:
-        partitions = self._partitions
-        if entry >= len(partitions):
-            partitions.extend([None] * (entry + 1 - len(partitions)))
-        partition = partitions[entry]
+        partition = self._partitions[entry]
         if partition is None:
-            partition = partitions[entry] = _Outstanding(entry, self._geometry.partition(entry))
+            partition = self._partitions[entry] = _Outstanding(entry, self._geometry.partition(entry))
         return partition
+
+    def _forget(self) -> None:
+        self._partitions = [None] * self._geometry.max_partitions
 
     def _next(self, entry: int) -> int:
         return self._words[self._geometry.partition(entry) + Partition.NEXT_SEQUENCE]
