@@ -43,7 +43,7 @@ cdef class BatchDrainer:
 
     cpdef dict drain(self, cluster, nodes, Py_ssize_t max_size, long long now_ms)
 
-    @cython.locals(words=word[::1], entry=Py_ssize_t, at=Py_ssize_t)
+    @cython.locals(words=word[::1], batch=RecordBatch)
     cpdef bint has_backlog(self, node)
 
     @cython.locals(words=word[::1], entries=list, sizes=list, chosen=list, drained=list, batch=RecordBatch)
@@ -56,14 +56,19 @@ cdef class BatchDrainer:
     )
     cdef list _choose(self, node_id, list entries, list sizes, Py_ssize_t max_size, long long now_ms)
 
-    @cython.locals(by_stripe=dict, taken=list, of_stripe=list, index=Py_ssize_t, entry=Py_ssize_t, stripe=Py_ssize_t)
+    @cython.locals(
+        taken=list, count=Py_ssize_t, begun="unsigned long long", first=Py_ssize_t, entry=Py_ssize_t, stripe=Py_ssize_t,
+        index=Py_ssize_t,
+    )
     cdef list _take_firsts(self, list chosen, list sizes, long long now_ms)
 
     @cython.locals(
-        words=word[::1], by_entry=list, first=PartitionQueue, queue=PartitionQueue, lock=SlabLock, unfinished=bint,
-        index=Py_ssize_t, entry=Py_ssize_t, head="unsigned long long",
+        memory=SlabMemory, by_entry=list, queue=PartitionQueue, lock=SlabLock, unfinished=bint, stripe=Py_ssize_t,
+        left=Py_ssize_t, count=Py_ssize_t, index=Py_ssize_t, entry=Py_ssize_t, head="unsigned long long",
     )
-    cdef _take_turn(self, list indexes, list chosen, list sizes, list taken, long long now_ms)
+    cdef Py_ssize_t _take_turn(
+        self, Py_ssize_t first, list chosen, list sizes, list taken, long long now_ms
+    ) except -1
 
-    @cython.locals(words=word[::1], header=Py_ssize_t, compressed="unsigned long long")
+    @cython.locals(memory=SlabMemory, header=Py_ssize_t, compressed="unsigned long long")
     cdef Py_ssize_t _stored_size(self, Py_ssize_t slot)

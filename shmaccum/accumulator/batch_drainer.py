@@ -20,7 +20,7 @@ from shmaccum.accumulator.growing_batches import GrowingBatches
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.patience import BatchReturns, Patience
 from shmaccum.accumulator.ready_check import ReadyCheck
-from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.accumulator.record_batch import RecordBatch, batch_in
 from shmaccum.accumulator.sequences import Sequences
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.errors import LockTimeoutError
@@ -93,8 +93,8 @@ class BatchDrainer:
         self._slot_count = slab.geometry.slot_count
         self._drain_index: dict[int, int] = {}
         """Node id -> the first partition that was left out of its last request that was full."""
-        self._drained: dict[int, list[int]] = {}
-        """Node id -> the partitions that its last request was made of."""
+        self._drained: dict[int, list[RecordBatch]] = {}
+        """Node id -> the batches that its last request was made of."""
 
     # --- drain --------------------------------------------------------------------------------------
 
@@ -113,9 +113,8 @@ class BatchDrainer:
         The others have nothing, or wait for something, or come first the next time.
         """
         words = self._memory.words
-        for entry in self._drained.get(node.id, ()):
-            at = self._partitions_at + entry * _PARTITION_WORDS
-            if words[at + _QUEUED] > 1 and self._ready_check.may_send(at):
+        for batch in self._drained.get(node.id, ()):
+            if words[batch.partition_at + _QUEUED] > 1 and self._ready_check.may_send(batch.partition_at):
                 return True
         return False
 
@@ -128,8 +127,7 @@ class BatchDrainer:
             entries = entries[start:] + entries[:start]
         sizes: list[int] = []
         chosen = self._choose(node_id, entries, sizes, max_size, now_ms)
-        drained = self._take_firsts(chosen, sizes, now_ms)
-        self._drained[node_id] = chosen
+        drained = self._drained[node_id] = self._take_firsts(chosen, sizes, now_ms)
         words = self._memory.words
         for batch in drained:
             words[batch.partition_at + _IN_FLIGHT] += 1
@@ -187,62 +185,75 @@ class BatchDrainer:
 
     def _take_firsts(self, chosen: list[int], sizes: list[int], now_ms: int) -> list[RecordBatch]:
         """Take the first batches of partitions, those of a stripe together: the lock takes longer than the taking."""
-        by_stripe: dict[int, list[int]] = {}
-        for index in range(len(chosen)):
-            entry = chosen[index]
+        count = len(chosen)
+        taken: list[RecordBatch | None] = [None] * count
+        begun = 0  # a bit for each stripe
+        for first in range(count):
+            entry = chosen[first]
             stripe = entry % _STRIPES
-            of_stripe = by_stripe.get(stripe)
-            if of_stripe is None:
-                of_stripe = by_stripe[stripe] = []
-            of_stripe.append(index)
-        taken: list[RecordBatch | None] = [None] * len(chosen)
-        for of_stripe in by_stripe.values():
+            if begun >> stripe & 1:
+                continue
+            begun |= 1 << stripe
             try:
-                while of_stripe:
-                    self._take_turn(of_stripe[:_TAKEN_A_TURN], chosen, sizes, taken, now_ms)
-                    of_stripe = of_stripe[_TAKEN_A_TURN:]
+                index = first
+                while index < count:
+                    index = self._take_turn(index, chosen, sizes, taken, now_ms)
             except LockTimeoutError:
                 continue
         return [batch for batch in taken if batch is not None]
 
     def _take_turn(
-        self, indexes: list[int], chosen: list[int], sizes: list[int], taken: list[RecordBatch | None], now_ms: int
-    ) -> None:
+        self, first: int, chosen: list[int], sizes: list[int], taken: list[RecordBatch | None], now_ms: int
+    ) -> int:
         """Take the first batches of some partitions of a stripe that are still due, and no larger than they may be.
 
         Args:
-            indexes: of these partitions in the three lists.
-            chosen: their entries.
+            first: where to begin in the three lists; the partition there says which stripe.
+            chosen: the entries of the partitions.
             sizes: how many bytes each batch may have.
             taken: is to have the batches.
             now_ms: monotonic milliseconds.
+
+        Returns:
+            Where to go on with the stripe; behind the last one if that was all.
         """
-        words, by_entry = self._memory.words, self._map.by_entry
-        first = by_entry[chosen[indexes[0]]]
-        lock = first.lock
+        memory, by_entry = self._memory, self._map.by_entry
+        entry = chosen[first]
+        queue = by_entry[entry]
+        stripe, lock = entry % _STRIPES, queue.lock
+        left, count, index = _TAKEN_A_TURN, len(chosen), first
         self._patience.acquire(lock)
         unfinished = True
         try:
-            for index in indexes:
+            while left and index < count:
                 entry = chosen[index]
-                head = words[self._partitions_at + entry * _PARTITION_WORDS + _HEAD]
-                if (
-                    head
-                    and self._ready_check.not_due_ms(head - 1, now_ms) <= 0
-                    and self._stored_size(head - 1) <= sizes[index]
-                ):
-                    queue = by_entry[entry]
-                    taken[index] = queue.pop_first()
+                if entry % _STRIPES == stripe:
+                    head = memory.words[self._partitions_at + entry * _PARTITION_WORDS + _HEAD]
+                    if (
+                        head
+                        and self._ready_check.not_due_ms(head - 1, now_ms) <= 0
+                        and self._stored_size(head - 1) <= sizes[index]
+                    ):
+                        queue = by_entry[entry]
+                        taken[index] = queue.pop_first()
+                    left -= 1
+                index += 1
             unfinished = False
         finally:
             lock.leave(unfinished)
+        while index < count:
+            entry = chosen[index]
+            if entry % _STRIPES == stripe:
+                break
+            index += 1
+        return index
 
     def _stored_size(self, slot: int) -> int:
         if slot >= self._slot_count:
             return 0
-        words, header = self._memory.words, self._headers_at + slot * self._header_words
-        compressed = words[header + _COMPRESSED]
-        return compressed >> _STORED_SIZE_SHIFT if compressed else words[header + _COMMIT] >> _SIZE_SHIFT
+        memory, header = self._memory, self._headers_at + slot * self._header_words
+        compressed = memory.words[header + _COMPRESSED]
+        return compressed >> _STORED_SIZE_SHIFT if compressed else memory.words[header + _COMMIT] >> _SIZE_SHIFT
 
     def mute(self, topic_partition: TopicPartition) -> None:
         """Send nothing of a partition until `unmute`: a batch of it is in flight, and order matters."""
@@ -292,7 +303,7 @@ class BatchDrainer:
             self._words[at + Partition.MUTED] = 0
             self._words[at + Partition.IN_FLIGHT] = 0
         states = self._slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
-        held = [RecordBatch(self._slab, slot) for slot in np.flatnonzero(states >= SlotState.OPEN).tolist()]
+        held = [batch_in(self._memory, slot) for slot in np.flatnonzero(states >= SlotState.OPEN).tolist()]
         completing = [batch for batch in held if batch.state == SlotState.COMPLETING]
         left = [batch for batch in held if batch.state != SlotState.COMPLETING]
         left += self._completer.finish(completing, again=True)

@@ -39,6 +39,9 @@ cdef class BatchOutcome:
     cdef readonly object error
     cdef readonly long long end
 
+@cython.locals(outcome=BatchOutcome)
+cpdef BatchOutcome stored_at(RecordBatch batch, long long base_offset, long long append_time_ms, long long end)
+
 cdef class _Tally:
     cdef unsigned long long batches_sent
     cdef unsigned long long records_sent
@@ -72,14 +75,15 @@ cdef class BatchCompleter:
     cpdef retry(self)
 
     @cython.locals(
-        words=word[::1], base_offset="long long", at=Py_ssize_t, partition_at=Py_ssize_t,
+        memory=SlabMemory, base_offset="long long", at=Py_ssize_t, partition_at=Py_ssize_t,
         commit="unsigned long long", state="unsigned long long", count="unsigned long long",
         end="unsigned long long", records="unsigned long long", batches="unsigned long long",
     )
     cdef _conclude(self, RecordBatch batch, BatchOutcome outcome, _Tally tally)
 
     @cython.locals(
-        words=word[::1], at=Py_ssize_t, batch_id="unsigned long long", range_word="unsigned long long", entry=Py_ssize_t,
+        memory=SlabMemory, at=Py_ssize_t, batch_id="unsigned long long", range_word="unsigned long long",
+        entry=Py_ssize_t,
     )
     cdef _tell(self, RecordBatch batch, set told, bint again=*)
 

@@ -99,6 +99,17 @@ class BatchOutcome:
         self.end = end
 
 
+def stored_at(batch: RecordBatch, base_offset: int, append_time_ms: int, end: int) -> BatchOutcome:
+    """Return the outcome of a batch, or of a part of it, that is stored; past the constructor, for there are many."""
+    outcome = BatchOutcome.__new__(BatchOutcome)
+    outcome.batch = batch
+    outcome.base_offset = base_offset
+    outcome.append_time_ms = append_time_ms
+    outcome.error = None
+    outcome.end = end
+    return outcome
+
+
 class BatchCompleter:
     """Completes batches of a slab.
 
@@ -216,7 +227,7 @@ class BatchCompleter:
 
     def deallocate(self, batches: Sequence[RecordBatch]) -> None:
         """Give the memory of batches back to the pool, telling nobody; now, or as soon as can be."""
-        self._to_free += [batch.buffer for batch in batches]
+        self._to_free += [batch.buffer() for batch in batches]
         self.retry()
 
     def retry(self) -> None:
@@ -230,36 +241,36 @@ class BatchCompleter:
 
     def _conclude(self, batch: RecordBatch, outcome: BatchOutcome, tally: _Tally) -> None:
         """Store what became of a batch, or of a part of it, and note what there is to count."""
-        words = self._memory.words
+        memory = self._memory
         base_offset, error = outcome.base_offset, outcome.error
         at, partition_at = batch.at, batch.partition_at
-        commit, state = words[at + _COMMIT], words[at + _STATE]
+        commit, state = memory.words[at + _COMMIT], memory.words[at + _STATE]
         count = commit >> 1 & _COUNT_MASK
         end = outcome.end or count
-        records = end - (words[at + _SETTLED] & _PROGRESS_MASK)
+        records = end - (memory.words[at + _SETTLED] & _PROGRESS_MASK)
         if error is None:
             self._sequences.stored(batch, records)
         elif self.is_orphan(batch):
             self._report_loss(batch, records, error)
-        if words[at + _PIECE]:
+        if memory.words[at + _PIECE]:
             batch.set_part(end)
         batch.set_result(base_offset + 1, pack_result(outcome.append_time_ms, error))
-        words[at + _STATE] = state & ~_STATE_BITS | _COMPLETING
+        memory.words[at + _STATE] = state & ~_STATE_BITS | _COMPLETING
         # Records are counted as they are told of, and a batch as its last part is.
         batches = 1 if end == count else 0
         if error is not None:
             tally.batches_failed += batches
             tally.records_failed += records
-            words[partition_at + _RECORDS_FAILED] += records
+            memory.words[partition_at + _RECORDS_FAILED] += records
             return
         tally.batches_sent += batches
         tally.records_sent += records
         tally.fill_bytes += batches * (commit >> _SIZE_SHIFT)
         tally.slots += batches * (state >> _RUN_SHIFT & _RUN_MASK)
-        words[partition_at + _BATCHES_SENT] += batches
-        words[partition_at + _RECORDS_SENT] += records
+        memory.words[partition_at + _BATCHES_SENT] += batches
+        memory.words[partition_at + _RECORDS_SENT] += records
         if base_offset >= 0:
-            words[partition_at + _LAST_OFFSET] = base_offset + records
+            memory.words[partition_at + _LAST_OFFSET] = base_offset + records
 
     def _report_loss(self, batch: RecordBatch, records: int, error: type[KafkaError]) -> None:
         """Say of records that are given up what nobody else will; before it counts, so that it is never left out."""
@@ -277,13 +288,17 @@ class BatchCompleter:
 
     def _tell(self, batch: RecordBatch, told: set[int], again: bool = False) -> None:
         """Tell everybody who contributed to a batch of its result; ``told`` is to have them all."""
-        words, at = self._memory.words, batch.at
-        batch_id = words[at + _GENERATION] << _BATCH_SLOT_BITS | batch.slot
-        range_word = batch.part_range if words[at + _PIECE] else 0
-        for entry in batch.contributors():
+        memory, at = self._memory, batch.at
+        batch_id = memory.words[at + _GENERATION] << _BATCH_SLOT_BITS | batch.slot
+        range_word = batch.part_range if memory.words[at + _PIECE] else 0
+        entry = batch.next_contributor(0)
+        while entry >= 0:
             if not (again and self._rings.has_told(entry, batch_id, range_word)):
-                self._rings.tell(entry, batch_id, range_word, words[at + _BASE_OFFSET], words[at + _RESULT])
+                self._rings.tell(
+                    entry, batch_id, range_word, memory.words[at + _BASE_OFFSET], memory.words[at + _RESULT]
+                )
             told.add(entry)
+            entry = batch.next_contributor(entry + 1)
 
     def _ring(self, entries: Iterable[int]) -> None:
         with self._barrier:

@@ -31,7 +31,7 @@ cdef class RingWriter:
     cdef Py_ssize_t _rings_at
     cdef unsigned long long _length
 
-    @cython.locals(words=word[::1], tail_at=Py_ssize_t, tail="unsigned long long", cell=Py_ssize_t)
+    @cython.locals(memory=SlabMemory, tail_at=Py_ssize_t, tail="unsigned long long", cell=Py_ssize_t)
     cpdef tell(
         self, Py_ssize_t entry, unsigned long long batch, unsigned long long range_word,
         unsigned long long base_offset_word, unsigned long long result_word,

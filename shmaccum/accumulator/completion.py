@@ -100,15 +100,15 @@ class RingWriter:
 
     def tell(self, entry: int, batch: int, range_word: int, base_offset_word: int, result_word: int) -> None:
         """Tell a process the outcome of a batch, or of a part of it."""
-        words = self._memory.words
+        memory = self._memory
         tail_at = self._processes_at + entry * _PROCESS_WORDS + _RING_TAIL
-        tail = words[tail_at]
+        tail = memory.words[tail_at]
         cell = self._cell(entry, tail)
-        words[cell + _BATCH] = batch
-        words[cell + _BASE_OFFSET] = base_offset_word
-        words[cell + _RESULT] = result_word
-        words[cell + _RANGE] = range_word
-        words[tail_at] = tail + 1
+        memory.words[cell + _BATCH] = batch
+        memory.words[cell + _BASE_OFFSET] = base_offset_word
+        memory.words[cell + _RESULT] = result_word
+        memory.words[cell + _RANGE] = range_word
+        memory.words[tail_at] = tail + 1
 
     def has_told(self, entry: int, batch: int, range_word: int) -> bool:
         """Say whether a process has been told of these records of a batch, and has not read it yet."""

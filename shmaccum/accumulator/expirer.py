@@ -19,7 +19,7 @@ from shmaccum.accumulator.completer import BatchCompleter, BatchOutcome
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.accumulator.patience import RETRY_MS, BatchReturns, Patience
-from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.accumulator.record_batch import RecordBatch, batch_in
 from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError
 from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
@@ -86,7 +86,7 @@ class BatchExpirer:
         """
         states = self._slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
         left = np.flatnonzero((states >= SlotState.OPEN) & (states <= SlotState.IN_FLIGHT)).tolist()
-        orphans = [batch for slot in left if self._completer.is_orphan(batch := RecordBatch(self._slab, slot))]
+        orphans = [batch for slot in left if self._completer.is_orphan(batch := batch_in(self._slab.memory, slot))]
         for batch in orphans:
             if batch.renewals < MAX_RENEWALS:
                 batch.renew(now_ms)
@@ -104,7 +104,7 @@ class BatchExpirer:
     def _expired_in_flight(self, now_ms: int) -> list[RecordBatch]:
         headers = self._slab.headers
         slots = np.flatnonzero((headers[:, Slot.STATE] & np.uint64(STATE_MASK)) == SlotState.IN_FLIGHT)
-        batches = [RecordBatch(self._slab, slot) for slot in slots.tolist()]
+        batches = [batch_in(self._slab.memory, slot) for slot in slots.tolist()]
         expired = [batch for batch in batches if self._has_expired(batch, now_ms)]
         returning = [batch for batch in expired if self._returns.is_waiting(batch)]
         if returning:

@@ -1,4 +1,5 @@
 cimport cython
+from shmaccum.pool.buffer_pool cimport BufferPool
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _FREE_SLOTS
@@ -9,7 +10,7 @@ cdef unsigned long long _IN_FLIGHT
 
 cdef class GrowingBatches:
     cdef SlabMemory _memory
-    cdef object _pool
+    cdef BufferPool _pool
     cdef Py_ssize_t _least_free
     cdef Py_ssize_t _at_once
     cdef Py_ssize_t _taken

@@ -1,5 +1,5 @@
 cimport cython
-from shmaccum.accumulator.record_batch cimport RecordBatch
+from shmaccum.accumulator.record_batch cimport RecordBatch, batch_in
 from shmaccum.shm.locks cimport SlabLock
 from shmaccum.shm.memory cimport SlabMemory, word
 
@@ -48,7 +48,7 @@ cdef class PartitionQueue:
     cpdef Py_ssize_t append(self, Py_ssize_t slot, unsigned long long state) except? -2
 
     @cython.locals(
-        words=word[::1], at=Py_ssize_t, slot=Py_ssize_t, batch=RecordBatch, header=Py_ssize_t,
+        memory=SlabMemory, at=Py_ssize_t, slot=Py_ssize_t, batch=RecordBatch, header=Py_ssize_t,
         following="unsigned long long",
     )
     cpdef RecordBatch pop_first(self)
@@ -60,5 +60,5 @@ cdef class PartitionQueue:
     )
     cpdef Py_ssize_t append_all(self, list slots, unsigned long long last_state) except? -2
 
-    @cython.locals(words=word[::1], header=Py_ssize_t, state="unsigned long long")
+    @cython.locals(memory=SlabMemory, header=Py_ssize_t, state="unsigned long long")
     cdef _check_link(self, Py_ssize_t slot)

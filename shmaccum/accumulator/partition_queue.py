@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from shmaccum.accumulator import redo
-from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.accumulator.record_batch import RecordBatch, batch_in
 from shmaccum.cluster import TopicPartition
 from shmaccum.shm.layout import STATE_MASK, STRIPES, Partition, Slot, SlotState
 from shmaccum.shm.slab import Slab
@@ -95,7 +95,7 @@ class PartitionQueue:
     def first(self) -> RecordBatch | None:
         """Return the batch at the front."""
         head = self._words[self._at + Partition.HEAD]
-        return RecordBatch(self._slab, head - 1) if head else None
+        return batch_in(self._memory, head - 1) if head else None
 
     def close_open(self) -> int:
         """Let the last batch take no more records; return its slot, or -1 where none was open."""
@@ -187,25 +187,25 @@ class PartitionQueue:
 
     def pop_first(self) -> RecordBatch:
         """Take the batch at the front out: it is IN_FLIGHT."""
-        words = self._memory.words
+        memory = self._memory
         at = self._at
-        slot = words[at + _HEAD] - 1
+        slot = memory.words[at + _HEAD] - 1
         self._check_link(slot)
-        batch = RecordBatch(self._slab, slot)
+        batch = batch_in(self._memory, slot)
         header = batch.at
-        following = words[header + _NEXT]
-        if following > self._geometry.slot_count:
+        following = memory.words[header + _NEXT]
+        if following > self._slot_count:
             raise self._slab.damaged(f"slot {following - 1} is to follow slot {slot} in the deque of a partition")
-        words[header + _SEALING] = 0  # whoever compresses it comes too late
-        words[header + _STATE_WORD] = words[header + _STATE_WORD] & _WITHOUT_STATE | _IN_FLIGHT
-        if words[self.open_at] == slot + 1:
-            words[self.open_at] = 0
-        words[at + _HEAD] = following
+        memory.words[header + _SEALING] = 0  # whoever compresses it comes too late
+        memory.words[header + _STATE_WORD] = memory.words[header + _STATE_WORD] & _WITHOUT_STATE | _IN_FLIGHT
+        if memory.words[self.open_at] == slot + 1:
+            memory.words[self.open_at] = 0
+        memory.words[at + _HEAD] = following
         if following:
-            words[self._headers_at + (following - 1) * self._header_words + _PREVIOUS] = 0
+            memory.words[self._headers_at + (following - 1) * self._header_words + _PREVIOUS] = 0
         else:
-            words[at + _TAIL] = 0
-        words[at + _QUEUED] -= 1
+            memory.words[at + _TAIL] = 0
+        memory.words[at + _QUEUED] -= 1
         return batch
 
     def put_back(self, batch: RecordBatch) -> None:
@@ -241,11 +241,11 @@ class PartitionQueue:
         Raises:
             SlabDamagedError: it does not. The lock is left unfinished by it, and so the links are made anew.
         """
-        words = self._memory.words
+        memory = self._memory
         if 0 <= slot < self._slot_count:
             header = self._headers_at + slot * self._header_words
-            state = words[header + _STATE_WORD] & _STATE_BITS
-            if words[header + _PARTITION] == self.entry and _IS_OPEN <= state <= _IS_CLOSED:
+            state = memory.words[header + _STATE_WORD] & _STATE_BITS
+            if memory.words[header + _PARTITION] == self.entry and _IS_OPEN <= state <= _IS_CLOSED:
                 return
         raise self._slab.damaged(f"a link in the deque of {self.topic_partition} leads to slot {slot}")
 

@@ -1,10 +1,13 @@
 cimport cython
 from shmaccum.accumulator.growing_batches cimport GrowingBatches
+from shmaccum.accumulator.partition_map cimport PartitionMap
 from shmaccum.accumulator.patience cimport BatchReturns, Patience
 from shmaccum.accumulator.sequences cimport Sequences
+from shmaccum.pool.buffer_pool cimport BufferPool
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef Py_ssize_t _MANY
+cdef Py_ssize_t _PARTITION_COUNT
 cdef Py_ssize_t _PARTITION_WORDS
 cdef Py_ssize_t _LEADER
 cdef Py_ssize_t _HEAD
@@ -24,8 +27,8 @@ cdef unsigned long long _OPEN
 cdef class ReadyCheck:
     cdef public bint closed
     cdef object _slab
-    cdef object _pool
-    cdef object _map
+    cdef BufferPool _pool
+    cdef PartitionMap _map
     cdef Sequences _sequences
     cdef Patience _patience
     cdef BatchReturns _returns
@@ -39,6 +42,7 @@ cdef class ReadyCheck:
     cdef Py_ssize_t _headers_at
     cdef Py_ssize_t _header_words
     cdef unsigned long long _slot_count
+    cdef unsigned long long _max_partitions
     cdef object _cluster
     cdef object _is_urgent
 
@@ -57,7 +61,10 @@ cdef class ReadyCheck:
     )
     cdef tuple _not_lingering(self, long long now_ms)
 
-    @cython.locals(words=word[::1])
+    @cython.locals(count="unsigned long long")
+    cdef unsigned long long _partition_count(self) except? -1
+
+    @cython.locals(memory=SlabMemory)
     cpdef bint may_send(self, Py_ssize_t at)
 
     @cython.locals(words=word[::1], header=Py_ssize_t, waited_ms="long long")
@@ -65,11 +72,11 @@ cdef class ReadyCheck:
 
     cpdef Py_ssize_t room_to_leave(self, node_id, long long now_ms)
 
-    @cython.locals(words=word[::1])
+    @cython.locals(memory=SlabMemory)
     cpdef bint may_grow(self, Py_ssize_t at, unsigned long long slot)
 
     @cython.locals(
-        words=word[::1], header=Py_ssize_t, sealing_since_ms="long long", attempts="unsigned long long",
+        memory=SlabMemory, header=Py_ssize_t, sealing_since_ms="long long", attempts="unsigned long long",
     )
     cpdef double not_due_ms(self, unsigned long long slot, long long now_ms)
 

@@ -32,6 +32,7 @@ from shmaccum.shm.layout import (
     Process,
     Slot,
     SlotState,
+    Super,
 )
 from shmaccum.shm.memory import COMPILED
 from shmaccum.shm.slab import Slab
@@ -42,6 +43,7 @@ _MANY: Final = sys.maxsize if COMPILED else 32
 """Partitions with something in their deques from which on numpy, which looks at all of them at once, is faster than a
 loop: a loop of Python, since one of C is always faster. Either way finds the same."""
 
+_PARTITION_COUNT: Final = Super.PARTITION_COUNT
 _PARTITION_WORDS: Final = PARTITION_WORDS
 _LEADER: Final = Partition.LEADER
 _HEAD: Final = Partition.HEAD
@@ -123,6 +125,7 @@ class ReadyCheck:
         self._headers_at = slab.geometry.header(0)
         self._header_words = slab.geometry.slot_words
         self._slot_count = slab.geometry.slot_count
+        self._max_partitions = slab.geometry.max_partitions
         self._cluster: Cluster | None = None
         self._is_urgent: bool | None = None
 
@@ -172,7 +175,7 @@ class ReadyCheck:
             leader: id of its node + 1.
         """
         words = self._memory.words
-        count = self._slab.partition_count
+        count = self._partition_count()
         found: list[int] = []
         if count >= _MANY:
             found = self._waiting_of_many(leader).tolist()
@@ -191,7 +194,7 @@ class ReadyCheck:
             The others; and how long to wait for the first of those left out.
         """
         words = self._memory.words
-        count = self._slab.partition_count
+        count = self._partition_count()
         if count >= _MANY:
             return self._not_lingering_of_many(now_ms)
         found: list[int] = []
@@ -218,6 +221,11 @@ class ReadyCheck:
                         continue
             found.append(entry)
         return found, delay_ms
+
+    def _partition_count(self) -> int:
+        """Return how many partition entries are in use (`Slab.partition_count`, which says so where that cannot be)."""
+        count = self._memory.words[_PARTITION_COUNT]
+        return count if count <= self._max_partitions else self._slab.partition_count
 
     def _waiting_of_many(self, leader: int) -> npt.NDArray[np.int64]:
         """Return what `waiting` does of many partitions, looked at all at once."""
@@ -255,8 +263,12 @@ class ReadyCheck:
 
     def may_send(self, at: int) -> bool:
         """Say whether a partition neither waits for an answer nor has all the requests in flight that it may have."""
-        words = self._memory.words
-        if words[at + _MUTED] or words[at + _HELD] or words[at + _IN_FLIGHT] >= self._max_in_flight:
+        memory = self._memory
+        if (
+            memory.words[at + _MUTED]
+            or memory.words[at + _HELD]
+            or memory.words[at + _IN_FLIGHT] >= self._max_in_flight
+        ):
             return False
         return not (self._patience or self._returns) or not self._is_held_up(at)
 
@@ -287,10 +299,10 @@ class ReadyCheck:
 
     def may_grow(self, at: int, slot: int) -> bool:
         """Say whether a partition's first batch still takes records; after this it may only be closed."""
-        words = self._memory.words
-        if words[at + _QUEUED] > 1 or slot >= self._slot_count:
+        memory = self._memory
+        if memory.words[at + _QUEUED] > 1 or slot >= self._slot_count:
             return False
-        return words[self._headers_at + slot * self._header_words + _SLOT_STATE] & _STATE_BITS == _OPEN
+        return memory.words[self._headers_at + slot * self._header_words + _SLOT_STATE] & _STATE_BITS == _OPEN
 
     def not_due_ms(self, slot: int, now_ms: int) -> float:
         """Return how long a first batch still backs off, or is left to the producer that compresses it.
@@ -299,8 +311,8 @@ class ReadyCheck:
         """
         if slot >= self._slot_count:
             return 0
-        words, header = self._memory.words, self._headers_at + slot * self._header_words
-        sealing_since_ms, attempts = words[header + _SEALING], words[header + _ATTEMPTS]
+        memory, header = self._memory, self._headers_at + slot * self._header_words
+        sealing_since_ms, attempts = memory.words[header + _SEALING], memory.words[header + _ATTEMPTS]
         left_ms = sealing_since_ms + _SEALING_PATIENCE_MS - now_ms if sealing_since_ms else 0
         if left_ms > 0 or not attempts >> _ATTEMPTS_SHIFT:
             return left_ms

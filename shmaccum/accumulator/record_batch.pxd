@@ -1,5 +1,6 @@
 cimport cython
-from shmaccum.shm.memory cimport SlabMemory, word
+from shmaccum.pool.slots cimport Buffer
+from shmaccum.shm.memory cimport SlabMemory
 
 cdef Py_ssize_t _STATE
 cdef Py_ssize_t _GENERATION
@@ -30,43 +31,48 @@ cdef unsigned long long _EPOCHS
 cdef unsigned long long _SEQUENCE_BITS
 
 cdef class RecordBatch:
-    cdef object _slab
     cdef SlabMemory _memory
     cdef readonly Py_ssize_t slot
     cdef readonly Py_ssize_t at
     cdef readonly Py_ssize_t partition
     cdef readonly Py_ssize_t partition_at
 
-    @cython.locals(words=word[::1], at=Py_ssize_t)
+    @cython.locals(buffer=Buffer)
+    cpdef Buffer buffer(self)
+
+    @cython.locals(memory=SlabMemory, at=Py_ssize_t)
     cpdef set_sequence(self, long long producer_id, unsigned long long epoch, unsigned long long sequence)
 
-    @cython.locals(words=word[::1], at=Py_ssize_t, number="unsigned long long", sequence="unsigned long long")
+    @cython.locals(memory=SlabMemory, at=Py_ssize_t, number="unsigned long long", sequence="unsigned long long")
     cpdef (long long, long long, long long) identity(self)
 
-    @cython.locals(words=word[::1], at=Py_ssize_t)
+    @cython.locals(memory=SlabMemory, at=Py_ssize_t)
     cpdef set_result(self, unsigned long long base_offset_word, unsigned long long result_word)
 
-    @cython.locals(words=word[::1], at=Py_ssize_t, number="unsigned long long")
+    @cython.locals(memory=SlabMemory, at=Py_ssize_t, number="unsigned long long")
     cpdef long long end_sequence(self)
 
-    @cython.locals(
-        words=word[::1], at=Py_ssize_t, most=Py_ssize_t, index=Py_ssize_t, entry=Py_ssize_t, bits="unsigned long long",
-        entries=list,
-    )
+    @cython.locals(entry=Py_ssize_t, entries=list)
     cpdef list contributors(self)
 
-    @cython.locals(words=word[::1], at=Py_ssize_t, commit="unsigned long long")
+    @cython.locals(memory=SlabMemory, at=Py_ssize_t, most=Py_ssize_t, bits="unsigned long long")
+    cpdef Py_ssize_t next_contributor(self, Py_ssize_t entry)
+
+    @cython.locals(memory=SlabMemory, at=Py_ssize_t, commit="unsigned long long")
     cpdef (long long, long long, long long) contents(self)
 
-    @cython.locals(words=word[::1], at=Py_ssize_t, compressed="unsigned long long", start=Py_ssize_t, size=Py_ssize_t)
+    @cython.locals(memory=SlabMemory, at=Py_ssize_t, compressed="unsigned long long", start=Py_ssize_t, size=Py_ssize_t)
     cpdef memory(self)
 
     @cython.locals(
-        words=word[::1], at=Py_ssize_t, commit="unsigned long long", compressed="unsigned long long",
+        memory=SlabMemory, at=Py_ssize_t, commit="unsigned long long", compressed="unsigned long long",
         count="unsigned long long", size="unsigned long long", stored_size="unsigned long long",
         settled="unsigned long long", room="unsigned long long", number="unsigned long long",
         has_times=bint, is_known=bint, is_numbered=bint, is_sound=bint,
     )
     cpdef check(self, unsigned long long header_size)
+
+@cython.locals(batch=RecordBatch)
+cpdef RecordBatch batch_in(SlabMemory memory, Py_ssize_t slot)
 
 cpdef long long next_sequence(long long sequence, long long records)

@@ -28,7 +28,7 @@ from shmaccum.shm.layout import (
     Slot,
     SlotState,
 )
-from shmaccum.shm.slab import Slab
+from shmaccum.shm.memory import SlabMemory
 
 _STATE: Final = Slot.STATE
 _GENERATION: Final = Slot.GENERATION
@@ -69,18 +69,17 @@ _STATES: Final = {int(state): state for state in SlotState}
 class RecordBatch:
     """The batch in one slot (``ProducerBatch`` in Kafka, ``RecordBatch`` before)."""
 
-    __slots__ = ("_memory", "_slab", "at", "partition", "partition_at", "slot")
+    __slots__ = ("_memory", "at", "partition", "partition_at", "slot")
 
-    def __init__(self, slab: Slab, slot: int) -> None:
-        self.slot = slot
-        self._slab = slab
-        self._memory = slab.memory
-        self.at = self._memory.headers_at + self.slot * self._memory.header_words
-        """Word index of the header, for those who read many of its words for every batch."""
-        self.partition = self._memory.words[self.at + _PARTITION]
-        """Partition entry that it belongs to, as long as it is a batch."""
-        self.partition_at = self._memory.partitions_at + self.partition * _PARTITION_WORDS
-        """Word index of that entry."""
+    # Without a constructor, in favour of `batch_in`: compiled, it would be handed its numbers as Python's.
+    _memory: SlabMemory
+    slot: int
+    at: int
+    """Word index of the header, for those who read many of its words for every batch."""
+    partition: int
+    """Partition entry that it belongs to, as long as it is a batch."""
+    partition_at: int
+    """Word index of that entry."""
 
     def __repr__(self) -> str:
         settled = f", {self.settled} of them settled" if self.in_pieces else ""
@@ -96,11 +95,13 @@ class RecordBatch:
         at = self.at + Slot.STATE
         self._memory.words[at] = self._memory.words[at] & ~STATE_MASK | state
 
-    @property
     def buffer(self) -> Buffer:
-        """The memory it has from the pool."""
-        slots = self._memory.words[self.at + _STATE] >> _RUN_SHIFT & _RUN_MASK
-        return Buffer(self.slot, slots, self._memory.words[self.at + _GENERATION])
+        """Return the memory it has from the pool."""
+        buffer = Buffer.__new__(Buffer)  # past its constructor, see above
+        buffer.slot = self.slot
+        buffer.slots = self._memory.words[self.at + _STATE] >> _RUN_SHIFT & _RUN_MASK
+        buffer.generation = self._memory.words[self.at + _GENERATION]
+        return buffer
 
     @property
     def position(self) -> int:
@@ -209,15 +210,15 @@ class RecordBatch:
             epoch: of the partition.
             sequence: of the first record that is not settled.
         """
-        words, at = self._memory.words, self.at
-        words[at + _SEQUENCE] = 0
-        words[at + _PRODUCER_ID] = producer_id + 1
-        if words[at + _PIECE]:
+        memory, at = self._memory, self.at
+        memory.words[at + _SEQUENCE] = 0
+        memory.words[at + _PRODUCER_ID] = producer_id + 1
+        if memory.words[at + _PIECE]:
             # Under these numbers nothing is skipped yet, nor has anything been tried.
-            settled = self._memory.words[at + Slot.SETTLED] = self.settled
-            self._memory.words[at + Slot.ATTEMPTS] = self.last_attempt_ms
+            settled = memory.words[at + Slot.SETTLED] = self.settled
+            memory.words[at + Slot.ATTEMPTS] = self.last_attempt_ms
             sequence = next_sequence(sequence, -settled)
-        words[at + _SEQUENCE] = (epoch + 1) << 32 | sequence
+        memory.words[at + _SEQUENCE] = (epoch + 1) << 32 | sequence
 
     @property
     def in_pieces(self) -> bool:
@@ -246,18 +247,18 @@ class RecordBatch:
 
     def identity(self) -> tuple[int, int, int]:
         """Return `producer_id`, `producer_epoch` and `piece_sequence`, at once."""
-        words, at = self._memory.words, self.at
-        number = words[at + _SEQUENCE]
+        memory, at = self._memory, self.at
+        number = memory.words[at + _SEQUENCE]
         if not number:
             return -1, -1, -1
-        sequence = self.piece_sequence if words[at + _PIECE] else number & _SEQUENCE_BITS
-        return words[at + _PRODUCER_ID] - 1, (number >> 32) - 1, sequence
+        sequence = self.piece_sequence if memory.words[at + _PIECE] else number & _SEQUENCE_BITS
+        return memory.words[at + _PRODUCER_ID] - 1, (number >> 32) - 1, sequence
 
     def end_sequence(self) -> int:
         """Return the sequence number behind those that are kept for it, -1 for none."""
-        words, at = self._memory.words, self.at
-        number = words[at + _SEQUENCE]
-        return next_sequence(number & _SEQUENCE_BITS, words[at + _COMMIT] >> 1 & _COUNT_MASK) if number else -1
+        memory, at = self._memory, self.at
+        number = memory.words[at + _SEQUENCE]
+        return next_sequence(number & _SEQUENCE_BITS, memory.words[at + _COMMIT] >> 1 & _COUNT_MASK) if number else -1
 
     @property
     def piece_end(self) -> int:
@@ -298,9 +299,9 @@ class RecordBatch:
 
     def set_result(self, base_offset_word: int, result_word: int) -> None:
         """Note what became of it; the state COMPLETING, stored next, makes it count."""
-        words, at = self._memory.words, self.at
-        words[at + _BASE_OFFSET] = base_offset_word
-        words[at + _RESULT] = result_word
+        memory, at = self._memory, self.at
+        memory.words[at + _BASE_OFFSET] = base_offset_word
+        memory.words[at + _RESULT] = result_word
 
     @property
     def drained_ms(self) -> int:
@@ -313,27 +314,32 @@ class RecordBatch:
 
     def contributors(self) -> list[int]:
         """Return the process entries that appended to it."""
-        words, at = self._memory.words, self.at + _CONTRIBUTORS
-        most = self._memory.max_processes
         entries: list[int] = []
-        for index in range(self._memory.contributor_words):
-            bits = words[at + index]
-            entry = index * 64
-            while bits:
-                if bits & 1 and entry < most:  # a damaged bit must not have the sender write where no ring is
-                    entries.append(entry)
-                bits >>= 1
-                entry += 1
+        entry = self.next_contributor(0)
+        while entry >= 0:
+            entries.append(entry)
+            entry = self.next_contributor(entry + 1)
         return entries
+
+    def next_contributor(self, entry: int) -> int:
+        """Return the first process entry, from this one on, that appended to it; -1 if there is none."""
+        memory = self._memory
+        at, most = self.at + _CONTRIBUTORS, memory.max_processes
+        while entry < most:  # a damaged bit behind must not have the sender write where no ring is
+            bits = memory.words[at + entry // 64] >> entry % 64
+            if bits & 1:
+                return entry
+            entry += 1 if bits else 64 - entry % 64
+        return -1
 
     def contents(self) -> tuple[int, int, int]:
         """Return `record_count`, `base_timestamp` and `max_timestamp`, at once."""
-        words, at = self._memory.words, self.at
-        commit = words[at + _COMMIT]
+        memory, at = self._memory, self.at
+        commit = memory.words[at + _COMMIT]
         return (
             commit >> 1 & _COUNT_MASK,
-            words[at + _BASE_TIMESTAMP],
-            words[at + _MAX_TIMESTAMP + (commit & 1)],
+            memory.words[at + _BASE_TIMESTAMP],
+            memory.words[at + _MAX_TIMESTAMP + (commit & 1)],
         )
 
     def check(self, header_size: int) -> None:
@@ -345,15 +351,15 @@ class RecordBatch:
         Raises:
             CorruptRecordError: it does not.
         """
-        words, at = self._memory.words, self.at
-        commit, compressed = words[at + _COMMIT], words[at + _COMPRESSED]
+        memory, at = self._memory, self.at
+        commit, compressed = memory.words[at + _COMMIT], memory.words[at + _COMPRESSED]
         count, size = commit >> 1 & _COUNT_MASK, commit >> _SIZE_SHIFT
         stored_size = compressed >> _STORED_SIZE_SHIFT if compressed else size
-        settled = words[at + _SETTLED] & _PROGRESS_MASK
-        room = (words[at + _STATE] >> _RUN_SHIFT & _RUN_MASK) * self._memory.slot_size
-        number = words[at + _SEQUENCE]
+        settled = memory.words[at + _SETTLED] & _PROGRESS_MASK
+        room = (memory.words[at + _STATE] >> _RUN_SHIFT & _RUN_MASK) * memory.slot_size
+        number = memory.words[at + _SEQUENCE]
         is_numbered = number & _SEQUENCE_BITS <= _LAST_SEQUENCE and number >> 32 <= _EPOCHS
-        has_times = words[at + _BASE_TIMESTAMP] <= _LAST_TIME >= words[at + _MAX_TIMESTAMP + (commit & 1)]
+        has_times = memory.words[at + _BASE_TIMESTAMP] <= _LAST_TIME >= memory.words[at + _MAX_TIMESTAMP + (commit & 1)]
         is_sound = 0 < count >= settled and header_size < size <= room and header_size < stored_size <= room
         is_known = not compressed or compressed & _COMPRESSION_BITS in _COMPRESSIONS
         if not (is_sound and has_times and is_numbered and is_known):
@@ -372,11 +378,22 @@ class RecordBatch:
 
     def memory(self) -> memoryview:
         """Return its `stored_size` bytes in the slab, writable. Release the view before the slab is unmapped."""
-        words, at = self._memory.words, self.at
-        compressed = words[at + _COMPRESSED]
-        size = compressed >> _STORED_SIZE_SHIFT if compressed else words[at + _COMMIT] >> _SIZE_SHIFT
-        start = self._memory.slots_at + self.slot * self._memory.slot_size
-        return self._slab.buffer[start : start + size]
+        memory, at = self._memory, self.at
+        compressed = memory.words[at + _COMPRESSED]
+        size = compressed >> _STORED_SIZE_SHIFT if compressed else memory.words[at + _COMMIT] >> _SIZE_SHIFT
+        start = memory.slots_at + self.slot * memory.slot_size
+        return memory.buffer[start : start + size]
+
+
+def batch_in(memory: SlabMemory, slot: int) -> RecordBatch:
+    """Return the batch in a slot of a slab."""
+    batch = RecordBatch.__new__(RecordBatch)
+    batch._memory = memory
+    batch.slot = slot
+    batch.at = memory.headers_at + slot * memory.header_words
+    batch.partition = memory.words[batch.at + _PARTITION]
+    batch.partition_at = memory.partitions_at + batch.partition * _PARTITION_WORDS
+    return batch
 
 
 def next_sequence(sequence: int, records: int) -> int:

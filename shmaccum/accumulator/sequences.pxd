@@ -1,6 +1,6 @@
 cimport cython
 from shmaccum.accumulator.record_batch cimport RecordBatch, next_sequence
-from shmaccum.shm.memory cimport SlabMemory, word
+from shmaccum.shm.memory cimport SlabMemory
 
 cdef Py_ssize_t _SUPER_PRODUCER_ID
 cdef Py_ssize_t _IN_FLIGHT
@@ -16,31 +16,35 @@ cdef long long _LAST_SEQUENCE
 cdef long long _HALF_OF_SEQUENCES
 
 cdef class _Outstanding:
+    cdef readonly Py_ssize_t entry
     cdef readonly Py_ssize_t at
     cdef public bint returned
-    cdef readonly dict batches
+    cdef readonly list batches
     cdef public Py_ssize_t alone
     cdef public bint refused
+
+    @cython.locals(index=Py_ssize_t, batch=RecordBatch)
+    cdef bint remove(self, Py_ssize_t slot)
 
 cdef class Sequences:
     cdef object _words
     cdef SlabMemory _memory
     cdef object _geometry
     cdef bint _enabled
-    cdef dict _partitions
+    cdef list _partitions
     cdef bint _id_is_spent
 
-    @cython.locals(words=word[::1], number="unsigned long long")
+    @cython.locals(memory=SlabMemory, number="unsigned long long")
     cpdef bint is_numbered(self, RecordBatch batch)
 
     @cython.locals(
-        partition=_Outstanding, words=word[::1], at=Py_ssize_t, next_word="unsigned long long",
-        epoch="unsigned long long", end="unsigned long long", first=Py_ssize_t,
+        partition=_Outstanding, memory=SlabMemory, at=Py_ssize_t, next_word="unsigned long long",
+        epoch="unsigned long long", end="unsigned long long", first=RecordBatch,
     )
     cpdef drained(self, RecordBatch batch)
 
     @cython.locals(
-        partition=_Outstanding, words=word[::1], number="unsigned long long", end="long long",
+        partition=_Outstanding, memory=SlabMemory, number="unsigned long long", end="long long",
         epoch="unsigned long long",
     )
     cpdef stored(self, RecordBatch batch, long long records)
@@ -54,7 +58,7 @@ cdef class Sequences:
     @cython.locals(partition=_Outstanding)
     cpdef review(self, Py_ssize_t entry)
 
-    @cython.locals(words=word[::1])
+    @cython.locals(memory=SlabMemory)
     cdef _go_on(self, Py_ssize_t entry, _Outstanding partition)
 
     cdef bint _leads_nowhere(self, _Outstanding partition)
@@ -62,7 +66,7 @@ cdef class Sequences:
     cdef bint _is_held(self, _Outstanding partition, list states)
 
     @cython.locals(
-        words=word[::1], first=RecordBatch, expected="unsigned long long", number="unsigned long long"
+        memory=SlabMemory, first=RecordBatch, expected="unsigned long long", number="unsigned long long"
     )
     cdef bint _is_settled(self, _Outstanding partition)
 
@@ -74,5 +78,5 @@ cdef class Sequences:
     @cython.locals(partition=_Outstanding)
     cdef _Outstanding _of(self, Py_ssize_t entry)
 
-    @cython.locals(words=word[::1], at=Py_ssize_t, acked="unsigned long long", same_epoch=bint)
+    @cython.locals(memory=SlabMemory, at=Py_ssize_t, acked="unsigned long long", same_epoch=bint)
     cdef long long _acked(self, _Outstanding partition)

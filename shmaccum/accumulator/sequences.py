@@ -60,21 +60,32 @@ class _Outstanding:
     """What is known of a partition besides its words. A new sender finds it out again.
 
     Attributes:
-        at: word index of the partition's entry.
+        entry: the partition's.
+        at: word index of that entry.
         returned: whether one of the batches may be back in the deque.
-        batches: by slot, in order: those that are numbered and neither acknowledged nor given up.
+        batches: in order, those that are numbered and neither acknowledged nor given up; a few.
         alone: slot of the first of them if it was last sent when it was the first one already, else -1.
         refused: whether the broker, asked for it like this, said that it does not follow what is stored.
     """
 
-    __slots__ = ("alone", "at", "batches", "refused", "returned")
+    __slots__ = ("alone", "at", "batches", "entry", "refused", "returned")
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, entry: int, at: int) -> None:
+        self.entry = entry
         self.at = at
         self.returned = False
-        self.batches: dict[int, RecordBatch] = {}
+        self.batches: list[RecordBatch] = []
         self.alone = -1
         self.refused = False
+
+    def remove(self, slot: int) -> bool:
+        """Take the batch in a slot out of `batches`; say whether it was among them."""
+        for index in range(len(self.batches)):
+            batch = self.batches[index]
+            if batch.slot == slot:
+                self.batches.pop(index)
+                return True
+        return False
 
 
 class Sequences:
@@ -90,7 +101,9 @@ class Sequences:
         self._memory = slab.memory
         self._geometry = slab.geometry
         self._enabled = enabled
-        self._partitions: dict[int, _Outstanding] = {}
+        self._partitions: list[_Outstanding | None] = []
+        """By entry, as far as there was reason to look."""
+        self._forget()
         self._id_is_spent = False
 
     # --- the producer id ----------------------------------------------------------------------------
@@ -111,7 +124,7 @@ class Sequences:
             words[at + Partition.HELD] = 0
         words[Super.PRODUCER_EPOCH] = epoch
         words[Super.PRODUCER_ID] = producer_id + 1
-        self._partitions.clear()
+        self._forget()
 
     def replace_producer_id(self) -> None:
         """Have the producer id replaced as soon as the broker can have nothing more that is not known of.
@@ -120,19 +133,20 @@ class Sequences:
         """
         if not self._id_is_spent:
             self._id_is_spent = True
-            for entry in list(self._partitions):
-                self.review(entry)
+            for partition in self._partitions:
+                if partition is not None:
+                    self.review(partition.entry)
 
     # --- the life of a number -----------------------------------------------------------------------
 
     def is_numbered(self, batch: RecordBatch) -> bool:
         """Say whether a batch has a number that counts."""
-        words = self._memory.words
-        number = words[batch.at + _SEQUENCE]
+        memory = self._memory
+        number = memory.words[batch.at + _SEQUENCE]
         return (
             number != 0
-            and words[batch.at + _PRODUCER_ID] == words[_SUPER_PRODUCER_ID] != 0
-            and (number >> _EPOCH_SHIFT) - 1 == words[batch.partition_at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
+            and memory.words[batch.at + _PRODUCER_ID] == memory.words[_SUPER_PRODUCER_ID] != 0
+            and (number >> _EPOCH_SHIFT) - 1 == memory.words[batch.partition_at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
         )
 
     def drained(self, batch: RecordBatch) -> None:
@@ -141,30 +155,30 @@ class Sequences:
             return
         partition = self._of(batch.partition)
         if not self.is_numbered(batch):
-            words, at = self._memory.words, partition.at
-            next_word = words[at + _NEXT_SEQUENCE]
+            memory, at = self._memory, partition.at
+            next_word = memory.words[at + _NEXT_SEQUENCE]
             epoch = next_word >> _EPOCH_SHIFT
-            batch.set_sequence(words[_SUPER_PRODUCER_ID] - 1, epoch, next_word & _SEQUENCE_MASK)
+            batch.set_sequence(memory.words[_SUPER_PRODUCER_ID] - 1, epoch, next_word & _SEQUENCE_MASK)
             end = batch.end_sequence()
-            words[at + _NEXT_SEQUENCE] = epoch << _EPOCH_SHIFT | end
-            partition.batches[batch.slot] = batch
-        for first in partition.batches:
-            if first == batch.slot:
-                partition.alone, partition.refused = first, False
-            break
+            memory.words[at + _NEXT_SEQUENCE] = epoch << _EPOCH_SHIFT | end
+            partition.batches.append(batch)
+        if partition.batches:
+            first = partition.batches[0]
+            if first.slot == batch.slot:
+                partition.alone, partition.refused = first.slot, False
         self._go_on(batch.partition, partition)
 
     def stored(self, batch: RecordBatch, records: int) -> None:
         """Note that the broker has so many more records of a batch, before anybody is told."""
         if not self.is_numbered(batch):
             return
-        words = self._memory.words
-        number = words[batch.at + _SEQUENCE] & _SEQUENCE_MASK
-        end = next_sequence(batch.piece_sequence if words[batch.at + _PIECE] else number, records)
+        memory = self._memory
+        number = memory.words[batch.at + _SEQUENCE] & _SEQUENCE_MASK
+        end = next_sequence(batch.piece_sequence if memory.words[batch.at + _PIECE] else number, records)
         partition = self._of(batch.partition)
         if 0 < (end - self._acked(partition)) & _LAST_SEQUENCE < _HALF_OF_SEQUENCES:
-            epoch = words[partition.at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
-            words[partition.at + _ACKED_SEQUENCE] = epoch << _EPOCH_SHIFT | end
+            epoch = memory.words[partition.at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
+            memory.words[partition.at + _ACKED_SEQUENCE] = epoch << _EPOCH_SHIFT | end
             partition.refused = False
 
     def refused(self, batch: RecordBatch) -> None:
@@ -178,7 +192,7 @@ class Sequences:
         if not self._enabled:
             return
         partition = self._of(batch.partition)
-        if partition.batches.pop(batch.slot, None) is not None and partition.alone == batch.slot:
+        if partition.remove(batch.slot) and partition.alone == batch.slot:
             partition.alone, partition.refused = -1, False
         self._go_on(batch.partition, partition)
 
@@ -200,13 +214,13 @@ class Sequences:
         """
         if not self._enabled:
             return
-        self._partitions.clear()
+        self._forget()
         for batch in sorted(held, key=lambda batch: batch.position):
             if self.is_numbered(batch):
                 next_word = batch.producer_epoch << _EPOCH_SHIFT | batch.piece_sequence
                 if self._next(batch.partition) == next_word:  # died between the two stores of drained
                     self._set_next(batch.partition, batch.producer_epoch, batch.end_sequence())
-                self._of(batch.partition).batches[batch.slot] = batch
+                self._of(batch.partition).batches.append(batch)
         for entry in range(entries):
             self.review(entry)
 
@@ -219,21 +233,21 @@ class Sequences:
         partition = self._of(entry)
         if self._leads_nowhere(partition):
             self._bump(partition)
-        states = [batch.state for batch in partition.batches.values()]
+        states = [batch.state for batch in partition.batches]
         partition.returned = SlotState.CLOSED in states
         self._words[partition.at + Partition.HELD] = self._is_held(partition, states)
         if self._id_is_spent and self._nothing_is_unknown():
             self._words[Super.PRODUCER_ID] = 0
-            self._partitions.clear()
+            self._forget()
             self._id_is_spent = False
 
     def _go_on(self, entry: int, partition: _Outstanding) -> None:
         """Review a partition after a batch of it was sent or answered: in the usual case there is little to see."""
-        words = self._memory.words
+        memory = self._memory
         if partition.returned or partition.refused or self._id_is_spent or not self._is_settled(partition):
             self.review(entry)
-        elif words[_SUPER_PRODUCER_ID]:
-            words[partition.at + _HELD] = 1 if partition.batches and not self._is_known(partition) else 0
+        elif memory.words[_SUPER_PRODUCER_ID]:
+            memory.words[partition.at + _HELD] = 1 if partition.batches and not self._is_known(partition) else 0
 
     def _leads_nowhere(self, partition: _Outstanding) -> bool:
         """Say whether the numbers that were given lead nowhere, and the broker has none of those that are queued."""
@@ -262,13 +276,12 @@ class Sequences:
 
     def _is_settled(self, partition: _Outstanding) -> bool:
         """Say whether the first batch without an answer, or else the next one, is what the broker expects."""
-        words = self._memory.words
-        expected = words[partition.at + _NEXT_SEQUENCE] & _SEQUENCE_MASK
-        for slot in partition.batches:
-            first = partition.batches[slot]
-            number = words[first.at + _SEQUENCE] & _SEQUENCE_MASK
-            expected = first.piece_sequence if words[first.at + _PIECE] else number
-            break
+        memory = self._memory
+        expected = memory.words[partition.at + _NEXT_SEQUENCE] & _SEQUENCE_MASK
+        if partition.batches:
+            first = partition.batches[0]
+            number = memory.words[first.at + _SEQUENCE] & _SEQUENCE_MASK
+            expected = first.piece_sequence if memory.words[first.at + _PIECE] else number
         return expected == self._acked(partition)
 
     def _is_known(self, partition: _Outstanding) -> bool:
@@ -278,16 +291,20 @@ class Sequences:
     def _nothing_is_unknown(self) -> bool:
         return all(
             self._words[partition.at + Partition.IN_FLIGHT] == 0 and (partition.refused or not partition.batches)
-            for partition in self._partitions.values()
+            for partition in self._partitions
+            if partition is not None
         )
 
     # --- words --------------------------------------------------------------------------------------
 
     def _of(self, entry: int) -> _Outstanding:
-        partition = self._partitions.get(entry)
+        partition = self._partitions[entry]
         if partition is None:
-            partition = self._partitions[entry] = _Outstanding(self._geometry.partition(entry))
+            partition = self._partitions[entry] = _Outstanding(entry, self._geometry.partition(entry))
         return partition
+
+    def _forget(self) -> None:
+        self._partitions = [None] * self._geometry.max_partitions
 
     def _next(self, entry: int) -> int:
         return self._words[self._geometry.partition(entry) + Partition.NEXT_SEQUENCE]
@@ -297,7 +314,7 @@ class Sequences:
 
     def _acked(self, partition: _Outstanding) -> int:
         """Return the sequence number that the broker expects next, as far as is known."""
-        words, at = self._memory.words, partition.at
-        acked = words[at + _ACKED_SEQUENCE]
-        same_epoch = acked >> _EPOCH_SHIFT == words[at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
+        memory, at = self._memory, partition.at
+        acked = memory.words[at + _ACKED_SEQUENCE]
+        same_epoch = acked >> _EPOCH_SHIFT == memory.words[at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
         return acked & _SEQUENCE_MASK if same_epoch else 0

@@ -26,6 +26,6 @@ cdef class FreeBitmap:
     cpdef take(self, Py_ssize_t first, Py_ssize_t count)
     cpdef give(self, Py_ssize_t first, Py_ssize_t count)
 
-    @cython.locals(words=word[::1], end=Py_ssize_t, at=Py_ssize_t, bit=Py_ssize_t, here=Py_ssize_t,
+    @cython.locals(memory=SlabMemory, end=Py_ssize_t, at=Py_ssize_t, bit=Py_ssize_t, here=Py_ssize_t,
                    mask="unsigned long long")
     cdef _mark(self, Py_ssize_t first, Py_ssize_t count, bint is_free)

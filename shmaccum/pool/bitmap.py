@@ -82,12 +82,12 @@ class FreeBitmap:
         self._memory.words[_FREE_SLOTS] = free.bit_count()
 
     def _mark(self, first: int, count: int, is_free: bool) -> None:
-        words, end = self._memory.words, first + count
+        memory, end = self._memory, first + count
         while first < end:
             at, bit = self._words_at + first // _WORD_BITS, first % _WORD_BITS
             here = min(_WORD_BITS - bit, end - first)
             mask = _ALL_BITS >> _WORD_BITS - here << bit
-            words[at] = words[at] | mask if is_free else words[at] & ~mask
+            memory.words[at] = memory.words[at] | mask if is_free else memory.words[at] & ~mask
             first += here
 
     def _load(self) -> int:

@@ -34,7 +34,7 @@ cdef class Slots:
     @cython.locals(words=word[::1], buffer=Buffer, given=Py_ssize_t)
     cpdef Py_ssize_t give(self, buffers)
 
-    @cython.locals(words=word[::1], header=Py_ssize_t, state="unsigned long long", is_taken=bint)
+    @cython.locals(memory=SlabMemory, header=Py_ssize_t, state="unsigned long long", is_taken=bint)
     cpdef bint is_taken(self, Buffer buffer)
 
     cdef Py_ssize_t _header(self, Py_ssize_t slot)

@@ -119,10 +119,10 @@ class Slots:
 
     def is_taken(self, buffer: Buffer) -> bool:
         """Say whether this very memory is still taken."""
-        words, header = self._memory.words, self._header(buffer.slot)
-        state = words[header + _STATE]
+        memory, header = self._memory, self._header(buffer.slot)
+        state = memory.words[header + _STATE]
         is_taken = state & _STATE_BITS != _FREE and state >> _RUN_SHIFT & _RUN_BITS == buffer.slots
-        return is_taken and words[header + _GENERATION] == buffer.generation
+        return is_taken and memory.words[header + _GENERATION] == buffer.generation
 
     def _header(self, slot: int) -> int:
         """Return the word index of a slot's header."""

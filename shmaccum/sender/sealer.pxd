@@ -5,7 +5,7 @@ from shmaccum.accumulator.partition_queue cimport PartitionQueue
 from shmaccum.accumulator.record_batch cimport RecordBatch
 from shmaccum.record.format cimport RecordFormat
 from shmaccum.sender.transport cimport ProduceBatch
-from shmaccum.shm.memory cimport SlabMemory, word
+from shmaccum.shm.memory cimport SlabMemory
 
 cdef Py_ssize_t _PIECE
 cdef Py_ssize_t _COMPRESSED
@@ -22,7 +22,7 @@ cdef class Sealer:
     cdef Py_ssize_t _compressed_at
 
     @cython.locals(
-        words=word[::1], record_count=int32_t, base_timestamp=int64_t, max_timestamp=int64_t, producer_id=int64_t,
-        producer_epoch=int16_t, base_sequence=int32_t, queue=PartitionQueue,
+        slab=SlabMemory, record_count=int32_t, base_timestamp=int64_t, max_timestamp=int64_t, producer_id=int64_t,
+        producer_epoch=int16_t, base_sequence=int32_t, queue=PartitionQueue, sealed=ProduceBatch,
     )
     cpdef ProduceBatch seal(self, RecordBatch batch)

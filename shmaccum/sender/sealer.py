@@ -43,16 +43,16 @@ class Sealer:
             IllegalStateError, struct.error, ValueError, OverflowError: nor can its records, or what is left of them.
         """
         batch.check(self._header_size)
-        words = self._memory.words
-        if words[batch.at + _PIECE]:
+        slab = self._memory
+        if slab.words[batch.at + _PIECE]:
             memory, record_count, base_timestamp, max_timestamp, compression = self._pieces.piece_of(batch)
         else:
             memory = batch.memory()
-            compression = batch.compression if words[batch.at + _COMPRESSED] else None
+            compression = batch.compression if slab.words[batch.at + _COMPRESSED] else None
             record_count, base_timestamp, max_timestamp = batch.contents()
         producer_id, producer_epoch, base_sequence = batch.identity()
         if compression is None and self._compresses:
-            words[self._compressed_at] += 1
+            slab.words[self._compressed_at] += 1
         payload = self._format.seal(
             memory,
             record_count,
@@ -65,14 +65,14 @@ class Sealer:
             compression is not None,
         )
         queue = self._map.by_entry[batch.partition]
-        return ProduceBatch(
-            queue.topic_partition,
-            payload,
-            record_count,
-            self._magic,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            max_timestamp,
-            batch.slot,
-        )
+        sealed = ProduceBatch.__new__(ProduceBatch)  # past its constructor, which is handed numbers as Python's
+        sealed.topic_partition = queue.topic_partition
+        sealed.payload = payload
+        sealed.record_count = record_count
+        sealed.magic = self._magic
+        sealed.producer_id = producer_id
+        sealed.producer_epoch = producer_epoch
+        sealed.base_sequence = base_sequence
+        sealed.max_timestamp = max_timestamp
+        sealed.slot = batch.slot
+        return sealed

@@ -1,5 +1,5 @@
 cimport cython
-from shmaccum.accumulator.completer cimport BatchOutcome
+from shmaccum.accumulator.completer cimport BatchOutcome, stored_at
 from shmaccum.accumulator.partition_map cimport PartitionMap
 from shmaccum.accumulator.record_accumulator cimport RecordAccumulator
 from shmaccum.accumulator.record_batch cimport RecordBatch
@@ -33,7 +33,8 @@ cdef class Sender:
     cdef TopicRequests _topic_requests
     cdef object _pieces
     cdef Sealer _sealer
-    cdef dict _in_flight
+    cdef list _in_flight
+    cdef Py_ssize_t _under_way
     cdef bint _listening
     cdef object _stopping_since_ms
     cdef bint _stop_now
@@ -51,16 +52,19 @@ cdef class Sender:
 
     cdef _give_up_if_out_of_reach(self)
 
-    @cython.locals(drained=list, batches=list, sealed=list, batch=RecordBatch)
+    @cython.locals(drained=list, sealed=list)
     cdef bint _send_to(self, node, cluster, long long now_ms)
 
-    @cython.locals(sealed=list, batch=RecordBatch)
-    cdef list _seal_all(self, batches)
+    @cython.locals(words=word[::1], sealed=list, batch=RecordBatch)
+    cdef list _seal_all(self, list drained, long long now_ms)
 
     @cython.locals(
         now_ms="long long", outcomes=list, out_of_date=set, bytes_sent=Py_ssize_t, size=Py_ssize_t, batch=RecordBatch,
         stored=bint, words=word[::1], response=ProduceResponse, produced=ProduceBatch, piece="unsigned long long",
     )
     cdef _handle_produce_responses(self, list responses)
+
+    @cython.locals(batch=RecordBatch)
+    cdef RecordBatch _landed(self, Py_ssize_t slot)
 
     cdef _keep_house(self, long long now_ms)

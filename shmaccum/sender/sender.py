@@ -12,12 +12,12 @@ import contextlib
 import logging
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 
-from shmaccum.accumulator.completer import BatchOutcome
+from shmaccum.accumulator.completer import BatchOutcome, stored_at
 from shmaccum.accumulator.ready_check import FOREVER_MS
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.record_batch import RecordBatch
@@ -86,7 +86,10 @@ class Sender:
         self._topic_requests = TopicRequests(accumulator, transport)
         self._pieces = Pieces(accumulator)
         self._sealer = Sealer(accumulator, self._pieces, CompressionType.for_name(config.compression_type))
-        self._in_flight: dict[int, RecordBatch] = {}
+        self._in_flight: list[RecordBatch | None] = [None] * accumulator.slab.geometry.slot_count
+        """By slot."""
+        self._under_way = 0
+        """How many are in flight."""
         self._listening = False
         self._stopping_since_ms: int | None = None
         self._stop_now = False
@@ -166,7 +169,7 @@ class Sender:
             poll_timeout = min(poll_timeout, self._next_housekeeping_ms - now_ms)
         may_sleep = self._listening or is_busy
         if poll_timeout > 0 and may_sleep:  # else it only looks once more
-            poll_timeout = min(poll_timeout, self._idleness.longest_sleep_ms(now_ms, bool(self._in_flight)))
+            poll_timeout = min(poll_timeout, self._idleness.longest_sleep_ms(now_ms, self._under_way > 0))
         if is_all and not may_sleep:
             self._doorbell.listen()
             self._listening = True
@@ -174,7 +177,7 @@ class Sender:
             time.sleep(self._naps.next_ms / 1000)
         responses = self._transport.poll(max(0.0, poll_timeout) if may_sleep else 0.0, self._doorbell.descriptor)
         if is_busy:
-            self._naps.learn(len(responses), len(self._in_flight))
+            self._naps.learn(len(responses), self._under_way)
         if may_sleep and not responses:
             self._stop_listening(rang=True)
         self._handle_produce_responses(responses)
@@ -221,11 +224,7 @@ class Sender:
         accumulator = self._accumulator
         for _ in range(_REQUESTS_A_PASS):
             drained = accumulator.drain(cluster, (node,), self._max_request_size, now_ms)[node.id]
-            batches = [batch for batch in drained if not batch.in_pieces or self._pieces.admit(batch, now_ms)]
-            if self._guarantee_message_order:
-                for batch in batches:
-                    accumulator.mute(self._map.by_entry[batch.partition].topic_partition)
-            sealed = self._seal_all(batches)
+            sealed = self._seal_all(drained, now_ms)
             if sealed:
                 self._transport.send(node, sealed, now_ms)
                 self._memory.words[_REQUESTS_SENT] += 1
@@ -235,13 +234,19 @@ class Sender:
                 break
         return False
 
-    def _seal_all(self, batches: Sequence[RecordBatch]) -> list[ProduceBatch]:
+    def _seal_all(self, drained: list[RecordBatch], now_ms: int) -> list[ProduceBatch]:
         """Make drained batches ready for the wire. One that cannot be, because it is damaged, is given up alone."""
+        words = self._memory.words
         sealed = []
-        for batch in batches:
+        for batch in drained:
+            if words[batch.at + _PIECE] and not self._pieces.admit(batch, now_ms):
+                continue
+            if self._guarantee_message_order:
+                self._accumulator.mute(self._map.by_entry[batch.partition].topic_partition)
             try:
                 sealed.append(self._sealer.seal(batch))
                 self._in_flight[batch.slot] = batch
+                self._under_way += 1
             except (CorruptRecordError, IllegalStateError, struct.error, ValueError, OverflowError) as error:
                 logger.error("%r is damaged: %s; gave it up", batch, error)
                 self._pieces.answered(batch)
@@ -262,7 +267,7 @@ class Sender:
         bytes_sent = 0
         for response in responses:
             produced, error = response.batch, response.error
-            batch = self._in_flight.pop(produced.slot)
+            batch = self._landed(produced.slot)
             size = len(produced.payload)
             produced.payload.release()
             piece = words[batch.at + _PIECE]
@@ -279,7 +284,7 @@ class Sender:
                 self._accumulator.release(batch, stored=stored)  # it had expired meanwhile
             elif stored:
                 offset, append_time_ms = response.base_offset, response.log_append_time_ms
-                outcomes.append(BatchOutcome(batch, offset, append_time_ms, None, piece & _PROGRESS_MASK))
+                outcomes.append(stored_at(batch, offset, append_time_ms, piece & _PROGRESS_MASK))
             elif self._pieces.can_divide(response):
                 given_up = self._pieces.divide(batch, response)
                 outcomes += [] if given_up is None else [given_up]
@@ -292,6 +297,15 @@ class Sender:
             self._accumulator.complete(outcomes)
         if out_of_date:
             self._transport.request_update(out_of_date)
+
+    def _landed(self, slot: int) -> RecordBatch:
+        """Return the batch in a slot, which is in flight no more."""
+        batch = self._in_flight[slot]
+        if batch is None:
+            raise IllegalStateError(f"the transport has answered a batch in slot {slot}, where none was in flight")
+        self._in_flight[slot] = None
+        self._under_way -= 1
+        return batch
 
     def _can_retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> bool:
         """Say whether to send a batch again; one that has a number also if that does not fit what is stored."""

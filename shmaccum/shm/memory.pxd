@@ -15,6 +15,7 @@ cdef extern from *:
 
 cdef class SlabMemory:
     cdef word[::1] words
+    cdef readonly object buffer
     cdef Py_ssize_t partitions_at
     cdef Py_ssize_t headers_at
     cdef Py_ssize_t header_words

@@ -18,6 +18,7 @@ COMPILED: Final = __file__.endswith(".so")
 
 NO_WORDS: Final = memoryview(bytearray()).cast("Q")
 """Stands for those of a slab that this process has left."""
+_NO_BYTES: Final = memoryview(b"")
 
 
 class SlabMemory:
@@ -25,6 +26,7 @@ class SlabMemory:
 
     Attributes:
         words: all of it, as unsigned 8-byte words; none once the slab is unmapped.
+        buffer: all of it, as bytes; the same holds for it.
         partitions_at: word index of the first partition entry.
         headers_at: word index of the first slot header, and `header_words` the words in each.
         slots_at: byte offset of the first slot's memory, and `slot_size` the bytes in each.
@@ -34,6 +36,7 @@ class SlabMemory:
 
     def __init__(self, words: memoryview, geometry: Geometry) -> None:
         self.words = words
+        self.buffer = words.cast("B")
         self.partitions_at = geometry.partition(0)
         self.headers_at = geometry.header(0)
         self.header_words = geometry.slot_words
@@ -45,3 +48,4 @@ class SlabMemory:
     def close(self) -> None:
         """Let go of it; the slab is about to be unmapped."""
         self.words = NO_WORDS
+        self.buffer = _NO_BYTES

@@ -137,7 +137,7 @@ def test_a_first_record_that_fills_its_batch(accumulator: RecordAccumulator) -> 
     assert (result.batch_is_full, result.new_batch_created) == (True, True)
     batch = first(accumulator, TP0)
     assert batch is not None
-    assert (batch.state, batch.size, batch.buffer.slots) == (SlotState.CLOSED, BATCH_SIZE, 1)
+    assert (batch.state, batch.size, batch.buffer().slots) == (SlotState.CLOSED, BATCH_SIZE, 1)
 
 
 # --- the second look ------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
-from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.accumulator.record_batch import RecordBatch, batch_in
 from shmaccum.errors import ShmaccumError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.split import read_records
@@ -44,7 +44,7 @@ def violations(accumulator: RecordAccumulator, *, in_flight: bool) -> list[str]:
         in_flight: whether there may be batches that a dead sender left in flight.
     """
     slab = accumulator.slab
-    batches = [RecordBatch(slab, first) for first, _ in _runs(slab)]
+    batches = [batch_in(slab.memory, first) for first, _ in _runs(slab)]
     return [
         *locks_in_use(slab.name, slab.words, slab.geometry),
         *_only_this_process_is_left(slab),
@@ -173,7 +173,7 @@ def _committed_records_are_whole(accumulator: RecordAccumulator, batches: list[R
             continue
         if not batch.record_count:
             yield f"{batch!r} is empty"
-        if batch.stored_size > batch.buffer.slots * accumulator.slab.geometry.slot_size:
+        if batch.stored_size > batch.buffer().slots * accumulator.slab.geometry.slot_size:
             yield f"{batch!r}: {batch.stored_size} bytes are more than its slots have"
         with batch.memory() as memory:
             try:
