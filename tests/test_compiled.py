@@ -72,6 +72,9 @@ def test_bytecode_without_its_source_is_not_compiled(tmp_path: Path) -> None:
         ("shmaccum.record.fastheader", "shmaccum.record.v2", "shmaccum.shm.memory"),
         ("shmaccum.record.fastcolumns", "shmaccum.record.columns", "shmaccum.record.v2"),
         ("shmaccum.record.fastcolumns", "shmaccum.record.murmur2_columns", "shmaccum.shm.memory"),
+        ("shmaccum.sender.kafka.fastcalls", "shmaccum.sender.kafka.clock", "shmaccum.shm.memory"),
+        ("shmaccum.sender.kafka.fastcalls", "shmaccum.sender.kafka.channel", "shmaccum.shm.memory"),
+        ("shmaccum.sender.kafka.fastheads", "shmaccum.sender.kafka.produce_request", "shmaccum.sender.kafka.channel"),
     ],
 )
 def test_a_compiled_package_that_lacks_a_kernel_is_an_error(kernel: str, user: str, before: str) -> None:

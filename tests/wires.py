@@ -72,9 +72,9 @@ class Wire:
         return taken
 
     def ask(self, *batches: ProduceBatch) -> list[ProduceResponse]:
-        """Send a request, and wait for its answers."""
+        """Send a request, and wait for its answers; they are returned in the order of the batches."""
         self.send(*batches)
-        return self.take(len(batches))
+        return sorted(self.take(len(batches)), key=lambda answer: batches.index(answer.batch))
 
     def store(self, *batches: ProduceBatch) -> list[ProduceResponse]:
         """Send a request as often as its topic is too new for the broker to know that it leads it."""

@@ -1,7 +1,8 @@
 class FastHeader:
-    def put_covered(
+    def write(
         self,
         buf: memoryview,
+        size: int,
         attributes: int,
         record_count: int,
         base_timestamp: int,
@@ -10,4 +11,3 @@ class FastHeader:
         producer_epoch: int,
         base_sequence: int,
     ) -> None: ...
-    def put_up_to_crc(self, buf: memoryview, length: int, leader_epoch: int, magic: int, crc: int) -> None: ...

@@ -43,11 +43,6 @@ DELETE_HORIZON_FLAG_MASK: Final = 0x40
 RECORD_OVERHEAD_MAX: Final = 21
 """Most bytes of a record besides its body: length 5, attributes 1, timestamp delta 10, offset delta 5."""
 
-_CRC_START: Final = CRC_START
-_LOG_OVERHEAD: Final = LOG_OVERHEAD
-_MAGIC: Final = MAGIC
-_NO_LEADER_EPOCH: Final = NO_PARTITION_LEADER_EPOCH
-
 _SIZES: Final = VARINTS
 _FEW: Final = len(VARINTS)
 
@@ -149,15 +144,21 @@ def write_header(
         base_sequence: sequence number of the first record.
     """
     if _fast_header is not None:
-        _fast_header.put_covered(
-            buf, attributes, record_count, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence
+        _fast_header.write(
+            buf,
+            size,
+            attributes,
+            record_count,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
         )
-        crc = checksum.crc32c(buf[_CRC_START:size])
-        _fast_header.put_up_to_crc(buf, size - _LOG_OVERHEAD, _NO_LEADER_EPOCH, _MAGIC, crc)
         return
     _COVERED_BY_CRC.pack_into(
         buf,
-        _CRC_START,
+        CRC_START,
         attributes,
         record_count - 1,
         base_timestamp,
@@ -167,8 +168,8 @@ def write_header(
         base_sequence,
         record_count,
     )
-    crc = checksum.crc32c(buf[_CRC_START:size])
-    _UP_TO_CRC.pack_into(buf, 0, 0, size - _LOG_OVERHEAD, _NO_LEADER_EPOCH, _MAGIC, crc)
+    crc = checksum.crc32c(buf[CRC_START:size])
+    _UP_TO_CRC.pack_into(buf, 0, 0, size - LOG_OVERHEAD, NO_PARTITION_LEADER_EPOCH, MAGIC, crc)
 
 
 def compressed_batch(

@@ -21,7 +21,7 @@ from shmaccum.sender.kafka.frames import FrameReader
 from shmaccum.sender.kafka.greeting import Call, Greeting, decode_answer
 from shmaccum.sender.kafka.kafka_python import encode, understanding
 from shmaccum.sender.kafka.metadata import Metadata
-from shmaccum.sender.kafka.produce_request import NEWEST_VERSION, OLDEST_VERSION
+from shmaccum.sender.kafka.produce_request import NEWEST_VERSION, OLDEST_VERSION, by_partition
 from shmaccum.sender.kafka.produce_response import decode_answers
 from shmaccum.sender.kafka.producer_id import ProducerIds
 from shmaccum.sender.transport import ProduceBatch
@@ -30,7 +30,9 @@ from tools.fuzz.decoders import BytesTarget
 _TOPIC: Final = "orders"
 _NODE: Final = Node(1, "here", 9092)
 _WHERE: Final = tuple(TopicPartition(_TOPIC, number) for number in range(2))
-_BATCHES: Final = [ProduceBatch(each, memoryview(b""), 3, 2, 7, 0, 0, 1, number) for number, each in enumerate(_WHERE)]
+_BATCHES: Final = by_partition(
+    ProduceBatch(each, memoryview(b""), 3, 2, 7, 0, 0, 1, number) for number, each in enumerate(_WHERE)
+)
 _CONFIG: Final = ProducerConfig.parse(
     {
         "bootstrap.servers": "here:9092",
@@ -70,7 +72,8 @@ def _require(condition: bool) -> None:
 def _produce(version: int, frame: bytes) -> None:
     version = OLDEST_VERSION + version % (NEWEST_VERSION - OLDEST_VERSION + 1)
     answers = decode_answers(version, frame, _BATCHES, _NODE)
-    _require(len(answers.responses) == len(_BATCHES))
+    _require({answer.batch.topic_partition for answer in answers.responses} == set(_WHERE))
+    _require(len(answers.responses) == len(_WHERE))
     for answer in answers.responses:
         _require(0 <= answer.base_offset + 1 <= _MAX_WORD)
         _require(0 <= (answer.log_append_time_ms + 1) << 16 <= _MAX_WORD)

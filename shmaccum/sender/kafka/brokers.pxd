@@ -8,6 +8,8 @@ cdef class Broker:
     cdef public double retry_ms
     cdef public list addresses
 
+    cpdef Connection ready_connection(self)
+
 cdef class Brokers:
     cdef object _config
     cdef object _client_id
@@ -20,6 +22,9 @@ cdef class Brokers:
     cdef readonly dict _brokers
     cdef object _failure
     cdef public double next_check_ms
+
+    @cython.locals(broker=Broker)
+    cpdef failure(self, double now_ms)
 
     @cython.locals(broker=Broker)
     cpdef Connection connection(self, node)

@@ -46,10 +46,9 @@ class Broker:
         self.retry_ms = 0.0
         self.addresses: list[Address] = []
 
-    @property
     def ready_connection(self) -> Connection | None:
-        """The connection, if requests can be sent over it."""
-        return self.connection if self.connection is not None and self.connection.is_ready else None
+        """Return the connection, if requests can be sent over it."""
+        return self.connection if self.connection is not None and self.connection.is_ready() else None
 
 
 class Brokers:
@@ -90,18 +89,17 @@ class Brokers:
 
     def failure(self, now_ms: float) -> type[KafkaError] | None:
         """Return why no broker lets us in: since the last attempt to log in, and until the next may be made."""
-        if (
-            self._failure is None
-            or now_ms >= self._failure[0]
-            or any(broker.ready_connection for broker in self._brokers.values())
-        ):
+        if self._failure is None or now_ms >= self._failure[0]:
             return None
+        for broker in self._brokers.values():
+            if broker.ready_connection() is not None:
+                return None
         return self._failure[1]
 
     def connection(self, node: Node) -> Connection | None:
         """Return the connection to a node, if requests can be sent over it."""
         broker = self._brokers.get(node.id)
-        return None if broker is None else broker.ready_connection
+        return None if broker is None else broker.ready_connection()
 
     def can_send(self, node: Node, now_ms: float) -> bool:
         """Say whether a request can be sent to a node now."""
@@ -144,7 +142,7 @@ class Brokers:
         free = [connection for connection in connections if connection.can_send(now_ms)]
         if free:
             return min(free, key=lambda connection: connection.in_flight)
-        if all(connection.is_ready for connection in connections):
+        if all(connection.is_ready() for connection in connections):
             idle = [broker for broker in brokers if broker.connection is None and now_ms >= broker.retry_ms]
             if idle:
                 self._connect(random.choice(idle))
@@ -160,7 +158,7 @@ class Brokers:
         for broker in map(self._broker, nodes):
             if broker.connection is None:
                 chances.append(broker.retry_ms)
-            elif not broker.connection.is_ready:
+            elif not broker.connection.is_ready():
                 return FOREVER_MS
             elif throttle_ms := broker.connection.throttle_delay_ms(now_ms):
                 chances.append(now_ms + throttle_ms)
@@ -199,7 +197,7 @@ class Brokers:
     def _broker(self, node: Node) -> Broker:
         """Return what is known of a node; one that has moved is a new one."""
         broker = self._brokers.get(node.id)
-        if broker is None or broker.node != node:
+        if broker is None or (broker.node is not node and broker.node != node):
             if broker is not None and broker.connection is not None:
                 broker.connection.close(NetworkError, f"it is at {node.host}:{node.port} now")
             broker = self._brokers[node.id] = Broker(node)

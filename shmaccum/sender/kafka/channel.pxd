@@ -1,13 +1,22 @@
+cimport cython
+from shmaccum.sender.kafka.fastcalls cimport FastCalls
+
 cdef Py_ssize_t _MOST_BUFFERS
+cdef FastCalls _fast_calls
 
 cdef class Channel:
     cdef object _socket
+    cdef int _descriptor
     cdef bint _connecting
 
-    cpdef write(self, buffers)
+    cpdef Py_ssize_t write(self, list buffers) except -1
+
+    @cython.locals(data=bytes)
     cpdef list read(self)
 
 cdef class TlsChannel(Channel):
     cdef object _context
     cdef object _host
     cdef object _tls
+
+cdef bytes _not_empty(bytes data)

@@ -12,9 +12,13 @@ import os
 import select
 import socket
 import ssl
-from collections.abc import Collection
-from itertools import islice
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
+
+from shmaccum.shm.memory import COMPILED
+
+if COMPILED:
+    from shmaccum.sender.kafka.fastcalls import FastCalls
 
 READ_SIZE: Final = 1 << 16
 _MOST_BUFFERS: Final = min(os.sysconf("SC_IOV_MAX"), 256)
@@ -22,6 +26,8 @@ _MOST_BUFFERS: Final = min(os.sysconf("SC_IOV_MAX"), 256)
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Address: TypeAlias = tuple[socket.AddressFamily, tuple[Any, ...]]
 """What ``socket.getaddrinfo`` says of one address."""
+
+_fast_calls = FastCalls() if COMPILED else None
 
 
 class Channel:
@@ -42,14 +48,15 @@ class Channel:
         for option, size in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
             if size >= 0:
                 self._socket.setsockopt(socket.SOL_SOCKET, option, size)
+        self._descriptor = self._socket.fileno()
         self._connecting = True
         if (code := self._socket.connect_ex(peer)) not in (0, errno.EINPROGRESS):
             self.close()
             raise OSError(code, os.strerror(code))
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on."""
-        return self._socket.fileno()
+        """Return the descriptor to wait on, -1 once it is closed."""
+        return self._descriptor
 
     def open(self) -> int:
         """Go on with opening; return the ``epoll`` event to wait for before the next call, or 0 once it is open.
@@ -69,12 +76,12 @@ class Channel:
             self._connecting = False
         return 0
 
-    def write(self, buffers: Collection[Buffer]) -> int:
+    def write(self, buffers: Sequence[Buffer]) -> int:
         """Send as much as goes without waiting; return how many bytes that were."""
+        if _fast_calls is not None:
+            return _fast_calls.send(self._descriptor, buffers)
         try:
-            return self._socket.sendmsg(
-                buffers if len(buffers) <= _MOST_BUFFERS else list(islice(buffers, _MOST_BUFFERS))
-            )
+            return self._socket.sendmsg(buffers if len(buffers) <= _MOST_BUFFERS else buffers[:_MOST_BUFFERS])
         except BlockingIOError:
             return 0
 
@@ -84,6 +91,9 @@ class Channel:
         Raises:
             ConnectionError: the other side has closed the connection.
         """
+        if _fast_calls is not None:
+            data = _fast_calls.receive(self._descriptor)
+            return [] if data is None else [_not_empty(data)]
         try:
             return [_not_empty(self._socket.recv(READ_SIZE))]
         except BlockingIOError:
@@ -91,6 +101,7 @@ class Channel:
 
     def close(self) -> None:
         """Close the connection; what was not sent yet never will be."""
+        self._descriptor = -1
         self._socket.close()
 
 
@@ -135,7 +146,7 @@ class TlsChannel(Channel):
             return select.EPOLLOUT
         return 0
 
-    def write(self, buffers: Collection[Buffer]) -> int:
+    def write(self, buffers: Sequence[Buffer]) -> int:
         """Encrypt and send as much as goes without waiting; return how many bytes of the buffers that were.
 
         A buffer of which nothing was taken must be the first of the next call, as OpenSSL may have begun with it.

@@ -1,7 +1,7 @@
 cimport cython
 from shmaccum.sender.kafka.channel cimport Channel
 from shmaccum.sender.kafka.clock cimport monotonic_ms
-from shmaccum.sender.kafka.frames cimport FrameReader
+from shmaccum.sender.kafka.frames cimport FrameReader, read_int32
 from shmaccum.sender.kafka.poller cimport Poller
 from shmaccum.sender.kafka.requests cimport CallRequest, Request
 
@@ -9,6 +9,7 @@ cdef object _OPENING
 cdef object _READY
 cdef object _CLOSED
 cdef long long _CORRELATION_IDS
+cdef tuple _FAULTS
 
 cdef class Connection:
     cdef readonly object node
@@ -26,16 +27,18 @@ cdef class Connection:
     cdef bint _has_been_ready
     cdef FrameReader _frames
     cdef object _conversation
-    cdef object _output
+    cdef list _output
     cdef long long _queued_bytes
     cdef long long _sent_bytes
-    cdef object _in_flight
-    cdef object _unsent
+    cdef list _in_flight
+    cdef list _unsent
     cdef long long _correlation_id
     cdef double _throttled_until_ms
     cdef double _log_in_again_ms
     cdef double _setup_deadline_ms
     cdef int _events
+
+    cpdef bint is_ready(self)
 
     cpdef bint is_full(self)
 
@@ -46,11 +49,11 @@ cdef class Connection:
 
     cpdef _handle(self, int events)
 
-    cdef _guard(self, step)
+    cdef _broken(self, error)
 
     cdef _watch(self, int events)
 
-    @cython.locals(written=Py_ssize_t)
+    @cython.locals(output=list, written=Py_ssize_t, whole=Py_ssize_t)
     cpdef _flush(self)
 
     @cython.locals(data=bytes, frame=bytes, now=double)

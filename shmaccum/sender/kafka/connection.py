@@ -10,8 +10,6 @@ from __future__ import annotations
 import logging
 import random
 import ssl
-from collections import deque
-from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol
 
@@ -20,7 +18,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, RequestTimedOutError, SslAuthenticationError
 from shmaccum.sender.kafka.channel import Buffer, Channel
 from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
-from shmaccum.sender.kafka.frames import FrameReader
+from shmaccum.sender.kafka.frames import FrameReader, read_int32
 from shmaccum.sender.kafka.greeting import Call, Conversation, Greeting
 from shmaccum.sender.kafka.kafka_python import MISUNDERSTANDINGS, misunderstood
 from shmaccum.sender.kafka.poller import READ, WRITE, Poller
@@ -29,6 +27,8 @@ from shmaccum.sender.kafka.requests import CallRequest, OnAnswer, OnFailure, Req
 logger = logging.getLogger(__name__)
 
 _CORRELATION_IDS: Final = 1 << 31
+_FAULTS: Final = (KafkaError, OSError)
+"""What can go wrong with a connection, and is the end of it; those of TLS are OSErrors."""
 _LOG_IN_PAUSE_MS: Final = 10.0
 """How long to let be a connection that is to log in again and still waits for an answer."""
 
@@ -108,11 +108,11 @@ class Connection:
         self._has_been_ready = False
         self._frames = FrameReader()
         self._conversation: Conversation | None = None
-        self._output: deque[Buffer] = deque()
+        self._output: list[Buffer] = []
         self._queued_bytes = 0
         self._sent_bytes = 0
-        self._in_flight: deque[Request] = deque()
-        self._unsent: deque[_Unsent] = deque()
+        self._in_flight: list[Request] = []
+        self._unsent: list[_Unsent] = []
         self._correlation_id = 0
         self._throttled_until_ms = 0.0
         self._log_in_again_ms = FOREVER_MS
@@ -124,9 +124,8 @@ class Connection:
 
     # --- what others want to know -------------------------------------------------------------------
 
-    @property
     def is_ready(self) -> bool:
-        """Whether requests can be sent, if not at this very moment."""
+        """Say whether requests can be sent, if not at this very moment."""
         return self._state is _READY
 
     @property
@@ -174,40 +173,44 @@ class Connection:
         self.last_used_ms = now = monotonic_ms()
         request.correlation_id = self._correlation_id
         request.deadline_ms = now + self._request_timeout_ms
-        frame = request.frame(self._correlation_id)
-        self._output.extend(frame)
-        self._queued_bytes += 4 + int.from_bytes(frame[0][:4])
+        for buffer in request.frame(self._correlation_id):
+            self._output.append(buffer)
+            self._queued_bytes += len(buffer)
         if is_answered:
             self._in_flight.append(request)
         else:
             self._unsent.append(_Unsent(self._queued_bytes, request))
-        self._guard(self._flush)
+        try:
+            self._flush()
+        except _FAULTS as error:
+            self._broken(error)
 
     # --- input and output ---------------------------------------------------------------------------
 
     def _handle(self, events: int) -> None:
         """Do what the poller found to be possible."""
-        if self._state is _OPENING:
-            self._guard(self._open)
-            return
-        if events & ~WRITE:
-            self._guard(self._receive)
-        if self._output:
-            self._guard(self._flush)
-
-    def _guard(self, step: Callable[[], None]) -> None:
-        """Take a step; what goes wrong in it is the end of the connection."""
         try:
-            step()
-        except KafkaError as error:
+            if self._state is _OPENING:
+                self._open()
+                return
+            if events & ~WRITE:
+                self._receive()
+            if self._output:
+                self._flush()
+        except _FAULTS as error:
+            self._broken(error)
+
+    def _broken(self, error: KafkaError | OSError) -> None:
+        """End the connection for what went wrong with it."""
+        if isinstance(error, KafkaError):
             self.close(type(error), str(error))
-        except ssl.SSLEOFError:
+        elif isinstance(error, ssl.SSLEOFError):
             self.close(NetworkError, "the broker closed the connection")
-        except ssl.SSLError as error:
+        elif isinstance(error, ssl.SSLError):
             # A broker may say only after the handshake that it does not take our certificate (TLS 1.3).
             kind = NetworkError if self._has_been_ready else SslAuthenticationError
             self.close(kind, f"TLS: {getattr(error, 'verify_message', '') or error.reason or error.strerror}")
-        except OSError as error:
+        else:
             self.close(NetworkError, error.strerror or type(error).__name__)
 
     def _open(self) -> None:
@@ -234,16 +237,16 @@ class Connection:
             if self._sent_bytes == self._queued_bytes:
                 output.clear()
                 break
-            while written:
-                first = output[0]
-                if written < len(first):
-                    output[0] = memoryview(first)[written:]
-                    break
-                written -= len(first)
-                output.popleft()
+            whole = 0
+            while written >= len(output[whole]):
+                written -= len(output[whole])
+                whole += 1
+            del output[:whole]
+            if written:
+                output[0] = memoryview(output[0])[written:]
         self._watch(READ | WRITE if output else READ)
         while self._unsent and self._unsent[0].end <= self._sent_bytes:
-            self._unsent.popleft().request.answered(b"")
+            self._unsent.pop(0).request.answered(b"")
 
     def _receive(self) -> None:
         for data in self._channel.read():
@@ -255,7 +258,7 @@ class Connection:
     def _answer(self, frame: bytes, now_ms: float) -> None:
         if len(frame) < 4 or not self._in_flight:
             raise NetworkError("the broker sent an answer to nothing")
-        correlation_id = int.from_bytes(frame[:4])
+        correlation_id = read_int32(frame, 0)
         request = self._in_flight[0]
         if correlation_id != request.correlation_id:
             raise NetworkError(f"the broker answered request {correlation_id} before request {request.correlation_id}")
@@ -265,7 +268,7 @@ class Connection:
         except MISUNDERSTANDINGS as error:
             raise misunderstood("the broker's answer makes no sense", error) from error
         if self._state is not _CLOSED:
-            self._in_flight.popleft()
+            self._in_flight.pop(0)
             if throttle_ms:
                 self._throttled_until_ms = max(self._throttled_until_ms, now_ms + throttle_ms)
 
@@ -320,7 +323,10 @@ class Connection:
             self.close(None, "it was idle")
         elif self._state is _State.READY and now_ms >= self._log_in_again_ms:
             self._setup_deadline_ms = now_ms + self._setup_timeout_ms
-            self._guard(lambda: self._converse(self.greeting.log_in()))
+            try:
+                self._converse(self.greeting.log_in())
+            except _FAULTS as error:
+                self._broken(error)
         return self._next_check_ms(now_ms)
 
     def _oldest(self) -> Request | None:

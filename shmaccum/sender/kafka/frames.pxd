@@ -1,12 +1,22 @@
 cimport cython
 
 cdef long long MAX_FRAME_BYTES
+cdef Py_ssize_t _SIZE_SIZE
+cdef long long _LAST_INT32
+cdef long long _INT32_RANGE
+
+@cython.locals(number="unsigned int")
+cpdef long long read_int32(bytes data, Py_ssize_t at) except? -1
 
 cdef class FrameReader:
-    cdef object _bytes
+    cdef bytes _bytes
     cdef Py_ssize_t _begin
+    cdef list _more
+    cdef Py_ssize_t _size
 
     cpdef feed(self, bytes data)
 
-    @cython.locals(begin=Py_ssize_t, size=Py_ssize_t)
+    @cython.locals(begin=Py_ssize_t, size="long long")
     cpdef bytes next(self)
+
+    cdef bint _has(self, long long size) except -1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
 from shmaccum.errors import NetworkError
@@ -10,27 +9,43 @@ from shmaccum.errors import NetworkError
 MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
 """Far more than any answer to a producer has."""
 
-_SIZE: Final = struct.Struct(">i")
+_SIZE_SIZE: Final = 4
+"""Bytes of a frame's size, which does not count itself."""
+_LAST_INT32: Final = 0x7FFF_FFFF
+_INT32_RANGE: Final = 0x1_0000_0000
 _TLS_ALERT_OR_HANDSHAKE: Final = (0x15, 0x16)
+
+
+def read_int32(data: bytes, at: int) -> int:
+    """Return a number as the protocol has it.
+
+    Raises:
+        IndexError: it is not whole.
+    """
+    number = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
+    return number if number <= _LAST_INT32 else number - _INT32_RANGE
 
 
 class FrameReader:
     """Cuts the bytes that arrive into frames."""
 
     def __init__(self) -> None:
-        self._bytes: bytes | bytearray = b""
+        self._bytes = b""
         self._begin = 0
+        self._more: list[bytes] = []
+        """What came behind a frame that is not whole yet."""
+        self._size = 0
+        """Bytes in all."""
 
     def feed(self, data: bytes) -> None:
         """Take bytes as they arrive."""
-        if self._begin == len(self._bytes):
+        if self._begin == self._size:
             self._bytes = data  # most often one frame, or some of them
-        elif isinstance(self._bytes, bytearray):
-            del self._bytes[: self._begin]
-            self._bytes += data
+            self._begin = 0
+            self._size = len(data)
         else:
-            self._bytes = bytearray(self._bytes[self._begin :]) + data
-        self._begin = 0
+            self._more.append(data)
+            self._size += len(data)
 
     def next(self) -> bytes | None:
         """Return the next frame without its size, None as long as it is not whole.
@@ -38,16 +53,27 @@ class FrameReader:
         Raises:
             NetworkError: the other side does not speak Kafka's protocol.
         """
-        begin = self._begin + _SIZE.size
-        if begin > len(self._bytes):
+        if not self._has(_SIZE_SIZE):
             return None
-        (size,) = _SIZE.unpack_from(self._bytes, self._begin)
+        size = read_int32(self._bytes, self._begin)
         if not 0 <= size <= MAX_FRAME_BYTES:
             raise NetworkError(f"this is no Kafka broker: it sent {self._guess(size)}")
-        if begin + size > len(self._bytes):
+        if not self._has(_SIZE_SIZE + size):
             return None
+        begin = self._begin + _SIZE_SIZE
         self._begin = begin + size
-        return bytes(self._bytes[begin : self._begin])
+        return self._bytes[begin : self._begin]
+
+    def _has(self, size: int) -> bool:
+        """Say whether so many bytes are there, and put them together if they came in pieces."""
+        if self._begin + size > self._size:
+            return False
+        if self._begin + size > len(self._bytes):
+            self._bytes = b"".join((self._bytes[self._begin :], *self._more))
+            self._more.clear()
+            self._begin = 0
+            self._size = len(self._bytes)
+        return True
 
     def _guess(self, size: int) -> str:
         """Return what it is that came instead of a frame."""

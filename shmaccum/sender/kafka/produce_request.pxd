@@ -1,27 +1,36 @@
 cimport cython
+from shmaccum.sender.kafka.fastheads cimport FastHeads
 from shmaccum.sender.transport cimport ProduceBatch
 
 cdef Py_ssize_t _FRAME_AND_HEADER_SIZE
 cdef Py_ssize_t _SIZE_SIZE
+cdef Py_ssize_t _FEW
+cdef FastHeads _fast_heads
 
-cdef _put_int32(bytearray head, unsigned int number)
-cdef _put_length(bytearray head, unsigned long long number)
+@cython.locals(found=dict, of_topic=dict, batch=ProduceBatch)
+cpdef dict by_partition(batches)
+
+@cython.locals(varint=bytearray)
+cdef bytes _length(unsigned long long number)
 
 cdef class ProduceEncoder:
     cdef object _version
     cdef bint _is_flexible
+    cdef bytes _end
+    cdef list _few
     cdef dict _topic_heads
     cdef bytes _rest_of_head
 
-    @cython.locals(head=bytes, name=bytes, length=bytearray)
+    @cython.locals(head=bytes, name=bytes)
     cdef bytes _topic_head(self, topic)
 
-    cdef _put_count(self, bytearray head, unsigned long long number)
+    cdef bytes _count(self, Py_ssize_t number)
 
-    cdef _put_end(self, bytearray head)
+    cdef bytes _any_count(self, Py_ssize_t number)
+
+    cdef bytes _batch_head(self, bytes before, int partition, Py_ssize_t size)
 
     @cython.locals(
-        batch=ProduceBatch, by_topic=dict, of_topic=list, buffers=list, head=bytearray, size=Py_ssize_t,
-        payload_size=Py_ssize_t,
+        batch=ProduceBatch, of_topic=dict, buffers=list, head=bytes, size=Py_ssize_t, payload_size=Py_ssize_t,
     )
-    cpdef list encode(self, batches, correlation_id)
+    cpdef list encode(self, dict batches, long long correlation_id)

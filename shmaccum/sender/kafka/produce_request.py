@@ -8,11 +8,19 @@ system call reads from. The layout is Kafka's ``ProduceRequest.json``, in the tw
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Final, TypeAlias
 
 from shmaccum.sender.kafka.channel import Buffer
 from shmaccum.sender.transport import ProduceBatch
+from shmaccum.shm.memory import COMPILED
+
+if COMPILED:
+    from shmaccum.sender.kafka.fastheads import FastHeads
+
+Batches: TypeAlias = dict[str, dict[int, ProduceBatch]]
+"""The batches of a request: topic -> partition -> its only batch."""
 
 API_KEY: Final = 0
 OLDEST_VERSION: Final = 7
@@ -27,25 +35,42 @@ _SIZE_SIZE: Final = 4
 """Bytes of a frame's size, which does not count itself."""
 _ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")
 _INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_FEW: Final = 64
+"""Lengths of arrays below this one are not written anew each time."""
 _NULL_STRING: Final = b"\xff\xff"
 _NULL_FLEXIBLE_STRING: Final = b"\x00"
 _NO_TAGS: Final = b"\x00"
 
-
-def _put_int32(head: bytearray, number: int) -> None:
-    head.append(number >> 24 & 0xFF)
-    head.append(number >> 16 & 0xFF)
-    head.append(number >> 8 & 0xFF)
-    head.append(number & 0xFF)
+_fast_heads = FastHeads() if COMPILED else None
 
 
-def _put_length(head: bytearray, number: int) -> None:
-    """Write a length as flexible versions have it: an unsigned varint of one more, since 0 stands for null."""
+def by_partition(batches: Iterable[ProduceBatch]) -> Batches:
+    """Return the batches of a request, of which no two are of the same partition, in the order that they travel in."""
+    found: Batches = {}
+    for batch in batches:
+        topic, partition = batch.topic_partition
+        of_topic = found.get(topic)
+        if of_topic is None:
+            of_topic = found[topic] = {}
+        of_topic[partition] = batch
+    return found
+
+
+def each_of(batches: Batches) -> Iterator[ProduceBatch]:
+    """Return the batches of a request one by one."""
+    return chain.from_iterable(of_topic.values() for of_topic in batches.values())
+
+
+def _length(number: int) -> bytes:
+    """Return a length as flexible versions have it: an unsigned varint of one more, since 0 stands for null."""
+    varint = bytearray()
     number += 1
     while number > 0x7F:
-        head.append(number & 0x7F | 0x80)
+        varint.append(number & 0x7F | 0x80)
         number >>= 7
-    head.append(number)
+    varint.append(number)
+    return bytes(varint)
 
 
 class ProduceEncoder:
@@ -61,6 +86,9 @@ class ProduceEncoder:
     def __init__(self, version: int, client_id: str, acks: int, timeout_ms: int) -> None:
         self._version = version
         self._is_flexible = version >= FIRST_FLEXIBLE_VERSION
+        self._end = _NO_TAGS if self._is_flexible else b""
+        """What is behind every structure."""
+        self._few = [self._any_count(number) for number in range(_FEW)]
         self._topic_heads: dict[str, bytes] = {}
         name = client_id.encode()
         # The client id has a length of fixed size in every version.
@@ -74,53 +102,40 @@ class ProduceEncoder:
         head = self._topic_heads.get(topic)
         if head is None:
             name = topic.encode()
-            length = bytearray()
-            if self._is_flexible:
-                _put_length(length, len(name))
-            else:
-                length += _INT16.pack(len(name))
-            head = self._topic_heads[topic] = bytes(length) + name
+            head = (_length(len(name)) if self._is_flexible else _INT16.pack(len(name))) + name
+            self._topic_heads[topic] = head
         return head
 
-    def _put_count(self, head: bytearray, number: int) -> None:
-        """Write the length of an array, or of a batch."""
-        if self._is_flexible:
-            _put_length(head, number)
-        else:
-            _put_int32(head, number)
+    def _count(self, number: int) -> bytes:
+        """Return the length of an array, or of a batch."""
+        return self._few[number] if number < _FEW else self._any_count(number)
 
-    def _put_end(self, head: bytearray) -> None:
-        """Write what is behind every structure: its tags, of which there are none."""
-        if self._is_flexible:
-            head.append(0)
+    def _any_count(self, number: int) -> bytes:
+        return _length(number) if self._is_flexible else _INT32.pack(number)
 
-    def encode(self, batches: Sequence[ProduceBatch], correlation_id: int) -> list[Buffer]:
+    def _batch_head(self, before: bytes, partition: int, size: int) -> bytes:
+        """Return what comes before a batch: what is there already, its partition, its size."""
+        if _fast_heads is not None:
+            return _fast_heads.batch(before, partition, size, self._is_flexible)
+        return before + _INT32.pack(partition) + self._count(size)
+
+    def encode(self, batches: Batches, correlation_id: int) -> list[Buffer]:
         """Return a request's frame in pieces: those of the batches are their payloads themselves."""
-        by_topic: dict[str, list[ProduceBatch]] = {}
-        for batch in batches:
-            topic = batch.topic_partition.topic
-            of_topic = by_topic.get(topic)
-            if of_topic is None:
-                of_topic = by_topic[topic] = []
-            of_topic.append(batch)
         buffers: list[Buffer] = [b""]  # for what begins with the size of all that follows
-        head = bytearray(self._rest_of_head)
-        self._put_count(head, len(by_topic))
+        head = self._rest_of_head + self._count(len(batches))
         size = _FRAME_AND_HEADER_SIZE - _SIZE_SIZE
-        for topic, of_topic in by_topic.items():
+        for topic, of_topic in batches.items():
             head += self._topic_head(topic)
-            self._put_count(head, len(of_topic))
-            for batch in of_topic:
+            head += self._count(len(of_topic))
+            for partition, batch in of_topic.items():
                 payload_size = len(batch.payload)
-                _put_int32(head, batch.topic_partition.partition)
-                self._put_count(head, payload_size)
+                head = self._batch_head(head, partition, payload_size)
                 buffers.append(head)
                 buffers.append(batch.payload)
                 size += len(head) + payload_size
-                head = bytearray()
-                self._put_end(head)
-            self._put_end(head)
-        self._put_end(head)
+                head = self._end
+            head += self._end
+        head += self._end
         buffers.append(head)
         size += len(head)
         buffers[0] = _FRAME_AND_HEADER.pack(size, API_KEY, self._version, correlation_id)

@@ -1,5 +1,6 @@
 cimport cython
-from shmaccum.sender.transport cimport ProduceBatch
+from shmaccum.sender.kafka.frames cimport read_int32
+from shmaccum.sender.transport cimport ProduceBatch, ProduceResponse
 
 cdef Py_ssize_t _CORRELATION_ID_SIZE
 cdef int _FEW_BITS
@@ -11,36 +12,33 @@ cdef Py_ssize_t _PARTITION_SIZE
 cdef long long _NO_TIME_MS
 cdef Py_ssize_t _THROTTLE_SIZE
 cdef Py_ssize_t _END_SIZE
-cdef long long _LAST_INT32
 cdef long long _INT32_RANGE
 
 cdef class ProduceAnswers:
     cdef readonly list responses
     cdef readonly list hints
-    cdef readonly object throttle_time_ms
+    cdef readonly long long throttle_time_ms
+
+@cython.locals(responses=list)
+cpdef ProduceAnswers decode_answers(version, bytes frame, dict batches, node)
 
 @cython.locals(
-    places=dict, of_topic=dict, responses=list, batch=ProduceBatch, position=Py_ssize_t, base_offset="long long",
-    append_time_ms="long long",
+    responses=list, of_topic=dict, awaited=dict, awaited_of_topic=dict, batch=ProduceBatch, position=Py_ssize_t, length=Py_ssize_t,
+    topics=Py_ssize_t, partitions=Py_ssize_t, base_offset="long long",
+    append_time_ms="long long", is_whole=bint,
 )
-cpdef ProduceAnswers decode_answers(version, bytes frame, batches, node)
-
-@cython.locals(
-    places=dict, of_topic=dict, position=Py_ssize_t, length=Py_ssize_t, topics=Py_ssize_t, partitions=Py_ssize_t,
-    is_whole=bint,
-)
-cpdef dict _read_plain(bytes frame)
+cpdef list _read_plain(bytes frame, dict batches)
 
 @cython.locals(more_at=Py_ssize_t)
-cdef bint _is_plain(bytes frame, Py_ssize_t position)
+cdef bint _is_plain(bytes frame, Py_ssize_t position) except -1
 
 cdef bint _is_place(long long base_offset, long long append_time_ms)
 
-@cython.locals(number="long long", at=Py_ssize_t)
-cdef long long _read_int32(bytes frame, Py_ssize_t position)
+@cython.locals(response=ProduceResponse)
+cdef ProduceResponse _stored(ProduceBatch batch, long long base_offset, long long append_time_ms)
 
 @cython.locals(high="long long", low="long long")
-cdef long long _read_int64(bytes frame, Py_ssize_t position)
+cdef long long _read_int64(bytes frame, Py_ssize_t position) except? -1
 
 @cython.locals(number="long long", shift=int, byte="unsigned char")
 cdef (long long, Py_ssize_t) _read_length(bytes frame, Py_ssize_t position)

@@ -6,15 +6,16 @@ library takes; all others, with errors or anything else to tell, are left to it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import KafkaError, NetworkError, UnknownServerError, error_for_code
+from shmaccum.sender.kafka.frames import read_int32
 from shmaccum.sender.kafka.kafka_python import ProduceResponse as LibraryResponse
 from shmaccum.sender.kafka.kafka_python import decode
-from shmaccum.sender.kafka.produce_request import FIRST_FLEXIBLE_VERSION
+from shmaccum.sender.kafka.produce_request import FIRST_FLEXIBLE_VERSION, Batches, each_of
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 
 _CORRELATION_ID_SIZE: Final = 4
@@ -33,7 +34,6 @@ _LAST_PORT: Final = (1 << 16) - 1
 _THROTTLE_SIZE: Final = 4
 _END_SIZE: Final = 5
 """The time that we are throttled for, and whether there are tags."""
-_LAST_INT32: Final = 0x7FFF_FFFF
 _INT32_RANGE: Final = 0x1_0000_0000
 
 
@@ -51,7 +51,7 @@ class ProduceAnswers:
     """What a Produce response says.
 
     Attributes:
-        responses: of each batch, in the order of the request.
+        responses: of each batch, in whatever order.
         hints: who leads a partition instead.
         throttle_time_ms: for how long the broker wants to be left alone.
     """
@@ -64,50 +64,45 @@ class ProduceAnswers:
         self.throttle_time_ms = throttle_time_ms
 
 
-def decode_answers(version: int, frame: bytes, batches: Sequence[ProduceBatch], node: Node) -> ProduceAnswers:
+def decode_answers(version: int, frame: bytes, batches: Batches, node: Node) -> ProduceAnswers:
     """Return what a response says of the batches of its request.
 
     Raises:
         NetworkError: the frame holds no such response, or none to some of the batches.
     """
-    places = _read_plain(frame) if version >= FIRST_FLEXIBLE_VERSION else None
-    if places is None:
-        return _decode_any(version, frame, batches, node)
-    responses = []
-    for batch in batches:
-        of_topic = places.get(batch.topic_partition.topic)
-        place = None if of_topic is None else of_topic.get(batch.topic_partition.partition)
-        if place is None:
-            return _decode_any(version, frame, batches, node)
-        position: int = place
-        base_offset = _read_int64(frame, position + _BASE_OFFSET_AT)
-        append_time_ms = _read_int64(frame, position + _APPEND_TIME_AT)
-        if not _is_place(base_offset, append_time_ms):
-            return _decode_any(version, frame, batches, node)
-        responses.append(ProduceResponse(batch, base_offset, append_time_ms))
-    return ProduceAnswers(responses, [], _read_int32(frame, len(frame) - _END_SIZE))
+    if version >= FIRST_FLEXIBLE_VERSION:
+        responses = _read_plain(frame, batches)
+        if responses is not None:
+            return ProduceAnswers(responses, [], read_int32(frame, len(frame) - _END_SIZE))
+    return _decode_any(version, frame, batches, node)
 
 
-def _read_plain(frame: bytes) -> dict[str, dict[int, int]] | None:
+def _read_plain(frame: bytes, batches: Batches) -> list[ProduceResponse] | None:
     """Read an answer of a flexible version that says no more than that all is stored.
 
     Returns:
-        Topic -> partition -> where in the frame the answer for it begins. None if there is more in the frame.
+        The answers to the batches; None if there is more in the frame, or if it is not of these batches.
     """
-    places: dict[str, dict[int, int]] = {}
+    responses: list[ProduceResponse] = []
+    awaited = batches.copy()
     try:
         if frame[_CORRELATION_ID_SIZE]:  # tags of the header
             return None
         topics, position = _read_length(frame, _CORRELATION_ID_SIZE + 1)
         for _ in range(topics):
             length, position = _read_length(frame, position)
-            topic = frame[position : position + length].decode()
-            of_topic = places.setdefault(topic, {})
+            of_topic = awaited.pop(frame[position : position + length].decode(), None)
             partitions, position = _read_length(frame, position + length)
+            if of_topic is None or partitions != len(of_topic):
+                return None
+            awaited_of_topic = of_topic.copy()
             for _ in range(partitions):
-                if not _is_plain(frame, position):
+                batch = awaited_of_topic.pop(read_int32(frame, position), None)
+                base_offset = _read_int64(frame, position + _BASE_OFFSET_AT)
+                append_time_ms = _read_int64(frame, position + _APPEND_TIME_AT)
+                if batch is None or not _is_plain(frame, position) or not _is_place(base_offset, append_time_ms):
                     return None
-                of_topic[_read_int32(frame, position)] = position
+                responses.append(_stored(batch, base_offset, append_time_ms))
                 position += _PARTITION_SIZE
             if frame[position]:  # tags of the topic
                 return None
@@ -115,7 +110,7 @@ def _read_plain(frame: bytes) -> dict[str, dict[int, int]] | None:
     except (IndexError, OverflowError, ValueError):
         return None
     is_whole = position + _END_SIZE == len(frame) and not frame[position + _THROTTLE_SIZE]
-    return places if is_whole else None
+    return responses if is_whole and not awaited else None
 
 
 def _is_plain(frame: bytes, position: int) -> bool:
@@ -134,15 +129,8 @@ def _is_place(base_offset: int, append_time_ms: int) -> bool:
     return base_offset >= -1 <= append_time_ms < _NO_TIME_MS
 
 
-def _read_int32(frame: bytes, position: int) -> int:
-    number = 0
-    for at in range(position, position + 4):
-        number = number << 8 | frame[at]
-    return number if number <= _LAST_INT32 else number - _INT32_RANGE
-
-
 def _read_int64(frame: bytes, position: int) -> int:
-    high, low = _read_int32(frame, position), _read_int32(frame, position + 4)
+    high, low = read_int32(frame, position), read_int32(frame, position + 4)
     return high * _INT32_RANGE + (low if low >= 0 else low + _INT32_RANGE)
 
 
@@ -159,12 +147,12 @@ def _read_length(frame: bytes, position: int) -> tuple[int, int]:
     raise ValueError("a length of more than 35 bits")
 
 
-def _decode_any(version: int, frame: bytes, batches: Sequence[ProduceBatch], node: Node) -> ProduceAnswers:
+def _decode_any(version: int, frame: bytes, batches: Batches, node: Node) -> ProduceAnswers:
     response = decode(LibraryResponse[version], frame)
     found = {(topic.name, each.index): each for topic in response.responses for each in topic.partition_responses}
     nodes = {each.node_id: node_at(each.node_id, each.host, each.port) for each in response.node_endpoints}
     responses, hints = [], []
-    for batch in batches:
+    for batch in each_of(batches):
         result = found.get(batch.topic_partition)
         if result is None:
             raise NetworkError(f"broker {node.id} did not say what became of a batch for {batch.topic_partition}")
@@ -175,6 +163,18 @@ def _decode_any(version: int, frame: bytes, batches: Sequence[ProduceBatch], nod
                 LeaderHint(batch.topic_partition, leader.leader_id, leader.leader_epoch, nodes.get(leader.leader_id))
             )
     return ProduceAnswers(responses, hints, response.throttle_time_ms)
+
+
+def _stored(batch: ProduceBatch, base_offset: int, append_time_ms: int) -> ProduceResponse:
+    """Return that a batch is stored. Compiled, it is filled from here, without objects for numbers."""
+    response = ProduceResponse.__new__(ProduceResponse)
+    response.batch = batch
+    response.base_offset = base_offset
+    response.log_append_time_ms = append_time_ms
+    response.error = None
+    response.message = ""
+    response.invalid_records = ()
+    return response
 
 
 def _response(batch: ProduceBatch, result: Any, node: Node) -> ProduceResponse:
@@ -208,6 +208,6 @@ def node_at(number: int, host: object, port: int) -> Node:
     return Node(number, host, port)
 
 
-def refuse(batches: Sequence[ProduceBatch], error: type[KafkaError], message: str) -> list[ProduceResponse]:
+def refuse(batches: Iterable[ProduceBatch], error: type[KafkaError], message: str) -> list[ProduceResponse]:
     """Return the same answer for every batch."""
     return [ProduceResponse(batch, error=error, message=message) for batch in batches]

@@ -2,7 +2,7 @@ cdef class Request:
     cdef public long long correlation_id
     cdef public double deadline_ms
 
-    cpdef frame(self, long long correlation_id)
+    cpdef list frame(self, long long correlation_id)
     cpdef answered(self, bytes frame)
     cpdef failed(self, error, message)
 

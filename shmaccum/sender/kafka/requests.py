@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from shmaccum.errors import KafkaError
 from shmaccum.sender.kafka.channel import Buffer
-from shmaccum.sender.kafka.clock import FOREVER_MS
 from shmaccum.sender.kafka.greeting import Call
 from shmaccum.sender.kafka.kafka_python import encode
 
@@ -20,17 +19,16 @@ class Request:  # not an ABC: compiled, it is a class of C, which has no metacla
     """What is to be sent, and what to do when it is answered, or never will be: one of the two, once.
 
     Attributes:
-        correlation_id: the connection's number for it.
+        correlation_id: the connection's number for it; the connection sets it, and the next one, as it sends it.
         deadline_ms: when it must have been answered.
     """
 
     __slots__ = ("correlation_id", "deadline_ms")
 
-    def __init__(self) -> None:
-        self.correlation_id = -1
-        self.deadline_ms = FOREVER_MS
+    correlation_id: int
+    deadline_ms: float
 
-    def frame(self, correlation_id: int) -> Sequence[Buffer]:
+    def frame(self, correlation_id: int) -> list[Buffer]:
         """Return its bytes, which are not copied: they have to stay as they are until it is answered."""
         raise NotImplementedError
 
@@ -49,13 +47,12 @@ class CallRequest(Request):
     __slots__ = ("_call", "_client_id", "_on_answer", "_on_failure")
 
     def __init__(self, call: Call, client_id: str, on_answer: OnAnswer, on_failure: OnFailure) -> None:
-        super().__init__()
         self._call = call
         self._client_id = client_id
         self._on_answer = on_answer
         self._on_failure = on_failure
 
-    def frame(self, correlation_id: int) -> Sequence[Buffer]:
+    def frame(self, correlation_id: int) -> list[Buffer]:
         """See `Request`."""
         return [encode(self._call.request, self._call.version, correlation_id, self._client_id)]
 

@@ -4,11 +4,10 @@ from shmaccum.sender.kafka.clock cimport monotonic_ms
 from shmaccum.sender.kafka.connection cimport Connection
 from shmaccum.sender.kafka.metadata cimport Metadata
 from shmaccum.sender.kafka.poller cimport Poller
-from shmaccum.sender.kafka.produce_request cimport ProduceEncoder
+from shmaccum.sender.kafka.produce_request cimport ProduceEncoder, by_partition
 from shmaccum.sender.kafka.produce_response cimport ProduceAnswers, decode_answers
 from shmaccum.sender.kafka.producer_id cimport ProducerIds
 from shmaccum.sender.kafka.requests cimport Request
-from shmaccum.sender.transport cimport ProduceBatch
 
 cdef class KafkaTransport
 
@@ -16,7 +15,7 @@ cdef class _ProduceRequest(Request):
     cdef KafkaTransport _transport
     cdef Connection _connection
     cdef ProduceEncoder _encoder
-    cdef object _batches
+    cdef dict _batches
 
 cdef class KafkaTransport:
     cdef object _config
@@ -35,20 +34,24 @@ cdef class KafkaTransport:
     cdef Poller _poller
     cdef readonly Brokers _brokers
 
-    cpdef bint ready(self, node, now_ms)
+    cpdef failure(self)
+
+    cpdef cluster(self)
+
+    cpdef bint ready(self, node, double now_ms)
 
     cpdef bint is_busy(self)
 
-    @cython.locals(connection=Connection, encoder=ProduceEncoder, batch=ProduceBatch)
-    cpdef send(self, node, batches, now_ms)
+    @cython.locals(connection=Connection, encoder=ProduceEncoder, found=dict)
+    cpdef send(self, node, batches, double now_ms)
 
     @cython.locals(now_ms=double, end_ms=double, wait_ms=double)
     cpdef list poll(self, double timeout_ms, doorbell)
 
     @cython.locals(answers=ProduceAnswers)
-    cdef _stored(self, Connection connection, batches, bytes frame)
+    cdef _stored(self, Connection connection, dict batches, bytes frame)
 
-    cdef _lost(self, batches, error, message)
+    cdef _lost(self, dict batches, error, message)
 
     @cython.locals(encoder=ProduceEncoder)
     cdef ProduceEncoder _encoder(self, version)

@@ -23,7 +23,7 @@ from shmaccum.sender.kafka.credentials import sasl_mechanism, tls_context
 from shmaccum.sender.kafka.greeting import Call, decode_answer
 from shmaccum.sender.kafka.metadata import Metadata
 from shmaccum.sender.kafka.poller import Poller
-from shmaccum.sender.kafka.produce_request import ProduceEncoder
+from shmaccum.sender.kafka.produce_request import Batches, ProduceEncoder, by_partition, each_of
 from shmaccum.sender.kafka.produce_response import decode_answers, refuse
 from shmaccum.sender.kafka.producer_id import ProducerIds
 from shmaccum.sender.kafka.requests import Request
@@ -58,9 +58,8 @@ class _ProduceRequest(Request):
         transport: KafkaTransport,
         connection: Connection,
         encoder: ProduceEncoder,
-        batches: Sequence[ProduceBatch],
+        batches: Batches,
     ) -> None:
-        super().__init__()
         self._transport = transport
         self._connection = connection
         self._encoder = encoder
@@ -152,14 +151,11 @@ class KafkaTransport:
         if connection is None:
             self._answers += refuse(batches, NetworkError, f"there is no connection to broker {node.id} any more")
             return
-        used = ""
-        for batch in batches:
-            topic = batch.topic_partition.topic
-            if topic != used:  # most requests are of one topic
-                self._metadata.use(topic, now_ms)
-                used = topic
+        found = by_partition(batches)
+        for topic in found:
+            self._metadata.use(topic, now_ms)
         encoder = self._encoder(connection.greeting.produce_version)
-        connection.send(_ProduceRequest(self, connection, encoder, batches), self._acks != 0)
+        connection.send(_ProduceRequest(self, connection, encoder, found), self._acks != 0)
         self._brokers.check_by(now_ms + self._request_timeout_ms)
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
@@ -195,10 +191,10 @@ class KafkaTransport:
             self._encoders[version] = encoder
         return encoder
 
-    def _stored(self, connection: Connection, batches: Sequence[ProduceBatch], frame: bytes) -> int:
+    def _stored(self, connection: Connection, batches: Batches, frame: bytes) -> int:
         """Answer a request by what the broker said, or by its being sent where ``acks`` is 0."""
         if not self._acks:
-            self._answers += [ProduceResponse(batch) for batch in batches]
+            self._answers += [ProduceResponse(batch) for batch in each_of(batches)]
             return 0
         answers = decode_answers(connection.greeting.produce_version, frame, batches, connection.node)
         self._answers += answers.responses
@@ -206,8 +202,8 @@ class KafkaTransport:
             self._metadata.follow(answers.hints)
         return answers.throttle_time_ms
 
-    def _lost(self, batches: Sequence[ProduceBatch], error: type[KafkaError], message: str) -> None:
-        self._answers += refuse(batches, error, message)
+    def _lost(self, batches: Batches, error: type[KafkaError], message: str) -> None:
+        self._answers += refuse(each_of(batches), error, message)
 
     # --- what it is time for ------------------------------------------------------------------------
 

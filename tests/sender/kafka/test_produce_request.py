@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceRequest
 
 from shmaccum.cluster import TopicPartition
-from shmaccum.sender.kafka.produce_request import NEWEST_VERSION, OLDEST_VERSION, ProduceEncoder
+from shmaccum.sender.kafka.produce_request import NEWEST_VERSION, OLDEST_VERSION, ProduceEncoder, by_partition
 from shmaccum.sender.transport import ProduceBatch
 
 TOPICS = st.text("abcdefghijklmnopqrstuvwxyz._-", min_size=1, max_size=249)
@@ -52,7 +52,7 @@ def test_is_that_of_the_library(
     version: int, batches: list[ProduceBatch], correlation_id: int, acks: int, client_id: str
 ) -> None:
     encoder = ProduceEncoder(version, client_id, acks, 30_000)
-    buffers = encoder.encode(batches, correlation_id)
+    buffers = encoder.encode(by_partition(batches), correlation_id)
     expected = by_library(version, correlation_id, client_id, batches, acks=acks, timeout_ms=30_000)
     assert b"".join(buffers) == expected
 
@@ -62,13 +62,13 @@ def test_is_that_of_the_library(
 def test_batches_of_any_size(version: int, size: int) -> None:
     """Around the sizes where a varint gets longer."""
     batches = [batch("t", 0, bytes(size - 1)), batch("t", 1, bytes(size))]
-    buffers = ProduceEncoder(version, "me", -1, 1).encode(batches, 1)
+    buffers = ProduceEncoder(version, "me", -1, 1).encode(by_partition(batches), 1)
     assert b"".join(buffers) == by_library(version, 1, "me", batches, acks=-1, timeout_ms=1)
 
 
 def test_carries_the_batches_themselves() -> None:
     """Not copies of them."""
     batches = [batch("t", number, bytes(100)) for number in range(3)]
-    buffers = ProduceEncoder(NEWEST_VERSION, "me", -1, 1).encode(batches, 1)
+    buffers = ProduceEncoder(NEWEST_VERSION, "me", -1, 1).encode(by_partition(batches), 1)
     assert [each for each in buffers if isinstance(each, memoryview)] == [each.payload for each in batches]
     assert all(any(buffer is each.payload for buffer in buffers) for each in batches)

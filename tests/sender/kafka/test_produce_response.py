@@ -13,6 +13,7 @@ from kafka.protocol.producer import ProduceResponse as LibraryResponse
 
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import NetworkError
+from shmaccum.sender.kafka.produce_request import by_partition
 from shmaccum.sender.kafka.produce_response import ProduceAnswers, _decode_any, _read_plain, decode_answers
 from shmaccum.sender.transport import ProduceBatch
 
@@ -43,9 +44,16 @@ def batch(to: TopicPartition) -> ProduceBatch:
     return ProduceBatch(to, memoryview(b""), 1, 2, -1, -1, -1, -1, 0)
 
 
+ONE = by_partition([batch(TopicPartition("t", 0))])
+
+
 def said(answers: ProduceAnswers) -> tuple[Any, ...]:
-    """Return all that answers say."""
-    places = [(each.batch, each.base_offset, each.log_append_time_ms, each.error) for each in answers.responses]
+    """Return all that answers say, in whatever order."""
+    places = {
+        each.batch: (each.base_offset, each.log_append_time_ms, each.error, each.message, each.invalid_records)
+        for each in answers.responses
+    }
+    assert len(places) == len(answers.responses)
     return places, answers.hints, answers.throttle_time_ms
 
 
@@ -60,14 +68,14 @@ PLAIN = st.fixed_dictionaries(
 def test_plain_answers(version: int, results: dict[TopicPartition, dict[str, Any]], throttle_ms: int) -> None:
     """They are read here, and as the library would."""
     data = frame(version, results, throttle_ms)
-    batches = [batch(to) for to in reversed(results)]
-    assert _read_plain(data) is not None
+    batches = by_partition(batch(to) for to in reversed(results))
+    assert _read_plain(data, batches) is not None
     answers = decode_answers(version, data, batches, NODE)
     assert said(answers) == said(_decode_any(version, data, batches, NODE))
     assert answers.throttle_time_ms == throttle_ms
-    assert [answer.base_offset for answer in answers.responses] == [
-        results[each.topic_partition]["base_offset"] for each in batches
-    ]
+    assert {answer.batch.topic_partition: answer.base_offset for answer in answers.responses} == {
+        to: result["base_offset"] for to, result in results.items()
+    }
 
 
 HINT = Topic.PartitionProduceResponse.LeaderIdAndEpoch(leader_id=2, leader_epoch=1)
@@ -87,9 +95,42 @@ RECORD = Topic.PartitionProduceResponse.BatchIndexAndErrorMessage(batch_index=0,
 )
 def test_an_answer_with_more_to_say_is_the_librarys(result: dict[str, Any], tagged: dict[str, Any]) -> None:
     data = frame(12, {TopicPartition("t", 0): result}, **tagged)
-    assert _read_plain(data) is None
-    (answer,) = decode_answers(12, data, [batch(TopicPartition("t", 0))], NODE).responses
+    assert _read_plain(data, ONE) is None
+    (answer,) = decode_answers(12, data, ONE, NODE).responses
     assert answer.base_offset == (-1 if "error_code" in result else 7)
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        pytest.param([("a", 0)], id="more than was asked"),
+        pytest.param([("a", 0), ("a", 2)], id="another partition"),
+        pytest.param([("a", 0), ("a", 1), ("b", 0)], id="without a topic"),
+        pytest.param([("b", 0), ("b", 1)], id="another topic"),
+    ],
+)
+def test_an_answer_for_others_is_not_taken_for_theirs(batches: list[tuple[str, int]]) -> None:
+    data = frame(12, {TopicPartition("a", number): {"base_offset": number} for number in range(2)})
+    asked = by_partition(batch(TopicPartition(*each)) for each in batches)
+    assert _read_plain(data, asked) is None
+    if batches == [("a", 0)]:
+        assert [answer.base_offset for answer in decode_answers(12, data, asked, NODE).responses] == [0]
+    else:
+        with pytest.raises(NetworkError, match="did not say"):
+            decode_answers(12, data, asked, NODE)
+
+
+@pytest.mark.parametrize("asked", [[("a", 0), ("a", 1)], [("a", 0), ("b", 0)]])
+def test_what_is_answered_twice_does_not_stand_for_another(asked: list[tuple[str, int]]) -> None:
+    """One partition, or one topic with it."""
+    fields = {"error_code": 0, "base_offset": 7, "log_append_time_ms": -1, "log_start_offset": 0}
+    result = Topic.PartitionProduceResponse(index=0, record_errors=[], error_message=None, **fields)
+    of_a = [result, result] if asked[1][0] == "a" else [result]
+    topics = [Topic(name="a", partition_responses=of_a)] * (2 if asked[1][0] == "b" else 1)
+    response = LibraryResponse(responses=topics, throttle_time_ms=0)
+    data = encoded(response, Request(0, 12, 5, b"", 0.0))[4:]
+    with pytest.raises(NetworkError, match="did not say"):
+        decode_answers(12, data, by_partition(batch(TopicPartition(*each)) for each in asked), NODE)
 
 
 @given(st.data())
@@ -98,11 +139,11 @@ def test_what_is_cut_short_is_refused(data: st.DataObject) -> None:
     whole = frame(12, {TopicPartition("topic", number): {} for number in range(3)})
     cut = whole[: data.draw(st.integers(4, len(whole) - 1))]
     with pytest.raises(NetworkError):
-        decode_answers(12, cut, [batch(TopicPartition("topic", 0))], NODE)
+        decode_answers(12, cut, by_partition([batch(TopicPartition("topic", 0))]), NODE)
 
 
 @given(st.binary(min_size=4, max_size=60))
 def test_nonsense_is_refused_or_read_as_something(data: bytes) -> None:
     """But nothing worse happens."""
     with suppress(NetworkError):
-        decode_answers(12, data, [batch(TopicPartition("t", 0))], NODE)
+        decode_answers(12, data, ONE, NODE)

@@ -1,0 +1,4 @@
+from libc.stdint cimport int32_t
+
+cdef class FastHeads:
+    cpdef bytes batch(self, bytes before, int32_t partition, Py_ssize_t size, bint is_flexible)
