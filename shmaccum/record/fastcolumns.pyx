@@ -19,12 +19,16 @@ from shmaccum.record.varint cimport put_varint, varint_size
 cdef extern from *:
     """
     #if defined(__GNUC__)
-    #define ask_ahead(at) (__builtin_prefetch((at) + 2048), __builtin_prefetch((at) + 2048 + 64))
+    #define ask_for(at) (__builtin_prefetch(at), __builtin_prefetch((at) + 64))
     #else
-    #define ask_ahead(at) ((void)0)
+    #define ask_for(at) ((void)0)
     #endif
     """
-    void ask_ahead(const uint8_t *at) noexcept
+    void ask_for(const uint8_t *at) noexcept
+
+cdef enum:
+    _ROWS_AHEAD = 16
+    _BYTES_AHEAD = 2048
 
 cdef uint32_t _SEED = SEED
 cdef uint32_t _MULTIPLIER = MULTIPLIER
@@ -369,6 +373,8 @@ cdef class FastBatches:
         cdef FastBodies bodies = self._rows._bodies
         cdef Column key = bodies._key, value = bodies._value, headers = bodies._headers
         cdef Body body
+        cdef Cell ahead
+        cdef bint are_adjacent = first < stop and rows[stop - 1] - rows[first] == stop - 1 - first
         cdef uint8_t *end = at + size
         for index in range(first, stop):
             if not find_body(&key, &value, &headers, rows[index], &body):
@@ -377,8 +383,12 @@ cdef class FastBatches:
             size = 1 + varint_size(timestamp_delta) + varint_size(offset) + body.size
             if varint_size(size) + size > end - at:
                 break
-            ask_ahead(at)
-            ask_ahead(body.value.data)
+            ask_for(at + _BYTES_AHEAD)
+            if are_adjacent:
+                ask_for(body.value.data + _BYTES_AHEAD)
+            elif index + _ROWS_AHEAD < stop:
+                find_cell(&value, rows[index + _ROWS_AHEAD], &ahead)
+                ask_for(ahead.data)
             at = put_varint(at, size)
             at[0] = 0  # attributes: none are defined
             at = put_varint(at + 1, timestamp_delta)
