@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -22,7 +21,7 @@ from shmaccum.record.column_bodies import ColumnBodies
 from shmaccum.record.columns import encode_columns
 from shmaccum.record.format import RecordFormat
 from shmaccum.record.murmur2_columns import partitions_for_keys
-from shmaccum.record.shares import stops_of_shares, total_and_largest
+from shmaccum.record.shares import grouped, stops_of_shares, total_and_largest
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
@@ -88,19 +87,10 @@ def partition_columns(
         sizes = sizes[left]
         for number, start, stop in _sticky_runs(sizes, int(sizes.sum()), sticky):
             chosen[left[start:stop]] = number
-    return _by_partition(bodies, chosen)
-
-
-def _by_partition(bodies: ColumnBodies, partitions: Int64Array) -> dict[int, ColumnBodies]:
-    """Group bodies by the partition of each."""
-    if (partitions == partitions[0]).all():
-        return {int(partitions[0]): bodies}
-    # The narrowest type that will do: numpy sorts that in one or two passes.
-    kind = np.min_scalar_type(partitions.max()) if partitions.min() >= 0 else np.int64
-    order = np.argsort(partitions.astype(kind), kind="stable")
-    bodies, partitions = bodies.take(order), partitions[order]
-    starts = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(partitions)]
-    return {int(partitions[start]): bodies.part(start, stop) for start, stop in pairwise(starts)}
+    order, groups = grouped(chosen, partition_count)
+    if len(groups) > 1:
+        bodies = bodies.take(order)
+    return {number: bodies.part(start, stop) for number, start, stop in groups}
 
 
 def _option(columns: dict[str, pa.Array], name: str) -> pa.Array | None:

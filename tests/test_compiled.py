@@ -72,6 +72,7 @@ def test_bytecode_without_its_source_is_not_compiled(tmp_path: Path) -> None:
         ("shmaccum.record.fastheader", "shmaccum.record.v2", "shmaccum.shm.memory"),
         ("shmaccum.record.fastcolumns", "shmaccum.record.columns", "shmaccum.record.v2"),
         ("shmaccum.record.fastcolumns", "shmaccum.record.murmur2_columns", "shmaccum.shm.memory"),
+        ("shmaccum.record.fastshares", "shmaccum.record.shares", "shmaccum.shm.memory"),
     ],
 )
 def test_a_compiled_package_that_lacks_a_kernel_is_an_error(kernel: str, user: str, before: str) -> None:

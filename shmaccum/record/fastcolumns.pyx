@@ -224,30 +224,6 @@ cdef add_sizes(const Column *column, int64_t[::1] sizes, bint has_length):
             sizes[row] += 1
 
 
-def fast_total_and_largest(const int64_t[::1] sizes not None):
-    """What `shmaccum.record.shares.total_and_largest` does."""
-    cdef int64_t total = 0, largest = 0
-    cdef Py_ssize_t row
-    for row in range(sizes.shape[0]):
-        total += sizes[row]
-        largest = max(largest, sizes[row])
-    return total, largest
-
-
-def fast_stops(const int64_t[::1] sizes not None, list shares):
-    """What `shmaccum.record.shares.stops_of_shares` does."""
-    cdef int64_t end = 0, before = 0
-    cdef Py_ssize_t row = 0
-    cdef list stops = []
-    for share in shares:
-        end += share
-        while before < end and row < sizes.shape[0]:
-            before += sizes[row]
-            row += 1
-        stops.append(row)
-    return stops
-
-
 cdef class FastRows:
     """Some records of these bodies, in some order, with all that they have besides.
 

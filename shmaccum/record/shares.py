@@ -1,6 +1,8 @@
-"""How many bytes the bodies of a column are, and which of them make up a partition's share of these: one pass each."""
+"""Which rows of a column go to which partition, once it is known how many bytes of it, or which rows: one pass each."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +10,7 @@ from numpy.typing import NDArray
 from shmaccum.shm.memory import COMPILED
 
 if COMPILED:
-    from shmaccum.record.fastcolumns import fast_stops, fast_total_and_largest
+    from shmaccum.record.fastshares import fast_group, fast_stops, fast_total_and_largest
 
 
 def total_and_largest(sizes: NDArray[np.int64]) -> tuple[int, int]:
@@ -32,3 +34,26 @@ def stops_of_shares(sizes: NDArray[np.int64], shares: list[int]) -> list[int]:
     ends = np.concatenate(([0], np.cumsum(sizes)))
     stops: list[int] = ends.searchsorted(np.cumsum(shares)).tolist()
     return stops
+
+
+def grouped(partitions: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], list[tuple[int, int, int]]]:
+    """Group rows by partition, those of each in their order.
+
+    Args:
+        partitions: of each row; at least one.
+        count: partitions that there are. A row may name another one.
+
+    Returns:
+        The rows' numbers, group by group; and of each group its partition, where it begins, and where it ends.
+    """
+    if COMPILED:
+        order, ends = np.empty(len(partitions), np.int64), np.zeros(count, np.int64)
+        if fast_group(partitions, order, ends):
+            bounds = [0, *ends.tolist()]
+            return order, [(n, start, stop) for n, (start, stop) in enumerate(pairwise(bounds)) if start < stop]
+    # The narrowest type that will do: numpy sorts that in one or two passes.
+    kind = np.min_scalar_type(partitions.max()) if partitions.min() >= 0 else np.int64
+    order = np.argsort(partitions.astype(kind), kind="stable")
+    partitions = partitions[order]
+    starts = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(partitions)]
+    return order, [(int(partitions[start]), start, stop) for start, stop in pairwise(starts)]
