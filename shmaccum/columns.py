@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -22,6 +21,7 @@ from shmaccum.record.column_bodies import ColumnBodies
 from shmaccum.record.columns import encode_columns
 from shmaccum.record.format import RecordFormat
 from shmaccum.record.murmur2_columns import partitions_for_keys
+from shmaccum.record.shares import grouped, stops_of_shares, total_and_largest
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
@@ -57,50 +57,45 @@ def partition_columns(
             f"send_batch takes a pyarrow.RecordBatch, not {type(batch).__name__}: send each of Table.to_batches(), "
             "or RecordBatch.from_pandas(frame, preserve_index=False)"
         )
-    for name in batch.schema.names:
+    names: list[str] = batch.schema.names
+    columns = dict(zip(names, batch.columns, strict=True))
+    for name in columns:
         if name not in COLUMNS:
             raise SerializationError(f"unknown column {name!r}: send_batch takes {', '.join(COLUMNS)}")
-        if batch.schema.names.count(name) > 1:
+        if names.count(name) > 1:
             raise SerializationError(f"column {name!r} is there more than once")
-    keys, values = _column(batch, "key"), _column(batch, "value")
+    keys, values = columns.get("key"), columns.get("value")
     if values is None and keys is None:
         raise SerializationError("neither column 'value' nor column 'key' is there: nothing to send")
-    timestamps = _timestamps(_option(batch, "timestamp"))
-    bodies = encode_columns(record_format, keys, values, _option(batch, "headers"), timestamps)
-    _check_sizes(bodies, max_body_size)
-    if not len(bodies):
+    timestamps = _timestamps(_option(columns, "timestamp"))
+    bodies = encode_columns(record_format, keys, values, _option(columns, "headers"), timestamps)
+    sizes = bodies.body_sizes
+    if not len(sizes):
         return {}
-    partition, keys = _option(batch, "partition"), None if ignore_keys else keys
+    total, largest = total_and_largest(sizes)
+    if largest > max_body_size:
+        raise RecordTooLargeError(
+            f"Row {int(sizes.argmax())} is {largest} bytes when serialized which is larger than {max_body_size}, which "
+            "is what max.request.size and buffer.memory leave room for; no row of the batch was sent"
+        )
+    partition, keys = _option(columns, "partition"), None if ignore_keys else keys
     if partition is None and keys is None:
-        return {number: bodies.part(start, stop) for number, start, stop in _sticky_runs(bodies.body_sizes, sticky)}
+        return {number: bodies.part(start, stop) for number, start, stop in _sticky_runs(sizes, total, sticky)}
     chosen, is_open = _fixed_partitions(partition, keys, len(bodies), partition_count)
     left = np.flatnonzero(is_open)
     if len(left):
-        for number, start, stop in _sticky_runs(bodies.body_sizes[left], sticky):
+        sizes = sizes[left]
+        for number, start, stop in _sticky_runs(sizes, int(sizes.sum()), sticky):
             chosen[left[start:stop]] = number
-    return _by_partition(bodies, chosen)
+    order, groups = grouped(chosen, partition_count)
+    if len(groups) > 1:
+        bodies = bodies.take(order)
+    return {number: bodies.part(start, stop) for number, start, stop in groups}
 
 
-def _by_partition(bodies: ColumnBodies, partitions: Int64Array) -> dict[int, ColumnBodies]:
-    """Group bodies by the partition of each."""
-    if (partitions == partitions[0]).all():
-        return {int(partitions[0]): bodies}
-    # The narrowest type that will do: numpy sorts that in one or two passes.
-    kind = np.min_scalar_type(partitions.max()) if partitions.min() >= 0 else np.int64
-    order = np.argsort(partitions.astype(kind), kind="stable")
-    bodies, partitions = bodies.take(order), partitions[order]
-    starts = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(partitions)]
-    return {int(partitions[start]): bodies.part(start, stop) for start, stop in pairwise(starts)}
-
-
-def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
-    index = batch.schema.get_field_index(name)
-    return None if index < 0 else batch.column(index)
-
-
-def _option(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+def _option(columns: dict[str, pa.Array], name: str) -> pa.Array | None:
     """Return a column whose nulls are as if it were not given; one without a type has nothing else."""
-    column = _column(batch, name)
+    column = columns.get(name)
     return None if column is None or pa.types.is_null(column.type) else column
 
 
@@ -111,15 +106,6 @@ def _int64(name: str, column: pa.Array, null: int) -> Int64Array:
     except pa.ArrowInvalid as error:
         raise SerializationError(f"column {name!r}: {error}") from error
     return np.where(nulls_of(column), null, numbers) if column.null_count else numbers
-
-
-def _check_sizes(bodies: ColumnBodies, limit: int) -> None:
-    size = int(bodies.body_sizes.max(initial=0))
-    if size > limit:
-        raise RecordTooLargeError(
-            f"Row {int(np.argmax(bodies.body_sizes))} is {size} bytes when serialized which is larger than {limit}, "
-            "which is what max.request.size and buffer.memory leave room for; no row of the batch was sent"
-        )
 
 
 def _timestamps(column: pa.Array | None) -> Int64Array | int:
@@ -153,13 +139,11 @@ def _fixed_partitions(
     return chosen, is_open
 
 
-def _sticky_runs(sizes: Int64Array, sticky: StickyPartitioner) -> Iterator[tuple[int, int, int]]:
+def _sticky_runs(sizes: Int64Array, total: int, sticky: StickyPartitioner) -> Iterator[tuple[int, int, int]]:
     """Yield the partitions of the moment with the rows that go there: (partition, first row, row behind the last)."""
-    ends = np.cumsum(sizes)
-    start, end = 0, 0
-    for partition, share in sticky.spread(int(ends[-1])).items():
-        end += share
-        stop = min(int(ends.searchsorted(end)) + 1, len(ends))
-        if share and start < stop:
+    shares = sticky.spread(total)
+    start = 0
+    for partition, stop in zip(shares, stops_of_shares(sizes, [*shares.values()]), strict=True):
+        if start < stop:
             yield partition, start, stop
             start = stop

@@ -75,6 +75,7 @@ def test_bytecode_without_its_source_is_not_compiled(tmp_path: Path) -> None:
         ("shmaccum.sender.kafka.fastcalls", "shmaccum.sender.kafka.clock", "shmaccum.shm.memory"),
         ("shmaccum.sender.kafka.fastcalls", "shmaccum.sender.kafka.channel", "shmaccum.shm.memory"),
         ("shmaccum.sender.kafka.fastheads", "shmaccum.sender.kafka.produce_request", "shmaccum.sender.kafka.channel"),
+        ("shmaccum.record.fastshares", "shmaccum.record.shares", "shmaccum.shm.memory"),
     ],
 )
 def test_a_compiled_package_that_lacks_a_kernel_is_an_error(kernel: str, user: str, before: str) -> None:

@@ -59,7 +59,7 @@ cdef class ColumnAppender:
 
     @cython.locals(
         sizes=list, cuts=list, end=Py_ssize_t, taken=list, slots=list, headers=list, ids=list, is_open=bint,
-        results=list, number=Py_ssize_t, closed=Py_ssize_t,
+        results=list, closed=Py_ssize_t,
     )
     cdef Py_ssize_t _place(
         self, PartitionQueue queue, _NewBatches batches, Py_ssize_t first, future, deadline_s
@@ -67,7 +67,7 @@ cdef class ColumnAppender:
 
     @cython.locals(
         sizes=list, cuts=list, bases=list, latest=list, largest=list, compressed_words=list,
-        now_ms="unsigned long long", index=Py_ssize_t, number=Py_ssize_t,
+        now_ms="unsigned long long", index=Py_ssize_t, number=Py_ssize_t, slot=Py_ssize_t, place=Py_ssize_t,
     )
     cdef _fill(self, _NewBatches batches, Py_ssize_t first, list slots, list headers)
 

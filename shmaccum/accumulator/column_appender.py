@@ -170,7 +170,7 @@ class ColumnAppender:
                 return 0
             records.write(self._slab.buffer, [place])
             result = self._acks.contribute(queue.topic_partition, slot, header)
-            future.add(Chunk(result, bodies.rows[:count], before))
+            future.add(Chunk([result], bodies.rows, [0, count], before))
             end, latest, largest = size + records.sizes[0], records.max_timestamps[0], records.largest[0]
             self._appender.commit(header, commit, end, before + count, latest, largest)
         return count
@@ -203,7 +203,7 @@ class ColumnAppender:
         """Put batches from number ``first`` on into the deque, as many as there is memory for; return how many."""
         appender = self._appender
         appender.check_usable()
-        sizes, cuts, rows = batches.sizes, batches.cuts, batches.rows
+        sizes, cuts = batches.sizes, batches.cuts
         end = first + 1
         while end < len(sizes) and max(sizes[end - 1], sizes[end]) <= self._slot_size:
             end += 1
@@ -219,8 +219,7 @@ class ColumnAppender:
             is_open = batches.is_open and end == len(sizes)
             with queue.lock:
                 results = self._acks.contribute_new(queue.topic_partition, ids, headers)
-                for number, result in enumerate(results, first):
-                    future.add(Chunk(result, rows[cuts[number] : cuts[number + 1]], 0))
+                future.add(Chunk(results, batches.rows, cuts[first : end + 1], 0))
                 closed = queue.append_all(slots, _OPEN if is_open else _CLOSED)
                 self._compressor.claim(queue, closed)
                 self._count(batches, first, end)
@@ -257,7 +256,7 @@ class ColumnAppender:
             )
         places = [self._slots_at + slot * self._slot_size + self._header_size for slot in slots]
         for place in places:
-            self._slab.fault_in(place)
+            self._memory.fault_in(place)
         buffer = self._slab.buffer
         compressed = batches.compressed[first : first + len(places)]
         for place, stored in zip(places, compressed, strict=False):

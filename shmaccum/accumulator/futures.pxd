@@ -39,9 +39,13 @@ cdef class FutureRecordMetadata:
     cpdef bint failed(self)
 
 cdef class Chunk:
-    cdef readonly ProduceRequestResult result
+    cdef readonly list results
     cdef readonly object rows
+    cdef readonly list cuts
     cdef readonly Py_ssize_t first
+
+    @cython.locals(cuts=list, first=Py_ssize_t, number=Py_ssize_t, result=ProduceRequestResult)
+    cpdef bint is_done(self)
 
 cdef class FutureColumnsMetadata:
     cdef object __weakref__

@@ -17,6 +17,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from itertools import chain, pairwise
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -256,39 +257,55 @@ class FutureRecordMetadata:
 
 
 class Chunk:
-    """Rows of a column append that share a batch: its records ``first`` and on.
+    """Rows of a column append that are in some batches, one behind the other.
 
     Attributes:
-        result: of the batch.
-        rows: their numbers in the whole append.
-        first: the first of the records.
+        results: of the batches.
+        rows: their numbers in the whole append, and perhaps those of others.
+        cuts: where in ``rows`` those of each batch begin, and those of the last one end.
+        first: the first of the records in the first batch; in the others it is 0.
     """
 
-    __slots__ = ("first", "result", "rows")
+    __slots__ = ("cuts", "first", "results", "rows")
 
-    def __init__(self, result: ProduceRequestResult, rows: npt.NDArray[np.int64], first: int) -> None:
-        self.result = result
+    def __init__(
+        self, results: list[ProduceRequestResult], rows: npt.NDArray[np.int64], cuts: list[int], first: int
+    ) -> None:
+        self.results = results
         self.rows = rows
+        self.cuts = cuts
         self.first = first
 
-    @property
-    def stop(self) -> int:
-        """The record behind its last one."""
-        return self.first + len(self.rows)
+    def is_done(self) -> bool:
+        """Say whether all of its rows are done."""
+        cuts, first = self.cuts, self.first
+        for number, result in enumerate(self.results):
+            if result.told < first + cuts[number + 1] - cuts[number]:
+                return False
+            first = 0
+        return True
+
+    def by_batch(self) -> Iterator[tuple[ProduceRequestResult, npt.NDArray[np.int64], int]]:
+        """Yield the result of each batch, the rows in it, and the first of their records there."""
+        first = self.first
+        for result, (start, stop) in zip(self.results, pairwise(self.cuts), strict=True):
+            yield result, self.rows[start:stop], first
+            first = 0
 
     @property
     def waiting(self) -> int:
         """Rows that are not done."""
-        return max(0, self.stop - max(self.first, self.result.told))
+        return sum(max(0, first + len(rows) - max(first, result.told)) for result, rows, first in self.by_batch())
 
     @property
     def error(self) -> ShmaccumError | None:
         """Why the first of its rows that were given up were."""
-        result = self.result
-        if result.earlier is None and (result.last is None or result.last.failure is None):
-            return None
-        failures = (part.failure for _, _, part in result.parts_between(self.first, self.stop))
-        return next((failure() for failure in failures if failure is not None), None)
+        for result, rows, first in self.by_batch():
+            if result.earlier is not None or (result.last is not None and result.last.failure is not None):
+                for _, _, part in result.parts_between(first, first + len(rows)):
+                    if part.failure is not None:
+                        return part.failure()
+        return None
 
 
 class ColumnsMetadata(NamedTuple):
@@ -321,7 +338,7 @@ class FutureColumnsMetadata:
 
     def _all_done(self) -> bool:
         chunks, done = self._chunks, self._done
-        while done < len(chunks) and chunks[done].result.told >= chunks[done].stop:
+        while done < len(chunks) and chunks[done].is_done():
             done += 1
         self._done = done
         return done == len(chunks)
@@ -347,8 +364,7 @@ class FutureColumnsMetadata:
             raise error
         partitions = np.empty(self._rows, np.int32)
         offsets = np.full(self._rows, -1, np.int64)
-        for chunk in self._chunks:
-            result, rows, start = chunk.result, chunk.rows, chunk.first
+        for result, rows, start in chain.from_iterable(chunk.by_batch() for chunk in self._chunks):
             partitions[rows] = result.topic_partition.partition
             for first, stop, part in result.parts_between(start, start + len(rows)):
                 if part.base_offset >= 0:

@@ -231,7 +231,7 @@ class RecordAppender:
         """
         header = self._headers_at + slot * self._header_words
         start = self._slots_at + slot * self.slot_size + self.header_size
-        self.slab.fault_in(start)
+        self._memory.fault_in(start)
         if large is not None:
             added, compressed = large.size - self.header_size, large.compressed
             self._buffer[start : start + len(large.records)] = large.records

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from copy import copy
 from itertools import pairwise
 from typing import NamedTuple, Protocol, Self
 
@@ -96,7 +95,9 @@ class ColumnBodies(ABC):
 
     def __init__(self, body_sizes: NDArray[np.int64], timestamps: NDArray[np.int64] | int) -> None:
         self.body_sizes = body_sizes
-        self.timestamps: NDArray[np.int64] = np.broadcast_to(np.asarray(timestamps, np.int64), len(body_sizes))
+        if isinstance(timestamps, int):  # one number, read again and again
+            timestamps = np.ndarray((len(body_sizes),), np.int64, np.array([timestamps]), strides=(0,))
+        self.timestamps = timestamps
         self.rows = np.arange(len(body_sizes))
 
     def __len__(self) -> int:
@@ -112,7 +113,8 @@ class ColumnBodies(ABC):
 
     def _of(self, chosen: NDArray[np.int64] | slice) -> Self:
         """Return a copy that has the chosen ones of all that is an attribute of every kind of bodies."""
-        bodies = copy(self)
+        bodies = object.__new__(type(self))
+        bodies.__dict__.update(self.__dict__)
         bodies.body_sizes, bodies.timestamps = self.body_sizes[chosen], self.timestamps[chosen]
         bodies.rows = self.rows[chosen]
         return bodies

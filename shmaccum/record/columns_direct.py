@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from shmaccum.record.arrow import binary_column, check_binary
 from shmaccum.record.column_bodies import ColumnBodies
 from shmaccum.record.columns_joined import header_sections
-from shmaccum.record.fastcolumns import FastBatches, FastBodies, FastCells
+from shmaccum.record.fastcolumns import FastBatches, FastBodies, FastCells, FastRows
 
 _OFFSET_WIDTHS: Final = {"binary": 4, "string": 4, "large_binary": 8, "large_string": 8}
 """Bytes of an offset of each type whose bytes are where its offsets say."""
@@ -46,31 +46,36 @@ class DirectBodies(ColumnBodies):
         headers: pa.Array | None,
         timestamps: NDArray[np.int64] | int,
     ) -> None:
-        self._records = FastBodies(
+        self._bodies = FastBodies(
             None if keys is None else cells_of("keys", keys),
             None if values is None else cells_of("values", values),
             None if headers is None else cells_of("headers", header_sections(headers)),
         )
         super().__init__(np.empty(count, np.int64), timestamps)
-        self._records.body_sizes(self.body_sizes)
+        self._bodies.body_sizes(self.body_sizes)
+        self._records = FastRows(self._bodies, self.rows, self.body_sizes, self.timestamps)
 
     def take(self, order: NDArray[np.int64]) -> Self:
         """Return the bodies of these numbers, in that order."""
-        return self._of(order)
+        taken = self._of(order)
+        taken._records = FastRows(self._bodies, taken.rows, taken.body_sizes, taken.timestamps)
+        return taken
 
     def part(self, start: int, stop: int) -> Self:
         """Return the bodies ``start`` to ``stop``, without copying them."""
-        return self._of(slice(start, stop))
+        part = self._of(slice(start, stop))
+        part._records = self._records.part(start, stop)
+        return part
 
     def add_to(self, room: int, first_offset: int, base_timestamp: int) -> FastBatches | None:
         """Measure the first records for a batch that has some already, as `ColumnBodies.add_to` says."""
-        batches = FastBatches(self._records, self.rows, self.body_sizes, self.timestamps)
+        batches = FastBatches(self._records)
         return batches if batches.add_to(room, first_offset, base_timestamp) else None
 
     def lay_out(self, first: int, room: int, most: int) -> Iterator[FastBatches]:
         """Measure records for new batches, as `ColumnBodies.lay_out` says."""
         while first < len(self):
-            batches = FastBatches(self._records, self.rows, self.body_sizes, self.timestamps)
+            batches = FastBatches(self._records)
             first = batches.lay_out(first, room, most)
             yield batches
 

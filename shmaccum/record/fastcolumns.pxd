@@ -39,11 +39,15 @@ cdef class FastBodies:
     cdef Column _headers
 
 @cython.final
-cdef class FastBatches:
-    cdef FastBodies _records
-    cdef const int64_t[::1] _rows
+cdef class FastRows:
+    cdef FastBodies _bodies
+    cdef const int64_t[::1] _numbers
     cdef const int64_t[::1] _body_sizes
     cdef const int64_t[:] _timestamps
+
+@cython.final
+cdef class FastBatches:
+    cdef FastRows _rows
     cdef Py_ssize_t _first_offset
     cdef readonly list cuts
     cdef readonly list sizes

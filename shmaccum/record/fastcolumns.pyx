@@ -19,12 +19,16 @@ from shmaccum.record.varint cimport put_varint, varint_size
 cdef extern from *:
     """
     #if defined(__GNUC__)
-    #define ask_ahead(at) (__builtin_prefetch((at) + 2048), __builtin_prefetch((at) + 2048 + 64))
+    #define ask_for(at) (__builtin_prefetch(at), __builtin_prefetch((at) + 64))
     #else
-    #define ask_ahead(at) ((void)0)
+    #define ask_for(at) ((void)0)
     #endif
     """
-    void ask_ahead(const uint8_t *at) noexcept
+    void ask_for(const uint8_t *at) noexcept
+
+cdef enum:
+    _ROWS_AHEAD = 16
+    _BYTES_AHEAD = 2048
 
 cdef uint32_t _SEED = SEED
 cdef uint32_t _MULTIPLIER = MULTIPLIER
@@ -191,41 +195,75 @@ cdef class FastBodies:
         if headers is not None:
             self._headers = headers._column
 
-    def body_sizes(self, int64_t[::1] sizes):
+    def body_sizes(self, int64_t[::1] sizes not None):
         """Store the bytes of each body.
 
         Raises:
             SerializationError: a record is not in the columns' memory.
         """
-        cdef Column key = self._key, value = self._value, headers = self._headers
-        cdef Py_ssize_t row
-        cdef Body body
-        for row in range(sizes.shape[0]):
-            if not find_body(&key, &value, &headers, row, &body):
-                raise outside(row)
-            sizes[row] = body.size
+        sizes[:] = (self._key.width < 0) + (self._value.width < 0) + (self._headers.width < 0)  # a byte says: none
+        add_sizes(&self._key, sizes, True)
+        add_sizes(&self._value, sizes, True)
+        add_sizes(&self._headers, sizes, False)
+
+
+cdef add_sizes(const Column *column, int64_t[::1] sizes, bint has_length):
+    """Add the bytes of a column's cells, and of their lengths, which headers bring along themselves."""
+    cdef Py_ssize_t row
+    cdef Cell cell
+    if column.width < 0:
+        return
+    for row in range(sizes.shape[0]):
+        if not find_cell(column, row, &cell) or not (has_length or cell.size):
+            raise outside(row)
+        if has_length:
+            sizes[row] += varint_size(cell.size)
+        if cell.size > 0:
+            sizes[row] += cell.size
+        elif not has_length:
+            sizes[row] += 1
+
+
+cdef class FastRows:
+    """Some records of these bodies, in some order, with all that they have besides.
+
+    Args:
+        bodies: where they are from.
+        numbers: of the body of each record.
+        body_sizes: bytes of each body.
+        timestamps: of each record, milliseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        FastBodies bodies not None,
+        const int64_t[::1] numbers not None,
+        const int64_t[::1] body_sizes not None,
+        const int64_t[:] timestamps not None,
+    ):
+        if not (numbers.shape[0] == body_sizes.shape[0] == timestamps.shape[0]):
+            raise IndexError(f"of {numbers.shape[0]} records there are {body_sizes.shape[0]} and {timestamps.shape[0]}")
+        self._bodies, self._numbers, self._body_sizes, self._timestamps = bodies, numbers, body_sizes, timestamps
+
+    def part(self, Py_ssize_t start, Py_ssize_t stop):
+        """Return records ``start`` to ``stop``."""
+        cdef FastRows rows = FastRows.__new__(FastRows)
+        if not 0 <= start <= stop <= self._numbers.shape[0]:
+            raise IndexError(f"there are no records {start} to {stop} of {self._numbers.shape[0]}")
+        rows._bodies, rows._numbers = self._bodies, self._numbers[start:stop]
+        rows._body_sizes, rows._timestamps = self._body_sizes[start:stop], self._timestamps[start:stop]
+        return rows
 
 
 cdef class FastBatches:
     """The records of some batches, as they are to be written: a `ReadyBatches`, once one of its methods has made it so.
 
     Args:
-        records: where they are from.
-        rows: the row of each record.
-        body_sizes: bytes of each body.
-        timestamps: of each record, milliseconds since the epoch.
+        rows: the records.
     """
 
-    def __cinit__(
-        self,
-        FastBodies records,
-        const int64_t[::1] rows,
-        const int64_t[::1] body_sizes,
-        const int64_t[:] timestamps,
-    ):
-        if not (rows.shape[0] == body_sizes.shape[0] == timestamps.shape[0]):
-            raise IndexError(f"of {rows.shape[0]} records there are {body_sizes.shape[0]} and {timestamps.shape[0]}")
-        self._records, self._rows, self._body_sizes, self._timestamps = records, rows, body_sizes, timestamps
+    def __cinit__(self, FastRows rows not None):
+        self._rows = rows
         self.cuts, self.sizes, self.largest, self.base_timestamps, self.max_timestamps = [], [], [], [], []
 
     def add_to(self, Py_ssize_t room, Py_ssize_t first_offset, int64_t base_timestamp):
@@ -250,16 +288,16 @@ cdef class FastBatches:
         """
         self._first_offset = 0
         self.cuts.append(first)
-        while first < self._rows.shape[0] and len(self.sizes) < most:
-            first = self._measure(first, 1, room, 0, self._timestamps[first])
+        while first < self._rows._numbers.shape[0] and len(self.sizes) < most:
+            first = self._measure(first, 1, room, 0, self._rows._timestamps[first])
         return first
 
     cdef Py_ssize_t _measure(
         self, Py_ssize_t row, Py_ssize_t least, Py_ssize_t room, Py_ssize_t offset, int64_t base
     ) except -1:
         """Measure the records of a batch: as many as fit, but at least so many; return the one behind the last."""
-        cdef const int64_t[::1] body_sizes = self._body_sizes
-        cdef const int64_t[:] timestamps = self._timestamps
+        cdef const int64_t[::1] body_sizes = self._rows._body_sizes
+        cdef const int64_t[:] timestamps = self._rows._timestamps
         cdef Py_ssize_t size, total = 0, largest = 0
         cdef int64_t latest = -1
         least += row
@@ -303,13 +341,16 @@ cdef class FastBatches:
             PyBuffer_Release(&view)
 
     cdef _write(self, uint8_t *at, Py_ssize_t size, Py_ssize_t number):
-        cdef const int64_t[::1] rows = self._rows
-        cdef const int64_t[:] timestamps = self._timestamps
+        cdef const int64_t[::1] rows = self._rows._numbers
+        cdef const int64_t[:] timestamps = self._rows._timestamps
         cdef Py_ssize_t index, first = self.cuts[number], stop = self.cuts[number + 1]
         cdef Py_ssize_t offset = 0 if number else self._first_offset
         cdef int64_t timestamp_delta, base = self.base_timestamps[number]
-        cdef Column key = self._records._key, value = self._records._value, headers = self._records._headers
+        cdef FastBodies bodies = self._rows._bodies
+        cdef Column key = bodies._key, value = bodies._value, headers = bodies._headers
         cdef Body body
+        cdef Cell ahead
+        cdef bint are_adjacent = first < stop and rows[stop - 1] - rows[first] == stop - 1 - first
         cdef uint8_t *end = at + size
         for index in range(first, stop):
             if not find_body(&key, &value, &headers, rows[index], &body):
@@ -318,8 +359,12 @@ cdef class FastBatches:
             size = 1 + varint_size(timestamp_delta) + varint_size(offset) + body.size
             if varint_size(size) + size > end - at:
                 break
-            ask_ahead(at)
-            ask_ahead(body.value.data)
+            ask_for(at + _BYTES_AHEAD)
+            if are_adjacent:
+                ask_for(body.value.data + _BYTES_AHEAD)
+            elif index + _ROWS_AHEAD < stop:
+                find_cell(&value, rows[index + _ROWS_AHEAD], &ahead)
+                ask_for(ahead.data)
             at = put_varint(at, size)
             at[0] = 0  # attributes: none are defined
             at = put_varint(at + 1, timestamp_delta)

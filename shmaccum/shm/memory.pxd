@@ -13,6 +13,8 @@ cdef extern from *:
     """
     ctypedef unsigned long long word "shmaccum_word"
 
+cdef Py_ssize_t _WORD
+
 cdef class SlabMemory:
     cdef word[::1] words
     cdef readonly object buffer
@@ -24,3 +26,4 @@ cdef class SlabMemory:
     cdef Py_ssize_t contributor_words
     cdef Py_ssize_t max_processes
     cpdef close(self)
+    cpdef unsigned long long fault_in(self, Py_ssize_t place)

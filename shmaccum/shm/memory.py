@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from shmaccum.shm.layout import Geometry
+from shmaccum.shm.layout import WORD, Geometry
 
 # Says it for every module, since setup.py compiles all of them or none. Who needs a kernel imports it where this is so,
 # and must find it: one that is missing is an error then, and no reason to go on as plain Python among compiled modules.
 COMPILED: Final = __file__.endswith(".so")
 """Whether the package is compiled, or the same as plain Python."""
+
+_WORD: Final = WORD  # for this module alone: a number of C where it is compiled
 
 NO_WORDS: Final = memoryview(bytearray()).cast("Q")
 """Stands for those of a slab that this process has left."""
@@ -44,6 +46,15 @@ class SlabMemory:
         self.slot_size = geometry.slot_size
         self.contributor_words = geometry.contributor_words
         self.max_processes = geometry.max_processes
+
+    def fault_in(self, place: int) -> int:
+        """Return the word of a byte that is about to be written, perhaps for the first time by this process.
+
+        Of memory that others have used, the kernel maps many pages around the one that is read, but only the one that
+        is written: to read first costs next to nothing where the pages are mapped, and saves a fault for each where
+        they are not.
+        """
+        return self.words[place // _WORD]
 
     def close(self) -> None:
         """Let go of it; the slab is about to be unmapped."""

@@ -234,15 +234,6 @@ class Slab:
             raise self.damaged(f"its partition table has {count} entries in use, of {self.geometry.max_partitions}")
         return count
 
-    def fault_in(self, place: int) -> int:
-        """Return a byte that is about to be written, with what follows it, perhaps for the first time by this process.
-
-        Of memory that others have used, the kernel maps many pages around the one that is read, but only the one that
-        is written: to read first costs next to nothing where the pages are mapped, and saves a fault for each where
-        they are not.
-        """
-        return self.buffer[place]
-
     def _words_array(self, start: int, rows: int, width: int) -> npt.NDArray[np.uint64]:
         if self._array is None:
             raise IllegalStateError(f"slab {self.name!r} has been detached")

@@ -53,8 +53,8 @@ def test_each_record_has_the_outcome_of_its_part(cuts: list[int], base_offsets: 
     for index, future in enumerate(futures):
         callbacks.add(7, lambda error, metadata, index=index: called.append((index, error, metadata)), future)
     columns = FutureColumnsMetadata(COUNT, Nobody())
-    columns.add(Chunk(result, np.arange(COUNT // 2), 0))
-    columns.add(Chunk(result, np.arange(COUNT // 2, COUNT), COUNT // 2))
+    columns.add(Chunk([result], np.arange(COUNT), [0, COUNT // 2], 0))
+    columns.add(Chunk([result], np.arange(COUNT), [COUNT // 2, COUNT], COUNT // 2))
     expected: list[int | None] = []
     parts = list(pairwise([*cuts, COUNT]))[:told]
     for (first, end), base_offset in zip(parts, base_offsets, strict=False):

@@ -9,13 +9,13 @@ import shmaccum
 from shmaccum.errors import SerializationError
 
 if shmaccum.compiled:
-    from shmaccum.record.fastcolumns import FastBatches, FastBodies, FastCells
+    from shmaccum.record.fastcolumns import FastBatches, FastBodies, FastCells, FastRows
 
     OFFSETS = np.array([0, 3, 6, 9], np.int32)
 
     def batches(count: int = 3) -> FastBatches:
         records = FastBodies(None, FastCells(3, 0, 4, 0, None, OFFSETS, b"abcabcabc"), None)
-        ready = FastBatches(records, np.arange(count), np.full(count, 6), np.zeros(count, np.int64))
+        ready = FastBatches(FastRows(records, np.arange(count), np.full(count, 6), np.zeros(count, np.int64)))
         assert ready.lay_out(0, 100, 1) == count
         return ready
 
@@ -60,7 +60,17 @@ if shmaccum.compiled:
     def test_all_that_a_record_has_is_there(lengths: tuple[int, int, int]) -> None:
         records = FastBodies(None, None, None)
         with pytest.raises(IndexError, match="2"):
-            FastBatches(records, *(np.zeros(length, np.int64) for length in lengths))
+            FastRows(records, *(np.zeros(length, np.int64) for length in lengths))
+
+    @pytest.mark.parametrize(("start", "stop"), [(-1, 2), (2, 1), (0, 4), (1 << 60, 1 << 61)])
+    def test_parts_of_what_there_is_not(start: int, stop: int) -> None:
+        rows = FastRows(FastBodies(None, None, None), *(np.zeros(3, np.int64) for _ in range(3)))
+        with pytest.raises(IndexError, match="of 3"):
+            rows.part(start, stop)
+
+    def test_rows_that_were_never_made() -> None:
+        with pytest.raises(AttributeError):
+            FastRows.__new__(FastRows).part(0, 0)
 
     def test_batches_that_were_not_measured() -> None:
         ready = batches()

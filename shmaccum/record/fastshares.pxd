@@ -1,0 +1,1 @@
+# Compiled, but called from Python only.
