@@ -36,14 +36,14 @@ class Ear:
 
     def __init__(self, bell: Bell) -> None:
         self._bell = bell
-        self._heard = bell.rings
+        self._heard = self._bell.rings
 
     def expect(self, completions: int) -> None:
         """Be rung for completions only once so many have been written to the ring of this process, ever.
 
         What is told other than by a completion rings all the same. Look once more before you wait.
         """
-        with self._bell.changed:
+        with self._bell.mutex:
             self._bell.expect(self, completions)
 
     def wait(self, timeout_s: float) -> bool:
@@ -56,7 +56,7 @@ class Ear:
         mine = False
         rang: list[None] = []
         try:
-            with bell.changed:
+            with bell.mutex:
                 bell.check_open()
                 if bell.rings == self._heard and bell.waiting:
                     # Who has waited may tell of it only when we listen already, and yet another one waits.
@@ -76,8 +76,9 @@ class Ear:
                     bell.rings += 1
                 self._heard = bell.rings
                 bell.waiting = False
-                with bell.changed:
-                    bell.changed.notify_all()
+                with bell.mutex:
+                    if len(bell.ears) > 1 or bell.is_closed:
+                        bell.changed.notify_all()
         bell.check_open()
         return bool(rang)
 
@@ -102,9 +103,10 @@ class Bell:
 
     def forked(self) -> None:
         """Forget the threads that did not come along into a forked child."""
-        self.changed = threading.Condition()
+        self.mutex = threading.RLock()  # by itself, since to take it by way of the condition is much slower
+        self.changed = threading.Condition(self.mutex)
         self.waiting = False
-        self._ears: dict[Ear, int] = {}
+        self.ears: dict[Ear, int] = {}
         """Who listens, and from which number of completions on each wants to be rung for them."""
 
     def check_open(self) -> None:
@@ -125,19 +127,19 @@ class Bell:
         """
         ear = Ear(self)
         try:
-            with self.changed:
+            with self.mutex:
                 self.expect(ear, completions)
             yield ear
         finally:
-            with self.changed:
-                self._ears.pop(ear, None)
+            with self.mutex:
+                self.ears.pop(ear, None)
                 if not self.is_closed:
-                    self._words[self._asleep_at] = min(self._ears.values(), default=0)
+                    self._words[self._asleep_at] = min(self.ears.values(), default=0)
 
     def expect(self, ear: Ear, completions: int) -> None:
-        """Note what an ear listens for; with `changed`, whose mutex is the barrier between this and a look."""
-        self._ears[ear] = max(1, completions)
-        self._words[self._asleep_at] = min(self._ears.values())
+        """Note what an ear listens for; with `mutex`, which is the barrier between this and a look."""
+        self.ears[ear] = max(1, completions)
+        self._words[self._asleep_at] = min(self.ears.values())
 
     def close(self) -> None:
         """End the waits of all threads and let go of the semaphore; its name stays for the entry's next process."""
@@ -214,9 +216,11 @@ class Doorbell:
     def answer(self) -> None:
         """Be awake: no ring is needed, and those that came are forgotten."""
         self._words[Super.SENDER_ASLEEP] = 0
-        with contextlib.suppress(BlockingIOError):
+        try:
             while len(os.read(self.descriptor, 4096)) == 4096:
                 pass
+        except BlockingIOError:
+            return  # nobody has rung
 
     def ring(self) -> None:
         """Wake this very sender, from a signal handler."""
@@ -262,14 +266,18 @@ class DoorbellRope:
             return 0
         # A failure is not the caller's, whose change has been made: a sender that is not woken looks by itself before
         # long.
-        with self._mutex, contextlib.suppress(OSError):
+        with self._mutex:
             if self._closed:
                 return 0  # another thread has left the slab
-            self.open()
-            with contextlib.suppress(BlockingIOError):  # a full FIFO rings all the same
+            try:
+                if self._descriptor < 0:
+                    self.open()
                 os.write(self._descriptor, b"!")
-            return asleep
-        return 0
+            except BlockingIOError:
+                return asleep  # a full FIFO rings all the same
+            except OSError:
+                return 0
+        return asleep
 
     def close(self) -> None:
         """Let go of the FIFO; the sender is rung for no more."""
