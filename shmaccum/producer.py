@@ -82,9 +82,9 @@ class Producer(RecordSending):
                 accumulator = RecordAccumulator(slab, parsed)
             super().__init__(parsed, accumulator, interceptors)
             self._ensure_sender = partial(ensure_sender, slab, parsed)
-            watch = SenderWatch(self._ensure_sender)
-            self._accumulator.appender.before_new_batch = watch
-            self._accumulator.acks.while_waiting = watch
+            self._watch = SenderWatch(self._ensure_sender)
+            self._accumulator.appender.before_new_batch = self._watch
+            self._accumulator.acks.while_waiting = self._watch
             self._accumulator.pool.while_waiting = self._ensure_sender
             self._slab.be_patient(self._max_block_ms / 1000)
             self._slab.add_role(Role.PRODUCER)
@@ -174,7 +174,7 @@ class Producer(RecordSending):
             heard = acks.heard()
             acks.wait_until(lambda: acks.heard() != heard, timeout)
         elif acks.is_waiting():
-            self._ensure_sender()
+            self._watch()
         acks.poll()
 
     @_settling

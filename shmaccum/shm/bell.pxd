@@ -41,9 +41,14 @@ cdef class Bells:
 
 cdef class Doorbell:
     cdef object _words
+    cdef object _barrier
     cdef readonly int descriptor
 
     cpdef listen(self)
+
+    cpdef sleep_until(self, double time_ms)
+
+    cpdef look(self)
 
     cpdef answer(self)
 
@@ -57,3 +62,5 @@ cdef class DoorbellRope:
     cpdef open(self)
 
     cpdef pull(self)
+
+    cpdef bint is_needed_by(self, long long due_ms, long long now_ms)

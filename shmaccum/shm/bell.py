@@ -8,11 +8,15 @@ The sender has the *doorbell*, a FIFO, so that it can wait for it and for its so
 No wake-up is lost: a listener first sets its word, then looks for what it waits for, and only then sleeps; a
 ringer first makes its change, then reads the word. Both have a semaphore or mutex operation in between, which
 is a full memory barrier.
+
+A sender that sleeps for a known time says when it will look (`Doorbell.sleep_until`): what it has no use for before
+then need not be rung for (`DoorbellRope.is_needed_by`). It takes that back before each look, in the same order.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -205,13 +209,26 @@ class Doorbell:
 
     def __init__(self, name: str, words: memoryview) -> None:
         self._words = words
+        self._barrier = threading.Lock()
         # Open for writing too, so that a reader never sees the end of the file when the last ringer goes.
         self.descriptor: Final = os.open(names.doorbell_path(name), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def listen(self) -> None:
         """Ask to be rung from now on; look for work after this and before waiting."""
+        self._words[Super.SENDER_WAKES] = 0
         # The time numbers the sleeps, of this sender and of those before and after it.
         self._words[Super.SENDER_ASLEEP] = time.monotonic_ns()
+
+    def sleep_until(self, time_ms: float) -> None:
+        """Say that all there is will be looked at by then, in monotonic milliseconds: after a look, before waiting."""
+        self._words[Super.SENDER_WAKES] = math.ceil(time_ms)
+
+    def look(self) -> None:
+        """Be about to look for work once more, still listening: what comes from now on may be too late for it."""
+        if self._words[Super.SENDER_WAKES]:
+            self._words[Super.SENDER_WAKES] = 0
+            with self._barrier:
+                pass  # a full barrier: whoever still reads the old time has made a change that this look will see
 
     def answer(self) -> None:
         """Be awake: no ring is needed, and those that came are forgotten."""
@@ -278,6 +295,14 @@ class DoorbellRope:
             except OSError:
                 return 0
         return asleep
+
+    def is_needed_by(self, due_ms: int, now_ms: int) -> bool:
+        """Say whether a sender that sleeps has to be rung for what it has no use for before ``due_ms``.
+
+        Not if it wakes up by itself in time. One that has not done so when it was to is rung: it may be another one's
+        time, that of a sender which has died.
+        """
+        return not now_ms < self._words[Super.SENDER_WAKES] <= due_ms
 
     def close(self) -> None:
         """Let go of the FIFO; the sender is rung for no more."""

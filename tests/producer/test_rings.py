@@ -7,6 +7,7 @@ import fcntl
 import os
 import signal
 import termios
+import time
 from collections.abc import Callable
 
 from producers import sender_pid, wait_until
@@ -37,3 +38,32 @@ def test_a_sender_that_is_slow_to_wake_up_is_rung_once(produce: Callable[..., Pr
     finally:
         os.kill(sender, signal.SIGCONT)
     assert future.get(20).offset == 40
+
+
+def test_a_sender_that_wakes_up_in_time_is_not_rung_for_a_new_batch(produce: Callable[..., Producer]) -> None:
+    """It has no use for the batch before that has lingered; for a full one it has."""
+    producer = produce(num_partitions=5, linger_ms=60_000)
+    producer.send("t", b"first", partition=0)
+    producer.flush()
+    words, sender = producer._slab.words, sender_pid(producer)
+    wait_until(lambda: words[Super.SENDER_ASLEEP], "the sender sleeps")
+    os.kill(sender, signal.SIGSTOP)
+    try:
+        before, now_ms = rings(producer), time.monotonic_ns() // 1_000_000
+        words[Super.SENDER_WAKES] = now_ms + 60_000
+        producer.send("t", b"lingers", partition=1)
+        assert rings(producer) == before
+        for _ in range(2):
+            producer.send("t", bytes(10_000), partition=1)
+        assert rings(producer) == before + 1
+        producer._rung = 0
+        words[Super.SENDER_WAKES] = now_ms - 1
+        producer.send("t", b"of a sender that has died, perhaps", partition=2)
+        assert rings(producer) == before + 2
+        producer._rung = 0
+        words[Super.SENDER_WAKES] = now_ms + 600_000
+        producer.send("t", b"too late", partition=3)
+        assert rings(producer) == before + 3
+    finally:
+        os.kill(sender, signal.SIGCONT)
+    producer.flush()
