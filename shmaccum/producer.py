@@ -82,8 +82,9 @@ class Producer(RecordSending):
                 accumulator = RecordAccumulator(slab, parsed)
             super().__init__(parsed, accumulator, interceptors)
             self._ensure_sender = partial(ensure_sender, slab, parsed)
-            self._accumulator.appender.before_new_batch = SenderWatch(self._ensure_sender)
-            self._accumulator.acks.while_waiting = self._ensure_sender
+            self._watch = SenderWatch(self._ensure_sender)
+            self._accumulator.appender.before_new_batch = self._watch
+            self._accumulator.acks.while_waiting = self._watch
             self._accumulator.pool.while_waiting = self._ensure_sender
             self._slab.be_patient(self._max_block_ms / 1000)
             self._slab.add_role(Role.PRODUCER)
@@ -169,11 +170,11 @@ class Producer(RecordSending):
         self._check_open()
         acks = self._accumulator.acks
         acks.check_process()
-        if acks.incomplete():
-            self._ensure_sender()
         if timeout > 0:
-            waiting = len(acks.incomplete())
-            acks.wait_until(lambda: len(acks.incomplete()) < waiting, timeout)
+            heard = acks.heard()
+            acks.wait_until(lambda: acks.heard() != heard, timeout)
+        elif acks.is_waiting():
+            self._watch()
         acks.poll()
 
     @_settling

@@ -18,6 +18,7 @@ cdef class RecordSending:
     cdef PartitionMap _map
     cdef RecordAppender _appender
     cdef unsigned long long _rung
+    cdef long long _linger_ms
     cdef readonly dict _sticky
     cdef readonly bint _ignore_keys
     cdef readonly object _key_serializer

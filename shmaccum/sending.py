@@ -53,6 +53,7 @@ class RecordSending:
         self._sticky: dict[str, StickyPartitioner] = {}
         self._rung = 0
         """The last sleep of the sender that it was rung out of from here: a second ring would cost as much."""
+        self._linger_ms = config.linger_ms
         self._max_block_ms = config.max_block_ms
         self._ignore_keys = config.partitioner_ignore_keys
         self._key_serializer = config.key_serializer
@@ -170,13 +171,18 @@ class RecordSending:
                 sticky.note_appended(len(body), new_batch_created)
             if new_batch_created or batch_is_full:
                 asleep = self._memory.words[_SENDER_ASLEEP]
-                if asleep and asleep != self._rung:
+                if asleep and asleep != self._rung and (batch_is_full or self._is_rope_needed()):
                     self._rung = self._slab.rope.pull()
         except (IllegalStateError, ValueError, IndexError):
             if not self._closed:
                 raise
             # Another thread has closed the producer meanwhile: the sender looks by itself what was left behind.
         return future
+
+    def _is_rope_needed(self) -> bool:
+        """Say whether a sender that sleeps would not look at a new batch by itself when that has lingered."""
+        now_ms = time.monotonic_ns() // 1_000_000
+        return self._slab.rope.is_needed_by(now_ms + self._linger_ms, now_ms)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -69,6 +69,7 @@ def test_bytecode_without_its_source_is_not_compiled(tmp_path: Path) -> None:
     ("kernel", "user", "before"),
     [
         ("shmaccum.shm.fastlocks", "shmaccum.shm.locks", "shmaccum.shm.memory"),
+        ("shmaccum.shm.fastwait", "shmaccum.shm.clockwait", "shmaccum.shm.memory"),
         ("shmaccum.record.fastheader", "shmaccum.record.v2", "shmaccum.shm.memory"),
         ("shmaccum.record.fastcolumns", "shmaccum.record.columns", "shmaccum.record.v2"),
         ("shmaccum.record.fastcolumns", "shmaccum.record.murmur2_columns", "shmaccum.shm.memory"),

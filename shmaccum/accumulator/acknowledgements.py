@@ -204,6 +204,14 @@ class Acknowledgements:
             bell.check_open()  # another thread has detached the slab: memory and files are not there any more
             raise
 
+    def heard(self) -> int:
+        """Return how many completions this process has read."""
+        return self._ring.head
+
+    def is_waiting(self) -> bool:
+        """Say whether anything is not settled."""
+        return bool(self._pending)
+
     def incomplete(self) -> list[ProduceRequestResult]:
         """Return the results that are not settled."""
         return list(self._pending.values())

@@ -9,6 +9,7 @@ from shmaccum.shm.memory cimport SlabMemory, word
 cdef Py_ssize_t _MANY
 cdef Py_ssize_t _PARTITION_COUNT
 cdef Py_ssize_t _PARTITION_WORDS
+cdef Py_ssize_t _PROCESS_WORDS
 cdef Py_ssize_t _LEADER
 cdef Py_ssize_t _HEAD
 cdef Py_ssize_t _QUEUED
@@ -43,6 +44,8 @@ cdef class ReadyCheck:
     cdef Py_ssize_t _header_words
     cdef unsigned long long _slot_count
     cdef unsigned long long _max_partitions
+    cdef Py_ssize_t _flushing_at
+    cdef Py_ssize_t _max_processes
     cdef object _cluster
     cdef object _is_urgent
 
@@ -81,5 +84,8 @@ cdef class ReadyCheck:
     cpdef double not_due_ms(self, unsigned long long slot, long long now_ms)
 
     cdef bint _all_is_urgent(self)
+
+    @cython.locals(words=word[::1], at=Py_ssize_t, _=Py_ssize_t)
+    cdef bint _flush_in_progress(self)
 
     cpdef store_leaders(self, cluster)

@@ -25,6 +25,7 @@ from shmaccum.shm.layout import (
     ATTEMPTS_SHIFT,
     LOCK_STRIPES,
     PARTITION_WORDS,
+    PROCESS_WORDS,
     STATE_MASK,
     STRIPES,
     TIME_MASK,
@@ -40,11 +41,12 @@ from shmaccum.shm.slab import Slab
 FOREVER_MS: Final = float("inf")
 
 _MANY: Final = sys.maxsize if COMPILED else 32
-"""Partitions with something in their deques from which on numpy, which looks at all of them at once, is faster than a
-loop: a loop of Python, since one of C is always faster. Either way finds the same."""
+"""Partitions with something in their deques, or processes, from which on numpy, which looks at all of them at once, is
+faster than a loop: a loop of Python, since one of C is always faster. Either way finds the same."""
 
 _PARTITION_COUNT: Final = Super.PARTITION_COUNT
 _PARTITION_WORDS: Final = PARTITION_WORDS
+_PROCESS_WORDS: Final = PROCESS_WORDS
 _LEADER: Final = Partition.LEADER
 _HEAD: Final = Partition.HEAD
 _QUEUED: Final = Partition.QUEUED
@@ -126,6 +128,8 @@ class ReadyCheck:
         self._header_words = slab.geometry.slot_words
         self._slot_count = slab.geometry.slot_count
         self._max_partitions = slab.geometry.max_partitions
+        self._flushing_at = slab.geometry.process(0) + Process.FLUSHING
+        self._max_processes = slab.geometry.max_processes
         self._cluster: Cluster | None = None
         self._is_urgent: bool | None = None
 
@@ -338,4 +342,11 @@ class ReadyCheck:
 
     def _flush_in_progress(self) -> bool:
         """Say whether any process flushes."""
-        return bool(self._slab.process_rows[:, Process.FLUSHING].any())
+        if self._max_processes >= _MANY:
+            return bool(self._slab.process_rows[:, Process.FLUSHING].any())
+        words, at = self._memory.words, self._flushing_at
+        for _ in range(self._max_processes):
+            if words[at]:
+                return True
+            at += _PROCESS_WORDS
+        return False

@@ -41,9 +41,9 @@ _EXISTS: Final = "exists"
 _ATTEMPTS: Final = 3
 """Senders to start before giving up: one that ends without a word has been killed, or cannot run here at all."""
 
-WATCH_S: Final = 0.001
-"""How often producers look whether there is a sender, at most, while they begin batches: it is a system call, and where
-partitions are very many every record begins one."""
+WATCH_S: Final = 0.01
+"""How often producers look whether there is a sender, at most, while they begin batches, poll and wait: it is a system
+call, and where partitions are very many, or records few, every record begins a batch."""
 
 LOG_FORMAT: Final = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 

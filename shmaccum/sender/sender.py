@@ -125,6 +125,8 @@ class Sender:
 
     def run_once(self, now_ms: int) -> None:
         """Make one pass of the loop."""
+        if self._listening:
+            self._doorbell.look()
         # 1. What is known of the cluster, what producers want to know of it, and who we are to it.
         is_asked = self._topic_requests.serve(self._transport.cluster())
         self._update_producer_id()
@@ -170,6 +172,8 @@ class Sender:
         may_sleep = self._listening or is_busy
         if poll_timeout > 0 and may_sleep:  # else it only looks once more
             poll_timeout = min(poll_timeout, self._idleness.longest_sleep_ms(now_ms, self._under_way > 0))
+            if self._listening:
+                self._doorbell.sleep_until(now_ms + poll_timeout)
         if is_all and not may_sleep:
             self._doorbell.listen()
             self._listening = True

@@ -8,11 +8,15 @@ The sender has the *doorbell*, a FIFO, so that it can wait for it and for its so
 No wake-up is lost: a listener first sets its word, then looks for what it waits for, and only then sleeps; a
 ringer first makes its change, then reads the word. Both have a semaphore or mutex operation in between, which
 is a full memory barrier.
+
+A sender that sleeps for a known time says when it will look (`Doorbell.sleep_until`): what it has no use for before
+then need not be rung for (`DoorbellRope.is_needed_by`). It takes that back before each look, in the same order.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -36,14 +40,14 @@ class Ear:
 
     def __init__(self, bell: Bell) -> None:
         self._bell = bell
-        self._heard = bell.rings
+        self._heard = self._bell.rings
 
     def expect(self, completions: int) -> None:
         """Be rung for completions only once so many have been written to the ring of this process, ever.
 
         What is told other than by a completion rings all the same. Look once more before you wait.
         """
-        with self._bell.changed:
+        with self._bell.mutex:
             self._bell.expect(self, completions)
 
     def wait(self, timeout_s: float) -> bool:
@@ -56,7 +60,7 @@ class Ear:
         mine = False
         rang: list[None] = []
         try:
-            with bell.changed:
+            with bell.mutex:
                 bell.check_open()
                 if bell.rings == self._heard and bell.waiting:
                     # Who has waited may tell of it only when we listen already, and yet another one waits.
@@ -76,8 +80,9 @@ class Ear:
                     bell.rings += 1
                 self._heard = bell.rings
                 bell.waiting = False
-                with bell.changed:
-                    bell.changed.notify_all()
+                with bell.mutex:
+                    if len(bell.ears) > 1 or bell.is_closed:
+                        bell.changed.notify_all()
         bell.check_open()
         return bool(rang)
 
@@ -102,9 +107,10 @@ class Bell:
 
     def forked(self) -> None:
         """Forget the threads that did not come along into a forked child."""
-        self.changed = threading.Condition()
+        self.mutex = threading.RLock()  # by itself, since to take it by way of the condition is much slower
+        self.changed = threading.Condition(self.mutex)
         self.waiting = False
-        self._ears: dict[Ear, int] = {}
+        self.ears: dict[Ear, int] = {}
         """Who listens, and from which number of completions on each wants to be rung for them."""
 
     def check_open(self) -> None:
@@ -125,19 +131,19 @@ class Bell:
         """
         ear = Ear(self)
         try:
-            with self.changed:
+            with self.mutex:
                 self.expect(ear, completions)
             yield ear
         finally:
-            with self.changed:
-                self._ears.pop(ear, None)
+            with self.mutex:
+                self.ears.pop(ear, None)
                 if not self.is_closed:
-                    self._words[self._asleep_at] = min(self._ears.values(), default=0)
+                    self._words[self._asleep_at] = min(self.ears.values(), default=0)
 
     def expect(self, ear: Ear, completions: int) -> None:
-        """Note what an ear listens for; with `changed`, whose mutex is the barrier between this and a look."""
-        self._ears[ear] = max(1, completions)
-        self._words[self._asleep_at] = min(self._ears.values())
+        """Note what an ear listens for; with `mutex`, which is the barrier between this and a look."""
+        self.ears[ear] = max(1, completions)
+        self._words[self._asleep_at] = min(self.ears.values())
 
     def close(self) -> None:
         """End the waits of all threads and let go of the semaphore; its name stays for the entry's next process."""
@@ -203,20 +209,35 @@ class Doorbell:
 
     def __init__(self, name: str, words: memoryview) -> None:
         self._words = words
+        self._barrier = threading.Lock()
         # Open for writing too, so that a reader never sees the end of the file when the last ringer goes.
         self.descriptor: Final = os.open(names.doorbell_path(name), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def listen(self) -> None:
         """Ask to be rung from now on; look for work after this and before waiting."""
+        self._words[Super.SENDER_WAKES] = 0
         # The time numbers the sleeps, of this sender and of those before and after it.
         self._words[Super.SENDER_ASLEEP] = time.monotonic_ns()
+
+    def sleep_until(self, time_ms: float) -> None:
+        """Say that all there is will be looked at by then, in monotonic milliseconds: after a look, before waiting."""
+        self._words[Super.SENDER_WAKES] = math.ceil(time_ms)
+
+    def look(self) -> None:
+        """Be about to look for work once more, still listening: what comes from now on may be too late for it."""
+        if self._words[Super.SENDER_WAKES]:
+            self._words[Super.SENDER_WAKES] = 0
+            with self._barrier:
+                pass  # a full barrier: whoever still reads the old time has made a change that this look will see
 
     def answer(self) -> None:
         """Be awake: no ring is needed, and those that came are forgotten."""
         self._words[Super.SENDER_ASLEEP] = 0
-        with contextlib.suppress(BlockingIOError):
+        try:
             while len(os.read(self.descriptor, 4096)) == 4096:
                 pass
+        except BlockingIOError:
+            return  # nobody has rung
 
     def ring(self) -> None:
         """Wake this very sender, from a signal handler."""
@@ -262,14 +283,26 @@ class DoorbellRope:
             return 0
         # A failure is not the caller's, whose change has been made: a sender that is not woken looks by itself before
         # long.
-        with self._mutex, contextlib.suppress(OSError):
+        with self._mutex:
             if self._closed:
                 return 0  # another thread has left the slab
-            self.open()
-            with contextlib.suppress(BlockingIOError):  # a full FIFO rings all the same
+            try:
+                if self._descriptor < 0:
+                    self.open()
                 os.write(self._descriptor, b"!")
-            return asleep
-        return 0
+            except BlockingIOError:
+                return asleep  # a full FIFO rings all the same
+            except OSError:
+                return 0
+        return asleep
+
+    def is_needed_by(self, due_ms: int, now_ms: int) -> bool:
+        """Say whether a sender that sleeps has to be rung for what it has no use for before ``due_ms``.
+
+        Not if it wakes up by itself in time. One that has not done so when it was to is rung: it may be another one's
+        time, that of a sender which has died.
+        """
+        return not now_ms < self._words[Super.SENDER_WAKES] <= due_ms
 
     def close(self) -> None:
         """Let go of the FIFO; the sender is rung for no more."""

@@ -18,7 +18,14 @@ from typing import Final
 
 import posix_ipc
 
+from shmaccum.shm.memory import COMPILED
 from shmaccum.shm.signals import undisturbed
+
+if COMPILED:
+    from shmaccum.shm.fastwait import HAS_CLOCKWAIT as _IS_FAST
+    from shmaccum.shm.fastwait import wait_into as _wait_into
+else:
+    _IS_FAST = False
 
 _CLOCK_MONOTONIC: Final = (time.CLOCK_MONOTONIC,)
 
@@ -51,12 +58,15 @@ class ClockWait:
         """Put an item into ``unit`` if the semaphore was to be had within ``timeout_s``.
 
         In C from the wait to the item: no interrupt comes between getting the semaphore and ``unit`` telling of it.
-        Signals are held back meanwhile, so wait in slices.
+        Signals may be held back meanwhile, so wait in slices.
         """
         address = self._opened() if _HAS_CLOCKWAIT else None
         if address is None:
             with contextlib.suppress(posix_ipc.BusyError):
                 undisturbed(unit.extend, map(self._semaphore.acquire, (max(0.0, timeout_s),)))
+            return
+        if _IS_FAST:
+            _wait_into(address, unit, timeout_s)
             return
         end = time.monotonic_ns() + round(timeout_s * 1e9)
         deadline = _Timespec(*divmod(end, 1_000_000_000))

@@ -124,6 +124,8 @@ class Super:
     """epoch that it came with; a partition's own may be higher"""
     METADATA_REQUESTS: Final = 21
     """raised by every producer that asks for a topic's metadata"""
+    SENDER_WAKES: Final = 22
+    """when the sender, asleep, looks by itself at the latest, monotonic ms; 0 while it is not known"""
     TOPIC_COUNT: Final = 24
     """topic entries in use, always the first ones"""
     PARTITION_COUNT: Final = 25

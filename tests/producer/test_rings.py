@@ -7,9 +7,10 @@ import fcntl
 import os
 import signal
 import termios
+import time
 from collections.abc import Callable
 
-from producers import sender_pid, wait_until
+from producers import sender_pid, stop_sender, wait_until
 
 from shmaccum import Producer
 from shmaccum.shm.layout import Super
@@ -37,3 +38,31 @@ def test_a_sender_that_is_slow_to_wake_up_is_rung_once(produce: Callable[..., Pr
     finally:
         os.kill(sender, signal.SIGCONT)
     assert future.get(20).offset == 40
+
+
+def test_a_sender_that_wakes_up_in_time_is_not_rung_for_a_new_batch(produce: Callable[..., Producer]) -> None:
+    """It has no use for the batch before that has lingered; for a full one it has."""
+    producer = produce(num_partitions=5, linger_ms=60_000)
+    producer.send("t", b"first", partition=0)
+    producer.flush()
+    words, sender = producer._slab.words, sender_pid(producer)
+    stop_sender(producer)
+
+    def rings_for(value: bytes, partition: int, sleep: int, wakes_ms: int) -> int:
+        """Return how many rings a record brings in a sleep of the sender."""
+        words[Super.SENDER_WAKES], words[Super.SENDER_ASLEEP] = wakes_ms, sleep
+        before = rings(producer)
+        producer.send("t", value, partition=partition)
+        return rings(producer) - before
+
+    now_ms = time.monotonic_ns() // 1_000_000
+    try:
+        assert rings_for(b"lingers", 1, sleep=1, wakes_ms=now_ms + 60_000) == 0
+        assert rings_for(bytes(10_000), 1, sleep=1, wakes_ms=now_ms + 60_000) == 0
+        assert rings_for(bytes(10_000), 1, sleep=1, wakes_ms=now_ms + 60_000) == 1  # full
+        assert rings_for(b"of a sender that has died, perhaps", 2, sleep=2, wakes_ms=now_ms - 1) == 1
+        assert rings_for(b"too late", 3, sleep=3, wakes_ms=now_ms + 600_000) == 1
+        assert rings_for(b"nobody knows", 4, sleep=4, wakes_ms=0) == 1
+    finally:
+        os.kill(sender, signal.SIGCONT)
+    producer.flush()

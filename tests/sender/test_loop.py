@@ -410,6 +410,31 @@ def test_answers_do_not_make_a_sender_listen_anew(run: HandRun) -> None:
     assert counter(run, Super.SENDER_ASLEEP) == asleep > 0
 
 
+def test_a_sleep_says_when_it_ends_until_the_next_look(run: HandRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not due before then need not be rung for; but what comes behind a look may be too late for it."""
+    run.transport.held = True
+    send(run, T0)
+    run.run(1)
+    assert counter(run, Super.SENDER_WAKES) == 0
+    run.transport.held = False
+    began_ms = time.monotonic_ns() // 1_000_000
+    run.run(1, after_ms=0)
+    assert counter(run, Super.SENDER_WAKES) >= began_ms + run.transport.asked[-1] > began_ms
+
+    looks: list[int] = []
+    cluster = run.transport.cluster
+
+    def look() -> object:
+        looks.append(counter(run, Super.SENDER_WAKES))
+        return cluster()
+
+    monkeypatch.setattr(run.transport, "cluster", look)
+    assert counter(run, Super.SENDER_ASLEEP)
+    run.run(1, after_ms=0)
+    assert set(looks) == {0}
+    assert counter(run, Super.SENDER_WAKES) >= began_ms + run.transport.asked[-1] > began_ms
+
+
 def test_a_bell_between_the_two_looks(run: HandRun) -> None:
     while not counter(run, Super.SENDER_ASLEEP):
         run.run(1)

@@ -297,6 +297,26 @@ def test_a_ring_says_which_sleep_it_ended(slab: Slab) -> None:
     slab.resign_as_sender(doorbell)
 
 
+def test_a_sender_that_looks_in_time_need_not_be_rung(slab: Slab) -> None:
+    doorbell, rope = slab.become_sender(), slab.rope
+
+    doorbell.listen()
+    assert rope.is_needed_by(1060, 1000)
+    doorbell.sleep_until(1049.5)
+    assert not rope.is_needed_by(1060, 1000)
+    assert not rope.is_needed_by(1050, 1049)
+    assert rope.is_needed_by(1049, 1000)  # it sleeps for longer
+    assert rope.is_needed_by(1060, 1050)  # it should have looked
+
+    doorbell.look()
+    assert rope.is_needed_by(1060, 1000)  # this look may have been too early
+    doorbell.sleep_until(1050)
+    doorbell.answer()
+    doorbell.listen()
+    assert rope.is_needed_by(1060, 1000)
+    slab.resign_as_sender(doorbell)
+
+
 def test_a_doorbell_that_nobody_answers_does_not_hold_up_the_ringers(slab: Slab) -> None:
     doorbell = slab.become_sender()
     doorbell.listen()

@@ -54,6 +54,7 @@ ABI: dict[int, dict[str, object]] = {
             "PRODUCER_ID": 19,
             "PRODUCER_EPOCH": 20,
             "METADATA_REQUESTS": 21,
+            "SENDER_WAKES": 22,
             "TOPIC_COUNT": 24,
             "PARTITION_COUNT": 25,
             "GENERATION": 26,

@@ -1,0 +1,66 @@
+cimport cython
+from shmaccum.shm.clockwait cimport ClockWait
+
+cdef class Bell
+
+cdef class Ear:
+    cdef Bell _bell
+    cdef long long _heard
+
+    cpdef expect(self, completions)
+
+    @cython.locals(bell=Bell, mine=bint, rang=list)
+    cpdef bint wait(self, double timeout_s) except -1
+
+cdef class Bell:
+    cdef readonly object semaphore
+    cdef ClockWait clock_wait
+    cdef public long long rings
+    cdef object _words
+    cdef Py_ssize_t _asleep_at
+    cdef readonly bint is_closed
+    cdef object mutex
+    cdef readonly object changed
+    cdef public bint waiting
+    cdef dict ears
+
+    cpdef check_open(self)
+
+    cpdef expect(self, Ear ear, completions)
+
+cdef class Bells:
+    cdef object _name
+    cdef object _words
+    cdef object _geometry
+    cdef object _mutex
+    cdef dict _semaphores
+
+    cpdef ring(self, entry)
+
+    cpdef ring_for_completions(self, entry)
+
+cdef class Doorbell:
+    cdef object _words
+    cdef object _barrier
+    cdef readonly int descriptor
+
+    cpdef listen(self)
+
+    cpdef sleep_until(self, double time_ms)
+
+    cpdef look(self)
+
+    cpdef answer(self)
+
+cdef class DoorbellRope:
+    cdef object _path
+    cdef object _words
+    cdef object _mutex
+    cdef readonly int _descriptor
+    cdef bint _closed
+
+    cpdef open(self)
+
+    cpdef pull(self)
+
+    cpdef bint is_needed_by(self, long long due_ms, long long now_ms)

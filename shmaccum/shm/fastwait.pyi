@@ -1,0 +1,3 @@
+HAS_CLOCKWAIT: bool
+
+def wait_into(address: int, unit: list[None], timeout_s: float) -> None: ...

@@ -1,0 +1,51 @@
+"""The wait of `shmaccum.shm.clockwait` in C: a call by way of `ctypes`, and three to hold signals back, cost more.
+
+Where it is not compiled, that module does it by `ctypes`.
+"""
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EINTR, errno
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, clockid_t, timespec
+
+
+cdef extern from * nogil:
+    """
+    #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 30)
+    #define HAS_SEM_CLOCKWAIT 1
+    #else
+    #define HAS_SEM_CLOCKWAIT 0
+    #define sem_clockwait(semaphore, clock, deadline) (errno = ENOSYS, -1)
+    #endif
+    """
+    bint HAS_SEM_CLOCKWAIT
+    int sem_clockwait(sem_t *semaphore, clockid_t clock, const timespec *deadline)
+
+HAS_CLOCKWAIT = bool(HAS_SEM_CLOCKWAIT)
+"""Whether the C library has what this takes."""
+
+
+cpdef wait_into(size_t address, list unit, double timeout_s):
+    """Put an item into ``unit`` if the semaphore at an address was to be had within ``timeout_s``.
+
+    Handlers of signals run during the wait, but none between getting the semaphore and ``unit`` telling of it; what
+    one raises ends the wait.
+    """
+    cdef sem_t *semaphore = <sem_t *> address
+    cdef timespec deadline
+    cdef long long end_ns
+    cdef int code
+    clock_gettime(CLOCK_MONOTONIC, &deadline)
+    end_ns = deadline.tv_nsec + <long long> (timeout_s * 1e9) + 999  # no less than that, however it is rounded
+    if end_ns < 0:
+        end_ns = 0
+    deadline.tv_sec += end_ns // 1_000_000_000
+    deadline.tv_nsec = end_ns % 1_000_000_000
+    while True:
+        with nogil:
+            code = errno if sem_clockwait(semaphore, CLOCK_MONOTONIC, &deadline) else 0
+        if not code:
+            unit.append(None)
+            return
+        if code != EINTR:
+            return
+        PyErr_CheckSignals()
