@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 DEMO ?=
 KAFKA ?=
 PYTEST ?=
-WORKERS ?= 2
+WORKERS ?= 3
 
 .PHONY: demo test test-compiled lint docs venv kafka clean
 
@@ -18,7 +18,7 @@ demo: $(VENV)/.demo  ## DEMO="--workers 4" passes options on
 
 # A module's tests stay together: they share what is costly to start. Each worker has its own Apache Kafka.
 test: lint  ## PYTEST="tests/record -x" passes options on; WORKERS=0 runs all in one process
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 # The modules that have a .pxd file are compiled, into build/; the tests of the core run over these, all but those with
 # the marker `plain`.
