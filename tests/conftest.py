@@ -14,20 +14,18 @@ from processes import Child, How
 
 import shmaccum
 from shmaccum.shm.names import PREFIX, SHM_DIRECTORY
+from tools import spark_jvm
 
 pytest_plugins = ("brokers",)
 
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For Spark's drivers, whoever starts them: here they do little, and optimizing it would take longer than doing it."""
-
 
 def pytest_configure() -> None:
-    """Have programs that tests start, and signal, know the usual signals, though this one is run to ignore some.
+    """Have what tests start be quick, and know the usual signals, though this one is run to ignore some.
 
     A shell has its background jobs ignore SIGINT, and ``nohup`` has SIGHUP ignored. That is inherited, while a handler,
     even one that does nothing, is not.
     """
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JVM)
+    os.environ.setdefault(spark_jvm.VARIABLE, spark_jvm.jvm_options())
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
