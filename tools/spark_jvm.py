@@ -28,8 +28,9 @@ _QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 def class_archive() -> Path:
     """Return where the archive for this interpreter's pyspark is, once it is made."""
-    place = zlib.crc32(str(find_spec("pyspark")).encode())
-    return HOME / f"spark-{version('pyspark')}-{place:08x}.jsa"
+    pyspark = find_spec("pyspark")
+    place = "" if pyspark is None or pyspark.origin is None else pyspark.origin
+    return HOME / f"spark-{version('pyspark')}-{zlib.crc32(place.encode()):08x}.jsa"
 
 
 def jvm_options() -> str:
