@@ -1,4 +1,4 @@
-# make demo | test | test-compiled | lint | docs | venv | kafka | clean
+# make demo | test | test-compiled | lint | docs | venv | venv-core | kafka | clean
 #
 # Everything is installed into $(VENV). PYTHON=python3.13 make test chooses another interpreter, which gets a
 # virtual environment of its own.
@@ -9,16 +9,19 @@ BIN := $(VENV)/bin
 DEMO ?=
 KAFKA ?=
 PYTEST ?=
-WORKERS ?= 2
+WORKERS ?= 3
 
-.PHONY: demo test test-compiled lint docs venv kafka clean
+.PHONY: demo test pytest test-compiled lint docs venv venv-core kafka clean
 
 demo: $(VENV)/.demo  ## DEMO="--workers 4" passes options on
 	$(BIN)/shmaccum demo $(DEMO)
 
-# A module's tests stay together: they share what is costly to start. Each worker has its own Apache Kafka.
-test: lint  ## PYTEST="tests/record -x" passes options on; WORKERS=0 runs all in one process
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+# A module's tests stay together: they share what is costly to start. Each worker has its own Apache Kafka. Many tests
+# wait more than they work: three workers are for two cores.
+test: lint pytest  ## PYTEST="tests/record -x" passes options on; WORKERS=0 runs all in one process
+
+pytest: $(VENV)/.test
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 # The modules that have a .pxd file are compiled, into build/; the tests of the core run over these, all but those with
 # the marker `plain`.
@@ -45,6 +48,8 @@ docs: $(VENV)/.test
 
 venv: $(VENV)/.test
 
+venv-core: $(VENV)/.test-core  ## without Spark, for the core's tests alone
+
 kafka:  ## KAFKA="--nodes 3 --sasl --tls" passes options on; python3 -m tools.kafka stop ends it
 	$(PYTHON) -m tools.kafka start $(KAFKA)
 
@@ -53,9 +58,13 @@ $(VENV)/.demo: pyproject.toml
 	$(PYTHON) -m tools.setup_env $(VENV) demo
 	@touch $@
 
-$(VENV)/.test: pyproject.toml tools/kafka/jars.py
+$(VENV)/.test: pyproject.toml tools/kafka/jars.py tools/spark_jvm.py
 	$(PYTHON) -m tools.setup_env $(VENV) test
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.test-core: pyproject.toml
+	$(PYTHON) -m tools.setup_env $(VENV) test-core
+	@touch $@
 
 clean:
 	-$(PYTHON) -m tools.kafka stop

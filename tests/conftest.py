@@ -14,27 +14,40 @@ from processes import Child, How
 
 import shmaccum
 from shmaccum.shm.names import PREFIX, SHM_DIRECTORY
+from tools import spark_jvm
 
 pytest_plugins = ("brokers",)
 
 
 def pytest_configure() -> None:
-    """Have programs that tests start, and signal, know the usual signals, though this one is run to ignore some.
+    """Have what tests start be quick, and know the usual signals, though this one is run to ignore some.
 
     A shell has its background jobs ignore SIGINT, and ``nohup`` has SIGHUP ignored. That is inherited, while a handler,
     even one that does nothing, is not.
     """
+    os.environ.setdefault(spark_jvm.VARIABLE, spark_jvm.jvm_options())
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Over the compiled form, leave out what needs lines or classes of Python: see the marker ``plain``."""
+    """Begin with the modules that take long, so that in the end no worker is left alone with one of them.
+
+    These are the ones with Spark, with Kafka, or with a test that has a timeout of its own. Over the compiled form,
+    leave out what needs lines or classes of Python: see the marker ``plain``.
+    """
     if shmaccum.compiled:
         plain = [item for item in items if item.get_closest_marker("plain")]
         config.hook.pytest_deselected(items=plain)
         items[:] = [item for item in items if item not in plain]
+    long = {item.path for item in items if _takes_long(item)}
+    items.sort(key=lambda item: item.path not in long)
+
+
+def _takes_long(item: pytest.Item) -> bool:
+    fixtures = getattr(item, "fixturenames", ())
+    return item.get_closest_marker("timeout") is not None or not {"spark", "apache_kafka"}.isdisjoint(fixtures)
 
 
 _OURS = f"test{os.getpid()}"

@@ -34,7 +34,10 @@ PATIENCE_S = 60.0
 """How long a test waits for a child before it gives up: far longer than anything takes."""
 
 _METHODS = {"clean": "forkserver", "spawn": "spawn", "fork": "fork"}
-multiprocessing.set_forkserver_preload(["hypothesis", "numpy", "pytest", "shmaccum.pool.buffer_pool"])
+# And what most tests of several processes read by: what is not here, every single child would import.
+multiprocessing.set_forkserver_preload(
+    ["hypothesis", "numpy", "pytest", "kafka.record", "shmaccum.producer", "shmaccum.sender.process"]
+)
 
 
 class ChildFailedError(AssertionError):

@@ -79,6 +79,15 @@ def fetch_kafka() -> None:
         print(f"the tests against Apache Kafka will be skipped: {error}", flush=True)
 
 
+def archive_spark(venv: Path) -> None:
+    """Have Spark's JVM leave an archive of its classes, for all the tests with Spark; without it they take longer."""
+    print("starting Spark once; this takes half a minute", flush=True)
+    command = (venv / "bin" / "python", "-m", "tools.spark_jvm")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"Spark will start slowly: {done.stderr[-1000:]}", flush=True)
+
+
 def ensure_spin() -> None:
     if missing := missing_spin():
         install_system_package(INSTALL_SPIN, missing)
@@ -91,9 +100,11 @@ def main() -> int:
     try:
         make_venv(Path(venv))
         install_project(Path(venv), extra)
-        ensure_java()
+        if extra != "test-core":
+            ensure_java()
         if extra == "test":
             fetch_kafka()
+            archive_spark(Path(venv))
             ensure_spin()
     except subprocess.CalledProcessError as error:
         return error.returncode or 1

@@ -44,12 +44,12 @@ def test_stopped_past_the_request_timeout(cluster: KafkaCluster, trial: Callable
     assert row.all_arrived(), row
 
 
-def test_down_at_start(kafka_cluster: Callable[..., KafkaCluster], trial: Callable[..., Trial], table: Table) -> None:
-    cluster = kafka_cluster()
+def test_down_at_start(cluster: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
+    cluster.nodes[1].kill()
     run = trial("broker down at start", cluster)
     run.start_producers()
     run.await_said("Connection refused")
-    cluster.start()
+    cluster.nodes[1].start()
     run.make_topics({})
     run.await_heard()
     row = table.finish(run)

@@ -365,7 +365,7 @@ def test_who_leaves_lets_go_of_the_lock_that_an_interrupt_left_taken(
 def test_an_interrupt_over_coming_and_going_leaves_nothing_behind(slab_name: str) -> None:
     """Wherever it comes: the next one to come and go finds everything in order, and the last one out removes it."""
     geometry = Geometry(64, 4, 4, 2, 2)
-    for moment in range(0, 5000, 11):  # of some 900
+    for moment in range(0, 5000, 17):  # of some 900
         ticket: list[None] = []
         with InterruptAt(moment) as interrupt:
             slab = attach(slab_name, geometry)

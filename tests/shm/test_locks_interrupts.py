@@ -184,7 +184,7 @@ def test_an_interrupt_over_a_takeover_leaves_it_to_the_next(
     slab.locks[NUMBER].rebuild = lambda: None
     watcher = start(watch_takeovers, slab.name)
 
-    for moment in (*range(0, 100, 9), *range(100, 700, 20)):
+    for moment in (*range(0, 100, 11), *range(100, 700, 40)):
         start(die_in_the_window, slab.name).join()
         with InterruptAt(moment), slab.locks[NUMBER].within(PATIENCE_S):
             pass

@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from brokers import consume, consume_values
+from brokers import consume
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 from examples import example
 from kafka.partitioner.default import murmur2
@@ -106,13 +106,16 @@ def test_all_columns(spark: SparkSession, ours: Options, kafka: KafkaCluster, to
 def test_a_stream_goes_on_where_it_stopped(
     spark: SparkSession, ours: Options, kafka: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
+    """And every batch of it is written: one for each file."""
     kafka.admin.create_topic(topic, partitions=2)
     arriving = tmp_path / "arriving"
     arriving.mkdir()
 
     def run() -> None:
         query = (
-            spark.readStream.text(str(arriving))
+            spark.readStream.option("maxFilesPerTrigger", 1)
+            .text(str(arriving))
+            .selectExpr("value AS key", "value")
             .writeStream.format("shmaccum")
             .options(**ours)
             .option("topic", topic)
@@ -123,10 +126,13 @@ def test_a_stream_goes_on_where_it_stopped(
         query.awaitTermination()
 
     def found() -> list[int]:
-        values = consume_values({"bootstrap.servers": kafka.bootstrap_servers}, topic)
-        return sorted(int(value) for of_partition in values.values() for value in of_partition if value is not None)
+        partitions = consume({"bootstrap.servers": kafka.bootstrap_servers}, topic)
+        records = [record for of_partition in partitions.values() for record in of_partition]
+        assert all(record.key() == record.value() for record in records)
+        return sorted(int(record.value()) for record in records)
 
-    (arriving / "first.txt").write_text("\n".join(map(str, range(1_000))))
+    (arriving / "first.txt").write_text("\n".join(map(str, range(600))))
+    (arriving / "and.txt").write_text("\n".join(map(str, range(600, 1_000))))
     run()
     assert found() == list(range(1_000))
     (arriving / "second.txt").write_text("\n".join(map(str, range(1_000, 1_500))))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+import pytest
 
 Reader = Callable[[Path, str], list[Any]]
 
@@ -23,6 +24,7 @@ def spark_home(directory: Path) -> Path:
     return directory
 
 
+@pytest.mark.timeout(300)
 def test_executors_share_one_slab_and_one_sender(
     tmp_path: Path, stored: Reader, until_gone: Callable[..., None]
 ) -> None:

@@ -161,7 +161,7 @@ def test_killed(runs: list[Stress], tmp_path: Path) -> None:
 
 @pytest.mark.timeout(900)
 def test_pyspark(runs: list[Stress], tmp_path: Path) -> None:
-    spark = run(runs, tmp_path, "--pyspark --producers 2 --seconds 5 --kill-producers 2 --kill-sender 0.5 --seed 4")
+    spark = run(runs, tmp_path, "--pyspark --producers 2 --seconds 4 --kill-producers 2 --kill-sender 0.5 --seed 4")
     status, out, errors = spark.end()
     assert (status, "All zero" in out) == (0, True), out + errors
     assert spark.report()["counts"]["jobs"] >= 1

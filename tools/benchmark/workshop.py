@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from shmaccum.shm import names
 from shmaccum.shm.lifecycle import unlink
@@ -20,6 +20,8 @@ from tools.benchmark.errors import BenchmarkError, VoidError
 from tools.benchmark.forms import PLAIN as PLAIN_FORM
 from tools.benchmark.forms import Form
 from tools.stresstest.processes import Children
+
+T = TypeVar("T")
 
 _QUIET_S: Final = 20.0
 """How long what a turn started may take to go away."""
@@ -83,6 +85,10 @@ class Workshop:
     def seconds(self, at_full_scale: float, least: float = 0.3) -> float:
         """Return how long something is to last."""
         return least if self.smoke else max(least, at_full_scale * self.scale)
+
+    def some(self, of: Sequence[T], every: int) -> Sequence[T]:
+        """Return what a case is to have variants of: all of them, in a smoke run only every so many-th."""
+        return of[::every] if self.smoke else of
 
     def form_of(self, contestant: str) -> Form | None:
         """Return the form of the package that a contestant is, None if it is a peer."""

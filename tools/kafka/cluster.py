@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import tempfile
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tools.kafka.errors import KafkaToolError
-from tools.kafka.jars import ensure_jars
-from tools.kafka.node import Node
+from tools.kafka.jars import ensure_jars, jar_directory
+from tools.kafka.node import CHECKPOINT, Node
 from tools.kafka.ports import free_port
 from tools.kafka.settings import Ports, broker_settings, format_arguments, security_protocol
 from tools.kafka.tls import Certificates
@@ -118,11 +118,21 @@ class KafkaCluster:
         self.stop()
 
     def _format(self) -> None:
-        formats = {id: node.begin_format(format_arguments(self._sasl)) for id, node in self.nodes.items()}
-        said = {id: process.communicate()[0] for id, process in formats.items()}
-        for id, process in formats.items():
-            if process.returncode:
-                raise KafkaToolError(f"node {id} could not be formatted, status {process.returncode}: {said[id]}")
+        """Format the brokers' directories: the first time by Kafka's tool, which is a JVM of its own, then like that.
+
+        What the tool makes depends on its arguments, and not on the brokers' settings.
+        """
+        arguments = format_arguments(self._sasl)
+        kept = jar_directory() / f"bootstrap-{zlib.crc32(' '.join(arguments).encode()):08x}.checkpoint"
+        if not kept.exists():
+            with tempfile.TemporaryDirectory(dir=kept.parent, prefix="format-") as scratch:
+                model = Node(1, free_port, Path(scratch), detached=False)
+                ports = {1: Ports(model.port, model.internal_port, model.controller_port, model.advertised_port)}
+                model.configure(broker_settings(1, ports, model.data, self._sasl, None, {}))
+                model.format(arguments)
+                (model.data / CHECKPOINT).rename(kept)
+        for node in self.nodes.values():
+            node.format_like(kept)
 
 
 def _train(archive: Path) -> None:

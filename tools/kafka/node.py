@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -18,6 +21,8 @@ from tools.kafka.running import Running
 from tools.kafka.settings import CLUSTER_ID
 
 START_TIMEOUT_S: Final = 60.0
+CHECKPOINT: Final = "bootstrap.checkpoint"
+"""In a node's data: what its cluster knows from the beginning, users for example."""
 _EXCERPT: Final = 3000
 _STARTED: Final = "Kafka Server started"
 
@@ -57,16 +62,35 @@ class Node:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.settings_file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
-    def begin_format(self, arguments: Sequence[str]) -> subprocess.Popen[str]:
-        """Start Kafka's storage tool on the node's directory."""
+    def format(self, arguments: Sequence[str]) -> None:
+        """Have Kafka's storage tool format the node's directory.
+
+        Raises:
+            KafkaToolError: it cannot; holds what it says.
+        """
         tool = ("kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(self.settings_file))
-        return subprocess.Popen(
+        done = subprocess.run(
             java_command(*tool, *arguments),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            check=False,
         )
+        if done.returncode:
+            raise KafkaToolError(f"node {self.id} could not be formatted, status {done.returncode}: {done.stdout}")
+
+    def format_like(self, checkpoint: Path) -> None:
+        """Format the node's directory as the tool has formatted another's: only the ids are the directory's own.
+
+        Args:
+            checkpoint: the other's ``bootstrap.checkpoint``, with what the cluster knows from the beginning.
+        """
+        self.data.mkdir(parents=True)
+        shutil.copyfile(checkpoint, self.data / CHECKPOINT)
+        directory_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        properties = {"version": 1, "cluster.id": CLUSTER_ID, "node.id": self.id, "directory.id": directory_id}
+        (self.data / "meta.properties").write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
 
     def begin_start(self, jvm_options: Sequence[str] | None = None) -> None:
         """Start the broker, without waiting for it."""

@@ -27,14 +27,14 @@ class Columns:
 
     def variants(self, workshop: Workshop) -> Sequence[Variant]:
         """With and without keys, into Apache Kafka and the sink; and with large batches."""
-        large = Settings(batch_size=MEBIBYTE // 2)
-        return [
-            _variant(workshop, APACHE, False, Settings()),
-            _variant(workshop, APACHE, True, Settings()),
-            _variant(workshop, SINK, False, Settings()),
-            _variant(workshop, SINK, True, Settings()),
-            _variant(workshop, APACHE, False, large),
+        combinations = [
+            (APACHE, False, Settings()),
+            (APACHE, True, Settings()),
+            (SINK, False, Settings()),
+            (SINK, True, Settings()),
+            (APACHE, False, Settings(batch_size=MEBIBYTE // 2)),
         ]
+        return [_variant(workshop, *each) for each in workshop.some(combinations, 3)]
 
     def close(self) -> None:
         """Nothing is shared."""

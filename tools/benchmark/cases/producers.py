@@ -52,7 +52,7 @@ class Producers:
 
     def variants(self, workshop: Workshop) -> Sequence[Variant]:
         """Every number of producers on every number of partitions; one partition; a load that fills no batch."""
-        producers, partitions = ((1, 2), (1, 8)) if workshop.smoke else (PRODUCERS, PARTITIONS)
+        producers, partitions = ((2,), (8,)) if workshop.smoke else (PRODUCERS, PARTITIONS)
         grid = [_variant(workshop, number, of) for of in partitions for number in producers]
         return [*grid, _one_partition(workshop), _trickle(workshop)]
 

@@ -20,6 +20,7 @@ BATCHES: Final = 2048
 
 TIMES: Final = 3
 """That the slab is emptied in a turn, of which the middle one counts."""
+_SMOKE_BATCHES: Final = 128
 _FINDING_ROUNDS: Final = 20
 
 
@@ -40,11 +41,13 @@ class SenderAlone:
 
 
 def _sending(workshop: Workshop, partitions: int) -> Variant:
+    batches = _SMOKE_BATCHES if workshop.smoke else BATCHES
+
     def turn(contestant: str) -> dict[str, float]:
         def measure() -> list[dict[str, Any]]:
             from tools.bench_sender import sending_costs
 
-            return [cost._asdict() for cost in sending_costs(partitions, TIMES, batches=BATCHES)]
+            return [cost._asdict() for cost in sending_costs(partitions, TIMES, batches=batches)]
 
         form = PLAIN if contestant == PLAIN_SENDER else workshop.ours
         costs = sorted(_apart(workshop, measure, form), key=lambda cost: cost["cpu_us_a_batch"])
@@ -63,7 +66,7 @@ def _sending(workshop: Workshop, partitions: int) -> Variant:
         contestants=workshop.with_plain(SENDER, PLAIN_SENDER),
         turn=turn,
         figures=("cpu_us_per_batch", "mb_per_core_s", "batches_per_request"),
-        facts={"batches": BATCHES, "times": TIMES, "partitions": partitions},
+        facts={"batches": batches, "times": TIMES, "partitions": partitions},
         warm_up=False,
         turn_s=2.5,
     )

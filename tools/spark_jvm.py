@@ -1,0 +1,88 @@
+"""How the JVM of Spark's driver is started for tests: fast to start rather than fast to run.
+
+It optimizes little, and takes its classes from an archive (AppCDS), which one trial job makes: with both, a session and
+a first job take less than half of the processor time. An archive that does not fit the JVM or the jars' place is passed
+over by the JVM, so it can be stale but not wrong.
+
+``python -m tools.spark_jvm`` makes the archive where there is none.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import tempfile
+import zlib
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from tools.kafka.jars import HOME
+
+VARIABLE: Final = "SPARK_SUBMIT_OPTS"
+"""From here every driver takes options for its JVM, whoever starts it."""
+_QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
+def class_archive() -> Path:
+    """Return where the archive for this interpreter's pyspark is, once it is made."""
+    pyspark = find_spec("pyspark")
+    place = "" if pyspark is None or pyspark.origin is None else pyspark.origin
+    return HOME / f"spark-{version('pyspark')}-{zlib.crc32(place.encode()):08x}.jsa"
+
+
+def jvm_options() -> str:
+    """Return what belongs into `VARIABLE`; there need be no archive, and no pyspark."""
+    options = [*_QUICK]
+    if find_spec("pyspark") is not None and (archive := class_archive()).exists():
+        options += [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"]
+    return shlex.join(options)
+
+
+def _run_job(directory: Path) -> None:
+    """Write some records by the data source into a log, as most of the tests' jobs do."""
+    from pyspark.sql import SparkSession
+
+    from shmaccum.spark import ShmAccumDataSource
+
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(directory / "scratch"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }.items():
+        builder = builder.config(name, value)
+    session: Any = builder.getOrCreate()
+    session.dataSource.register(ShmAccumDataSource)
+    rows = session.range(100).selectExpr("CAST(id AS STRING) AS value")
+    settings = {"transport": "log", "log.dir": str(directory / "log"), "sender.idle.ms": "100"}
+    options = {f"kafka.{name}": value for name, value in settings.items()}
+    rows.write.format("shmaccum").mode("append").options(**options, topic="trial").save()
+    gateway = session.sparkContext._gateway
+    session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait()  # the archive is written at the end
+
+
+def main() -> int:
+    archive = class_archive()
+    if not archive.exists():
+        archive.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=archive.parent, prefix="spark-") as scratch:
+            made = Path(scratch, archive.name)
+            os.environ[VARIABLE] = shlex.join([*_QUICK, f"-XX:ArchiveClassesAtExit={made}", "-Xlog:disable"])
+            os.environ["PYSPARK_PYTHON"] = sys.executable
+            _run_job(Path(scratch))
+            made.rename(archive)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
