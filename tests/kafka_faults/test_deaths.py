@@ -10,7 +10,7 @@ from kafka_faults.trial import Trial
 
 from tools.kafka import KafkaCluster
 
-SENDERS_KILLED = 8
+SENDERS_KILLED = 20
 PRODUCERS_KILLED = 4
 
 
