@@ -34,8 +34,8 @@ cdef class SlabLock:
     cdef double _rested_at_s
     cdef FastSemaphore _fast
 
-    @cython.locals(turn=Turn, words=word[::1], unfinished="unsigned long long", unit=list)
+    @cython.locals(turn=Turn, unfinished="unsigned long long", unit=list)
     cpdef acquire(self, patience_s=*)
 
-    @cython.locals(turn=Turn, words=word[::1])
+    @cython.locals(turn=Turn)
     cpdef leave(self, bint unfinished)

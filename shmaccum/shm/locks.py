@@ -168,8 +168,7 @@ class SlabLock:
         if turn.holding is not None:
             turn.holding._mend_interrupted()
         turn.holding = self
-        words = self.words
-        words[self._wants_at] = self.number + 1
+        self.words[self._wants_at] = self.number + 1
         unit = turn.unit
         if self._fast is None or not self._fast.take():
             try:
@@ -177,8 +176,8 @@ class SlabLock:
             except BaseException:
                 self._leave()
                 raise
-        unfinished = words[self._owner_at]
-        words[self._owner_at] = self._me
+        unfinished = self.words[self._owner_at]
+        self.words[self._owner_at] = self._me
         if unit:
             del unit[:]
         if unfinished:
@@ -191,15 +190,14 @@ class SlabLock:
 
     def leave(self, unfinished: bool) -> None:
         """End what `acquire` began; ``unfinished`` if what the lock guards is to be rebuilt."""
-        words = self.words
         turn = self._turn
-        words[self._owner_at] = UNFINISHED_OWNER if unfinished else 0
+        self.words[self._owner_at] = UNFINISHED_OWNER if unfinished else 0
         if self._fast is not None:
             self._fast.post()
         else:
             self._post()
-        words[self._released_at] += 1
-        words[self._wants_at] = 0
+        self.words[self._released_at] += 1
+        self.words[self._wants_at] = 0
         turn.holding = None
         if turn.fast is not None:
             turn.fast.release()
