@@ -23,7 +23,7 @@ cdef class Acknowledgements:
     cdef RingReader _ring
     cdef readonly Py_ssize_t process_at
 
-    @cython.locals(words=word[::1], batch="unsigned long long", result=ProduceRequestResult)
+    @cython.locals(memory=SlabMemory, batch="unsigned long long", result=ProduceRequestResult)
     cpdef ProduceRequestResult contribute(self, topic_partition, Py_ssize_t slot, Py_ssize_t header)
 
     @cython.locals(words=word[::1], header=Py_ssize_t, result=ProduceRequestResult, results=list)

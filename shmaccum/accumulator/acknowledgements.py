@@ -88,14 +88,14 @@ class Acknowledgements:
 
         Under the partition's lock and before the commit of what we contribute: whoever completes the batch sees it.
         """
-        words = self._memory.words
-        batch = words[header + _GENERATION] << BATCH_SLOT_BITS | slot
+        memory = self._memory
+        batch = memory.words[header + _GENERATION] << BATCH_SLOT_BITS | slot
         result = self._pending.get(batch)
         if result is None:
-            if words[self._ring.tail_at] != self._ring.head:
+            if memory.words[self._ring.tail_at] != self._ring.head:
                 self._read()  # keeps the ring from overflowing, however many threads have waited for memory
             result = self._pending[batch] = ProduceRequestResult(topic_partition, batch, self._weakly)
-            words[header + self._contributor_at] |= self._contributor_bit
+            memory.words[header + self._contributor_at] |= self._contributor_bit
         return result
 
     def contribute_new(

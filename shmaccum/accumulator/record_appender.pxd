@@ -47,7 +47,7 @@ cdef class RecordAppender:
 
     @cython.final
     @cython.locals(
-        words=word[::1], opened="unsigned long long", slot=Py_ssize_t, header=Py_ssize_t, commit="unsigned long long",
+        memory=SlabMemory, opened="unsigned long long", slot=Py_ssize_t, header=Py_ssize_t, commit="unsigned long long",
         size=Py_ssize_t, count=Py_ssize_t, base_timestamp="long long", record=bytes, start=Py_ssize_t, added=Py_ssize_t,
         end=Py_ssize_t,
         future=FutureRecordMetadata, is_full=bint,
@@ -55,7 +55,7 @@ cdef class RecordAppender:
     cdef tuple _try_append(self, PartitionQueue queue, long long timestamp, bytes body, callback)
 
     @cython.final
-    @cython.locals(words=word[::1], cell=Py_ssize_t, process=Py_ssize_t)
+    @cython.locals(memory=SlabMemory, cell=Py_ssize_t, process=Py_ssize_t)
     cdef _commit(
         self, Py_ssize_t header, unsigned long long commit, Py_ssize_t end, Py_ssize_t count,
         unsigned long long timestamp, Py_ssize_t max_record,

@@ -151,18 +151,18 @@ class RecordAppender:
     def _try_append(
         self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None
     ) -> AppendResult | None:
-        words = self._memory.words
-        opened = words[queue.open_at]
+        memory = self._memory
+        opened = memory.words[queue.open_at]
         if not opened:
             return None
         if opened > self._slot_count:  # Compiled, what follows is reckoned in C, where it would wrap around.
             raise self.slab.damaged(f"the open batch of {queue.topic_partition} is in slot {opened - 1}")
         slot = opened - 1
         header = self._headers_at + slot * self._header_words
-        commit = words[header + _COMMIT]
+        commit = memory.words[header + _COMMIT]
         size = commit >> _SIZE_SHIFT
         count = commit >> 1 & _COUNT_MASK
-        base_timestamp = words[header + _BASE_TIMESTAMP]
+        base_timestamp = memory.words[header + _BASE_TIMESTAMP]
         start = self._slots_at + slot * self.slot_size
         if self.fast is not None:
             added = self.fast.write(start + size, start + self.slot_size, count, timestamp - base_timestamp, body)
@@ -177,7 +177,7 @@ class RecordAppender:
         end = size + added
         future = self._register(queue, slot, header, count, timestamp, callback)
         self._commit(header, commit, end, count + 1, timestamp, added)
-        is_full = end == self.slot_size or (words[queue.queued_at] > 1 and queue.has_full())
+        is_full = end == self.slot_size or (memory.words[queue.queued_at] > 1 and queue.has_full())
         return future, is_full, False
 
     def commit(self, header: int, commit: int, end: int, count: int, timestamp: int, max_record: int) -> None:
@@ -194,18 +194,18 @@ class RecordAppender:
         self._commit(header, commit, end, count, timestamp, max_record)
 
     def _commit(self, header: int, commit: int, end: int, count: int, timestamp: int, max_record: int) -> None:
-        words = self._memory.words
-        if max_record > words[header + _MAX_RECORD]:
-            words[header + _MAX_RECORD] = max_record
+        memory = self._memory
+        if max_record > memory.words[header + _MAX_RECORD]:
+            memory.words[header + _MAX_RECORD] = max_record
         # The largest timestamp has two cells, so that the commit switches to a new one in the same store.
         cell = commit & 1
-        if timestamp > words[header + _MAX_TIMESTAMP + cell]:
+        if timestamp > memory.words[header + _MAX_TIMESTAMP + cell]:
             cell ^= 1
-            words[header + _MAX_TIMESTAMP + cell] = timestamp
-        words[header + _COMMIT] = end << _SIZE_SHIFT | count << 1 | cell
+            memory.words[header + _MAX_TIMESTAMP + cell] = timestamp
+        memory.words[header + _COMMIT] = end << _SIZE_SHIFT | count << 1 | cell
         process = self.acks.process_at
-        words[process + _RECORDS] += count - (commit >> 1 & _COUNT_MASK)
-        words[process + _BYTES] += end - (commit >> _SIZE_SHIFT)
+        memory.words[process + _RECORDS] += count - (commit >> 1 & _COUNT_MASK)
+        memory.words[process + _BYTES] += end - (commit >> _SIZE_SHIFT)
 
     def begin_batch(
         self,
