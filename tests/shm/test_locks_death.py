@@ -27,10 +27,10 @@ PATIENCE_S = 60.0
 
 Moment = Literal["holding", "not named yet", "no longer named", "posted", "still wanted"]
 MOMENTS: dict[str, tuple[Callable[..., object], str]] = {
-    "not named yet": (SlabLock.acquire, "unfinished = words"),
+    "not named yet": (SlabLock.acquire, "unfinished = self.words"),
     "no longer named": (SlabLock.leave, "self._post()"),
-    "posted": (SlabLock.leave, "words[self._released_at]"),
-    "still wanted": (SlabLock.leave, "words[self._wants_at]"),
+    "posted": (SlabLock.leave, "self.words[self._released_at]"),
+    "still wanted": (SlabLock.leave, "self.words[self._wants_at]"),
 }
 """Just before these lines."""
 

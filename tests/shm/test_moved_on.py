@@ -41,7 +41,7 @@ def take_and_die(link: Connection, name: str) -> None:
     slab = attach(name)
     link.send(slab.me)
     link.recv()
-    before(SlabLock.acquire, "unfinished = words", die)
+    before(SlabLock.acquire, "unfinished = self.words", die)
     with slab.locks[NUMBER]:
         pass
 

@@ -41,7 +41,7 @@ def take_in_the_window(link: Connection, name: str, action: Callable[[], None]) 
     """Get the semaphore, and die or stop before this process is named as its holder."""
     slab = prepare(attach(name))
     link.send(slab.me)
-    before(SlabLock.acquire, "unfinished = words", action)
+    before(SlabLock.acquire, "unfinished = self.words", action)
     with slab.locks[NUMBER].within(PATIENCE_S):
         pass
     detach(slab)
