@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,6 +18,7 @@ from senders import read_values
 
 from shmaccum import Producer
 from shmaccum.errors import SenderError
+from shmaccum.sender.process import WATCH_S
 
 Produce = Callable[..., Producer]
 Start = Callable[..., Child]
@@ -38,6 +40,7 @@ def free_memory(producer: Producer) -> int:
 def test_without_a_sender_nothing_is_taken(alone: Producer, monkeypatch: pytest.MonkeyPatch, log_dir: Path) -> None:
     """Whoever sends again after the error sends once."""
     kill_sender(alone)
+    time.sleep(WATCH_S)  # nobody looks for a sender more often
     free = free_memory(alone)
     for _ in range(3):
         with pytest.raises(SenderError, match="/nowhere/python"):
