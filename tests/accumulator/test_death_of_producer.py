@@ -202,7 +202,12 @@ def test_interrupted_while_waiting_for_memory(accumulate: OpenAccumulator) -> No
     accumulator = accumulate(buffer_memory=BATCH_SIZE)
     add(accumulator, TP0, HALF)
     with interrupted_by_alarm() as set_alarm:
-        accumulator.pool.while_waiting = lambda: set_alarm(0.02)
+
+        def wait_for_the_alarm() -> None:
+            accumulator.pool.while_waiting = lambda: None  # set again in every slice of the wait, it would never come
+            set_alarm(0.02)
+
+        accumulator.pool.while_waiting = wait_for_the_alarm
         with pytest.raises(KeyboardInterrupt):
             accumulator.append(TP0, 0, None, HALF)
     assert accumulator.pool.queued() == 0
