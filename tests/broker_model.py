@@ -73,6 +73,12 @@ class PartitionModel:
         outcome = self._append(batch, data)
         return self.deny.pop(0) if isinstance(outcome, int) and self.deny else outcome
 
+    def restart(self) -> None:
+        """Know of each producer only its last batch, as after an unclean end: more is not in a broker's snapshots."""
+        for known in self.producers.values():
+            while len(known.batches) > 1:
+                known.batches.popleft()
+
     def _append(self, batch: ProduceBatch, data: bytes) -> int | type[KafkaError]:
         if batch.producer_id < 0:
             return self._store(data)
@@ -200,11 +206,15 @@ class TransportModel:
 
     def drop(self, node: int) -> None:
         """Break a connection: what is not stored is lost, and so are all answers."""
-        for request in self._pending[node]:
-            self._answers += [
-                ProduceResponse(each.batch, error=NetworkError, message="connection lost") for each in request
-            ]
-        self._pending[node].clear()
+        while self._pending[node]:
+            self.lose_answer(node)
+
+    def lose_answer(self, node: int) -> None:
+        """Have the oldest request on a connection answered as if that had broken with it alone."""
+        request = self._pending[node].pop(0)
+        self._answers += [
+            ProduceResponse(each.batch, error=NetworkError, message="connection lost") for each in request
+        ]
 
     def in_flight(self, node: int) -> int:
         """Return how many requests a connection has under way."""

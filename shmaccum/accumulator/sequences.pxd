@@ -22,6 +22,10 @@ cdef class _Outstanding:
     cdef readonly list batches
     cdef public Py_ssize_t alone
     cdef public bint refused
+    cdef public list aside
+
+    @cython.locals(aside=set, batch=RecordBatch)
+    cdef list to_try(self)
 
     @cython.locals(index=Py_ssize_t, batch=RecordBatch)
     cdef bint remove(self, Py_ssize_t slot)
@@ -33,13 +37,14 @@ cdef class Sequences:
     cdef bint _enabled
     cdef list _partitions
     cdef bint _id_is_spent
+    cdef readonly Py_ssize_t aside_count
 
     @cython.locals(memory=SlabMemory, number="unsigned long long")
     cpdef bint is_numbered(self, RecordBatch batch)
 
     @cython.locals(
         partition=_Outstanding, memory=SlabMemory, at=Py_ssize_t, next_word="unsigned long long",
-        epoch="unsigned long long", end="unsigned long long", first=RecordBatch,
+        epoch="unsigned long long", end="unsigned long long", first=RecordBatch, to_try=list,
     )
     cpdef drained(self, RecordBatch batch)
 
@@ -51,6 +56,8 @@ cdef class Sequences:
 
     @cython.locals(partition=_Outstanding)
     cpdef refused(self, RecordBatch batch)
+
+    cpdef bint is_stored(self, RecordBatch batch)
 
     @cython.locals(partition=_Outstanding)
     cpdef finished(self, RecordBatch batch)

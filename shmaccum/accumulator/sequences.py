@@ -8,18 +8,21 @@ over the death of senders. The invariants:
   and its epoch the partition's. So the store of a new epoch, with sequence 0, makes void all the numbers that were
   given before, at once: this is a *bump*. What is still queued is numbered again as it is drained.
 * A batch is numbered anew only if the broker is certain not to have it: nothing of the partition is in flight, and
-  the first batch was refused when there was no other before it. A broker stores no number without the one before it,
-  so it has none of those behind it either.
+  the first batch was refused when there was no other before it, and so were those behind it that it may have stored.
+  A broker stores no number without the one before it, so it has none of those behind them either.
 * Batches that have a number and are tried again go one at a time, in order; and nothing is numbered while the first
   batch without an answer is not the one that the broker expects next, as far as is known. Hence all batches that a
-  broker may see again are among its last five: `OUT_OF_ORDER_SEQUENCE_NUMBER` never means one that it has stored.
+  broker may see again are among its last five. It knows these five, unless it has come back from an unclean end: then
+  it knows the last one only (``LogLoader.recoverSegment`` takes a snapshot, which has no more), and answers
+  `OUT_OF_ORDER_SEQUENCE_NUMBER` for those before, as for what does not follow. So a batch that is refused is set
+  *aside* while there are others behind it that were sent before: if the broker has one of them, it has all before it.
 * A broker that does not know a producer id takes any sequence number (since Kafka 2.5). So nothing follows a
   partition's first batch before that is acknowledged: else the second would be stored in front of it if it failed.
 * A batch that is sent in pieces has the numbers that it was given as a whole. A record that was never stored takes none
   of them, and what is left over in the end goes to the next batch, if that is not numbered yet.
 
 Where this differs from Kafka: Kafka numbers batches anew as soon as one before them has failed, although they may be
-in flight and stored. Here they are sent again under their old number first.
+in flight and stored, and as soon as the first is refused. Here they are sent again under their old number first.
 
 What a broker stores of a request whose connection has long been closed, after it has answered the same batch on another
 one, nobody can know; an idempotent producer of Kafka has this gap, too.
@@ -66,9 +69,10 @@ class _Outstanding:
         batches: in order, those that are numbered and neither acknowledged nor given up; a few.
         alone: slot of the first of them if it was last sent when it was the first one already, else -1.
         refused: whether the broker, asked for it like this, said that it does not follow what is stored.
+        aside: those that were refused and may be stored all the same, in order; in flight as far as others know.
     """
 
-    __slots__ = ("alone", "at", "batches", "entry", "refused", "returned")
+    __slots__ = ("alone", "aside", "at", "batches", "entry", "refused", "returned")
 
     def __init__(self, entry: int, at: int) -> None:
         self.entry = entry
@@ -77,6 +81,14 @@ class _Outstanding:
         self.batches: list[RecordBatch] = []
         self.alone = -1
         self.refused = False
+        self.aside: list[RecordBatch] = []
+
+    def to_try(self) -> list[RecordBatch]:
+        """Return the batches that are not set aside."""
+        if not self.aside:
+            return self.batches
+        aside = {batch.slot for batch in self.aside}
+        return [batch for batch in self.batches if batch.slot not in aside]
 
     def remove(self, slot: int) -> bool:
         """Take the batch in a slot out of `batches`; say whether it was among them."""
@@ -105,6 +117,8 @@ class Sequences:
         """By entry, as far as there was reason to look."""
         self._forget()
         self._id_is_spent = False
+        self.aside_count = 0
+        """How many batches are set aside, of all partitions."""
 
     # --- the producer id ----------------------------------------------------------------------------
 
@@ -162,8 +176,9 @@ class Sequences:
             end = batch.end_sequence()
             memory.words[at + _NEXT_SEQUENCE] = epoch << _EPOCH_SHIFT | end
             partition.batches.append(batch)
-        if partition.batches:
-            first = partition.batches[0]
+        to_try = partition.to_try()
+        if to_try:
+            first = to_try[0]
             if first.slot == batch.slot:
                 partition.alone, partition.refused = first.slot, False
         self._go_on(batch.partition, partition)
@@ -182,10 +197,58 @@ class Sequences:
             partition.refused = False
 
     def refused(self, batch: RecordBatch) -> None:
-        """Note that the broker says that a batch does not follow what is stored, or that it knows nothing before it."""
+        """Note that the broker says that a batch does not follow what is stored, or that it knows nothing before it.
+
+        With another one in flight that is no news yet: it is asked again when it can say what became of that.
+        """
         partition = self._of(batch.partition)
-        if partition.alone == batch.slot:
+        if self._is_asked_for_alone(partition, batch):
             partition.refused = True
+
+    def is_stored(self, batch: RecordBatch) -> bool:
+        """Say whether the broker has a batch for certain, whatever it answers: it has one behind it."""
+        if batch.in_pieces or not self.is_numbered(batch):
+            return False
+        return (self._acked(self._of(batch.partition)) - batch.end_sequence()) & _LAST_SEQUENCE < _HALF_OF_SEQUENCES
+
+    def set_aside(self, batch: RecordBatch) -> bool:
+        """Set aside a batch of which the broker says that it does not follow what is stored, or say that it cannot be.
+
+        It can if others behind it were sent before, and are to be sent again. It stays in flight, in no deque, until
+        `take_aside`: after the next answer for one of the partition's batches that is not set aside in its turn.
+        """
+        partition = self._of(batch.partition)
+        behind = [each for each in partition.to_try() if each.slot != batch.slot]
+        if (
+            not behind
+            or not self._is_asked_for_alone(partition, batch)
+            or any(each.in_pieces for each in (batch, *behind))
+        ):
+            return False
+        partition.aside.append(batch)
+        partition.alone = -1
+        self.aside_count += 1
+        self.review(batch.partition)
+        return True
+
+    def is_aside(self, batch: RecordBatch) -> bool:
+        """Say whether a batch is set aside."""
+        return any(each.slot == batch.slot for each in self._of(batch.partition).aside)
+
+    def take_aside(self, entry: int) -> list[RecordBatch]:
+        """Return the batches of a partition that are set aside, in order; they are it no more."""
+        partition = self._of(entry)
+        aside, partition.aside = partition.aside, []
+        self.aside_count -= len(aside)
+        return aside
+
+    def left_aside(self) -> list[int]:
+        """Return the entries of partitions with batches set aside and none left that would tell of them."""
+        return [
+            partition.entry
+            for partition in self._partitions
+            if partition is not None and partition.aside and not partition.to_try()
+        ]
 
     def finished(self, batch: RecordBatch) -> None:
         """Note that a batch is acknowledged or given up; what became of it, if it is still in flight, is not known."""
@@ -233,7 +296,7 @@ class Sequences:
         partition = self._of(entry)
         if self._leads_nowhere(partition):
             self._bump(partition)
-        states = [batch.state for batch in partition.batches]
+        states = [batch.state for batch in partition.to_try()]
         partition.returned = SlotState.CLOSED in states
         self._words[partition.at + Partition.HELD] = self._is_held(partition, states)
         if self._id_is_spent and self._nothing_is_unknown():
@@ -241,10 +304,21 @@ class Sequences:
             self._forget()
             self._id_is_spent = False
 
+    def _is_asked_for_alone(self, partition: _Outstanding, batch: RecordBatch) -> bool:
+        """Say whether a batch in flight was sent as the first, and no other is but those that are set aside."""
+        in_flight = self._words[partition.at + Partition.IN_FLIGHT]
+        return partition.alone == batch.slot and in_flight == len(partition.aside) + 1
+
     def _go_on(self, entry: int, partition: _Outstanding) -> None:
         """Review a partition after a batch of it was sent or answered: in the usual case there is little to see."""
         memory = self._memory
-        if partition.returned or partition.refused or self._id_is_spent or not self._is_settled(partition):
+        if (
+            partition.returned
+            or partition.refused
+            or partition.aside
+            or self._id_is_spent
+            or not self._is_settled(partition)
+        ):
             self.review(entry)
         elif memory.words[_SUPER_PRODUCER_ID]:
             memory.words[partition.at + _HELD] = 1 if partition.batches and not self._is_known(partition) else 0
@@ -270,6 +344,8 @@ class Sequences:
             return True  # until nothing is in flight
         if SlotState.CLOSED in states:
             return states[0] != SlotState.CLOSED  # the first in the deque is tried again, after those before it
+        if partition.aside:
+            return True  # until it is known what has become of them
         if partition.batches and not self._is_known(partition):
             return True
         return self._id_is_spent or not self._is_settled(partition)

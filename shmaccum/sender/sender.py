@@ -136,6 +136,9 @@ class Sender:
         expired = self._accumulator.abort_expired_batches(now_ms)
         if expired:
             logger.warning("gave up %d batches after delivery.timeout.ms", len(expired))
+        if self._sequences.aside_count:
+            for entry in self._sequences.left_aside():
+                self._end_doubt(entry, stored=False, now_ms=now_ms)
         # 3. Which partitions have something to send, and where their leader is not known.
         result = self._accumulator.ready(cluster, now_ms)
         if result.unknown_leader_topics:
@@ -282,8 +285,12 @@ class Sender:
             if error is not None and issubclass(error, InvalidMetadataError):
                 out_of_date.add(produced.topic_partition.topic)
             stored = error is None or error is DuplicateSequenceNumberError
+            if not stored and _is_out_of_order(response):
+                stored = self._sequences.is_stored(batch)
             if stored:
                 bytes_sent += size
+                if self._sequences.aside_count:  # a broker that has this batch has those before it
+                    outcomes += self._end_doubt(batch.partition, stored=True, now_ms=now_ms)
             if words[batch.at + _STATE] & _STATE_BITS == _COMPLETING:
                 self._accumulator.release(batch, stored=stored)  # it had expired meanwhile
             elif stored:
@@ -296,6 +303,8 @@ class Sender:
                 self._retry(batch, response, now_ms)
             else:
                 outcomes.append(self._fail(batch, response))
+            if self._sequences.aside_count and not self._sequences.is_aside(batch):
+                self._end_doubt(batch.partition, stored=False, now_ms=now_ms)
         words[_BYTES_SENT] += bytes_sent
         if outcomes:
             self._accumulator.complete(outcomes)
@@ -319,10 +328,29 @@ class Sender:
         return may_succeed and batch.created_ms + self._config.delivery_timeout_ms > now_ms
 
     def _retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> None:
-        logger.warning("%s; %r is sent again", response.message, batch)
         if _is_out_of_order(response):
+            if self._sequences.set_aside(batch):
+                logger.warning("%s; %r may be stored, if one behind it is", response.message, batch)
+                return
             self._sequences.refused(batch)
+        logger.warning("%s; %r is sent again", response.message, batch)
         self._accumulator.reenqueue(batch, now_ms)
+
+    def _end_doubt(self, entry: int, *, stored: bool, now_ms: int) -> list[BatchOutcome]:
+        """Deal with the batches of a partition that were set aside: the broker has all of them, or will tell again.
+
+        Returns:
+            The outcomes of those that it has, in order; nobody knows their offsets.
+        """
+        outcomes = []
+        for batch in self._sequences.take_aside(entry):
+            if batch.state == SlotState.COMPLETING:
+                self._accumulator.release(batch, stored=stored)  # it had expired meanwhile
+            elif stored:
+                outcomes.append(BatchOutcome(batch))
+            else:
+                self._accumulator.reenqueue(batch, now_ms)
+        return outcomes
 
     def _fail(self, batch: RecordBatch, response: ProduceResponse) -> BatchOutcome:
         logger.error("%s; gave up %d records of %r", response.message, response.batch.record_count, batch)

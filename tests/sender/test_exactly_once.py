@@ -33,6 +33,8 @@ from shmaccum.sender import sealer, sender
 SLOT: Final = 1024
 TIMEOUT_MS: Final = 2000
 PARTITIONS: Final = [TopicPartition("t", 0), TopicPartition("t", 1)]
+UNKNOWN_OFFSET: Final = -1
+"""Of records that a broker has, as an answer for others shows (``ProduceResponse.INVALID_OFFSET``)."""
 LINES: Final = (batch_drainer, completer, completion, expirer, partition_queue, sealer, sequences, sender)
 """A sender dies before any line of these."""
 
@@ -70,6 +72,12 @@ class Scene:
             case "drop":  # with some of what is on its way
                 self.run.transport.store(node, few - 1)
                 self.run.transport.drop(node)
+            case "restart":  # of both brokers, with some of what is on its way
+                for each in NODES:
+                    self.run.transport.store(each.id, draw.randint(0, 5))
+                    self.run.transport.drop(each.id)
+                for model in self.cluster.partitions.values():
+                    model.restart()
             case "refuse":
                 error = draw.choice([KafkaStorageError, KafkaStorageError, InvalidRecordError])
                 self.cluster.partitions[partition].refuse.append(error)
@@ -129,7 +137,9 @@ class Scene:
             assert set(stored) <= set(futures)
             for number, future in futures.items():
                 outcome = _outcome(future)
-                if isinstance(outcome, int):
+                if outcome == UNKNOWN_OFFSET:
+                    assert number in stored
+                elif isinstance(outcome, int):
                     assert stored[outcome] == number
                 else:
                     assert outcome in (DeliveryTimeoutError, InvalidRecordError, KafkaStorageError)
@@ -161,6 +171,7 @@ def play(happenings: Mapping[str, int], seed: int, config: ProducerConfig, clock
 
 QUIET: Final = {"append": 80, "step": 160, "answer": 80, "store": 20}
 TROUBLE: Final = {"refuse": 6, "deny": 10, "drop": 10, "move": 6, "wait": 3}
+RESTARTS: Final = {"restart": 8, "drop": 10, "move": 6}
 DEATH: Final = {"die": 6, "die_twice": 2}
 """What happens, and how often compared with the rest."""
 
@@ -183,6 +194,16 @@ def test_brokers_in_trouble(config: ProducerConfig, clock: Clock, seed: int) -> 
 @pytest.mark.parametrize("seed", range(20))
 def test_senders_that_die(config: ProducerConfig, clock: Clock, seed: int) -> None:
     play(QUIET | TROUBLE | DEATH, seed, config, clock)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_brokers_that_come_back_knowing_less(config: ProducerConfig, clock: Clock, seed: int) -> None:
+    play(QUIET | RESTARTS, seed, config, clock)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_brokers_that_come_back_and_senders_that_die(config: ProducerConfig, clock: Clock, seed: int) -> None:
+    play(QUIET | RESTARTS | DEATH, seed, config, clock)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -322,11 +322,84 @@ def test_a_refused_batch_leaves_a_gap(run: BrokerRun) -> None:
     run.step(2)
     assert sent(run) == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]
     run.go_on()
-    # The first of them makes it certain, and nothing of the partition is in flight then.
-    assert sent(run) == [(0, 2), (1, 0), (1, 1), (1, 2), (1, 3), (1, 4)]
+    # The four that may have been stored make it certain, and nothing of the partition is in flight then.
+    assert sent(run) == [(0, 2), (0, 3), (0, 4), (0, 5), (1, 0), (1, 1), (1, 2), (1, 3), (1, 4)]
     assert errors(futures) == [InvalidRecordError] + [None] * 5
     assert stored(run) == [1, 2, 3, 4, 5]
     assert bumps(run) == 1
+
+
+# --- brokers that have come back ------------------------------------------------------------------------
+
+
+def restart(run: BrokerRun) -> None:
+    run.cluster.partitions[T0].restart()
+    run.transport.drop(0)
+
+
+@pytest.fixture
+def stored_unanswered(run: BrokerRun) -> list[FutureRecordMetadata]:
+    """Three batches in flight, two of which are stored when the broker comes to an unclean end."""
+    futures = send(run, 3)
+    assert sent(run) == [(0, 1), (0, 2), (0, 3)]
+    run.transport.store(0, 2)
+    restart(run)
+    return futures
+
+
+def test_a_broker_that_knows_the_last_batch_only(run: BrokerRun, stored_unanswered: list[FutureRecordMetadata]) -> None:
+    """It says of those before that they do not follow; that it has the last one says that it has them."""
+    run.go_on()
+    assert errors(stored_unanswered) == [None] * 3
+    assert [future.get(0).offset for future in stored_unanswered] == [-1, 1, 2]
+    assert stored(run) == [0, 1, 2]
+    assert sent(run) == [(0, 1), (0, 2), (0, 3)]
+    assert bumps(run) == 0
+
+
+def test_the_next_sender_asks_such_a_broker_again(
+    run: BrokerRun, start_run: StartRun, stored_unanswered: list[FutureRecordMetadata]
+) -> None:
+    run.step(2)
+    run.transport.answer(0)
+    run.step()
+    run.resign()
+    successor = start_run()
+    successor.go_on()
+    assert errors(stored_unanswered) == [None] * 3
+    assert stored(successor) == [0, 1, 2]
+    assert bumps(successor) == 0
+
+
+def test_a_later_answer_tells_of_those_before(run: BrokerRun) -> None:
+    """The last one's answer has come; the one before, whose answer was lost, need not be asked for twice."""
+    futures = send(run, 2)
+    assert sent(run) == [(0, 1), (0, 2)]
+    run.transport.store(0, 2)
+    run.transport.lose_answer(0)
+    run.transport.answer(0)
+    run.cluster.partitions[T0].restart()
+    run.go_on()
+    assert errors(futures) == [None, None]
+    assert stored(run) == [0, 1]
+    assert sent(run) == [(0, 1)]
+    assert bumps(run) == 0
+
+
+def test_nobody_is_left_to_tell_of_what_is_set_aside(
+    run: BrokerRun, stored_unanswered: list[FutureRecordMetadata]
+) -> None:
+    """All of it expires while it waits: the memory is free again, and the partition goes on."""
+    run.step(2)
+    run.transport.answer(0)
+    run.transport.reachable.clear()
+    run.step(after_ms=TIMEOUT_MS)
+    assert errors(stored_unanswered) == [DeliveryTimeoutError] * 3
+    run.transport.reachable.add(0)
+    futures = send(run)
+    run.go_on()
+    assert errors(futures) == [None]
+    assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
 
 
 def test_the_last_batch_leaves_a_gap(run: BrokerRun) -> None:
@@ -543,7 +616,7 @@ def test_the_next_sender_finds_a_gap(run: BrokerRun, start_run: StartRun) -> Non
     successor.go_on()
     assert errors(futures) == [None] * 3
     assert stored(successor) == [1, 2, 3]
-    assert sent(successor) == [(0, 2), (1, 0), (1, 1), (1, 2)]
+    assert sent(successor) == [(0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]
 
 
 def test_the_next_sender_goes_on_in_a_partitions_epoch(run: BrokerRun, start_run: StartRun) -> None:
