@@ -25,7 +25,7 @@ cdef class _Outstanding:
     cdef public list aside
 
     @cython.locals(aside=set, batch=RecordBatch)
-    cdef list to_try(self)
+    cpdef list to_try(self)
 
     @cython.locals(index=Py_ssize_t, batch=RecordBatch)
     cdef bint remove(self, Py_ssize_t slot)
