@@ -29,6 +29,8 @@ _OUTCOMES: Final = 8
 _PARTITION_SHIFT: Final = 48
 _CODE_BITS: Final = 32
 
+_FIRST_OFFSET: Final = 2
+"""What stands for offset 0; 1 stands for an offset that nobody knows (-1), and 0 for nothing heard."""
 NOT_HEARD: Final = 0
 FAILED: Final = 0xFFFF << _PARTITION_SHIFT
 """The least word of a record that was given up; the error's code is in its lower half. No partition has this number."""
@@ -36,12 +38,12 @@ FAILED: Final = 0xFFFF << _PARTITION_SHIFT
 
 def outcome_of(partition: int, offset: int) -> int:
     """Return the word that says that a record was acknowledged at this place."""
-    return partition << _PARTITION_SHIFT | offset + 1
+    return partition << _PARTITION_SHIFT | offset + _FIRST_OFFSET
 
 
 def place_of(outcome: int) -> tuple[int, int]:
-    """Return the partition and the offset that a record was acknowledged at."""
-    return outcome >> _PARTITION_SHIFT, (outcome & (1 << _PARTITION_SHIFT) - 1) - 1
+    """Return the partition and the offset that a record was acknowledged at; -1 for one that nobody knows."""
+    return outcome >> _PARTITION_SHIFT, (outcome & (1 << _PARTITION_SHIFT) - 1) - _FIRST_OFFSET
 
 
 def failure_of(error: ShmaccumError) -> int:
@@ -98,7 +100,8 @@ class Account:
 
     def hear_all(self, first: int, partitions: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]) -> None:
         """Note where the rows of a batch, from record ``first`` on, were stored."""
-        outcomes = partitions.astype(np.uint64) << np.uint64(_PARTITION_SHIFT) | (offsets + 1).astype(np.uint64)
+        words = (offsets + _FIRST_OFFSET).astype(np.uint64)
+        outcomes = partitions.astype(np.uint64) << np.uint64(_PARTITION_SHIFT) | words
         self._words[_OUTCOMES + first : _OUTCOMES + first + len(outcomes)] = memoryview(outcomes.tobytes()).cast("Q")
 
     def fail_all(self, first: int, count: int, error: ShmaccumError) -> None:

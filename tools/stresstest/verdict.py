@@ -30,6 +30,8 @@ KINDS: Final = (
     "unheard",
 )
 _EXAMPLES: Final = 3
+_UNKNOWN_OFFSET: Final = -1
+"""Of a record that a broker has, as its answer for a later one shows."""
 
 
 @dataclass(slots=True)
@@ -130,7 +132,10 @@ def _judge_record(record: Stored, books: dict[int, _Book], partitions: int, verd
     ):
         verdict.add("misplaced", f"record {number} of writer {writer} with key {record.key!r}, {where}; meant {route}")
     outcome = book.outcomes[number]
-    if NOT_HEARD < outcome < FAILED and place_of(outcome) != (record.partition, record.offset):
+    if NOT_HEARD < outcome < FAILED and place_of(outcome) not in (
+        (record.partition, record.offset),
+        (record.partition, _UNKNOWN_OFFSET),
+    ):
         verdict.add("misplaced", f"record {number} of writer {writer}, {where}; acknowledged at {place_of(outcome)}")
 
 

@@ -204,6 +204,16 @@ def test_acknowledged_is_not_in_doubt(cut_short: Account) -> None:
     assert wrong(judge([cut_short], stored([0, 1, number]), PARTITIONS)) == set()
 
 
+def test_acknowledged_at_an_offset_that_nobody_knows(cut_short: Account) -> None:
+    for partition in (0, 1):
+        number = of_partition(partition)[0]
+        cut_short.hear(number, None, RecordMetadata(topic_of(1), partition, -1, 0))
+    numbers = [of_partition(partition)[0] for partition in (0, 1)]
+    verdict = judge([cut_short], stored(sorted({0, 1, *numbers})), PARTITIONS)
+    assert wrong(verdict) == set()
+    assert verdict.acknowledged == len(numbers)
+
+
 # --- the files --------------------------------------------------------------------------------------------
 
 
