@@ -199,7 +199,7 @@ class Sequences:
     def refused(self, batch: RecordBatch) -> None:
         """Note that the broker says that a batch does not follow what is stored, or that it knows nothing before it.
 
-        With another one in flight that is no news yet: it is asked again when it can say what became of that.
+        With another one in flight that may still change: the batch is sent again, and refused again if it is true.
         """
         partition = self._of(batch.partition)
         if self._is_asked_for_alone(partition, batch):

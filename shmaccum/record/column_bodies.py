@@ -113,7 +113,7 @@ class ColumnBodies(ABC):
 
     def _of(self, chosen: NDArray[np.int64] | slice) -> Self:
         """Return a copy that has the chosen ones of all that is an attribute of every kind of bodies."""
-        bodies = object.__new__(type(self))
+        bodies = object.__new__(type(self))  # what `copy` does, but not by way of how things are pickled
         bodies.__dict__.update(self.__dict__)
         bodies.body_sizes, bodies.timestamps = self.body_sizes[chosen], self.timestamps[chosen]
         bodies.rows = self.rows[chosen]
