@@ -299,8 +299,8 @@ class _Connection:
             self._proxy.running.wait()
             if isinstance(fault, CutRequest):
                 self._broker.sendall(frame[: fault.longer_than])
+                fault.note(correlation_id)  # before the client can see it
                 self.cut()
-                fault.note(correlation_id)
                 return
             if isinstance(fault, Listen):
                 fault.requests.append(time.monotonic())
@@ -318,12 +318,12 @@ class _Connection:
             self._proxy.running.wait()
             if isinstance(fault, Listen):
                 fault.answers.append(Answer(time.monotonic(), frame))
+            if fault is not None:
+                fault.note(correlation_id)  # before the client can see it
             if not isinstance(fault, LoseResponse):
                 self._client.sendall(frame)
             elif fault.cut:
                 self.cut()
-            if fault is not None:
-                fault.note(correlation_id)
 
     def _forward_bytes(self, source: socket.socket, target: socket.socket) -> None:
         while data := source.recv(1 << 16):
