@@ -13,12 +13,13 @@ import pyarrow as pa
 import pytest
 from faults import interrupted_by_alarm
 from processes import Child
-from producers import kill_sender, wait_until_stored
+from producers import kill_sender, sender_pid, wait_until, wait_until_stored
 from senders import read_values
 
 from shmaccum import Producer
 from shmaccum.errors import SenderError
 from shmaccum.sender.process import WATCH_S
+from tools.leftovers import pids, read
 
 Produce = Callable[..., Producer]
 Start = Callable[..., Child]
@@ -114,8 +115,11 @@ def test_without_descriptors(
     assert read_values(log_dir, "t") == [b"one", b"two"]
 
 
-def test_an_interrupt_while_a_sender_is_started(produce: Produce, log_dir: Path) -> None:
+def test_an_interrupt_while_a_sender_is_started(
+    produce: Produce, monkeypatch: pytest.MonkeyPatch, log_dir: Path
+) -> None:
     """The record is not taken, and the next call starts another, if that one does not serve yet."""
+    monkeypatch.setenv("STARTED_BY", str(log_dir))
     producer = produce(sender_idle_ms=2000)
     producer.send("t", b"0", partition=0).get(20)
 
@@ -123,8 +127,13 @@ def test_an_interrupt_while_a_sender_is_started(produce: Produce, log_dir: Path)
         set_alarm(delay)
         producer.send("t", b"interrupted", partition=0)
 
+    def senders() -> list[int]:
+        return [pid for pid in pids() if f"STARTED_BY={log_dir}".encode() in read(pid, "environ").split(b"\0")]
+
     with interrupted_by_alarm() as set_alarm:
         for number, delay in enumerate((0.002, 0.01, 0.03, 0.05), start=1):  # a new interpreter takes longer
+            # Of two that were started, the slower one leaves; before, it would be there for the one that is killed.
+            wait_until(lambda: senders() == [sender_pid(producer)], "there is one sender, and none comes")
             kill_sender(producer)
             with pytest.raises(KeyboardInterrupt):
                 send(delay)
