@@ -170,7 +170,7 @@ DRAWN_WORDS = {
 
 @pytest.mark.plain  # compiled, there is only the loop
 @pytest.mark.parametrize("many", [40], indirect=True)
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     changes=st.lists(
         st.tuples(
