@@ -35,7 +35,7 @@ LeaveBehind = Callable[[], None]
 
 TIMEOUT_MS = 3200
 """``delivery.timeout.ms`` of these accumulators."""
-AGO_MS = 100_000
+AGO_MS = 10_000
 
 
 def append_and_die(link: Connection, name: str) -> None:
