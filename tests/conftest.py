@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from processes import Child, How
 
@@ -23,8 +24,10 @@ def pytest_configure() -> None:
     """Have what tests start be quick, and know the usual signals, though this one is run to ignore some.
 
     A shell has its background jobs ignore SIGINT, and ``nohup`` has SIGHUP ignored. That is inherited, while a handler,
-    even one that does nothing, is not.
+    even one that does nothing, is not. No example has a deadline: how long one takes is up to who else is running.
     """
+    hypothesis.settings.register_profile("unhurried", deadline=None)
+    hypothesis.settings.load_profile("unhurried")
     os.environ.setdefault(spark_jvm.VARIABLE, spark_jvm.jvm_options())
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:

@@ -35,11 +35,14 @@ class _Timespec(ctypes.Structure):
 
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
+_libc_with_gil: Final = ctypes.PyDLL(None, use_errno=True)
+"""For what has a lock of the C library's own, which a forked child inherits as it is: if another thread could fork the
+process meanwhile, that child would hang as soon as it opens a semaphore. `posix_ipc` keeps the GIL over these, too."""
 _HAS_CLOCKWAIT: Final = hasattr(_libc, "sem_clockwait")
 if _HAS_CLOCKWAIT:
-    _libc.sem_open.restype = ctypes.c_void_p
-    _libc.sem_open.argtypes = (ctypes.c_char_p, ctypes.c_int)
-    _libc.sem_close.argtypes = (ctypes.c_void_p,)
+    _libc_with_gil.sem_open.restype = ctypes.c_void_p
+    _libc_with_gil.sem_open.argtypes = (ctypes.c_char_p, ctypes.c_int)
+    _libc_with_gil.sem_close.argtypes = (ctypes.c_void_p,)
     _libc.sem_clockwait.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(_Timespec))
 
 
@@ -78,7 +81,7 @@ class ClockWait:
         """Let go of it; nobody waits any more."""
         address, self._address = self._address, None  # in this order: an interrupt may have it called again
         if address is not None:
-            _libc.sem_close(address)
+            _libc_with_gil.sem_close(address)
 
     def _opened(self) -> int | None:
         """Return where the C library has the semaphore; it maps a name once, however often it is opened.
@@ -86,7 +89,7 @@ class ClockWait:
         None while there is no descriptor for that: to wait by the other clock is better than not to wait.
         """
         if self._address is None:
-            self._address = _libc.sem_open(self._semaphore.name.encode(), 0)
+            self._address = _libc_with_gil.sem_open(self._semaphore.name.encode(), 0)
             if self._address is None:
                 error = ctypes.get_errno()
                 if error in (errno.EMFILE, errno.ENFILE):

@@ -44,7 +44,7 @@ headers = st.lists(st.tuples(st.text(max_size=5), st.one_of(st.none(), st.binary
 records = st.lists(st.tuples(st.integers(0, 2**63 - 1), datas, datas, headers), max_size=20)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(records)
 def test_what_goes_in_comes_out(
     accumulator: RecordAccumulator,

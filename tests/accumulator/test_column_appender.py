@@ -72,7 +72,7 @@ def values_only(*values: bytes) -> list[Row]:
     return [(0, None, value, []) for value in values]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(tables, min_size=1, max_size=3))
 def test_what_goes_in_comes_out(accumulate: OpenAccumulator, appends: list[list[Row]]) -> None:
     """Several appends in a row, the later ones into what the earlier ones left open."""
@@ -96,7 +96,7 @@ small_tables = st.lists(
 
 
 @pytest.mark.parametrize("version", ["0.8.2", "0.10.2", "3.0-IV1"])
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=small_tables)
 def test_byte_for_byte(accumulate: OpenAccumulator, version: str, rows: list[Row]) -> None:
     """The batch is the very same one as that of the records one by one, but for the moment of its creation."""

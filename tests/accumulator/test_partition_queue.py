@@ -67,7 +67,7 @@ def test_empty(accumulator: RecordAccumulator) -> None:
     assert_whole(accumulator, TP0)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(["append", "append", "drain", "put back first", "put back last"]), max_size=30))
 def test_any_sequence_of_operations(accumulator: RecordAccumulator, operations: list[str]) -> None:
     """In whatever order batches come and go and come back, they stay in the order of append."""

@@ -141,7 +141,8 @@ def test_what_may_not_be_sent_is_neither_ready_nor_waited_for(many: Many, word: 
         many.set(number, word, 5)
     assert many.accumulator.ready(many.cluster, begun_ms) == (set(), float("inf"), set())
     many.set(1, word, 0)
-    assert many.accumulator.ready(many.cluster, begun_ms + LINGER_MS + 1000).ready_nodes == {NODE1}
+    lingered_ms = created_ms(many.accumulator, many.partitions[1]) + LINGER_MS
+    assert many.accumulator.ready(many.cluster, lingered_ms).ready_nodes == {NODE1}
     for number in range(len(many.partitions)):
         many.set(number, word, 0)
 
@@ -169,7 +170,7 @@ DRAWN_WORDS = {
 
 @pytest.mark.plain  # compiled, there is only the loop
 @pytest.mark.parametrize("many", [40], indirect=True)
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     changes=st.lists(
         st.tuples(

@@ -224,13 +224,12 @@ def test_next_ready_check_delay(accumulator: RecordAccumulator) -> None:
 def test_retry_backoff(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(linger_ms=100, retry_backoff_ms=1000, retry_backoff_max_ms=10_000)
     add(accumulator, TP0)
-    now = created_ms(accumulator, TP0) + 101
-    (batch,) = drain(accumulator, now)
-    accumulator.reenqueue(batch, now)
+    (batch,) = drain(accumulator, created_ms(accumulator, TP0) + 101)
     add(accumulator, TP1)
+    now = created_ms(accumulator, TP1) + 101
+    accumulator.reenqueue(batch, now)
 
     # One partition backs off, the other one does not.
-    now = created_ms(accumulator, TP1) + 101
     assert accumulator.ready(CLUSTER, now).ready_nodes == {NODE0}
     assert [partition_of(accumulator, each) for each in drain(accumulator, now)] == [TP1]
     assert not drain(accumulator, batch.last_attempt_ms + 799)

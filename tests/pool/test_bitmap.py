@@ -95,7 +95,7 @@ class BitmapMachine(RuleBasedStateMachine):
 
 
 TestBitmap = BitmapMachine.TestCase
-TestBitmap.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBitmap.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def bitmap_of(slots: int, taken: list[tuple[int, int]]) -> FreeBitmap:

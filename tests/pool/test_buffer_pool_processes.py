@@ -162,9 +162,11 @@ def test_memory_that_suffices_for_several_is_given_to_several(
 def test_who_gives_up_lets_those_behind_go_on(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(16, 8)
     pool.allocate(8, 0)
-    large, small = start(serve, slab_name), start(serve, slab_name)
-    queue_up(pool, [(large, 16)], max_block_ms=300)
+    large, small = start(serve, slab_name, FOREVER_MS, True), start(serve, slab_name)
+    queue_up(pool, [(large, 16)], max_block_ms=1000)
+    wait_until(lambda: is_stopped(large.pid))
     queue_up(pool, [(small, 8)])
+    large.signal(signal.SIGCONT)
 
     assert large.hear() == "BufferExhaustedError"
 

@@ -72,6 +72,16 @@ def test_a_semaphore_that_is_gone_by_name_is_an_error(semaphore: posix_ipc.Semap
         wait.into([], 0.01)
 
 
+def preloading(source: str, directory: Path) -> dict[str, str]:
+    """Return the environment of a process that has functions of its own in place of the C library's."""
+    compiler = shutil.which("cc")
+    assert compiler, "this test needs a C compiler: apt-get install gcc libc6-dev"
+    (directory / "own.c").write_text(source)
+    command = [compiler, "-shared", "-fPIC", "-o", directory / "own.so", directory / "own.c", "-ldl", "-lpthread"]
+    subprocess.run(command, check=True)
+    return os.environ | {"LD_PRELOAD": str(directory / "own.so"), "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
 AN_HOUR_AHEAD = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -103,13 +113,7 @@ print(unit)
 
 def test_the_clock_is_set_back_during_the_wait(semaphore: posix_ipc.Semaphore, tmp_path: Path) -> None:
     """By the process's own clock it is an hour later than it really is: as if it were set back once it waits."""
-    compiler = shutil.which("cc")
-    assert compiler, "this test needs a C compiler: apt-get install gcc libc6-dev"
-    ahead = tmp_path / "ahead.so"
-    source = tmp_path / "ahead.c"
-    source.write_text(AN_HOUR_AHEAD)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", ahead, source, "-ldl"], check=True)
-    environment = os.environ | {"LD_PRELOAD": str(ahead), "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = preloading(AN_HOUR_AHEAD, tmp_path)
 
     def waits(how: str, patience_s: float) -> str:
         command = [sys.executable, "-c", WAIT, NAME, how]
@@ -120,3 +124,45 @@ def test_the_clock_is_set_back_during_the_wait(semaphore: posix_ipc.Semaphore, t
     with pytest.raises(subprocess.TimeoutExpired):  # it is the clock that does it
         waits("time of day", 2)
     assert waits("monotonic", 60) == "[]\n"
+
+
+A_LONG_TIME_OVER_OPENING = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <unistd.h>
+static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
+sem_t *sem_open(const char *name, int flags, ...) {
+    pthread_mutex_lock(&table);
+    usleep(300000);
+    sem_t *opened = ((sem_t *(*)(const char *, int, ...))dlsym(RTLD_NEXT, "sem_open"))(name, flags);
+    pthread_mutex_unlock(&table);
+    return opened;
+}
+"""
+FORK_AND_OPEN = """
+import os, signal, sys, threading, time, posix_ipc
+from shmaccum.shm.clockwait import ClockWait
+name = sys.argv[1]
+thread = threading.Thread(target=ClockWait(posix_ipc.Semaphore(name)).into, args=([], 0))
+thread.start()
+children = []
+while thread.is_alive():
+    children.append(os.fork())
+    if not children[-1]:
+        signal.alarm(20)
+        posix_ipc.Semaphore(name)
+        os._exit(0)
+    time.sleep(0.02)
+print({os.waitpid(pid, 0)[1] for pid in children} - {0})
+"""
+
+
+def test_no_child_is_forked_while_a_semaphore_is_opened(semaphore: posix_ipc.Semaphore, tmp_path: Path) -> None:
+    """The C library does that under a lock, which a child would inherit as it is: it could never open one itself."""
+    environment = preloading(A_LONG_TIME_OVER_OPENING, tmp_path)
+    command = [sys.executable, "-c", FORK_AND_OPEN, NAME]
+    run = subprocess.run(command, env=environment, timeout=60, check=True, capture_output=True, text=True)
+    assert run.stdout == "set()\n"

@@ -11,8 +11,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from faults import stop
-from processes import PATIENCE_S, Child
+from faults import is_stopped, stop
+from processes import PATIENCE_S, Child, wait_until
 
 from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.shm.layout import LOCK_COUNT, WORD, Lock, Process, Super
@@ -200,6 +200,7 @@ def hold_and_stop(link: Connection, name: str) -> None:
 def test_a_stopped_holder_keeps_its_lock(slab: Slab, start: Callable[..., Child]) -> None:
     child = start(hold_and_stop, slab.name)
     child.hear()
+    wait_until(lambda: is_stopped(child.pid))
 
     with pytest.raises(LockTimeoutError, match=f"process {child.pid} holds it; is it stopped"):
         slab.locks[NUMBER].acquire(0.5)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
-from faults import stop
-from processes import Child
+from faults import is_stopped, stop
+from processes import Child, wait_until
 
 from shmaccum.errors import IllegalStateError, SenderExistsError
 from shmaccum.shm.layout import (
@@ -186,6 +186,7 @@ def test_nobody_waits_for_a_stopped_process_to_clear_away_the_dead(
     entries = [each.hear() for each in dead]
     stopped = start(stop_holding, slab.name, what)
     stopped.hear()
+    wait_until(lambda: is_stopped(stopped.pid))
     for each in dead:
         each.kill()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
-from faults import before, die, stop
+from faults import before, die, is_stopped, stop
 from processes import Child, wait_until
 
 from shmaccum.errors import LockTimeoutError
@@ -202,8 +202,8 @@ def test_slices_are_short_at_first_and_when_somebody_is_dead(slab: Slab, start: 
 
 def test_one_who_is_stopped_before_it_is_named_is_named_in_the_error(slab: Slab, start: Start) -> None:
     holder = start(take_in_the_window, slab.name, stop)
-    entry = holder.hear()
-    wait_until(lambda: word(slab, entry, Process.WANTS) != 0 and slab.locks[NUMBER].semaphore.value == 0)
+    holder.hear()
+    wait_until(lambda: is_stopped(holder.pid))
 
     with pytest.raises(LockTimeoutError, match=f"no process is named as its holder, but process {holder.pid} may have"):
         slab.locks[NUMBER].acquire(0.2)
@@ -252,7 +252,8 @@ def test_one_who_is_stopped_over_a_takeover_is_named(slab: Slab, start: Start) -
     lose(slab, start)
     taker = start(stop_taking_over, slab.name)
     taker.hear()
-    wait_until(lambda: slab.lock_file.holder(TAKEOVER) == taker.pid)
+    wait_until(lambda: is_stopped(taker.pid))
+    assert slab.lock_file.holder(TAKEOVER) == taker.pid
 
     with pytest.raises(LockTimeoutError, match=f"process {taker.pid} is about to take it over"):
         slab.locks[NUMBER].acquire(0.3)
