@@ -13,7 +13,7 @@ from typing import Final
 
 _LOWEST: Final = 10_000
 _CHANCE: Final = random.SystemRandom()
-"""Not the one that tests begin anew with a seed of theirs: who does the same elsewhere would be given the same ports."""
+"""Not the one that tests begin anew with a seed of theirs: who does the same elsewhere would get the same ports."""
 _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
