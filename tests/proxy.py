@@ -219,6 +219,11 @@ class Proxy:
                     return fault
         return None
 
+    def give_back(self, fault: Fault) -> None:
+        """Take a fault back from a request to which it will not happen any more: it is another one's turn."""
+        with self._lock:
+            fault.left += 1
+
     def forget(self, connection: _Connection) -> None:
         """Note that a connection has ended."""
         with self._lock:
@@ -282,6 +287,8 @@ class _Connection:
         back.start()
         self._until_end(requests)
         back.join()
+        for fault in self._awaited.values():  # the answers to these will not come any more
+            self._proxy.give_back(fault)
         self._client.close()
         self._broker.close()
         self._proxy.forget(self)
@@ -298,7 +305,8 @@ class _Connection:
             fault = self._proxy.take_fault(api_key, len(frame))
             self._proxy.running.wait()
             if isinstance(fault, CutRequest):
-                self._broker.sendall(frame[: fault.longer_than])
+                with suppress(OSError):  # the broker has ended it already: no more of it arrives either way
+                    self._broker.sendall(frame[: fault.longer_than])
                 fault.note(correlation_id)  # before the client can see it
                 self.cut()
                 return

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
 from accumulators import TOPIC, add, cluster_of, config_of, drain, open_accumulator
+from broker_model import Clock, stop_the_clock
 
+from shmaccum import partition_load
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import IllegalStateError
@@ -42,6 +43,14 @@ def loads(accumulator: RecordAccumulator) -> Callable[..., PartitionLoads]:
         )
 
     return make
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Stop the clock: a test that decides what time it is does not depend on how long it takes itself."""
+    clock = stop_the_clock(monkeypatch)
+    monkeypatch.setattr(partition_load, "time", clock)
+    return clock
 
 
 def led_by(accumulator: RecordAccumulator, *leaders: int | None) -> None:
@@ -124,57 +133,57 @@ class TestAvailability:
     """``partitioner.availability.timeout.ms``."""
 
     def test_a_node_that_takes_nothing_is_left_out(
-        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]
+        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads], clock: Clock
     ) -> None:
         led_by(accumulator, 0, 0, 1, 1)
         enqueue(accumulator, 1, 0, 0, 0)
         patient, impatient = loads(timeout_ms=60_000), loads(timeout_ms=1)
         impatient.choose(1)
-        time.sleep(0.01)
+        clock.now_ms += 10
         assert set(shares(impatient)) == {2, 3}
         assert set(shares(patient)) == {0, 1, 2, 3}
 
     def test_what_has_just_become_ready_is_no_reason(
-        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]
+        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads], clock: Clock
     ) -> None:
         """However long ago the last look at an idle node was."""
         led_by(accumulator, 0, 0, 1, 1)
         of_topic = loads(timeout_ms=200)
         of_topic.choose(1)
-        time.sleep(0.25)
+        clock.now_ms += 250
         enqueue(accumulator, 1, 0, 0, 0)
         random.seed(1)
         assert set(of_topic.choose(20)) & {0, 1}
 
     def test_a_backlog_is_no_reason_while_it_moves(
-        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]
+        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads], clock: Clock
     ) -> None:
         led_by(accumulator, 0, 0, 1, 1)
         enqueue(accumulator, 3, 3, 0, 0)
         of_topic = loads(timeout_ms=200)
         of_topic.choose(1)
-        time.sleep(0.25)
+        clock.now_ms += 250
         assert set(shares(of_topic)) == {2, 3}
         assert len(drain(accumulator)) == 2
         random.seed(1)
         assert set(of_topic.choose(50)) & {0, 1}
 
     def test_it_needs_adaptive_partitioning(
-        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]
+        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads], clock: Clock
     ) -> None:
         led_by(accumulator, 0, 0, 1, 1)
         enqueue(accumulator, 1, 0, 0, 0)
         of_topic = loads(adaptive=False, timeout_ms=1)
         of_topic.choose(1)
-        time.sleep(0.01)
+        clock.now_ms += 10
         assert set(shares(of_topic)) == {0, 1, 2, 3}
 
     def test_all_where_all_are_stuck(
-        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]
+        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads], clock: Clock
     ) -> None:
         led_by(accumulator, 0, 0, 1, 1)
         enqueue(accumulator, 1, 0, 0, 1)
         of_topic = loads(timeout_ms=1)
         of_topic.choose(1)
-        time.sleep(0.01)
+        clock.now_ms += 10
         assert set(shares(of_topic)) == {0, 1, 2, 3}

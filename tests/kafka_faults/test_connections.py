@@ -106,9 +106,11 @@ def test_stalled_past_the_request_timeout(scene: Scene, trial: Callable[..., Tri
 def test_throttled(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
     """Nothing is sent before the time is over that the broker has asked for.
 
-    One request at a time: then whatever comes after an answer was sent by somebody who had read it.
+    One request at a time, and none that is given up: then whatever comes after an answer was sent by somebody who had
+    read it.
     """
-    run = trial("throttled by a quota", scene.cluster, settings={"max.in.flight.requests.per.connection": 1})
+    settings = {"max.in.flight.requests.per.connection": 1, "request.timeout.ms": 60_000}
+    run = trial("throttled by a quota", scene.cluster, settings=settings)
     with scene.proxy.listen(PRODUCE) as listening:
         run.start_producers()
         run.await_heard()

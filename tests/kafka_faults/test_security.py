@@ -87,7 +87,9 @@ def test_expired_certificate_of_the_broker(
 
 
 def test_one_topic_of_two_is_forbidden(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
-    run = trial("topic forbidden by an ACL", scene.cluster, topics=2, settings=scene.settings)
+    # What is stored, and given up and sent again all the same, would be refused the second time.
+    patient = {"request.timeout.ms": 60_000}
+    run = trial("topic forbidden by an ACL", scene.cluster, topics=2, settings=scene.settings | patient)
     run.start_producers()
     run.await_heard()
     scene.cluster.admin.deny("alice", run.topics[1])

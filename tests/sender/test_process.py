@@ -44,9 +44,10 @@ from shmaccum.errors import (
 from shmaccum.sender import process
 from shmaccum.sender.log.transport import LogTransport
 from shmaccum.sender.process import ensure_sender, serve
-from shmaccum.shm.layout import Slot, Super
+from shmaccum.shm.layout import Role, Slot, Super
 from shmaccum.shm.lifecycle import attach, detach, look
 from shmaccum.shm.names import segment_path
+from shmaccum.shm.slab import Slab
 
 Start = Callable[..., Child]
 
@@ -75,6 +76,18 @@ def serve_here(link: Connection, settings: dict[str, object]) -> str:
     return "left"
 
 
+@contextlib.contextmanager
+def somebody_there(settings: dict[str, object]) -> Iterator[Slab]:
+    """Have a producer's place in the slab, without being one: no sender leaves during the block because it is idle."""
+    config = ProducerConfig.parse(settings)
+    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
+    try:
+        slab.add_role(Role.PRODUCER)
+        yield slab
+    finally:
+        detach(slab)
+
+
 # --- one, when needed -----------------------------------------------------------------------------------
 
 
@@ -91,11 +104,12 @@ def test_one_sender_a_slab(settings: Settings, start: Start) -> None:
 
 def test_a_sender_in_the_foreground(settings: Settings, start: Start, log_dir: Path) -> None:
     """Producers use the one that is there; it leaves when nobody is."""
-    sender = start(serve_here, settings())
-    assert sender.hear() == "serving"
-    with Producer(settings()) as producer:
-        assert sender_pid(producer) == sender.pid
-        producer.send("t", b"value", partition=0)
+    with somebody_there(settings()):
+        sender = start(serve_here, settings())
+        assert sender.hear() == "serving"
+        with Producer(settings()) as producer:
+            assert sender_pid(producer) == sender.pid
+            producer.send("t", b"value", partition=0)
     assert sender.result() == "left"
     assert read_values(log_dir, "t") == [b"value"]
 
@@ -139,17 +153,12 @@ def start_sender_and_die(link: Connection, settings: dict[str, object]) -> None:
 
 def test_its_starter_dies(settings: Settings, start: Start) -> None:
     """A sender that has nobody left to tell that it serves, serves all the same."""
-    given = settings(sender_idle_ms=2000)
-    config = ProducerConfig.parse(given)
-    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
-    try:
-        assert start(start_sender_and_die, given).join() == -signal.SIGKILL
+    with somebody_there(settings()) as slab:
+        assert start(start_sender_and_die, settings()).join() == -signal.SIGKILL
         wait_until(slab.has_sender, "the dead one's sender is there")
-        with Producer(given) as producer:
+        with Producer(settings()) as producer:
             producer.send("t", b"value").get(20)
             assert sender_starts(producer) == 1
-    finally:
-        detach(slab)
 
 
 MORTAL = """
@@ -257,10 +266,12 @@ def test_idle(settings: Settings, slab_name: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal(settings: Settings, start: Start, log_dir: Path, number: signal.Signals) -> None:
     """It delivers what is there, however long that was to linger, and leaves."""
-    given = settings(linger_ms=60_000, delivery_timeout_ms=100_000, sender_idle_ms=2000)
-    sender = start(serve_here, given)
-    assert sender.hear() == "serving"
-    with Producer(given) as producer:
+    given = settings(linger_ms=60_000, delivery_timeout_ms=100_000)
+    with somebody_there(given):
+        sender = start(serve_here, given)
+        assert sender.hear() == "serving"
+        producer = Producer(given)
+    with producer:
         futures = [producer.send("t", b"%d" % number, partition=0) for number in range(10)]
         sender.signal(number)
         assert sender.result() == "left"
@@ -366,16 +377,24 @@ def cpu_ticks(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
+def assert_rests(pid: int, wakes: int) -> None:
+    """A process wakes no more often than so many times a second, and takes no more than a fifth of a processor."""
+    began_s = time.monotonic()
+    switches, ticks = voluntary_switches(pid), cpu_ticks(pid)
+    time.sleep(1)
+    switches, ticks = voluntary_switches(pid) - switches, cpu_ticks(pid) - ticks
+    seconds = time.monotonic() - began_s  # more than it was to be, on a machine that is busy
+    assert switches <= wakes * seconds
+    assert ticks <= 20 * seconds
+
+
 def test_it_sleeps_without_polling(settings: Settings) -> None:
     with Producer(settings(sender_idle_ms=60_000)) as producer:
         producer.send("t", b"value").get(20)
         pid = sender_pid(producer)
         wait_until(lambda: producer._slab.words[Super.SENDER_ASLEEP], "the sender has nothing to do")
         time.sleep(0.05)
-        switches, ticks = voluntary_switches(pid), cpu_ticks(pid)
-        time.sleep(1)
-        assert voluntary_switches(pid) - switches <= 5
-        assert cpu_ticks(pid) - ticks <= 20
+        assert_rests(pid, 5)
         assert producer.send("t", b"value").get(20) is not None
         os.kill(pid, signal.SIGTERM)
 
@@ -385,10 +404,7 @@ def test_a_producer_waits_without_polling(settings: Settings, start: Start) -> N
     waiter = start(wait_for_a_future, settings(linger_ms=60_000, delivery_timeout_ms=100_000))
     sender = waiter.hear()
     time.sleep(0.1)
-    switches, ticks = voluntary_switches(waiter.pid), cpu_ticks(waiter.pid)
-    time.sleep(1)
-    assert voluntary_switches(waiter.pid) - switches <= 12
-    assert cpu_ticks(waiter.pid) - ticks <= 20
+    assert_rests(waiter.pid, 12)
     os.kill(sender, signal.SIGTERM)  # it delivers what lingers
     assert waiter.result() == 0
 
@@ -438,6 +454,8 @@ def test_killed_while_producers_go_on(settings: Settings, start: Start, log_dir:
             # no sender could be started.
             wait_for_batches(words, words[Super.BATCHES_SENT] + 40)
             kill_sender(watcher)
+        # Who has nothing left to deliver needs none: the producers go on until they have another one.
+        wait_until(watcher._slab.has_sender, "there is a sender")
         for producer in producers:
             producer.tell()
         counts = [producer.result(60) for producer in producers]
@@ -536,9 +554,11 @@ def send_while_the_clock_is_set(link: Connection, settings: dict[str, object], j
 @pytest.mark.parametrize("jump_s", [-3600.0, 3600.0])
 def test_the_clock_is_set(settings: Settings, start: Start, jump_s: float) -> None:
     """Back or forward, by hours: nothing hangs, and nothing expires."""
-    sender = start(serve_while_the_clock_is_set, settings(), jump_s)
-    assert sender.hear() == "serving"
-    assert start(send_while_the_clock_is_set, settings(), jump_s).result() == list(range(50))
+    with somebody_there(settings()) as slab:
+        sender = start(serve_while_the_clock_is_set, settings(), jump_s)
+        assert sender.hear() == "serving"
+        assert start(send_while_the_clock_is_set, settings(), jump_s).result() == list(range(50))
+        assert slab.words[Super.SENDER_STARTS] == 1
     assert sender.result() == "left"
 
 
@@ -588,17 +608,17 @@ def test_delivery_timeout_concerns_those_concerned(settings: Settings, start: St
 
 def test_the_log_is_full(settings: Settings, log_dir: Path) -> None:
     """What is acknowledged is in the log; the rest gets the error, and nothing is torn."""
-    given = settings(delivery_timeout_ms=2500, request_timeout_ms=100, retry_backoff_ms=20)
+    given = settings(retries=5, retry_backoff_ms=20)  # and no timeout, in which a slow machine might store nothing
     with Producer(given) as producer:
         producer.partitions_for("t")
         resource.prlimit(sender_pid(producer), resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
         futures = [producer.send("t", b"%d" % number + bytes(1000), partition=0) for number in range(200)]
-        producer.flush(20)
+        producer.flush(60)
         stored = [future.get(0).offset for future in futures if future.succeeded()]
         assert 0 < len(stored) < 200
         assert stored == list(range(len(stored)))
         errors = {type(future.exception) for future in futures if future.failed()}
-        assert errors <= {KafkaStorageError, DeliveryTimeoutError}
+        assert errors == {KafkaStorageError}
         assert len(stored) + sum(future.failed() for future in futures) == 200
         values = [record.value for record in read_partition(log_dir, "t")]
         assert values == [b"%d" % number + bytes(1000) for number in range(len(stored))]

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Final
 
 _LOWEST: Final = 10_000
+_CHANCE: Final = random.SystemRandom()
+"""Not the one that tests begin anew with a seed of theirs: who does the same elsewhere would get the same ports."""
 _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -19,7 +21,7 @@ def free_port() -> int:
     """Return a port of 127.0.0.1 that nobody listens on; by chance, so that others who ask now get another."""
     highest = int(_EPHEMERAL.read_text().split()[0])
     while True:
-        port = random.randrange(_LOWEST, highest)
+        port = _CHANCE.randrange(_LOWEST, highest)
         with socket.socket() as probe:
             # As servers do: what remains of closed connections does not make a port taken.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

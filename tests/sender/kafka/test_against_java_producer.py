@@ -17,6 +17,7 @@ zstd    the same level, 3; ours says in its header how long the content is, Java
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -159,7 +160,7 @@ def stored(kafka: KafkaCluster) -> dict[str, Stored]:
 
 
 def send_batches(cluster: KafkaCluster, codec: str) -> None:
-    slab = f"java-{codec}"
+    slab = f"java-{os.getpid()}-{codec}"
     with Producer(our_settings(cluster, slab, codec)) as producer:
         for batch in BATCHES:
             futures = [

@@ -123,7 +123,7 @@ def test_a_broker_that_does_not_greet(fake: FakeBroker, wire: MakeWire) -> None:
     setup = {"socket_connection_setup_timeout_ms": 50, "socket_connection_setup_timeout_max_ms": 50}
     here = wire(fake.servers, reconnect_backoff_ms=5, **setup)
     here.transport.request_update(["t"])
-    here.until(lambda: len(fake.connections) == 2)
+    here.until(lambda: len(fake.connections) >= 2)
     fake.answers[API_VERSIONS] = fake.api_versions
     here.leader(T0)
 
@@ -228,18 +228,21 @@ def test_a_request_that_is_not_answered_in_time(fake: FakeBroker, wire: MakeWire
     """Its connection is closed, so that what comes late is not taken for another's answer, and what is behind fails."""
     fake.answers[PRODUCE] = silent
     here = wire(fake.servers, request_timeout_ms=2000, delivery_timeout_ms=10_000)
-    first, second = batch(T0), batch(T1)
-    here.send(first)
-    time.sleep(1)
-    here.send(second)
-    late, behind = here.take(2)
+    seconds_deadline_ms = 0
+    while now_ms() >= seconds_deadline_ms:  # again, where the machine is so slow that the second one is late as well
+        first, second = batch(T0), batch(T1)
+        here.send(first)
+        time.sleep(1)
+        seconds_deadline_ms = now_ms() + 2000
+        here.send(second)
+        late, behind = here.take(2)
     assert (late.batch, late.error) == (first, RequestTimedOutError)
     assert (behind.batch, behind.error) == (second, NetworkError)
     assert "request.timeout.ms (2000 ms)" in late.message
     assert is_free(first)
     assert is_free(second)
     fake.answers[PRODUCE] = lambda request: produced((0, 0))
-    assert here.ask(batch())[0].error is None
+    here.until(lambda: here.ask(batch())[0].error is None)
 
 
 def test_a_request_that_does_not_even_get_out_in_time(fake: FakeBroker, wire: MakeWire) -> None:

@@ -316,9 +316,6 @@ def test_flush_ms_wakes_poll_from_its_wait(
 ) -> None:
     """The only thing that rings the doorbell is the sync of the last of two partitions."""
     sender = open_sender(num_partitions=2, flush_ms=30)
-    now_ms = _now_ms()
-    for partition in (0, 1):
-        sender.send(make_batch([b"a"], to=TopicPartition("t", partition)), now_ms=now_ms + 10 * partition)
     fsync = os.fsync
 
     def ringing(descriptor: int) -> None:
@@ -326,7 +323,10 @@ def test_flush_ms_wakes_poll_from_its_wait(
             os.write(doorbell[1], b"!")
         fsync(descriptor)
 
-    monkeypatch.setattr(os, "fsync", ringing)
+    monkeypatch.setattr(os, "fsync", ringing)  # before anything is sent: on a slow machine it may be due at once
+    now_ms = _now_ms()
+    for partition in (0, 1):
+        sender.send(make_batch([b"a"], to=TopicPartition("t", partition)), now_ms=now_ms + 10 * partition)
     assert sender.transport.poll(math.inf, doorbell[0]) == []
 
 
