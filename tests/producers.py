@@ -68,13 +68,12 @@ def sender_starts(producer: Producer) -> int:
 
 @contextmanager
 def in_the_way(directory: Path) -> Iterator[None]:
-    """Have a file where a partition's directory is: what is not open yet cannot be written."""
-    aside = directory.with_name(f"{directory.name}.aside")
-    directory.rename(aside)
+    """Have a file where a partition's directory is, of which nothing is written yet: so nothing can be."""
+    directory.rmdir()
     directory.write_bytes(b"")
     yield
     directory.unlink()
-    aside.rename(directory)
+    directory.mkdir(exist_ok=True)  # the sender, which looks for it now and then, may have been quicker
 
 
 def stop_sender(producer: Producer) -> None:
