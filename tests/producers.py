@@ -13,6 +13,7 @@ from faults import is_stopped
 from senders import read_partition
 
 from shmaccum import Producer
+from shmaccum.sender.process import WATCH_S
 from shmaccum.shm.layout import Super
 from shmaccum.shm.names import leftovers
 
@@ -92,7 +93,7 @@ def stop_sender(producer: Producer) -> None:
 
 
 def kill_sender(producer: Producer) -> None:
-    """Kill the slab's sender, once there is one, and wait until it is dead."""
+    """Kill the slab's sender, once there is one, and wait until it is dead, and who needs one looks for it again."""
     pid = 0
 
     def is_there() -> bool:
@@ -103,3 +104,4 @@ def kill_sender(producer: Producer) -> None:
     wait_until(is_there, "there is a sender")
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not producer._slab.has_sender(), "the killed sender is gone")
+    time.sleep(WATCH_S)  # nobody looks for a sender more often

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import sys
-import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -13,12 +12,11 @@ import pyarrow as pa
 import pytest
 from faults import interrupted_by_alarm
 from processes import Child
-from producers import kill_sender, wait_until_stored
+from producers import kill_sender, wait_until, wait_until_stored
 from senders import read_values
 
 from shmaccum import Producer
 from shmaccum.errors import SenderError
-from shmaccum.sender.process import WATCH_S
 
 Produce = Callable[..., Producer]
 Start = Callable[..., Child]
@@ -40,7 +38,6 @@ def free_memory(producer: Producer) -> int:
 def test_without_a_sender_nothing_is_taken(alone: Producer, monkeypatch: pytest.MonkeyPatch, log_dir: Path) -> None:
     """Whoever sends again after the error sends once."""
     kill_sender(alone)
-    time.sleep(WATCH_S)  # nobody looks for a sender more often
     free = free_memory(alone)
     for _ in range(3):
         with pytest.raises(SenderError, match="/nowhere/python"):
@@ -118,6 +115,7 @@ def test_an_interrupt_while_a_sender_is_started(produce: Produce, log_dir: Path)
     """The record is not taken, and the next call starts another, if that one does not serve yet."""
     producer = produce(sender_idle_ms=2000)
     producer.send("t", b"0", partition=0).get(20)
+    slab = producer._slab
 
     def send(delay: float) -> None:
         set_alarm(delay)
@@ -125,9 +123,10 @@ def test_an_interrupt_while_a_sender_is_started(produce: Produce, log_dir: Path)
 
     with interrupted_by_alarm() as set_alarm:
         for number, delay in enumerate((0.002, 0.01, 0.03, 0.05), start=1):  # a new interpreter takes longer
+            wait_until(lambda: slab.undelivered() == (0, 0), "the sender is done with the record that it has told of")
             kill_sender(producer)
             with pytest.raises(KeyboardInterrupt):
                 send(delay)
-            assert producer._slab.undelivered() == (0, 0)
+            assert slab.undelivered() == (0, 0)
             assert producer.send("t", b"%d" % number, partition=0).get(20).offset == number
     assert read_values(log_dir, "t") == [b"0", b"1", b"2", b"3", b"4"]
