@@ -105,3 +105,9 @@ def kill_sender(producer: Producer) -> None:
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not producer._slab.has_sender(), "the killed sender is gone")
     time.sleep(WATCH_S)  # nobody looks for a sender more often
+
+
+def wait_until_refused(producer: Producer, topic: str) -> None:
+    """Ask for a topic that cannot be had, and wait until the sender has said why: it stays known."""
+    entry = producer._accumulator.map.request(topic)
+    wait_until(lambda: entry.error is not None, f"the sender says why there is no topic {topic}")
