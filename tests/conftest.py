@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
+from hypothesis import HealthCheck, settings
 from processes import Child, How
 
 import shmaccum
@@ -26,8 +26,8 @@ def pytest_configure() -> None:
     A shell has its background jobs ignore SIGINT, and ``nohup`` has SIGHUP ignored. That is inherited, while a handler,
     even one that does nothing, is not. No example has a deadline: how long one takes is up to who else is running.
     """
-    hypothesis.settings.register_profile("unhurried", deadline=None)
-    hypothesis.settings.load_profile("unhurried")
+    settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("unhurried")
     os.environ.setdefault(spark_jvm.VARIABLE, spark_jvm.jvm_options())
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:

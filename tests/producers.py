@@ -13,6 +13,7 @@ from faults import is_stopped
 from senders import read_partition
 
 from shmaccum import Producer
+from shmaccum.sender.process import WATCH_S
 from shmaccum.shm.layout import Super
 from shmaccum.shm.names import leftovers
 
@@ -68,13 +69,12 @@ def sender_starts(producer: Producer) -> int:
 
 @contextmanager
 def in_the_way(directory: Path) -> Iterator[None]:
-    """Have a file where a partition's directory is: what is not open yet cannot be written."""
-    aside = directory.with_name(f"{directory.name}.aside")
-    directory.rename(aside)
+    """Have a file where a partition's directory is, of which nothing is written yet: so nothing can be."""
+    directory.rmdir()
     directory.write_bytes(b"")
     yield
     directory.unlink()
-    aside.rename(directory)
+    directory.mkdir(exist_ok=True)  # the sender, which looks for it now and then, may have been quicker
 
 
 def stop_sender(producer: Producer) -> None:
@@ -93,7 +93,7 @@ def stop_sender(producer: Producer) -> None:
 
 
 def kill_sender(producer: Producer) -> None:
-    """Kill the slab's sender, once there is one, and wait until it is dead."""
+    """Kill the slab's sender, once there is one, and wait until it is dead, and who needs one looks for it again."""
     pid = 0
 
     def is_there() -> bool:
@@ -104,3 +104,10 @@ def kill_sender(producer: Producer) -> None:
     wait_until(is_there, "there is a sender")
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not producer._slab.has_sender(), "the killed sender is gone")
+    time.sleep(WATCH_S)  # nobody looks for a sender more often
+
+
+def wait_until_refused(producer: Producer, topic: str) -> None:
+    """Ask for a topic that cannot be had, and wait until the sender has said why: it stays known."""
+    entry = producer._accumulator.map.request(topic)
+    wait_until(lambda: entry.error is not None, f"the sender says why there is no topic {topic}")

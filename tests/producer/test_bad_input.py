@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from producers import in_the_way, settings_of, wait_until_gone
+from producers import in_the_way, settings_of, wait_until_gone, wait_until_refused
 from senders import read_topic
 
 from shmaccum import Producer
@@ -134,6 +134,7 @@ def test_no_memory_in_time(produce: Produce, log_dir: Path) -> None:
 def test_no_metadata_in_time(produce: Produce, log_dir: Path) -> None:
     producer = produce(max_block_ms=300)
     (log_dir / "t-0").write_bytes(b"")
+    wait_until_refused(producer, "t")
     with pytest.raises(
         KafkaTimeoutError, match=r"Topic t not present in metadata after 300 ms: KafkaStorageError"
     ) as late:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from processes import Child
-from producers import kill_sender
+from producers import kill_sender, wait_until
 from senders import read_topic
 
 from shmaccum import Producer
@@ -70,7 +70,9 @@ def test_every_record_once_and_in_order(
     for each in (whole, stopped):
         each.tell()
     sent = [whole.result(), stopped.result()]
-    producer.flush(30)
+    # What a dead one had begun is delivered, too, and its memory taken back, in the sender's own time.
+    pool = producer._accumulator.pool
+    wait_until(lambda: pool.available_memory() == pool.total_memory, "all is delivered, and all memory free")
 
     of_whole, of_stopped, of_killed = (numbers_of(log_dir, name) for name in NAMES)
     for found, count in zip((of_whole, of_stopped), sent, strict=True):
@@ -82,9 +84,7 @@ def test_every_record_once_and_in_order(
     slab = producer._slab
     infos = map(slab.processes.info, range(slab.geometry.max_processes))
     assert sum(info.compressed for info in infos if Role.SENDER not in info.roles) > 0
-    metrics = producer.metrics()["slab-metrics"]
-    assert metrics["compression-rate-avg"] < 0.9
-    assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"]
+    assert producer.metrics()["slab-metrics"]["compression-rate-avg"] < 0.9
 
 
 def test_the_sender_compresses_what_was_not_full(produce: Produce) -> None:

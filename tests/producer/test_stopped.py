@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 from faults import stopped_with
-from producers import wait_until_gone
+from producers import sender_pid, stop_sender, wait_until_gone
 from senders import read_values
 
 from shmaccum import Producer
@@ -72,9 +74,12 @@ def test_who_is_in_the_way_of_a_new_topic_is_named(producer: Producer) -> None:
 
 
 def test_flush_and_close_wait_as_long_as_they_are_told_to(produce: Produce, log_dir: Path, slab_name: str) -> None:
-    producer = produce(linger_ms=1000)
+    producer = produce()
+    producer.partitions_for("t")
+    stop_sender(producer)
     producer.send("t", b"a", partition=0)
     with stopped_with(producer._slab.locks[stripe(producer, 0)]):
+        os.kill(sender_pid(producer), signal.SIGCONT)
         producer.poll(0.01)
         with pytest.raises(KafkaTimeoutError):
             producer.flush(0.2)

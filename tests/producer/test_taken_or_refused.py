@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import sys
-import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,7 +17,6 @@ from senders import read_values
 
 from shmaccum import Producer
 from shmaccum.errors import SenderError
-from shmaccum.sender.process import WATCH_S
 from tools.leftovers import pids, read
 
 Produce = Callable[..., Producer]
@@ -41,7 +39,6 @@ def free_memory(producer: Producer) -> int:
 def test_without_a_sender_nothing_is_taken(alone: Producer, monkeypatch: pytest.MonkeyPatch, log_dir: Path) -> None:
     """Whoever sends again after the error sends once."""
     kill_sender(alone)
-    time.sleep(WATCH_S)  # nobody looks for a sender more often
     free = free_memory(alone)
     for _ in range(3):
         with pytest.raises(SenderError, match="/nowhere/python"):
@@ -122,6 +119,7 @@ def test_an_interrupt_while_a_sender_is_started(
     monkeypatch.setenv("STARTED_BY", str(log_dir))
     producer = produce(sender_idle_ms=2000)
     producer.send("t", b"0", partition=0).get(20)
+    slab = producer._slab
 
     def send(delay: float) -> None:
         set_alarm(delay)
@@ -134,9 +132,10 @@ def test_an_interrupt_while_a_sender_is_started(
         for number, delay in enumerate((0.002, 0.01, 0.03, 0.05), start=1):  # a new interpreter takes longer
             # Of two that were started, the slower one leaves; before, it would be there for the one that is killed.
             wait_until(lambda: senders() == [sender_pid(producer)], "there is one sender, and none comes")
+            wait_until(lambda: slab.undelivered() == (0, 0), "the sender is done with the record that it has told of")
             kill_sender(producer)
             with pytest.raises(KeyboardInterrupt):
                 send(delay)
-            assert producer._slab.undelivered() == (0, 0)
+            assert slab.undelivered() == (0, 0)
             assert producer.send("t", b"%d" % number, partition=0).get(20).offset == number
     assert read_values(log_dir, "t") == [b"0", b"1", b"2", b"3", b"4"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from producers import settings_of, wait_until_gone
+from producers import settings_of, wait_until_gone, wait_until_refused
 
 from shmaccum import Producer
 from shmaccum.errors import (
@@ -25,8 +25,8 @@ from shmaccum.errors import (
 from tools.kafka import Certificates, KafkaCluster
 from tools.kafka.settings import USERS
 
-MAX_BLOCK_MS = 3000
-"""By then the sender has made several attempts; nobody waits for longer."""
+MAX_BLOCK_MS = 500
+"""For how long a record waits in vain; why, is known before."""
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +54,12 @@ def login(secured: KafkaCluster, certificates: Certificates) -> dict[str, object
 
 @pytest.fixture
 def refusal(slab_name: str) -> Iterator[Callable[..., KafkaError | SenderError]]:
-    """Return ``refusal(settings, topic="t")``: the error that a producer with these settings gets for its record."""
+    """Return ``refusal(settings)``: the error that a producer with these settings gets at once."""
 
-    def send(given: dict[str, Any], topic: str = "t") -> KafkaError | SenderError:
-        settings = settings_of(slab_name, "", max_block_ms=MAX_BLOCK_MS) | {"transport": "kafka", "log.dir": ""}
+    def send(given: dict[str, Any]) -> KafkaError | SenderError:
+        settings = settings_of(slab_name, "") | {"transport": "kafka", "log.dir": ""}
         with pytest.raises((KafkaError, SenderError)) as caught, Producer(settings | given) as producer:
-            producer.send(topic, b"value")
+            producer.send("t", b"value")
         assert isinstance(caught.value, KafkaError | SenderError)
         return caught.value
 
@@ -67,9 +67,24 @@ def refusal(slab_name: str) -> Iterator[Callable[..., KafkaError | SenderError]]
     wait_until_gone(slab_name)
 
 
-def check_timeout(error: object, cause: type[KafkaError], *parts: str) -> None:
-    """See that a record waited for its topic in vain, and that the error says why."""
-    assert isinstance(error, KafkaTimeoutError)
+@pytest.fixture
+def in_vain(slab_name: str) -> Iterator[Callable[..., KafkaTimeoutError]]:
+    """Return ``in_vain(settings, topic="t")``: the error that a record gets that waits for its topic in vain."""
+
+    def send(given: dict[str, Any], topic: str = "t") -> KafkaTimeoutError:
+        settings = settings_of(slab_name, "", max_block_ms=MAX_BLOCK_MS) | {"transport": "kafka", "log.dir": ""}
+        with Producer(settings | given) as producer:
+            wait_until_refused(producer, topic)
+            with pytest.raises(KafkaTimeoutError) as caught:
+                producer.send(topic, b"value")
+        return caught.value
+
+    yield send
+    wait_until_gone(slab_name)
+
+
+def check_timeout(error: KafkaTimeoutError, cause: type[KafkaError], *parts: str) -> None:
+    """See that the error says why a record waited for its topic in vain."""
     assert isinstance(error.__cause__, cause)
     assert f"not present in metadata after {MAX_BLOCK_MS} ms: {cause.__name__}: " in str(error)
     for part in parts:
@@ -120,29 +135,29 @@ def test_a_certificate_that_is_not_there(
 # --- brokers that cannot be spoken with ----------------------------------------------------------------
 
 
-def test_a_port_where_nobody_listens(refusal: Callable[..., KafkaError]) -> None:
+def test_a_port_where_nobody_listens(in_vain: Callable[..., KafkaTimeoutError]) -> None:
     check_timeout(
-        refusal({"bootstrap.servers": "127.0.0.1:1"}),
+        in_vain({"bootstrap.servers": "127.0.0.1:1"}),
         NetworkError,
         "no broker can be reached",
         "(bootstrap.servers = '127.0.0.1:1', security.protocol = 'PLAINTEXT'); set sender.log.file to hear more",
     )
 
 
-def test_the_log_that_has_more_is_named(refusal: Callable[..., KafkaError], tmp_path: Path) -> None:
+def test_the_log_that_has_more_is_named(in_vain: Callable[..., KafkaTimeoutError], tmp_path: Path) -> None:
     log = tmp_path / "sender.log"
-    error = refusal({"bootstrap.servers": "127.0.0.1:1", "sender.log.file": log})
+    error = in_vain({"bootstrap.servers": "127.0.0.1:1", "sender.log.file": log})
     check_timeout(error, NetworkError, f"; {log} has more")
     assert "broker 127.0.0.1:1: Connection refused" in log.read_text()
 
 
-def test_no_tls_where_there_is_tls(secured: KafkaCluster, refusal: Callable[..., KafkaError]) -> None:
-    error = refusal({"bootstrap.servers": secured.bootstrap_servers})
+def test_no_tls_where_there_is_tls(secured: KafkaCluster, in_vain: Callable[..., KafkaTimeoutError]) -> None:
+    error = in_vain({"bootstrap.servers": secured.bootstrap_servers})
     check_timeout(error, NetworkError, "none speaks as we do", "security.protocol = 'PLAINTEXT'")
 
 
-def test_tls_where_there_is_none(kafka: KafkaCluster, refusal: Callable[..., KafkaError]) -> None:
-    error = refusal({"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": "SSL"})
+def test_tls_where_there_is_none(kafka: KafkaCluster, in_vain: Callable[..., KafkaTimeoutError]) -> None:
+    error = in_vain({"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": "SSL"})
     check_timeout(error, NetworkError, "none speaks as we do", "security.protocol = 'SSL'")
 
 
@@ -186,9 +201,9 @@ def test_a_wrong_password(login: dict[str, object], refusal: Callable[..., Kafka
 # --- topics --------------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_is_not_there(kafka: KafkaCluster, refusal: Callable[..., KafkaError], topic: str) -> None:
+def test_a_topic_that_is_not_there(kafka: KafkaCluster, in_vain: Callable[..., KafkaTimeoutError], topic: str) -> None:
     check_timeout(
-        refusal({"bootstrap.servers": kafka.bootstrap_servers}, topic),
+        in_vain({"bootstrap.servers": kafka.bootstrap_servers}, topic),
         UnknownTopicOrPartitionError,
         f"Topic {topic} not present",
         "The topic, or that partition of it, is not there",
@@ -200,6 +215,7 @@ def test_a_topic_that_is_made_meanwhile(kafka: KafkaCluster, topic: str, slab_na
     settings = settings_of(slab_name, "") | {"transport": "kafka", "log.dir": ""}
     settings |= {"bootstrap.servers": kafka.bootstrap_servers}
     with Producer(settings | {"max.block.ms": MAX_BLOCK_MS}) as impatient, Producer(settings) as patient:
+        wait_until_refused(impatient, topic)
         with pytest.raises(KafkaTimeoutError, match="UnknownTopicOrPartitionError"):
             impatient.send(topic, b"value")
         kafka.admin.create_topic(topic, partitions=2)

@@ -299,18 +299,18 @@ def test_a_query_whose_delivery_fails_stops_with_the_reason_and_succeeds_later(
 ) -> None:
     log_dir = tmp_path / "log"
     log_dir.mkdir()
-    broken = aside(options, log_dir, **{"kafka.max.block.ms": "500"})
+    given = aside(options, log_dir)
     (tmp_path / "arriving").mkdir()
     (tmp_path / "arriving" / "a.txt").write_text("1\n2\n3")
 
-    def run() -> None:
+    def run(**more: str) -> None:
         query = spark.readStream.text(str(tmp_path / "arriving")).writeStream.format("shmaccum")
-        query = query.options(**broken, topic="t", checkpointLocation=str(tmp_path / "checkpoint"))
+        query = query.options(**given, **more, topic="t", checkpointLocation=str(tmp_path / "checkpoint"))
         query.trigger(availableNow=True).start().awaitTermination()
 
     (log_dir / "t-0").touch()  # where a directory must be
     with pytest.raises(StreamingQueryException, match="KafkaTimeoutError: Topic t not present in metadata"):
-        run()
+        run(**{"kafka.max.block.ms": "500"})
     (log_dir / "t-0").unlink()
     run()
     assert sorted(record.value for record in stored(log_dir, "t")) == [b"1", b"2", b"3"]

@@ -11,9 +11,11 @@ from brokers import consume
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 from examples import example
 from kafka.partitioner.default import murmur2
+from producers import wait_until_refused
 from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from shmaccum import Producer
 from tools.kafka import KafkaCluster
 
 Options = dict[str, str]
@@ -145,11 +147,14 @@ def test_a_topic_that_is_not_there_fails_the_job_with_the_reason(
 ) -> None:
     options = ours | {"kafka.max.block.ms": "2000", "topic": topic}
     reason = f"KafkaTimeoutError: Topic {topic} not present in metadata after 2000 ms: UnknownTopicOrPartitionError"
-    with pytest.raises(PythonException, match=reason):
-        numbers(spark, 10).coalesce(1).write.format("shmaccum").mode("append").options(**options).save()
     (tmp_path / "arriving").mkdir()
     (tmp_path / "arriving" / "a.txt").write_text("1")
     stream = spark.readStream.text(str(tmp_path / "arriving")).writeStream.format("shmaccum").options(**options)
     stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-    with pytest.raises(StreamingQueryException, match=reason):
-        stream.start().awaitTermination()
+    settings = {name.removeprefix("kafka."): value for name, value in ours.items() if name.startswith("kafka.")}
+    with Producer(settings) as asking:
+        wait_until_refused(asking, topic)
+        with pytest.raises(PythonException, match=reason):
+            numbers(spark, 10).coalesce(1).write.format("shmaccum").mode("append").options(**options).save()
+        with pytest.raises(StreamingQueryException, match=reason):
+            stream.start().awaitTermination()

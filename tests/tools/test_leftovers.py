@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,34 +15,37 @@ ROOT = Path(__file__).parents[2]
 
 DETACHED = """
 import os, sys, time
+heard, said = os.pipe()
 if os.fork():
+    os.read(heard, 1)
     os._exit(0)
 os.setsid()
 if os.fork():
     os._exit(0)
 {action}
+os.write(said, b".")
 for number in (0, 1, 2):
     os.close(number)
 time.sleep({seconds})
 """
 CHAIN = """
 import os, time
-end = time.monotonic() + 1.5
+end = time.monotonic() + 60
 if os.fork():
     os._exit(0)
 for number in (0, 1, 2):
     os.close(number)
-while time.monotonic() < end:
+while os.path.exists({file!r}) and time.monotonic() < end:
     if os.fork():
         os._exit(0)
 """
 LISTEN = "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()"
 
 
-def check(program: str, patience_s: float = 1.0) -> tuple[int, str]:
-    """Run a Python program under the check; return the status and what was said."""
+def check(program: str, shm: Path, patience_s: float = 20.0) -> tuple[int, str]:
+    """Run a Python program under the check, with a directory for /dev/shm; return the status and what was said."""
     done = subprocess.run(
-        [sys.executable, "-c", CHECK.format(patience_s=patience_s), sys.executable, "-c", program],
+        [sys.executable, "-c", CHECK.format(shm=str(shm), patience_s=patience_s), sys.executable, "-c", program],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -53,51 +57,62 @@ def check(program: str, patience_s: float = 1.0) -> tuple[int, str]:
 
 CHECK = """
 import sys
+from pathlib import Path
 from tools import leftovers
+leftovers.SHM = Path({shm!r})
 leftovers.PATIENCE_S = {patience_s}
 sys.exit(leftovers.main())
 """
 
 
-def test_nothing() -> None:
-    status, out = check("print('done', flush=True)")
+def check_detached(action: str, shm: Path) -> tuple[int, str]:
+    """Check a program whose detached process stays when it has acted; end that one."""
+    status, out = check(DETACHED.format(action=action, seconds=60), shm, patience_s=1.0)
+    (pid,) = re.findall(r": process (\d+): ", out)
+    os.kill(int(pid), signal.SIGKILL)
+    return status, out
+
+
+def test_nothing(tmp_path: Path) -> None:
+    status, out = check("print('done', flush=True)", tmp_path)
     assert status == 0
     assert "nothing is left behind" in out
 
 
-def test_the_commands_own_status_is_kept() -> None:
-    assert check("raise SystemExit(7)")[0] == 7
+def test_the_commands_own_status_is_kept(tmp_path: Path) -> None:
+    assert check("raise SystemExit(7)", tmp_path)[0] == 7
 
 
-def test_what_goes_in_time_is_not_left_behind() -> None:
-    assert check(DETACHED.format(action="", seconds=0.5), patience_s=20)[0] == 0
+def test_what_goes_in_time_is_not_left_behind(tmp_path: Path) -> None:
+    assert check(DETACHED.format(action="", seconds=0.5), tmp_path)[0] == 0
 
 
-def test_a_detached_process() -> None:
-    status, out = check(DETACHED.format(action="", seconds=5))
+def test_a_detached_process(tmp_path: Path) -> None:
+    status, out = check_detached("", tmp_path)
     assert status == 1
     assert out.count("LEFT BEHIND") == 1
-    assert ": process " in out
 
 
-def test_processes_that_fork_and_go() -> None:
-    status, out = check(CHAIN, patience_s=0)
+def test_processes_that_fork_and_go(tmp_path: Path) -> None:
+    goes_on = tmp_path / "goes-on"
+    goes_on.touch()
+    try:
+        status, out = check(CHAIN.format(file=str(goes_on)), tmp_path, patience_s=0)
+    finally:
+        goes_on.unlink()
     assert status == 1
     assert ": process " in out
 
 
-def test_a_port() -> None:
-    status, out = check(DETACHED.format(action=LISTEN, seconds=5))
+def test_a_port(tmp_path: Path) -> None:
+    status, out = check_detached(LISTEN, tmp_path)
     assert status == 1
     assert ": listening on tcp 0100007F:" in out
 
 
-def test_a_file() -> None:
-    file = Path(f"/dev/shm/shmaccum-left{os.getpid()}.lock")
-    try:
-        status, out = check(f"open({str(file)!r}, 'x')")
-    finally:
-        file.unlink()
+def test_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "shmaccum-left.lock"
+    status, out = check(f"open({str(file)!r}, 'x')", tmp_path, patience_s=1.0)
     assert status == 1
     assert f": file {file}" in out
 
@@ -124,7 +139,7 @@ time.sleep(60)
 def test_a_file_of_somebody_else() -> None:
     file = Path(f"/dev/shm/shmaccum-other{os.getpid()}")
     try:
-        status, out = check(OTHERS.format(program=MAP.format(file=str(file))))
+        status, out = check(OTHERS.format(program=MAP.format(file=str(file))), file.parent)
         os.kill(int(out.split()[0]), signal.SIGKILL)
     finally:
         file.unlink()

@@ -20,7 +20,7 @@ from tools.kafka.jvm import java_command
 from tools.kafka.running import Running
 from tools.kafka.settings import CLUSTER_ID
 
-START_TIMEOUT_S: Final = 60.0
+START_TIMEOUT_S: Final = 180.0
 CHECKPOINT: Final = "bootstrap.checkpoint"
 """In a node's data: what its cluster knows from the beginning, users for example."""
 _EXCERPT: Final = 3000

@@ -46,7 +46,8 @@ def test_what_is_produced_is_consumed(kafka: KafkaCluster, topic: str) -> None:
 
 def test_the_dump(kafka: KafkaCluster, topic: str) -> None:
     kafka.admin.create_topic(topic)
-    produce(settings(kafka) | {"linger.ms": 100, "compression.type": "zstd"}, topic, VALUES)
+    in_one_batch = {"linger.ms": 10_000, "compression.type": "zstd"}  # a flush does not wait for it
+    produce(settings(kafka) | in_one_batch, topic, VALUES)
     produce(settings(kafka), topic, [b"last"])
     data = kafka.nodes[1].data
     first, last = dump_batches(data, topic)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+from processes import Child
 
 from tools.kafka import ports
 
@@ -17,9 +20,41 @@ def test_a_port_is_below_the_ephemeral_ones() -> None:
     socket.create_server(("127.0.0.1", port)).close()
 
 
+def draw(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
+    """Have a port drawn next, and then any."""
+    usual, draws = ports._CHANCE.randrange, iter([first])
+    monkeypatch.setattr(ports._CHANCE, "randrange", lambda *bounds: next(draws, None) or usual(*bounds))
+
+
 def test_a_port_that_is_taken_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken, free = ports.free_port(), ports.free_port()
-    draws = iter([taken, free])
-    monkeypatch.setattr(ports.random, "randrange", lambda *_: next(draws))
-    with socket.create_server(("127.0.0.1", taken)):
-        assert ports.free_port() == free
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        draw(monkeypatch, taken)
+        assert ports.free_port() != taken
+
+
+def test_a_port_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if nobody listens there yet: whoever got it is about to."""
+    given = ports.free_port()
+    draw(monkeypatch, given)
+    assert ports.free_port() != given
+
+
+def ask_for(link: Connection, port: int) -> int:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        draw(monkeypatch, port)
+        return ports.free_port()
+
+
+def test_to_one_process(start: Callable[..., Child]) -> None:
+    """And to another one when that has ended."""
+    child = start(give_and_stay)
+    given = child.hear()
+    assert start(ask_for, given).result() != given
+    child.kill()
+    assert start(ask_for, given).result() == given
+
+
+def give_and_stay(link: Connection) -> None:
+    link.send(ports.free_port())
+    link.recv()
