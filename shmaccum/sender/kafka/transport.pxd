@@ -57,6 +57,6 @@ cdef class KafkaTransport:
     cdef ProduceEncoder _encoder(self, version)
 
     @cython.locals(metadata_ms=double, producer_id_ms=double)
-    cdef _attend(self, double now_ms)
+    cdef _inquire(self, double now_ms)
 
     cpdef bint _has_something(self, double now_ms)

@@ -163,12 +163,15 @@ class KafkaTransport:
         self._poller.listen_to(doorbell)
         now_ms = monotonic_ms()
         end_ms = now_ms + timeout_ms
-        self._attend(now_ms)
+        self._inquire(now_ms)
         while True:
             wait_ms = 0.0 if self._has_something(now_ms) else min(end_ms, self._next_ms) - now_ms
             rings = self._poller.wait(max(0.0, wait_ms))
             now_ms = monotonic_ms()
-            self._attend(now_ms)
+            # Only here: what came in time is not late because this process was held up before it could read it.
+            if now_ms >= self._brokers.next_check_ms:
+                self._brokers.check(now_ms)
+            self._inquire(now_ms)
             if rings or now_ms >= end_ms or self._has_something(now_ms):
                 break
         answers, self._answers = self._answers, []
@@ -207,12 +210,10 @@ class KafkaTransport:
 
     # --- what it is time for ------------------------------------------------------------------------
 
-    def _attend(self, now_ms: float) -> None:
-        """Do what it is time for, and work out when it is next time for something."""
+    def _inquire(self, now_ms: float) -> None:
+        """Ask what it is time to ask brokers for, and work out when it is next time for something."""
         if self._has_new_nodes:
             self._has_new_nodes = not self._brokers.keep_only(self.cluster().nodes.values())
-        if now_ms >= self._brokers.next_check_ms:
-            self._brokers.check(now_ms)
         metadata_ms, producer_id_ms = self._metadata.due_ms(), self._producer_ids.due_ms()
         if now_ms >= metadata_ms:
             metadata_ms = self._ask(self._metadata, now_ms)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from batches import make_batch
-from fake_broker import API_VERSIONS, METADATA, PRODUCE, FakeBroker, Request, produced
+from fake_broker import API_VERSIONS, METADATA, PRODUCE, FakeBroker, Request, encoded, produced
 from kafka.protocol.metadata import ApiVersionsResponse
+from producers import wait_until
 from wires import MakeWire, Wire, now_ms
 
 from shmaccum.cluster import Node, TopicPartition
@@ -243,6 +244,18 @@ def test_a_request_that_is_not_answered_in_time(fake: FakeBroker, wire: MakeWire
     assert is_free(second)
     fake.answers[PRODUCE] = lambda request: produced((0, 0))
     here.until(lambda: here.ask(batch())[0].error is None)
+
+
+def test_an_answer_that_came_in_time_is_not_late_because_nobody_looked(fake: FakeBroker, wire: MakeWire) -> None:
+    """A sender that was held up reads first, as ``NetworkClient.poll`` does, and only then looks at the clock."""
+    fake.answers[PRODUCE] = silent
+    here = wire(fake.servers, request_timeout_ms=1000, delivery_timeout_ms=10_000)
+    here.send(batch())
+    deadline_ms = now_ms() + 1000
+    wait_until(lambda: fake.of(PRODUCE), "the request came")
+    fake.send(encoded(produced((0, 0)), fake.of(PRODUCE)[0]))
+    time.sleep((deadline_ms + 100 - now_ms()) / 1000)
+    assert here.take(1)[0].error is None
 
 
 def test_a_request_that_does_not_even_get_out_in_time(fake: FakeBroker, wire: MakeWire) -> None:
