@@ -219,11 +219,13 @@ class ReadyCheck:
                 if words[header + _SLOT_STATE] & _STATE_BITS == _OPEN:
                     waited_ms = now_ms - (words[header + _ATTEMPTS] & _TIME_BITS)
                     left_ms = self._linger_ms - (waited_ms if waited_ms > 0 else 0)
-                    if left_ms > 0 and not self._all_is_urgent():
+                    if left_ms > 0:
                         if left_ms < delay_ms:
                             delay_ms = left_ms
                         continue
             found.append(entry)
+        if delay_ms < FOREVER_MS and self._all_is_urgent():  # once, and not for each partition
+            return self.waiting(), FOREVER_MS
         return found, delay_ms
 
     def _partition_count(self) -> int:
