@@ -13,6 +13,7 @@ import pytest
 from faults import InterruptAt, is_stopped, stop, stopped_with
 from processes import PATIENCE_S, Child, wait_until
 
+import shmaccum
 from shmaccum.errors import BufferExhaustedError, LockTimeoutError
 from shmaccum.pool import buffer_pool, waiters
 from shmaccum.pool.buffer_pool import BufferPool
@@ -356,7 +357,7 @@ def test_an_interrupt_anywhere_in_a_wait_leaves_nothing_behind(make_pool: MakePo
         if not interrupt.came:
             break
 
-    assert 20 < moment < 999
+    assert (5 if shmaccum.compiled else 20) < moment < 999  # compiled, only what is still Python is interrupted
     pool.deallocate(taken)
     assert pool.allocate(16, 0).slots == 2
 
@@ -379,7 +380,7 @@ def test_an_interrupt_anywhere_in_a_wait_that_succeeds_leaves_nothing_behind(mak
         if not interrupt.came:
             break
 
-    assert 60 < moment < 999
+    assert (5 if shmaccum.compiled else 60) < moment < 999
 
 
 def free_once(pool: BufferPool, buffer: Buffer) -> None:
@@ -495,6 +496,7 @@ def wait_without_naps(pool: BufferPool, monkeypatch: pytest.MonkeyPatch) -> thre
     return thread
 
 
+@pytest.mark.plain  # a method is replaced
 def test_a_waiter_is_woken_once_enough_is_free(make_pool: MakePool, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = make_pool(64 * 8, 8)
     kept = [pool.allocate(8, 0) for _ in range(64)]
@@ -514,6 +516,7 @@ def test_a_waiter_is_woken_once_enough_is_free(make_pool: MakePool, monkeypatch:
     assert pool.slab.words[Super.ENOUGH_SLOTS] == 6
 
 
+@pytest.mark.plain  # a method is replaced
 def test_completions_do_not_wake_who_waits_for_memory(make_pool: MakePool, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = make_pool(8, 8)
     kept = pool.allocate(8, 0)
