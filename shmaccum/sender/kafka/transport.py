@@ -211,7 +211,7 @@ class KafkaTransport:
     # --- what it is time for ------------------------------------------------------------------------
 
     def _inquire(self, now_ms: float) -> None:
-        """Ask what it is time to ask brokers for, and work out when it is next time for something."""
+        """Let go of brokers that are none any more, ask what it is time to ask, and work out when to be back."""
         if self._has_new_nodes:
             self._has_new_nodes = not self._brokers.keep_only(self.cluster().nodes.values())
         metadata_ms, producer_id_ms = self._metadata.due_ms(), self._producer_ids.due_ms()
