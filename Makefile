@@ -1,4 +1,4 @@
-# make demo | test | test-compiled | lint | docs | venv | venv-core | kafka | clean
+# make demo | test | test-compiled | sanitize | lint | docs | venv | venv-core | kafka | clean
 #
 # Everything is installed into $(VENV). PYTHON=python3.13 make test chooses another interpreter, which gets a
 # virtual environment of its own.
@@ -11,7 +11,7 @@ KAFKA ?=
 PYTEST ?=
 WORKERS ?= 3
 
-.PHONY: demo test pytest test-compiled lint docs venv venv-core kafka clean
+.PHONY: demo test pytest test-compiled sanitize lint docs venv venv-core kafka clean
 
 demo: $(VENV)/.demo  ## DEMO="--workers 4" passes options on
 	$(BIN)/shmaccum demo $(DEMO)
@@ -24,18 +24,25 @@ pytest: $(VENV)/.test
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 # The modules that have a .pxd file are compiled, into build/; the tests of the core run over these, all but those with
-# the marker `plain`.
+# the marker `plain`. So do the programs that they start: without PYTHONSAFEPATH, `python -c` would take the source
+# that is in its working directory.
 COMPILED := build/compiled
 COMPILED_TESTS ?= tests/test_compiled.py tests/shm tests/pool tests/accumulator tests/record tests/producer \
 	tests/sender/test_loop.py tests/sender/test_idempotence.py tests/sender/test_pieces.py \
 	tests/sender/kafka/test_answers.py tests/sender/kafka/test_connections.py tests/sender/kafka/test_produce_request.py \
-	tests/sender/kafka/test_produce_response.py
+	tests/sender/kafka/test_produce_response.py tests/sender/test_damage.py tests/tools/test_fuzz.py
 
 test-compiled: $(VENV)/.test  ## COMPILED_TESTS=tests/producer only runs these
 	rm -rf $(COMPILED) build/lib*
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --target $(COMPILED) .
-	SHMACCUM_COMPILED=1 PYTHONPATH=$(COMPILED) $(BIN)/pytest -n $(WORKERS) --dist loadfile \
+	SHMACCUM_COMPILED=1 PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(BIN)/pytest -n $(WORKERS) --dist loadfile \
 		-o "pythonpath=$(COMPILED) . tests tests/record" $(COMPILED_TESTS) $(PYTEST)
+
+# Every input of the corpus and some new ones, over modules that AddressSanitizer and UBSan look after.
+FUZZ ?= --seconds 30
+
+sanitize: $(VENV)/.test  ## FUZZ="slab --seconds 600" passes options on
+	$(BIN)/python -m tools.fuzz --sanitize $(FUZZ)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

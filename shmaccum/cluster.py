@@ -6,7 +6,7 @@ This module is at the bottom: it imports nothing of the package but its errors.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -37,6 +37,15 @@ class RecordMetadata(NamedTuple):
     """Offset in the partition, or -1 where ``acks=0`` left it unknown."""
     timestamp: int
     """Milliseconds since the epoch: the record's own, or the broker's under LogAppendTime."""
+    serialized_key_size: int = -1
+    """Bytes of the key, serialized and uncompressed; -1 for a null."""
+    serialized_value_size: int = -1
+    """The same of the value."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition that it went to."""
+        return TopicPartition(self.topic, self.partition)
 
 
 class Node(NamedTuple):
@@ -51,22 +60,50 @@ class Node(NamedTuple):
 class Cluster:
     """What a transport knows of its cluster at one moment.
 
+    A transport that hears of few topics at a time, of many, need not copy what it knows of the others: then all its
+    snapshots share their mappings of topics, and only the newest one is as things were at its moment. What has changed
+    from one snapshot to another, `changed_since` says of both kinds.
+
     Attributes:
         nodes: by node id.
         partition_counts: topic -> number of partitions, for every topic known to exist.
         leaders: partition -> id of the node that leads it; a partition without a leader is not in it.
-        topic_errors: topic -> why there is no metadata for it; the answer to the next request may be another.
+        topic_errors: topic -> why the last request for its metadata failed; the answer to the next one may be another.
+            A topic that has partitions all the same keeps them.
+        topic_ids: topic -> Kafka's topic id, where there is one.
+        leader_epochs: partition -> epoch by which its leader is known, where there are epochs.
+        pending: topics that were asked about and that there is no answer for yet.
+        changes: topic -> version of the snapshot in which it last changed, in this order; None where all snapshots are
+            by themselves.
+        version: of this snapshot.
     """
 
     nodes: Mapping[int, Node] = field(default_factory=dict)
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     leaders: Mapping[TopicPartition, int] = field(default_factory=dict)
     topic_errors: Mapping[str, type[KafkaError]] = field(default_factory=dict)
+    topic_ids: Mapping[str, int] = field(default_factory=dict)
+    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    pending: Collection[str] = frozenset()
+    changes: dict[str, int] | None = field(default=None, compare=False)
+    version: int = field(default=0, compare=False)
 
     def leader_for(self, topic_partition: TopicPartition) -> Node | None:
         """Return the node that leads the partition, or None where none is known."""
         node_id = self.leaders.get(topic_partition)
         return None if node_id is None else self.nodes.get(node_id)
+
+    def changed_since(self, before: Cluster | None) -> list[str] | None:
+        """Return the topics that have changed since another snapshot; None if it may be any of them."""
+        changes = self.changes
+        if changes is None or before is None or before.changes is not changes:
+            return None
+        changed = []
+        for topic in reversed(changes):
+            if changes[topic] <= before.version:
+                break
+            changed.append(topic)
+        return changed
 
 
 def check_topic(topic: object) -> str:

@@ -6,7 +6,6 @@ Everything here is done for whole columns. Imports pyarrow, an extra: only `Prod
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -16,12 +15,13 @@ import pyarrow.compute as pc
 
 from shmaccum.errors import InvalidTimestampError, RecordTooLargeError, SerializationError
 from shmaccum.partitioner import StickyPartitioner
+from shmaccum.record import v2
 from shmaccum.record.arrow import nulls_of, numpy_of
-from shmaccum.record.column_bodies import ColumnBodies
+from shmaccum.record.column_bodies import ColumnBodies, overhead_max_v2
 from shmaccum.record.columns import encode_columns
 from shmaccum.record.format import RecordFormat
 from shmaccum.record.murmur2_columns import partitions_for_keys
-from shmaccum.record.shares import grouped, stops_of_shares, total_and_largest
+from shmaccum.record.shares import grouped, least_and_largest, stops_of_batches
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
@@ -36,6 +36,8 @@ def partition_columns(
     *,
     ignore_keys: bool,
     max_body_size: int,
+    batch_size: int,
+    open_room: int,
 ) -> dict[int, ColumnBodies]:
     """Encode the bodies of a batch's rows and group them by partition, each group in the rows' order.
 
@@ -46,6 +48,8 @@ def partition_columns(
         sticky: chooses for rows that have neither partition nor key.
         ignore_keys: ``partitioner.ignore.keys``.
         max_body_size: bytes that the body of a record may have.
+        batch_size: bytes of a batch, its header included.
+        open_room: bytes that the open batch of the partition of the moment has left, as far as can be seen.
 
     Raises:
         SerializationError: it is no batch, or a column is unknown, there twice, or of the wrong type.
@@ -72,20 +76,26 @@ def partition_columns(
     sizes = bodies.body_sizes
     if not len(sizes):
         return {}
-    total, largest = total_and_largest(sizes)
+    least, largest = least_and_largest(sizes)
     if largest > max_body_size:
         raise RecordTooLargeError(
             f"Row {int(sizes.argmax())} is {largest} bytes when serialized which is larger than {max_body_size}, which "
             "is what max.request.size and buffer.memory leave room for; no row of the batch was sent"
         )
     partition, keys = _option(columns, "partition"), None if ignore_keys else keys
+    room = batch_size - record_format.header_size
+    overhead = record_format.record_overhead_max
+    if record_format.magic == v2.MAGIC:
+        spread_ms = 0 if isinstance(timestamps, int) else int(timestamps.max()) - int(timestamps.min())
+        overhead = overhead_max_v2(largest, spread_ms, room // least)
     if partition is None and keys is None:
-        return {number: bodies.part(start, stop) for number, start, stop in _sticky_runs(sizes, total, sticky)}
+        runs = _sticky_runs(sizes, overhead, sticky, open_room, room)
+        return {number: bodies.part(start, stop) for number, start, stop in runs}
     chosen, is_open = _fixed_partitions(partition, keys, len(bodies), partition_count)
     left = np.flatnonzero(is_open)
     if len(left):
         sizes = sizes[left]
-        for number, start, stop in _sticky_runs(sizes, int(sizes.sum()), sticky):
+        for number, start, stop in _sticky_runs(sizes, overhead, sticky, open_room, room):
             chosen[left[start:stop]] = number
     order, groups = grouped(chosen, partition_count)
     if len(groups) > 1:
@@ -139,11 +149,29 @@ def _fixed_partitions(
     return chosen, is_open
 
 
-def _sticky_runs(sizes: Int64Array, total: int, sticky: StickyPartitioner) -> Iterator[tuple[int, int, int]]:
-    """Yield the partitions of the moment with the rows that go there: (partition, first row, row behind the last)."""
-    shares = sticky.spread(total)
-    start = 0
-    for partition, stop in zip(shares, stops_of_shares(sizes, [*shares.values()]), strict=True):
-        if start < stop:
-            yield partition, start, stop
-            start = stop
+def _sticky_runs(
+    sizes: Int64Array, overhead: int, sticky: StickyPartitioner, open_room: int, room: int
+) -> list[tuple[int, int, int]]:
+    """Return the partitions of the moment with the rows that go there: (partition, first row, row behind the last).
+
+    The rows fill the open batch of the partition of the moment, and then whole batches: only the last one is left with
+    room.
+
+    Args:
+        sizes: of the rows' bodies, in bytes; at least one.
+        overhead: bytes that a record takes besides its body, at most.
+        sticky: chooses.
+        open_room: bytes that the open batch of the partition of the moment has left.
+        room: bytes that a batch has for records.
+    """
+    fits = int(sizes[0]) + overhead <= open_room
+    stops = stops_of_batches(sizes, overhead, open_room if fits else room, room)
+    runs: list[tuple[int, int, int]] = []
+    batch = start = 0
+    for partition, batches in sticky.spread(len(stops), int(fits or sticky.has_begun())).items():
+        batch += batches
+        runs.append((partition, start, stops[batch - 1]))
+        start = stops[batch - 1]
+    last = sizes[stops[-2] if len(stops) > 1 else 0 :]
+    sticky.note_appended(int(last.sum()) + overhead * len(last))
+    return runs

@@ -1,7 +1,7 @@
 """Why there is no metadata of a topic, in words.
 
-The sender knows best, but the slab has room for an error's code only. What can be said of a code without the sender
-is said here: what it means, and the settings to look at first.
+A topic's entry has room for an error's code only. What that means, and the settings to look at first, is said here,
+with what the sender last met.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from shmaccum.errors import (
     SslAuthenticationError,
     UnsupportedSaslMechanismError,
 )
+from shmaccum.shm.incidents import Incidents
+from shmaccum.shm.slab import Slab
 
 _NO_BROKER: Final = "no broker can be reached, or none speaks as we do"
 
@@ -29,21 +31,20 @@ _SETTINGS_TO_LOOK_AT: Final[dict[type[KafkaError], tuple[str, ...]]] = {
 }
 
 
-def explain(error: type[KafkaError], config: ProducerConfig) -> str:
+def explain(error: type[KafkaError], config: ProducerConfig, slab: Slab) -> str:
     """Return what an error means that the cluster's metadata could not be had for.
 
     Args:
         error: as the sender stored it.
         config: the settings of the producer that is told.
+        slab: that it was stored in, with what the sender last met.
     """
     meaning = _NO_BROKER if error is NetworkError else error.meaning()
     names = _SETTINGS_TO_LOOK_AT.get(error, ())
     if not names:
         return meaning
     settings = ", ".join(f"{name} = {_shown(config[name])!r}" for name in names)
-    log = config.sender_log_file
-    more = f"{log} has more" if log else "set sender.log.file to hear more"
-    return f"{meaning} ({settings}); {more}"
+    return f"{meaning} ({settings}){slab.trouble()}; log of the sender: {slab.companion(Incidents).log()}"
 
 
 def _shown(value: object) -> object:

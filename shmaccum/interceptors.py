@@ -1,15 +1,16 @@
-"""Interceptors: user code that sees every record before it is sent, and every acknowledgement (KIP-42)."""
+"""Interceptors: user code that sees every record before it is sent, and what became of it (KIP-42)."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from shmaccum.accumulator.futures import DeliveryCallback
 from shmaccum.cluster import RecordMetadata
-from shmaccum.errors import ShmaccumError
+from shmaccum.errors import IllegalStateError, ShmaccumError
+from shmaccum.record.fields import Headers
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ class ProducerRecord:
     topic: str
     value: Any = None
     key: Any = None
-    headers: Sequence[tuple[str, bytes | None]] | None = None
+    headers: Headers | None = None
     partition: int | None = None
     timestamp_ms: int | None = None
 
@@ -29,51 +30,87 @@ class ProducerRecord:
 class ProducerInterceptor:
     """Base of interceptors; a class with these methods will do as well (``ProducerInterceptor``).
 
-    Both run in the process that sends. What they raise is logged, and changes nothing.
+    They run in the process that sends. What they raise is logged, and changes nothing.
     """
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """Return the record to send instead; called before serializers and partitioner."""
         return record
 
-    def on_acknowledgement(self, metadata: RecordMetadata | None, error: ShmaccumError | None) -> None:
-        """Take note of a record that is acknowledged (metadata) or given up (error)."""
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        """Take note of a record that is acknowledged, or of one that failed.
+
+        Called once for each record that `on_send` has seen, also for one that `Producer.send` refuses.
+
+        Args:
+            metadata: where the record went. After an error, only the topic is certain: the partition is -1 unless the
+                record named one, and all the rest is -1.
+            error: why the record failed; None if it is acknowledged.
+        """
 
     def close(self) -> None:
-        """Let go of everything; the producer is closed."""
+        """Let go of everything; the producer is closed, or its constructor failed."""
 
 
 class Interceptors:
-    """The interceptors of one producer, in order."""
+    """The interceptors of one producer, in order.
+
+    If one cannot be made, those made before it are closed.
+    """
 
     def __init__(self, classes: Iterable[Callable[..., Any]]) -> None:
-        self._interceptors = [kind() for kind in classes]
+        self._interceptors: list[Any] = []
+        try:
+            for kind in classes:
+                self._interceptors.append(kind())
+        except BaseException:
+            self.close()
+            raise
 
     def __bool__(self) -> bool:
         return bool(self._interceptors)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Pass a record through all of them."""
+        """Pass a record through all of them.
+
+        Raises:
+            IllegalStateError: one of them returned None.
+        """
         for interceptor in self._interceptors:
             try:
-                record = interceptor.on_send(record)
+                changed = interceptor.on_send(record)
             except Exception:
                 logger.exception("%r raised in on_send; going on with the record as it was", interceptor)
+                continue
+            if changed is None:
+                raise IllegalStateError(
+                    f"{type(interceptor).__name__}.on_send returned None for a record of topic {record.topic!r}: "
+                    "return the record that is to be sent"
+                )
+            record = changed
         return record
 
-    def acknowledging(self, on_delivery: DeliveryCallback | None) -> DeliveryCallback:
-        """Return a callback that tells all of them, and then the user's."""
+    def acknowledging(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> DeliveryCallback:
+        """Return a callback of a record's batch that calls all of them, and then the user's callback."""
+        refused = _refused(record.topic, record.partition)  # not the record: it would be kept as long as its batch
 
         def acknowledged(error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
-            for interceptor in self._interceptors:
-                try:
-                    interceptor.on_acknowledgement(metadata, error)
-                except Exception:
-                    logger.exception("%r raised in on_acknowledgement", interceptor)
+            self._on_acknowledgement(refused if metadata is None else metadata, error)
             if on_delivery is not None:
                 on_delivery(error, metadata)
 
         return acknowledged
+
+    def on_send_error(self, topic: str, partition: int | None, error: Exception) -> None:
+        """Call all of them for a record that `Producer.send` refuses (``ProducerInterceptors.onSendError``)."""
+        self._on_acknowledgement(_refused(topic, partition), error)
+
+    def _on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        for interceptor in self._interceptors:
+            try:
+                interceptor.on_acknowledgement(metadata, error)
+            except Exception:
+                logger.exception("%r raised in on_acknowledgement", interceptor)
 
     def close(self) -> None:
         """Close all of them."""
@@ -82,3 +119,8 @@ class Interceptors:
                 interceptor.close()
             except Exception:
                 logger.exception("%r raised in close", interceptor)
+
+
+def _refused(topic: str, partition: int | None) -> RecordMetadata:
+    """Return the metadata of a record that is stored nowhere."""
+    return RecordMetadata(topic, -1 if partition is None else partition, -1, -1)

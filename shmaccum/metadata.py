@@ -9,10 +9,18 @@ from __future__ import annotations
 import time
 
 from shmaccum.accumulator.partition_map import TopicEntry
+from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import KafkaTimeoutError, SerializationError, UnknownTopicOrPartitionError
+from shmaccum.errors import (
+    IllegalArgumentError,
+    KafkaTimeoutError,
+    SerializationError,
+    SlabFullError,
+    UnknownTopicOrPartitionError,
+)
 from shmaccum.explanation import explain
+from shmaccum.shm import native
 
 
 class ProducerMetadata:
@@ -25,6 +33,7 @@ class ProducerMetadata:
     """
 
     def __init__(self, accumulator: RecordAccumulator, config: ProducerConfig) -> None:
+        self._slab = accumulator.slab
         self._map = accumulator.map
         self._acks = accumulator.acks
         self._config = config
@@ -48,23 +57,30 @@ class ProducerMetadata:
             entry = self._ask(name, started + self._max_block_s)
         return entry
 
-    def check_partition(self, entry: TopicEntry, partition: object, started: float) -> None:
-        """See to it that a topic has a partition; where it is not known, look once more: the topic may have grown.
+    def queues_with(self, entry: TopicEntry, partition: object, started: float) -> tuple[PartitionQueue, ...]:
+        """Return a topic's deques, which a partition's is among; where it is not, look once more.
 
         Raises:
             SerializationError: it is no number.
+            IllegalArgumentError: it is negative.
             UnknownTopicOrPartitionError: there is no such partition.
             KafkaTimeoutError: there was no answer in time.
             KafkaError: why there never will be one.
         """
         if not isinstance(partition, int) or isinstance(partition, bool):
             raise SerializationError(f"partition must be an int, not {type(partition).__name__}: {partition!r}")
+        if partition < 0:
+            raise IllegalArgumentError(
+                f"Invalid partition: {partition}. Partition number should always be non-negative or null (None)."
+            )
         if partition >= len(entry.queues):
             entry = self._ask(entry.name, started + self._max_block_s)
-        if not 0 <= partition < len(entry.queues):
+        queues = entry.queues
+        if partition >= len(queues):
             raise UnknownTopicOrPartitionError(
-                f"Partition {partition} of topic {entry.name} with partition count {len(entry.queues)} does not exist"
+                f"Partition {partition} of topic {entry.name} with partition count {len(queues)} does not exist"
             )
+        return queues
 
     def _ask(self, name: str, deadline_s: float) -> TopicEntry:
         """Ask the sender for a topic's metadata, and wait until it knows them."""
@@ -74,11 +90,13 @@ class ProducerMetadata:
             error = entry.error
             if error is None:
                 return entry
+            if error is SlabFullError:
+                raise self._map.no_room(entry)
             if not error.retriable:
-                raise error(f"no metadata of topic {name!r}: {explain(error, self._config)}")
+                raise error(f"no metadata of topic {name!r}: {explain(error, self._config, self._slab)}")
             if time.monotonic() + self._retry_backoff_s > deadline_s:
                 raise self._timed_out(entry)
-            time.sleep(self._retry_backoff_s)
+            native.pause(self._retry_backoff_s)
 
     def _ask_once(self, name: str, deadline_s: float) -> TopicEntry:
         """Ask the sender, and wait for an answer, whatever it is.
@@ -99,7 +117,11 @@ class ProducerMetadata:
 
     def _timed_out(self, entry: TopicEntry) -> KafkaTimeoutError:
         error = entry.error
-        reason = f": {error.__name__}: {explain(error, self._config)}" if error is not None else ""
+        reason = self._slab.trouble()
+        if error is not None:
+            reason = f": {error.__name__}: {explain(error, self._config, self._slab)}"
+        if not self._config.max_block_ms:
+            reason += "; max.block.ms = 0 waits for no answer: the topic is asked for, so try again, or raise it"
         timeout = KafkaTimeoutError(
             f"Topic {entry.name} not present in metadata after {self._config.max_block_ms} ms{reason}"
         )

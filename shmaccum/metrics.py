@@ -14,7 +14,7 @@ def slab_metrics(words: memoryview, geometry: Geometry) -> dict[str, float]:
     slot_size = geometry.slot_size
     batches, records = words[Super.BATCHES_SENT], words[Super.RECORDS_SENT]
     requests = words[Super.REQUESTS_SENT]
-    capacity = words[Super.CAPACITY_BYTES]
+    filled, capacity = words[Super.FILL_BYTES], words[Super.CAPACITY_BYTES]
     return {
         "buffer-total-bytes": geometry.slot_count * slot_size,
         "buffer-available-bytes": words[Super.FREE_SLOTS] * slot_size,
@@ -31,9 +31,9 @@ def slab_metrics(words: memoryview, geometry: Geometry) -> dict[str, float]:
         "request-total": requests,
         "records-per-batch-avg": records / batches if batches else 0.0,
         "records-per-request-avg": records / requests if requests else 0.0,
-        "batch-size-avg": words[Super.FILL_BYTES] / batches if batches else 0.0,
-        "batch-fill-ratio": words[Super.FILL_BYTES] / capacity if capacity else 0.0,
-        "compression-rate-avg": words[Super.BYTES_SENT] / words[Super.FILL_BYTES] if batches else 0.0,
+        "batch-size-avg": filled / batches if batches else 0.0,
+        "batch-fill-ratio": filled / capacity if capacity else 0.0,
+        "compression-rate-avg": words[Super.BYTES_SENT] / filled if batches and filled else 0.0,
         "sender-start-total": words[Super.SENDER_STARTS],
         "reclaimed-slots-total": words[Super.RECLAIMED_SLOTS],
         "rebuild-total": words[Super.REBUILDS],

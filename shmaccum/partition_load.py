@@ -17,10 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from shmaccum.accumulator.partition_map import TopicEntry
-from shmaccum.shm.layout import PARTITION_WORDS, TIME_MASK, Partition, Slot
+from shmaccum.accumulator.partition_queue import PartitionQueue
+from shmaccum.shm.layout import LINGER_SHIFT, PARTITION_WORDS, TIME_MASK, Partition, Slot
 from shmaccum.shm.slab import Slab
 
 _TIME: Final = np.uint64(TIME_MASK)
+_LINGER: Final = np.uint64(LINGER_SHIFT)
 
 
 class PartitionLoads:
@@ -31,17 +33,16 @@ class PartitionLoads:
         topic: whose partitions; known, so that there is at least one.
         adaptive: ``partitioner.adaptive.partitioning.enable``.
         availability_timeout_ms: ``partitioner.availability.timeout.ms``; 0 turns it off.
-        linger_ms: how long a batch waits before it is ready.
     """
 
-    def __init__(
-        self, slab: Slab, topic: TopicEntry, *, adaptive: bool, availability_timeout_ms: int, linger_ms: int
-    ) -> None:
+    def __init__(self, slab: Slab, topic: TopicEntry, *, adaptive: bool, availability_timeout_ms: int) -> None:
         self._slab = slab
         self._topic = topic
         self._adaptive = adaptive
-        self._nodes = _NodeProgress(slab, availability_timeout_ms, linger_ms) if availability_timeout_ms else None
+        self._nodes = _NodeProgress(slab, availability_timeout_ms) if availability_timeout_ms else None
         self._count = 0
+        self._entries: list[int] = []
+        """The partitions' entries."""
         self._at: list[int] = []
         """Word index of each partition's entry."""
         self._in_a_row = True
@@ -53,8 +54,11 @@ class PartitionLoads:
         One without a leader is not chosen while others have one. With adaptive partitioning the chance of each is
         ``longest deque + 1 - own deque``, and those of a node that takes no batches have none.
         """
-        if len(self._topic.queues) != self._count:
-            self._look_up()
+        queues = self._topic.queues
+        if len(queues) != self._count and queues:  # of a topic that is gone, those that it had
+            self._look_up(queues)
+        if not self._count:
+            return [0] * times
         leaders = self._column(Partition.LEADER)
         numbers: Sequence[int] = range(self._count)
         if not all(leaders):
@@ -64,7 +68,7 @@ class PartitionLoads:
         if not self._adaptive or self._count < 2:
             return random.choices(numbers, k=times)
         if self._nodes is not None:
-            entries = np.array([queue.entry for queue in self._topic.queues], np.int64)
+            entries = np.array(self._entries, np.int64)
             available = self._nodes.available(entries, np.array(leaders, np.uint64))
             of_nodes = [number for number in numbers if available[number]]
             if not of_nodes:
@@ -79,9 +83,9 @@ class PartitionLoads:
         longest = max(lengths)
         return random.choices(numbers, [longest + 1 - length for length in lengths], k=times)
 
-    def _look_up(self) -> None:
-        queues = self._topic.queues
-        self._at = [self._slab.geometry.partition(queue.entry) for queue in queues]
+    def _look_up(self, queues: Sequence[PartitionQueue]) -> None:
+        self._entries = [queue.entry for queue in queues]
+        self._at = [self._slab.geometry.partition(entry) for entry in self._entries]
         self._in_a_row = self._at == list(range(self._at[0], self._at[-1] + 1, PARTITION_WORDS))
         self._count = len(queues)
 
@@ -100,10 +104,9 @@ class _NodeProgress:
     drained from a deque is the position of its head, so what was drained since the last look shows by itself.
     """
 
-    def __init__(self, slab: Slab, timeout_ms: int, linger_ms: int) -> None:
+    def __init__(self, slab: Slab, timeout_ms: int) -> None:
         self._slab = slab
         self._timeout_ms = timeout_ms
-        self._linger_ms = linger_ms
         self._drained: dict[int, tuple[int, int]] = {}
         """Node id + 1 -> batches drained from its deques at some look, and when it was first seen to be so many."""
 
@@ -112,7 +115,9 @@ class _NodeProgress:
         now_ms = time.monotonic_ns() // 1_000_000
         rows = self._slab.partitions[entries]
         heads = rows[:, Partition.HEAD].astype(np.int64) - 1  # -1, where there is none, is a slot like any other
-        ready_ms = (self._slab.headers[heads, Slot.CREATED_MS] & _TIME).astype(np.int64) + self._linger_ms
+        headers = self._slab.headers
+        ready_ms = (headers[heads, Slot.CREATED_MS] & _TIME) + (headers[heads, Slot.LINGER] >> _LINGER)
+        ready_ms = ready_ms.astype(np.int64)
         ready_ms[heads < 0] = now_ms
         taken = rows[:, Partition.NEXT_POSITION] - rows[:, Partition.QUEUED]
         result = np.ones(len(entries), np.bool_)

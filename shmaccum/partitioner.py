@@ -1,71 +1,107 @@
 """Which partition a record goes to, where nobody said: Kafka's choice (``BuiltInPartitioner``).
 
 A record with a key goes where the murmur2 hash of its key says. One without goes to the partition of the moment:
-uniform sticky partitioning (KIP-794) stays with a partition until about a batch of bytes has gone there, so that
-batches fill up, and then has another one chosen (see `partition_load`).
+uniform sticky partitioning (KIP-794) stays with a partition until a batch of bytes has gone there and the batch has
+ended. The next partition is chosen in front of the record that would begin another batch (see `partition_load`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
+from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.record.murmur2 import partition_for_key
 
 
-class StickyPartitioner:
-    """The partition of the moment of one topic.
+class Topic(Protocol):
+    """What the partitioner needs of a topic."""
 
-    Threads may share it: one that loses a race between its reads and its stores counts a few bytes wrongly, which
-    only moves the moment of the next switch.
+    @property
+    def queues(self) -> Sequence[PartitionQueue]:
+        """The deques of its partitions, by number."""
+
+
+class StickyPartitioner:
+    """The partition of the moment of one topic, of one process.
+
+    Threads share it without a lock: one that loses a race between its reads and its stores counts some bytes for the
+    wrong partition, which only moves the next switch.
 
     Args:
+        topic: whose partitions it chooses among.
         sticky_bytes: bytes after which to switch (``batch.size``).
-        choose: returns so many partitions to go on with.
+        choose: returns this many partitions to go on with.
 
     Attributes:
         partition: that of the moment.
     """
 
-    def __init__(self, sticky_bytes: int, choose: Callable[[int], Sequence[int]]) -> None:
+    def __init__(self, topic: Topic, sticky_bytes: int, choose: Callable[[int], Sequence[int]]) -> None:
+        self._topic = topic
         self._sticky_bytes = sticky_bytes
         self._choose = choose
         self._produced = 0
         self.partition = choose(1)[0]
 
-    @property
-    def remaining(self) -> int:
-        """Bytes that may still go to the partition of the moment before it is time for another."""
-        return max(0, self._sticky_bytes - self._produced)
+    def within(self, count: int) -> int:
+        """Return the partition of the moment; another one if the topic has only ``count`` partitions by now."""
+        if self.partition >= count:
+            self._switch()
+            self.partition %= count  # another thread may have seen the topic before it shrank
+        return self.partition
 
-    def note_appended(self, size: int, new_batch: bool) -> None:
-        """Count the bytes of a record that went to the partition of the moment; perhaps switch for the next.
+    def note_appended(self, size: int) -> None:
+        """Count the bytes that a record added to its batch, the header of a new one included.
 
-        A switch waits for the end of a batch, lest it leaves one half-filled, but not for more than another batch.
+        At twice the sticky bytes it switches at once: where other records keep a batch open, this process might never
+        meet the end of one (``updatePartitionInfo`` has the same limit).
         """
         self._produced += size
-        if self._produced >= self._sticky_bytes and (new_batch or self._produced >= 2 * self._sticky_bytes):
-            self._produced = 0
-            self.partition = self._choose(1)[0]
+        if self._produced >= 2 * self._sticky_bytes:
+            self._switch()
 
-    def spread(self, size: int) -> dict[int, int]:
-        """Count so many bytes at once, and say how many of them go to which partition.
+    def reroute(self, queue: PartitionQueue) -> PartitionQueue:
+        """Return the deque for a record that the open batch of ``queue`` has no room for.
 
-        Each has as many as if it had been chosen for a batch of bytes at a time. But it has them in one piece, in
-        which batches fill up one behind the other.
+        The switch comes before the record opens a new batch: one that it left behind would hold this record only.
+        It is another deque, too, if a thread switched since ``queue`` was chosen (``isPartitionChanged``); and the same
+        one if the topic is gone.
         """
-        first = min(size, self.remaining)
-        shares = {self.partition: first}
-        if first == size:
-            self._produced += size
-            return shares
-        full, rest = divmod(size - first, self._sticky_bytes)
-        *chosen, last = self._choose(full + 1)
-        for partition in chosen:
-            shares[partition] = shares.get(partition, 0) + self._sticky_bytes
-        shares[last] = shares.get(last, 0) + rest
-        self.partition = last
-        self._produced = rest
-        return shares
+        if queue.topic_partition.partition == self.partition:
+            if self._produced < self._sticky_bytes:
+                return queue
+            self._switch()
+        queues = self._topic.queues
+        return queues[self.within(len(queues))] if queues else queue
+
+    def has_begun(self) -> bool:
+        """Return whether the partition of the moment is to get another batch after the one that is open."""
+        return self._produced < self._sticky_bytes
+
+    def spread(self, batches: int, of_moment: int) -> dict[int, int]:
+        """Choose the partitions of this many batches, which are filled at once.
+
+        Args:
+            batches: at least one.
+            of_moment: how many of them go to the partition of the moment: 0 or 1.
+
+        Returns:
+            The number of batches of each partition. A partition has its batches in one piece; the one of the last
+            piece is that of the moment from now on, and the caller notes what its last batch got.
+        """
+        pieces = {self.partition: of_moment} if of_moment else {}
+        for partition in self._choose(batches - of_moment) if batches > of_moment else ():
+            pieces[partition] = pieces.get(partition, 0) + 1
+        last = next(reversed(pieces))
+        if batches > of_moment:
+            self.partition = last
+            self._produced = 0
+        return pieces
+
+    def _switch(self) -> None:
+        self._produced = 0
+        self.partition = self._choose(1)[0]
 
 
 __all__ = ["StickyPartitioner", "partition_for_key"]

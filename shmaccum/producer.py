@@ -1,32 +1,36 @@
 """The Producer: what a user imports.
 
 It is a thin layer: it serializes, picks the partition, waits for a topic's metadata, and appends to the slab that
-all the producers of a host with the same settings share. The one sender process of that slab does the rest.
+all the producers of a host share whose settings of scope slab are the same. Its one sender process does the rest.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from shmaccum.accumulator.futures import FutureColumnsMetadata
-from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
+from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import SerializationError
+from shmaccum.config.settingsfile import read_settings
+from shmaccum.errors import IllegalArgumentError, SerializationError, ShmaccumError
 from shmaccum.interceptors import Interceptors
 from shmaccum.metrics import slab_metrics
 from shmaccum.sender.process import SenderWatch, ensure_sender
+from shmaccum.sender.watch import WatchThread
 from shmaccum.sending import RecordSending
 from shmaccum.shm.layout import Process, Role
-from shmaccum.shm.lifecycle import attach, detach
-from shmaccum.shm.locks import is_reentrant
+from shmaccum.shm.lifecycle import detach
+from shmaccum.shm.turn import is_reentrant
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,11 +75,20 @@ class Producer(RecordSending):
 
     def __init__(self, config: Mapping[str, object] | ProducerConfig) -> None:
         self._closed = True
-        self._closing = threading.RLock()  # the same thread may come again, after an interrupt
+        self._closing: dict[str, int] = {}
+        """Names the thread or greenlet that is about it. The same one may come again, after an interrupt."""
         parsed = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)
         interceptors = Interceptors(parsed.interceptor_classes)
-        uid = os.geteuid()
-        slab = attach(parsed.slab_name(uid), slab_geometry(parsed), parsed.slab_digest(uid))
+        try:
+            self._open(parsed, interceptors)
+        except BaseException:
+            interceptors.close()
+            raise
+        self._closed = False  # without a call since the attach: an interrupt would leave a user that nobody has
+
+    def _open(self, parsed: ProducerConfig, interceptors: Interceptors) -> None:
+        """Attach to the slab and see to it that it has a sender."""
+        slab = attach_for(parsed)
         self._attached: list[None] = [None]
         try:
             with slab.telling_of_damage():
@@ -89,10 +102,20 @@ class Producer(RecordSending):
             self._slab.be_patient(self._max_block_ms / 1000)
             self._slab.add_role(Role.PRODUCER)
             self._ensure_sender()
+            slab.companion(WatchThread).watch_for(self._accumulator.appender, self._ensure_sender)
+            _made.add(self)
         except BaseException:
             detach(slab, self._attached)
             raise
-        self._closed = False
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+        """Return a producer with the settings of a file: Java properties, as Kafka's own tools read them, or JSON.
+
+        Raises:
+            ConfigError: the file cannot be read, or is neither; and all that the constructor raises.
+        """
+        return cls(read_settings(path))
 
     def __repr__(self) -> str:
         return f"<Producer {self.config.client_id!r} of slab {self._slab.name!r}{', closed' if self._closed else ''}>"
@@ -122,23 +145,28 @@ class Producer(RecordSending):
 
         self._check_open()
         self._ensure_sender()
-        if self._has_interceptors or self._key_serializer or self._value_serializer:
+        if self._has_interceptors or self._has_key_serializer or self._has_value_serializer:
             raise SerializationError(
                 "send_batch takes columns of bytes or text as they are; a producer with key.serializer, "
                 "value.serializer or interceptor.classes sends record by record"
             )
         started = time.monotonic()
         entry = self._metadata.topic(topic, started)
+        while not (queues := entry.queues):  # another thread may find that the topic is gone
+            entry = self._metadata.topic(topic, started)
+        sticky = self._sticky.get(topic) or self._sticky_partitioner(entry)
         parts = partition_columns(
             batch,
             self._accumulator.format,
-            len(entry.queues),
-            self._sticky.get(topic) or self._sticky_partitioner(entry),
+            len(queues),
+            sticky,
             ignore_keys=self._ignore_keys,
             max_body_size=self._max_body_size,
+            batch_size=self._accumulator.appender.slot_size,
+            open_room=self._accumulator.appender.open_room(queues[sticky.within(len(queues))]),
         )
         for partition in parts:
-            self._metadata.check_partition(entry, partition, started)
+            self._metadata.queues_with(entry, partition, started)
         future = FutureColumnsMetadata(batch.num_rows, self._accumulator.acks)
         for partition, part in parts.items():
             remaining_ms = self._max_block_ms - (time.monotonic() - started) * 1000
@@ -185,9 +213,11 @@ class Producer(RecordSending):
             timeout: seconds; by default as long as it takes (``delivery.timeout.ms`` bounds that).
 
         Raises:
+            IllegalArgumentError: ``timeout`` is negative.
             KafkaTimeoutError: some are neither after ``timeout``; they stay in the slab and are sent on.
             SenderError: there was no sender any more, and none could be started; the next one goes on with them.
         """
+        _check_timeout(timeout)
         self._check_open()
         self._accumulator.acks.check_process()
         self._accumulator.begin_flush()
@@ -202,16 +232,19 @@ class Producer(RecordSending):
                 in the slab and is delivered, but this producer does not hear of it.
 
         Raises:
+            IllegalArgumentError: ``timeout`` is negative: the producer stays open.
             KafkaTimeoutError: something was not acknowledged within ``timeout`` (and that was not 0).
             SenderError: there was no sender any more, and none could be started; the next one goes on with it.
         """
+        _check_timeout(timeout)
         if not self._attached or (self._closed and is_reentrant()):
             return  # closed, or called by a callback of the flush below
-        if self._closing.acquire(blocking=False):
+        me = threading.get_ident()
+        if self._closing.setdefault("by", me) == me:
             try:
                 self._close(timeout)
             finally:
-                self._closing.release()
+                self._closing.pop("by", None)
 
     def _close(self, timeout: float | None) -> None:
         self._closed = True
@@ -228,6 +261,17 @@ class Producer(RecordSending):
                 self._accumulator.settle()
             finally:
                 detach(self._slab, self._attached)
+
+    def leave_deserted(self) -> None:
+        """Close, at the end of the interpreter, if nobody else is left to remove the slab and it holds no records."""
+        slab = self._slab
+        try:
+            if self._closed or slab.processes.me < 0 or slab.has_sender() or slab.processes.others_alive():
+                return
+            if slab.undelivered() == (0, 0):
+                self.close(timeout=0)
+        except (ShmaccumError, OSError) as error:
+            logger.debug("left slab %r as it is: %s", slab.name, error)  # the next process of this user removes it
 
     def __enter__(self) -> Self:
         return self
@@ -257,3 +301,17 @@ class Producer(RecordSending):
             },
             "slab-metrics": slab_metrics(words, geometry),
         }
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None and not timeout >= 0:  # nor is it a NaN
+        raise IllegalArgumentError(f"timeout = {timeout}: must be at least 0 s, or None for as long as it takes")
+
+
+_made: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+@atexit.register
+def _leave_deserted_slabs() -> None:
+    for producer in list(_made):
+        producer.leave_deserted()

@@ -21,16 +21,19 @@ cdef class RecordSending:
     cdef long long _linger_ms
     cdef readonly dict _sticky
     cdef readonly bint _ignore_keys
-    cdef readonly object _key_serializer
-    cdef readonly object _value_serializer
+    cdef readonly bint _has_key_serializer
+    cdef readonly bint _has_value_serializer
+    cdef object _key_serializer
+    cdef object _value_serializer
     cdef readonly object _max_block_ms
     cdef object _encode_body
     cdef readonly Py_ssize_t _max_body_size
 
     @cython.final
     @cython.locals(
-        entry=TopicEntry, fast=FastRecords, body=bytes, sticky=StickyPartitioner, number=Py_ssize_t,
+        entry=TopicEntry, queues=tuple, fast=FastRecords, body=bytes, sticky=StickyPartitioner, number=Py_ssize_t,
         timestamp="long long", future=FutureRecordMetadata, batch_is_full=bint, new_batch_created=bint,
+        appended_bytes=Py_ssize_t, sizes="unsigned long long",
         asleep="unsigned long long",
     )
     cdef FutureRecordMetadata _append(self, topic, value, key, headers, partition, timestamp_ms, on_delivery)

@@ -5,20 +5,21 @@ It is the half of the `Producer` that must be short: what is only done now and t
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Sequence
 from typing import Any, Final
 
 from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata
 from shmaccum.accumulator.partition_map import TopicEntry
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import IllegalStateError, ProducerClosedError, RecordTooLargeError
+from shmaccum.errors import IllegalStateError, KafkaError, ProducerClosedError, RecordTooLargeError, ShmaccumError
 from shmaccum.interceptors import Interceptors, ProducerRecord
 from shmaccum.metadata import ProducerMetadata
 from shmaccum.partition_load import PartitionLoads
 from shmaccum.partitioner import StickyPartitioner, partition_for_key
-from shmaccum.serialization import checked_timestamp, serialize
+from shmaccum.record.fields import Headers
+from shmaccum.serialization import Serializer, checked_timestamp
 from shmaccum.shm.layout import Super
 from shmaccum.shm.memory import COMPILED
 
@@ -27,7 +28,7 @@ compiled: Final = COMPILED
 
 _SENDER_ASLEEP: Final = Super.SENDER_ASLEEP
 
-Headers = Sequence[tuple[str, bytes | None]]
+logger = logging.getLogger(__name__)
 
 
 class RecordSending:
@@ -56,8 +57,10 @@ class RecordSending:
         self._linger_ms = config.linger_ms
         self._max_block_ms = config.max_block_ms
         self._ignore_keys = config.partitioner_ignore_keys
-        self._key_serializer = config.key_serializer
-        self._value_serializer = config.value_serializer
+        self._has_key_serializer = config.key_serializer is not None
+        self._has_value_serializer = config.value_serializer is not None
+        self._key_serializer = Serializer("key", config.key_serializer)
+        self._value_serializer = Serializer("value", config.value_serializer)
         self._encode_body = accumulator.format.encode_body
         self._max_record_size = min(config.max_request_size, accumulator.pool.total_memory)
         overhead = accumulator.format.header_size + accumulator.format.record_overhead_max
@@ -79,7 +82,7 @@ class RecordSending:
             topic: where to; made on first use where the cluster does that.
             value: what ``value.serializer`` takes; without one, bytes or text, or None (a tombstone).
             key: what ``key.serializer`` takes; without one, bytes or text, or None.
-            headers: names and values.
+            headers: pairs of name and value, or a dict; a value is bytes, text or None.
             partition: where to; by default, where the key's hash says, or the partition of the moment.
             timestamp_ms: milliseconds since the epoch; by default, now.
             on_delivery: called with (error, None) or (None, metadata) when the record is done: in this process,
@@ -95,28 +98,34 @@ class RecordSending:
             SlabDamagedError: the shared memory is damaged.
             RecordTooLargeError: the record is larger than ``max.request.size``, or than the slab.
             InvalidTopicError, UnknownTopicOrPartitionError, SerializationError, InvalidTimestampError: as they say.
+            IllegalArgumentError: the partition is negative.
+            IllegalStateError: an interceptor's ``on_send`` returned None.
             ProducerClosedError: the producer has been closed.
             SenderError: there was no sender, and none could be started.
+
+        As Kafka's producer does, it calls ``on_delivery`` before it raises what is an ``ApiException`` there
+        (`KafkaError.is_api`): both are about the same record. Interceptors see every error.
 
         After an error the record is not taken, and will not be delivered. Only of what a signal's handler raises
         (KeyboardInterrupt, say) that cannot be known: it may come when the record is in and its future not returned.
         """
+        if self._closed:
+            self._check_open()
+        callback = on_delivery
         try:  # as `_settling` does, but without another call
-            if self._closed:
-                self._check_open()
             if self._has_interceptors:
                 record = self._interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
                 topic, value, key, headers = record.topic, record.value, record.key, record.headers
                 partition, timestamp_ms = record.partition, record.timestamp_ms
-                on_delivery = self._interceptors.acknowledging(on_delivery)
+                callback = self._interceptors.acknowledging(record, on_delivery)
             # First, because max.block.ms does not count what a serializer takes.
-            if (key is not None and type(key) is not bytes) or self._key_serializer is not None:
-                key = serialize("key", self._key_serializer, key)
-            if (value is not None and type(value) is not bytes) or self._value_serializer is not None:
-                value = serialize("value", self._value_serializer, value)
-            future = self._append(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            if (key is not None and type(key) is not bytes) or self._has_key_serializer:
+                key = self._key_serializer.serialize(topic, key)
+            if (value is not None and type(value) is not bytes) or self._has_value_serializer:
+                value = self._value_serializer.serialize(topic, value)
+            future = self._append(topic, value, key, headers, partition, timestamp_ms, callback)
         except BaseException as error:
-            self._settle(error)
+            self._refuse(error, topic, partition, on_delivery)
             raise
         return future
 
@@ -137,6 +146,11 @@ class RecordSending:
         if entry is None or not entry.queues:
             started = time.monotonic()
             entry = self._metadata.topic(topic, started)
+        queues = entry.queues  # once: another thread may find that the topic has shrunk, or is gone
+        while not queues:
+            started = started or time.monotonic()
+            entry = self._metadata.topic(topic, started)
+            queues = entry.queues
         fast = self._appender.fast
         if fast is not None and not headers:
             body = fast.encode_body(key, value)
@@ -146,29 +160,36 @@ class RecordSending:
             raise self._too_large(topic, len(body))
         sticky = None
         if partition is not None:
-            if type(partition) is not int or not 0 <= partition < len(entry.queues):
+            if type(partition) is not int or not 0 <= partition < len(queues):
                 started = started or time.monotonic()
-                self._metadata.check_partition(entry, partition, started)
+                queues = self._metadata.queues_with(entry, partition, started)
             number = partition
         elif key is None or self._ignore_keys:
             sticky = self._sticky.get(topic) or self._sticky_partitioner(entry)
             number = sticky.partition
+            if number >= len(queues):
+                number = sticky.within(len(queues))
         else:
-            number = partition_for_key(key, len(entry.queues))
+            number = partition_for_key(key, len(queues))
+        sizes = 0 if value is None else len(value) + 1  # as `FutureRecordMetadata` has them
+        if key is not None:
+            sizes |= (len(key) + 1) << 32
         if timestamp_ms is not None:
             timestamp = checked_timestamp(timestamp_ms)
         else:
             timestamp = fast.now_ms() if fast is not None else time.time_ns() // 1_000_000
-        future, batch_is_full, new_batch_created = self._appender.append(
-            entry.queues[number],
+        future, batch_is_full, new_batch_created, appended_bytes = self._appender.append(
+            queues[number],
             timestamp,
             body,
             on_delivery,
             self._max_block_ms if not started else self._max_block_ms - (time.monotonic() - started) * 1000,
+            sticky,
+            sizes,
         )
         try:  # The record is taken: no error any more, or a caller who tries again would send it twice.
             if sticky is not None:
-                sticky.note_appended(len(body), new_batch_created)
+                sticky.note_appended(appended_bytes)
             if new_batch_created or batch_is_full:
                 asleep = self._memory.words[_SENDER_ASLEEP]
                 if asleep and asleep != self._rung and (batch_is_full or self._is_rope_needed()):
@@ -204,6 +225,34 @@ class RecordSending:
         if damage is not None:
             raise damage from error
 
+    def _refuse(
+        self, error: BaseException, topic: str, partition: int | None, on_delivery: DeliveryCallback | None
+    ) -> None:
+        """Settle after an error of `send`, and call who is to know of it (``KafkaProducer.doSend``).
+
+        An interrupt is not passed on: the record can be in.
+
+        Raises:
+            ShmaccumError: as `_settle`.
+        """
+        try:
+            self._settle(error)
+        except ShmaccumError as instead:
+            self._call_refused(instead, topic, partition, on_delivery)
+            raise
+        if isinstance(error, Exception):
+            self._call_refused(error, topic, partition, on_delivery)
+
+    def _call_refused(
+        self, error: Exception, topic: str, partition: int | None, on_delivery: DeliveryCallback | None
+    ) -> None:
+        if on_delivery is not None and isinstance(error, KafkaError) and error.is_api:
+            try:
+                on_delivery(error, None)
+            except Exception:
+                logger.exception("a delivery callback for a record of topic %r raised", topic)
+        self._interceptors.on_send_error(topic, partition, error)
+
     def _too_large(self, topic: str, body_size: int) -> RecordTooLargeError:
         """``KafkaProducer.ensureValidRecordSize``, by the same upper bound of a record's size."""
         what = "max.request.size" if self._max_record_size == self.config.max_request_size else "buffer.memory"
@@ -220,6 +269,5 @@ class RecordSending:
             entry,
             adaptive=self.config.partitioner_adaptive_partitioning_enable,
             availability_timeout_ms=self.config.partitioner_availability_timeout_ms,
-            linger_ms=self.config.linger_ms,
         )
-        return self._sticky.setdefault(entry.name, StickyPartitioner(self.config.batch_size, loads.choose))
+        return self._sticky.setdefault(entry.name, StickyPartitioner(entry, self.config.batch_size, loads.choose))

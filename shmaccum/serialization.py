@@ -2,42 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from shmaccum.accumulator.record_appender import check_timestamp
 from shmaccum.errors import InvalidTimestampError, SerializationError
 
 
-def serialize(what: str, serializer: Callable[..., Any] | None, value: Any) -> bytes | None:
-    """Turn a key or value into bytes.
+class Serializer:
+    """``key.serializer`` or ``value.serializer`` of one producer. How to call it is decided here, once.
+
+    An object with a method ``serialize`` is called as kafka-python calls its own, ``serialize(topic, data)``; a class
+    of such objects is made one first, without arguments. Everything else is called with the key or value alone.
 
     Args:
         what: "key" or "value".
-        serializer: the one that is set, or None.
-        value: what was given to `send`.
+        given: as it was set; None: bytes and text are taken as they are.
 
     Raises:
-        SerializationError: the serializer failed, or what is to be sent is neither bytes nor text.
+        SerializationError: the class cannot be made an object.
     """
-    if serializer is not None:
-        try:
-            value = serializer(value)
-        except Exception as error:
-            raise SerializationError(f"{what}.serializer cannot serialize {value!r}: {error}") from error
-    if value is None or type(value) is bytes:
-        return value
-    if isinstance(value, str):
-        try:
-            return value.encode()
-        except UnicodeEncodeError as error:
-            raise SerializationError(f"{what} {value!r:.60} is not valid Unicode: {error.reason}") from None
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
-    raise SerializationError(
-        f"{what} must be bytes, str or None{' after its serializer' if serializer else ''}, not "
-        f"{type(value).__name__}; set {what}.serializer to turn it into bytes"
-    )
+
+    __slots__ = ("_call", "_takes_topic", "_what")
+
+    def __init__(self, what: str, given: Any) -> None:
+        self._what = what
+        self._takes_topic = hasattr(given, "serialize")
+        if self._takes_topic and isinstance(given, type):
+            try:
+                given = given()
+            except Exception as error:
+                raise SerializationError(
+                    f"{what}.serializer: {given.__name__}() cannot be made without arguments: {error}; set it to an "
+                    "object of that class"
+                ) from error
+        self._call = given.serialize if self._takes_topic else given
+
+    def serialize(self, topic: str, data: Any) -> bytes | None:
+        """Turn a key or value into bytes.
+
+        Raises:
+            SerializationError: the serializer failed, or what is to be sent is neither bytes nor text.
+        """
+        call, what = self._call, self._what
+        if call is not None:
+            try:
+                data = call(topic, data) if self._takes_topic else call(data)
+            except Exception as error:
+                raise SerializationError(f"{what}.serializer cannot serialize {data!r}: {error}") from error
+        if data is None or type(data) is bytes:
+            return data
+        if isinstance(data, str):
+            try:
+                return data.encode()
+            except UnicodeEncodeError as error:
+                raise SerializationError(f"{what} {data!r:.60} is not valid Unicode: {error.reason}") from None
+        if isinstance(data, (bytes, bytearray, memoryview)):
+            return bytes(data)
+        raise SerializationError(
+            f"{what} must be bytes, str or None{' after its serializer' if call else ''}, not "
+            f"{type(data).__name__}; set {what}.serializer to turn it into bytes"
+        )
 
 
 def checked_timestamp(timestamp_ms: object) -> int:

@@ -6,19 +6,17 @@ node 1. Time is never slept away: what takes a time is given one, counted from a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from kafka.record import MemoryRecords
 
 from shmaccum.accumulator.completer import BatchOutcome
-from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
+from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.record.compression import CompressionType
-from shmaccum.shm.lifecycle import attach
 
 TOPIC = "test"
 TP0, TP1, TP2, TP3 = (TopicPartition(TOPIC, number) for number in range(4))
@@ -59,7 +57,7 @@ def config_of(name: str, **settings: object) -> ProducerConfig:
 
 def open_accumulator(config: ProducerConfig) -> RecordAccumulator:
     """Attach to the slab and make the topic known; the caller detaches ``accumulator.slab``."""
-    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
+    slab = attach_for(config)
     accumulator = RecordAccumulator(slab, config)
     if accumulator.map.topic(TOPIC) is None:
         accumulator.map.request(TOPIC)
@@ -114,7 +112,7 @@ class Sent(NamedTuple):
 def as_sent(accumulator: RecordAccumulator, batch: RecordBatch, base_offset: int = 0) -> bytes:
     """Seal a copy of a batch as the sender would: compressed if a producer did that already."""
     sealed = accumulator.format.seal(
-        memoryview(bytearray(batch.memory())),
+        memoryview(bytearray().join(batch.views())),
         record_count=batch.record_count,
         base_timestamp=batch.base_timestamp,
         max_timestamp=batch.max_timestamp,

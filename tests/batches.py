@@ -40,4 +40,21 @@ def make_batch(
         producer_epoch=epoch,
         base_sequence=sequence,
     )
-    return ProduceBatch(to, payload, len(values), magic, producer_id, epoch, sequence, last_timestamp, slot=7)
+    return ProduceBatch(to, (payload,), len(values), magic, producer_id, epoch, sequence, last_timestamp, slot=7)
+
+
+def scattered(batch: ProduceBatch, size: int) -> ProduceBatch:
+    """Return a batch in views of so many bytes, each of memory of its own: as in slots that are not adjacent."""
+    whole = b"".join(batch.payload)
+    views = [memoryview(bytearray(whole[begin : begin + size])) for begin in range(0, len(whole), size)]
+    return ProduceBatch(
+        batch.topic_partition,
+        tuple(views),
+        batch.record_count,
+        batch.magic,
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        batch.max_timestamp,
+        batch.slot,
+    )

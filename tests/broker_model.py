@@ -29,6 +29,7 @@ from shmaccum.errors import (
     NotLeaderOrFollowerError,
     OutOfOrderSequenceError,
     UnknownProducerIdError,
+    UnknownTopicOrPartitionError,
 )
 from shmaccum.sender import sender as sender_module
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
@@ -128,27 +129,42 @@ class ClusterModel:
 
     def __init__(self, topic: str, partitions: int) -> None:
         self.topic = topic
-        self.partitions = {TopicPartition(topic, number): PartitionModel() for number in range(partitions)}
         self.producer_ids: Iterator[int] = count(1000)
         self.numbers = count()
-        self.leaders = {each: NODES[each.partition % 2].id for each in self.partitions}
+        self.topic_id = 0
         self.snapshot = Cluster()
+        self.remake(partitions)
         self.publish()
 
     def publish(self) -> None:
-        """Let clients see the leaders as they are."""
-        self.snapshot = Cluster(dict(enumerate(NODES)), {self.topic: len(self.partitions)}, dict(self.leaders))
+        """Let clients see the topic and its leaders as they are."""
+        nodes = dict(enumerate(NODES))
+        if not self.partitions:
+            self.snapshot = Cluster(nodes, topic_errors={self.topic: UnknownTopicOrPartitionError})
+            return
+        epochs = dict(self.epochs)
+        counts, ids = {self.topic: len(self.partitions)}, {self.topic: self.topic_id}
+        self.snapshot = Cluster(nodes, counts, dict(self.leaders), topic_ids=ids, leader_epochs=epochs)
+
+    def remake(self, partitions: int) -> None:
+        """Delete the topic, and make it again with so many partitions; with 0, only delete it."""
+        self.topic_id += 1
+        self.partitions = {TopicPartition(self.topic, number): PartitionModel() for number in range(partitions)}
+        self.leaders = {each: NODES[each.partition % 2].id for each in self.partitions}
+        self.epochs = dict.fromkeys(self.partitions, 0)
 
     def grow(self) -> None:
         """Give the topic one partition more."""
         added = TopicPartition(self.topic, len(self.partitions))
         self.partitions[added] = PartitionModel()
         self.leaders[added] = NODES[0].id
+        self.epochs[added] = 0
         self.publish()
 
     def move(self, partition: TopicPartition) -> None:
         """Make the other node the leader; clients learn of it when they next ask."""
         self.leaders[partition] = 1 - self.leaders[partition]
+        self.epochs[partition] += 1
 
 
 @dataclass
@@ -222,6 +238,8 @@ class TransportModel:
 
     def _handle(self, node: int, flight: Flight) -> ProduceResponse:
         partition = flight.batch.topic_partition
+        if partition not in self.model.partitions:
+            return ProduceResponse(flight.batch, error=UnknownTopicOrPartitionError, message=f"{partition} is unknown")
         if self.model.leaders[partition] != node:
             return ProduceResponse(flight.batch, error=NotLeaderOrFollowerError, message=f"{partition} has moved")
         outcome = self.model.partitions[partition].append(flight.batch, flight.data)
@@ -263,7 +281,7 @@ class TransportModel:
         if self.answers_at_once:
             self._answers += [ProduceResponse(batch) for batch in batches]
         else:
-            self._pending[node.id].append([Flight(batch, bytes(batch.payload)) for batch in batches])
+            self._pending[node.id].append([Flight(batch, b"".join(batch.payload)) for batch in batches])
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
         self.asked.append(timeout_ms)
@@ -273,10 +291,10 @@ class TransportModel:
     def close(self) -> None:
         """Break all connections; nobody hears of it any more."""
         for answer in self._answers:
-            answer.batch.payload.release()
+            answer.batch.release()
         for requests in self._pending.values():
             for flight in (flight for request in requests for flight in request):
-                flight.batch.payload.release()
+                flight.batch.release()
             requests.clear()
         self._answers.clear()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from tools import spark_jvm
 
 pytest_plugins = ("brokers",)
 
+_states: list[tempfile.TemporaryDirectory[str]] = []
+
 
 def pytest_configure() -> None:
     """Have what tests start be quick, and know the usual signals, though this one is run to ignore some.
@@ -26,12 +29,20 @@ def pytest_configure() -> None:
     A shell has its background jobs ignore SIGINT, and ``nohup`` has SIGHUP ignored. That is inherited, while a handler,
     even one that does nothing, is not. No example has a deadline: how long one takes is up to who else is running.
     """
+    _states.append(tempfile.TemporaryDirectory(prefix="shmaccum-tests-"))
+    os.environ["XDG_STATE_HOME"] = _states[0].name  # the logs of senders
     settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("unhurried")
     os.environ.setdefault(spark_jvm.VARIABLE, spark_jvm.jvm_options())
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
+
+
+def pytest_unconfigure() -> None:
+    """Remove the logs of senders."""
+    for state in _states:
+        state.cleanup()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

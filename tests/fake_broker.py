@@ -6,6 +6,7 @@ API key; a test replaces it. Responses are encoded by kafka-python.
 
 from __future__ import annotations
 
+import io
 import socket
 import struct
 import threading
@@ -15,7 +16,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
+from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
 from kafka.protocol.producer import InitProducerIdResponse, ProduceResponse
 
 PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 18, 22
@@ -87,7 +88,7 @@ class FakeBroker:
 
     def metadata(self, request: Request, **changes: Any) -> Any:
         """Answer truthfully, but for what is changed: ``leader``, ``epoch``, ``error``, ``partition_count``,
-        ``brokers`` (by number).
+        ``brokers`` (by number), ``names`` of topics, ``topic_id``, ``top_level_error``.
         """
         version = request.version
         Topic, Broker = MetadataResponse.MetadataResponseTopic, MetadataResponse.MetadataResponseBroker
@@ -104,9 +105,17 @@ class FakeBroker:
             )
             for number in range(changes.get("partition_count", 2))
         ]
-        topic = Topic(
-            version=version, error_code=changes.get("error", 0), name="t", is_internal=False, partitions=partitions
-        )
+        topics = [
+            Topic(
+                version=version,
+                error_code=changes.get("error", 0),
+                name=name,
+                topic_id=changes.get("topic_id"),
+                is_internal=False,
+                partitions=partitions,
+            )
+            for name in changes.get("names", ["t"])
+        ]
         return MetadataResponse(
             version=version,
             throttle_time_ms=0,
@@ -116,7 +125,8 @@ class FakeBroker:
             ],
             cluster_id="fake",
             controller_id=1,
-            topics=[topic],
+            topics=topics,
+            error_code=changes.get("top_level_error", 0),
         )
 
     def send(self, data: bytes) -> None:
@@ -189,6 +199,14 @@ class FakeBroker:
                 raise EOFError
             data += more
         return bytes(data)
+
+
+def topics_of(request: Request) -> list[str]:
+    """Return the topics that a Metadata request asks about."""
+    buffer = io.BytesIO(request.frame[4:])
+    kind = MetadataRequest[request.version]
+    kind.parse_header(buffer)
+    return [topic.name for topic in kind.decode(buffer).topics]
 
 
 def encoded(response: Any, request: Request) -> bytes:

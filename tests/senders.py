@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kafka.record import MemoryRecords
 
-from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
+from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import InvalidRecordError, KafkaError, OutOfOrderSequenceError, RecordTooLargeError
@@ -23,7 +22,7 @@ from shmaccum.sender.log.transport import NODE
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
-from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.lifecycle import detach
 
 
 class LogRecord(NamedTuple):
@@ -144,14 +143,15 @@ class Hand:
 
     def _refusal(self, batch: ProduceBatch) -> ProduceResponse | None:
         error = self.refuse.get(batch.topic_partition)
-        if len(batch.payload) > self.largest:
+        if batch.size > self.largest:
             error = RecordTooLargeError
         if error is not None:
-            return ProduceResponse(batch, error=error, message="refused by the test")
-        records = [record for entry in iter_batches(batch.payload) for record in entry.records()]
+            return ProduceResponse(batch, error=error, message="refused by the test", words="not on Sundays")
+        records = [record for entry in iter_batches(b"".join(batch.payload)) for record in entry.records()]
         invalid = tuple(number for number, record in enumerate(records) if self.is_invalid(record.value))
         if invalid:
-            return ProduceResponse(batch, error=InvalidRecordError, message="no good", invalid_records=invalid)
+            named = {number: f"record {number} is no good" for number in invalid}
+            return ProduceResponse(batch, error=InvalidRecordError, message="no good", invalid_records=named)
         if self.strict and batch.producer_id >= 0 and not self._follows(batch):
             return ProduceResponse(batch, error=OutOfOrderSequenceError, message="out of order")
         return None
@@ -188,7 +188,7 @@ class Hand:
             producer_epoch=-1,
             base_sequence=-1,
         )
-        self._log.send(NODE, [ProduceBatch(to, payload, 1, 2, -1, -1, -1, 0, -1)], 0)
+        self._log.send(NODE, [ProduceBatch(to, (payload,), 1, 2, -1, -1, -1, 0, -1)], 0)
         (answer,) = self._log.poll(0, -1)
         assert answer.error is None
 
@@ -213,7 +213,7 @@ class HandRun:
 
     def __init__(self, config: ProducerConfig, transport: Any = None) -> None:
         self.config = config
-        self.slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
+        self.slab = attach_for(config)
         self.accumulator = RecordAccumulator(self.slab, config)
         self.doorbell = self.slab.become_sender()
         self.transport = transport or Hand(config)

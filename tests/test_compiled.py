@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import os
 import py_compile
+import re
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from importlib.machinery import SourcelessFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_loader
 from pathlib import Path
@@ -19,8 +21,8 @@ import shmaccum
 from shmaccum import Producer
 from shmaccum.accumulator.batch_appender import BatchAppender
 from shmaccum.shm.layout import Geometry
-from shmaccum.shm.locks import Turn
 from shmaccum.shm.memory import SlabMemory
+from shmaccum.shm.turn import Turn
 
 SOURCE = Path(__file__).resolve().parents[1]
 MEANT = os.environ.get("SHMACCUM_COMPILED") == "1"
@@ -52,6 +54,48 @@ def test_no_index_of_compiled_modules_counts_from_the_end() -> None:
         for node in ast.walk(ast.parse(module.read_text()))
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.UnaryOp)
     ] == []
+
+
+def test_no_variable_with_a_sign_is_read_from_a_word() -> None:
+    """It would be less than nothing where a bit has flipped."""
+    signed = []
+    for pxd in (SOURCE / "shmaccum").rglob("*.pxd"):
+        module = pxd.with_suffix(".py")
+        if not module.exists():
+            continue
+        types = types_of_locals(pxd.read_text())
+        for function in ast.walk(ast.parse(module.read_text())):
+            if isinstance(function, ast.FunctionDef) and function.name in types:
+                signed += [
+                    f"{module.name}:{function.name}: {name}"
+                    for name in names_of_words(function)
+                    if types[function.name].get(name, "unsigned") in ("long long", "Py_ssize_t", "int")
+                ]
+    assert signed == []
+
+
+def types_of_locals(pxd: str) -> dict[str, dict[str, str]]:
+    """Return the types that a .pxd file gives the locals of functions, by function and name."""
+    declared = re.findall(r"@cython\.locals\(([^)]*)\)\s*(?:cpdef|cdef)[^(]*?(?:\([^)]*\) )?(\w+)\(", pxd)
+    return {
+        function: {name: kind.strip('"') for name, kind in re.findall(r"(\w+)=(\"[^\"]*\"|\w+)", text)}
+        for text, function in declared
+    }
+
+
+def names_of_words(function: ast.FunctionDef) -> Iterator[str]:
+    """Yield the variables that a function assigns words of the slab to, as they are."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                pairs = [(target, node.value)]
+                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    pairs = list(zip(target.elts, node.value.elts, strict=True))
+                for name, value in pairs:
+                    if isinstance(name, ast.Name) and isinstance(value, ast.Subscript):
+                        held = value.value
+                        if "words" in (getattr(held, "id", ""), getattr(held, "attr", "")):
+                            yield name.id
 
 
 def test_bytecode_without_its_source_is_not_compiled(tmp_path: Path) -> None:

@@ -12,7 +12,15 @@ from producers import settings_of, wait_until_gone
 from senders import read_partition
 
 from shmaccum import Producer, ProducerInterceptor, ProducerRecord, RecordMetadata
-from shmaccum.errors import NetworkError, SerializationError, ShmaccumError
+from shmaccum.errors import (
+    IllegalStateError,
+    NetworkError,
+    ProducerClosedError,
+    RecordTooLargeError,
+    SerializationError,
+    ShmaccumError,
+    SlabMemoryError,
+)
 from shmaccum.interceptors import Interceptors
 
 
@@ -25,7 +33,7 @@ class Seen(ProducerInterceptor):
         self.calls.append((type(self).__name__, "on_send", record.value))
         return ProducerRecord(record.topic, f"{record.value}+{type(self).__name__}", record.key)
 
-    def on_acknowledgement(self, metadata: RecordMetadata | None, error: ShmaccumError | None) -> None:
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
         self.calls.append((type(self).__name__, "on_acknowledgement", metadata, error))
 
     def close(self) -> None:
@@ -42,7 +50,7 @@ class Failing(ProducerInterceptor):
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         raise ValueError("on_send is no good")
 
-    def on_acknowledgement(self, metadata: RecordMetadata | None, error: ShmaccumError | None) -> None:
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
         raise ValueError("on_acknowledgement is no good")
 
     def close(self) -> None:
@@ -57,6 +65,9 @@ def calls() -> Iterator[list[tuple[Any, ...]]]:
 
 
 METADATA = RecordMetadata("t", 0, 0, 0)
+RECORD = ProducerRecord("t", b"v")
+FAILED = RecordMetadata("t", -1, -1, -1)
+"""What they get of a record that is stored nowhere."""
 
 
 def test_in_order(calls: list[tuple[Any, ...]]) -> None:
@@ -64,7 +75,7 @@ def test_in_order(calls: list[tuple[Any, ...]]) -> None:
     assert interceptors
     assert interceptors.on_send(ProducerRecord("t", "v")).value == "v+Seen+Second"
     told: list[Any] = []
-    interceptors.acknowledging(lambda *what: told.append((what, len(calls))))(None, METADATA)
+    interceptors.acknowledging(RECORD, lambda *what: told.append((what, len(calls))))(None, METADATA)
     interceptors.close()
     assert calls == [
         ("Seen", "on_send", "v"),
@@ -85,7 +96,7 @@ def test_the_base_does_nothing() -> None:
     interceptors = Interceptors([ProducerInterceptor])
     record = ProducerRecord("t", b"v")
     assert interceptors.on_send(record) is record
-    interceptors.acknowledging(None)(NetworkError("gone"), None)
+    interceptors.acknowledging(RECORD, None)(NetworkError("gone"), None)
     interceptors.close()
 
 
@@ -96,13 +107,99 @@ def test_one_that_fails(calls: list[tuple[Any, ...]], caplog: pytest.LogCaptureF
     told: list[Any] = []
     with caplog.at_level(logging.ERROR):
         assert interceptors.on_send(ProducerRecord("t", "v")).value == "v+Seen"
-        interceptors.acknowledging(lambda *what: told.append(what))(error, None)
+        interceptors.acknowledging(RECORD, lambda *what: told.append(what))(error, None)
         interceptors.close()
     assert [call[:2] for call in calls] == [("Seen", "on_send"), ("Seen", "on_acknowledgement"), ("Seen", "close")]
-    assert calls[1] == ("Seen", "on_acknowledgement", None, error)
+    assert calls[1] == ("Seen", "on_acknowledgement", FAILED, error)
     assert told == [(error, None)]
     for method in ("on_send", "on_acknowledgement", "close"):
         assert f"{method} is no good" in caplog.text
+
+
+class NotMade(ProducerInterceptor):
+    """Cannot be made."""
+
+    def __init__(self) -> None:
+        raise ValueError("not to be made")
+
+
+class Forgetful(ProducerInterceptor):
+    """Forgets to return the record."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        return None  # type: ignore[return-value]
+
+
+def test_those_made_are_closed_where_another_cannot_be(calls: list[tuple[Any, ...]]) -> None:
+    with pytest.raises(ValueError, match="not to be made"):
+        Interceptors([Seen, Second, NotMade])
+    assert calls == [("Seen", "close"), ("Second", "close")]
+
+
+def test_all_are_closed_where_the_producer_cannot_be_made(tmp_path: Path, calls: list[tuple[Any, ...]]) -> None:
+    settings = settings_of("x", tmp_path, interceptor_classes=[Seen], buffer_memory=1 << 45, batch_size=1 << 26)
+    with pytest.raises(SlabMemoryError):
+        Producer(settings)
+    assert calls == [("Seen", "close")]
+
+
+@pytest.fixture
+def producer(slab_name: str, tmp_path: Path) -> Iterator[Producer]:
+    """Return a producer whose interceptor notes what it sees; values longer than 1 kB are too large."""
+    settings = settings_of(slab_name, tmp_path, interceptor_classes=[Seen], max_request_size=1024)
+    with Producer(settings) as producer:
+        yield producer
+    wait_until_gone(slab_name)
+
+
+def refused(producer: Producer, **record: Any) -> tuple[Exception, list[Any]]:
+    """Send what is refused; return the error, and what the record's callback was called with."""
+    told: list[Any] = []
+    with pytest.raises(ShmaccumError) as caught:
+        producer.send("t", on_delivery=lambda *what: told.append(what), **record)
+    return caught.value, told
+
+
+def test_a_refused_record_is_acknowledged_with_its_error(producer: Producer, calls: list[tuple[Any, ...]]) -> None:
+    """``KafkaProducer.doSend``: of an ``ApiException`` the record's callback hears, too."""
+    error, told = refused(producer, value="x" * 2000, partition=1)
+    assert isinstance(error, RecordTooLargeError)
+    assert told == [(error, None)]
+    # The interceptor has changed the record, and left out its partition.
+    assert calls[1:] == [("Seen", "on_acknowledgement", FAILED, error)]
+
+
+def test_the_callback_does_not_hear_of_a_record_that_is_none(producer: Producer, calls: list[tuple[Any, ...]]) -> None:
+    error, told = refused(producer, value="v", key=object())
+    assert isinstance(error, SerializationError)
+    assert told == []
+    assert calls[1:] == [("Seen", "on_acknowledgement", FAILED, error)]
+
+
+def test_a_callback_that_raises_changes_nothing(producer: Producer, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("the callback is no good")
+
+    with caplog.at_level(logging.ERROR), pytest.raises(RecordTooLargeError):
+        producer.send("t", "x" * 2000, on_delivery=fail)
+    assert "the callback is no good" in caplog.text
+
+
+def test_a_closed_producer_calls_none(producer: Producer, calls: list[tuple[Any, ...]]) -> None:
+    producer.close()
+    error, told = refused(producer, value="v")
+    assert isinstance(error, ProducerClosedError)
+    assert (told, calls) == ([], [("Seen", "close")])
+
+
+def test_on_send_that_returns_nothing(slab_name: str, tmp_path: Path, calls: list[tuple[Any, ...]]) -> None:
+    with Producer(settings_of(slab_name, tmp_path, interceptor_classes=[Forgetful, Seen])) as producer:
+        error, told = refused(producer, value="v", partition=2)
+        assert isinstance(error, IllegalStateError)
+        assert "Forgetful.on_send returned None for a record of topic 't'" in str(error)
+        assert told == []
+        assert calls == [("Seen", "on_acknowledgement", RecordMetadata("t", 2, -1, -1), error)]
+    wait_until_gone(slab_name)
 
 
 def test_of_a_producer(slab_name: str, tmp_path: Path, calls: list[tuple[Any, ...]]) -> None:

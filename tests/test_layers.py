@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "shmaccum"
 
 FLOORS = (
     {"errors", "__version__"},
-    {"cluster", "slabname"},
+    {"abi", "cluster", "slabname"},
     {"config"},
     {"shm"},
     {"record", "metrics"},

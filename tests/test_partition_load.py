@@ -38,9 +38,7 @@ def loads(accumulator: RecordAccumulator) -> Callable[..., PartitionLoads]:
 
     def make(*, adaptive: bool = True, timeout_ms: int = 0) -> PartitionLoads:
         entry = accumulator.map.topics[TOPIC]
-        return PartitionLoads(
-            accumulator.slab, entry, adaptive=adaptive, availability_timeout_ms=timeout_ms, linger_ms=0
-        )
+        return PartitionLoads(accumulator.slab, entry, adaptive=adaptive, availability_timeout_ms=timeout_ms)
 
     return make
 
@@ -139,7 +137,7 @@ class TestAvailability:
         enqueue(accumulator, 1, 0, 0, 0)
         patient, impatient = loads(timeout_ms=60_000), loads(timeout_ms=1)
         impatient.choose(1)
-        clock.now_ms += 10
+        clock.now_ms += 20
         assert set(shares(impatient)) == {2, 3}
         assert set(shares(patient)) == {0, 1, 2, 3}
 

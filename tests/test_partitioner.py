@@ -1,4 +1,4 @@
-"""The partition of the moment: long enough for a batch, and the same share for all in the long run."""
+"""The partition of the moment: it ends with a batch, and all partitions get the same in the long run."""
 
 from __future__ import annotations
 
@@ -6,109 +6,227 @@ import itertools
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from producers import settings_of
+from senders import HandRun
 
+from shmaccum import Producer, ProducerConfig, TopicPartition
+from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.partitioner import StickyPartitioner
 
 BATCH = 1000
 
 
+class Queue(PartitionQueue):
+    """A deque that knows its partition, and nothing else."""
+
+    __slots__ = ()
+
+    def __init__(self, number: int) -> None:
+        self.topic_partition = TopicPartition("t", number)
+
+
+class Partitions:
+    """A topic of partitions without batches."""
+
+    def __init__(self, count: int) -> None:
+        self.queues = [Queue(number) for number in range(count)]
+
+
 def sticky_of(partition_count: int, sticky_bytes: int = BATCH) -> StickyPartitioner:
     """Return one that chooses among all partitions alike."""
-    return StickyPartitioner(sticky_bytes, lambda times: random.choices(range(partition_count), k=times))
+    return StickyPartitioner(
+        Partitions(partition_count), sticky_bytes, lambda times: random.choices(range(partition_count), k=times)
+    )
 
 
 def counting() -> StickyPartitioner:
     """Return one that chooses 0, 1, 2, ..."""
     numbers = itertools.count()
-    return StickyPartitioner(BATCH, lambda times: list(itertools.islice(numbers, times)))
+    return StickyPartitioner(Partitions(20), BATCH, lambda times: list(itertools.islice(numbers, times)))
 
 
-def choose(sticky: StickyPartitioner, size: int, *, new_batch: bool = False) -> int:
-    """Send a record of so many bytes."""
-    partition = sticky.partition
-    sticky.note_appended(size, new_batch)
-    return partition
+def choose(sticky: StickyPartitioner, size: int, *, has_room: bool = True) -> int:
+    """Send a record of ``size`` bytes; return its partition."""
+    queue: PartitionQueue = Queue(sticky.partition)
+    if not has_room:
+        queue = sticky.reroute(queue)
+    sticky.note_appended(size)
+    return queue.topic_partition.partition
 
 
-def test_it_sticks() -> None:
+@pytest.mark.plain  # a deque of a test's own
+class TestSticky:
+    """Its decisions, record by record."""
+
+    def test_it_stays_in_an_open_batch(self) -> None:
+        sticky = counting()
+        assert [choose(sticky, 300) for _ in range(6)] == [0] * 6
+
+    def test_it_stays_for_another_batch_until_a_batch_of_bytes_has_gone_there(self) -> None:
+        """As in Kafka, where a full batch is nearly always somewhat smaller than ``batch.size``."""
+        sticky = counting()
+        assert choose(sticky, BATCH - 50, has_room=False) == 0
+        assert choose(sticky, BATCH - 50, has_room=False) == 0
+        assert choose(sticky, 10, has_room=False) == 1
+
+    def test_it_leaves_at_twice_its_share_wherever_the_batch_is(self) -> None:
+        sticky = counting()
+        choose(sticky, BATCH)
+        assert choose(sticky, BATCH) == 0
+        assert sticky.partition == 1
+
+    def test_a_record_follows_a_thread_that_has_switched(self) -> None:
+        """``isPartitionChanged``: it opens no batch where no other record will follow."""
+        sticky = counting()
+        queue = Queue(sticky.partition)
+        choose(sticky, 2 * BATCH)
+        assert sticky.reroute(queue).topic_partition.partition == 1
+
+    @pytest.mark.parametrize("size", [10, 300, 5000])
+    def test_all_get_the_same(self, size: int) -> None:
+        """``testUniformBuiltInPartitioner``: in the long run, whatever the sizes of the records."""
+        random.seed(1)
+        sticky = sticky_of(4)
+        sizes: Counter[int] = Counter()
+        for number in range(40_000):
+            sizes[choose(sticky, size, has_room=number % 7 != 0)] += size
+        share = sum(sizes.values()) / 4
+        assert sorted(sizes) == [0, 1, 2, 3]
+        assert all(abs(each - share) < 0.15 * share for each in sizes.values())
+
+    def test_threads_share_it(self) -> None:
+        """They may count wrongly among each other, but what they get is a partition."""
+        sticky = sticky_of(7, sticky_bytes=10)
+        bad: list[int] = []
+
+        def run() -> None:
+            for _ in range(5000):
+                partition = choose(sticky, 3, has_room=False)
+                if not 0 <= partition < 7:
+                    bad.append(partition)
+
+        threads = [threading.Thread(target=run) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not bad
+
+
+def test_batches_are_spread_in_pieces() -> None:
+    """The partition of the moment has the first piece, the next one the last."""
     sticky = counting()
-    assert {choose(sticky, 99, new_batch=number == 0) for number in range(10)} == {0}
-    assert sticky.remaining == BATCH - 990
+    assert sticky.spread(1, 1) == {0: 1}
+    assert sticky.partition == 0
+    assert sticky.spread(3, 1) == {0: 1, 1: 1, 2: 1}
+    assert sticky.partition == 2
+    assert sticky.spread(2, 0) == {3: 1, 4: 1}
+    assert sticky.partition == 4
 
 
-def test_it_moves_on_with_a_new_batch() -> None:
-    """``testBuiltInPartitionerFractionalBatches``: not in the middle of one."""
-    sticky = counting()
-    assert choose(sticky, BATCH + 1) == 0
-    assert choose(sticky, 1) == 0
-    assert choose(sticky, 1, new_batch=True) == 0
-    assert sticky.partition == 1
-    assert sticky.remaining == BATCH
-
-
-def test_it_does_not_stay_for_ever() -> None:
-    """Twice its share, and it moves on wherever the batch is."""
-    sticky = counting()
-    choose(sticky, BATCH)
-    assert choose(sticky, BATCH) == 0
-    assert sticky.partition == 1
-    assert sticky.remaining == BATCH
-
-
-def test_what_remains_is_never_negative() -> None:
-    sticky = counting()
-    choose(sticky, BATCH + 500)
-    assert sticky.remaining == 0
-
-
-@pytest.mark.parametrize("size", [10, 300, 5000])
-def test_all_get_the_same(size: int) -> None:
-    """``testUniformBuiltInPartitioner``: in the long run, whatever the sizes of the records."""
+def test_batches_are_spread_evenly() -> None:
     random.seed(1)
-    sticky = sticky_of(4)
-    sizes: Counter[int] = Counter()
-    for number in range(40_000):
-        sizes[choose(sticky, size, new_batch=number % 7 == 0)] += size
-    share = sum(sizes.values()) / 4
-    assert sorted(sizes) == [0, 1, 2, 3]
-    assert all(abs(each - share) < 0.15 * share for each in sizes.values())
+    pieces = sticky_of(4).spread(1000, 0)
+    assert sorted(pieces) == [0, 1, 2, 3]
+    assert sum(pieces.values()) == 1000
+    assert all(abs(batches - 250) < 50 for batches in pieces.values())
 
 
-def test_many_bytes_at_once() -> None:
-    """As a batch at a time, but each partition has its share in one piece."""
-    sticky = counting()
-    assert sticky.spread(100) == {0: 100}
-    assert sticky.spread(900) == {0: 900}
-    assert sticky.spread(2 * BATCH + 1) == {0: 0, 1: BATCH, 2: BATCH, 3: 1}
-    assert sticky.remaining == BATCH - 1
-    assert sticky.partition == 3
+# --- what the broker gets --------------------------------------------------------------------------------
 
 
-def test_shares_of_many_bytes() -> None:
-    random.seed(1)
-    sticky = sticky_of(4)
-    shares = sticky.spread(1000 * BATCH + 1)
-    assert sorted(shares) == [0, 1, 2, 3]
-    assert sum(shares.values()) == 1000 * BATCH + 1
-    assert all(abs(share - 250 * BATCH) < 50 * BATCH for share in shares.values())
+@pytest.fixture
+def config(slab_name: str, tmp_path: Path) -> ProducerConfig:
+    """Return the settings of a slab with small batches and of a topic with many partitions."""
+    return ProducerConfig.parse(
+        settings_of(slab_name, tmp_path / "log", batch_size=1024, num_partitions=100, linger_ms=10)
+    )
 
 
-def test_threads_share_it() -> None:
-    """They may count wrongly among each other, but what they get is a partition."""
-    sticky = sticky_of(7, sticky_bytes=10)
-    bad: list[int] = []
+@pytest.fixture
+def run(config: ProducerConfig) -> Iterator[HandRun]:
+    """Return a sender that is run by hand, and knows topic ``t``."""
+    run = HandRun(config)
+    run.begin()
+    run.topic("t")
+    yield run
+    run.close()
 
-    def run() -> None:
-        for _ in range(5000):
-            partition = choose(sticky, 3, new_batch=True)
-            if not 0 <= partition < 7:
-                bad.append(partition)
 
-    threads = [threading.Thread(target=run) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not bad
+@pytest.fixture
+def produce(run: HandRun, config: ProducerConfig) -> Iterator[Callable[[], Producer]]:
+    """Return a function that makes a producer, which is closed without a wait: no sender runs then."""
+    made: list[Producer] = []
+
+    def make() -> Producer:
+        made.append(Producer(config))
+        return made[-1]
+
+    yield make
+    for producer in made:
+        producer.close(0)
+
+
+def created(producer: Producer) -> int:
+    """Return how many batches there have been."""
+    return int(producer.metrics()["producer-metrics"]["batch-create-total"])
+
+
+def test_a_switch_leaves_no_fractional_batch(
+    run: HandRun, config: ProducerConfig, produce: Callable[[], Producer]
+) -> None:
+    """``RecordAccumulatorTest.testBuiltInPartitionerFractionalBatches``: where batches linger before they are full."""
+    producer = produce()
+    for _ in range(10):
+        before = created(producer)
+        futures = [producer.send("t", bytes(32)) for _ in range(config.batch_size * 2 // 3 // 32)]
+        run.run(2)
+        assert created(producer) - before == 1
+        assert {future.get(0).partition for future in futures} == {futures[0].get(0).partition}
+
+
+def test_a_switch_leaves_no_batch_of_one_record(run: HandRun, produce: Callable[[], Producer]) -> None:
+    """Where batches are full before they have lingered: as many batches as the records fill."""
+    producer = produce()
+    futures = [producer.send("t", bytes(32), timestamp_ms=0) for _ in range(24 * 40)]  # 24 in a batch
+    run.run(60)
+    assert {future.get(0).timestamp for future in futures} == {0}
+    assert created(producer) == 40
+    assert len({future.topic_partition for future in futures}) > 10
+
+
+def test_two_processes_leave_none_either(run: HandRun, produce: Callable[[], Producer]) -> None:
+    """Each has a partition of the moment of its own; where it is the same, they fill the batches together."""
+    one, two = produce(), produce()
+    before = created(one)
+    futures = [producer.send("t", bytes(32), timestamp_ms=0) for _ in range(24 * 40) for producer in (one, two)]
+    run.run(100)
+    assert {future.get(0).timestamp for future in futures} == {0}
+    assert created(one) - before <= 80 + 2
+
+
+def test_columns_leave_one_batch_that_is_not_full(run: HandRun, produce: Callable[[], Producer]) -> None:
+    import pyarrow as pa
+
+    producer = produce()
+    for _ in range(10):
+        producer.send_batch("t", pa.record_batch({"value": pa.array([bytes(32)] * 100)}))
+    assert created(producer) <= 1000 // 24 + 2
+    run.run(200)
+
+
+def test_columns_and_records_fill_batches_together(run: HandRun, produce: Callable[[], Producer]) -> None:
+    import pyarrow as pa
+
+    rows = pa.record_batch({"value": pa.array([bytes(32)] * 7)})
+    producer = produce()
+    for _ in range(50):
+        producer.send_batch("t", rows)
+        for _ in range(7):
+            producer.send("t", bytes(32))
+    assert created(producer) <= 700 // 24 + 2
+    run.run(200)

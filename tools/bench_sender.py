@@ -20,14 +20,14 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from shmaccum.accumulator.completer import BatchOutcome
-from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
+from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender
 from shmaccum.shm.layout import Super
-from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.lifecycle import detach
 from tools.sink import running_sink
 
 BATCH_SIZE: Final = 16 * 1024
@@ -72,7 +72,7 @@ class _Slab:
         self.config = ProducerConfig.parse(
             defaults | {name.replace("_", "."): value for name, value in settings.items()}
         )
-        self.slab = attach(self.config.shmaccum_name, slab_geometry(self.config), self.config.slab_digest(os.geteuid()))
+        self.slab = attach_for(self.config)
         self.accumulator = RecordAccumulator(self.slab, self.config)
         self.partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
 

@@ -91,7 +91,7 @@ def ours(load: Load) -> None:
     while (node := transport.cluster().leader_for(first)) is None or not transport.ready(node, _now_ms()):
         transport.poll(100, -1)
     batches = [
-        ProduceBatch(TopicPartition(load.topic, partition), load.payload, 1, 2, -1, -1, -1, 1000, partition)
+        ProduceBatch(TopicPartition(load.topic, partition), (load.payload,), 1, 2, -1, -1, -1, 1000, partition)
         for partition in load.partitions
     ]
 

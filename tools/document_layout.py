@@ -29,6 +29,8 @@ ENTRIES: Final = {
     "Process": ("An entry of the process table", layout.PROCESS_WORDS),
     "Topic": ("An entry of the topic table", layout.TOPIC_WORDS),
     "Partition": ("An entry of the partition table", layout.PARTITION_WORDS),
+    "Waiter": ("A cell of the waiter queue", layout.WAITER_WORDS),
+    "Incident": ("An incident", layout.INCIDENT_WORDS),
     "Completion": ("A completion", layout.COMPLETION_WORDS),
     "Slot": ("A slot header", None),
 }
@@ -37,10 +39,12 @@ ENTRIES: Final = {
 STATES: Final = {"SlotState": "The states of a slot", "TopicState": "The states of a topic"}
 
 REGIONS: Final = (
+    ("settings", "settings"),
     ("locks", "locks"),
     ("processes", "process table"),
     ("topics", "topic table"),
     ("partitions", "partition table"),
+    ("incidents", "incidents"),
     ("waiters", "waiter queue"),
     ("rings", "completion rings"),
     ("bitmap", "free-list bitmap"),
@@ -118,7 +122,7 @@ def _default_sizes() -> Iterator[str]:
     batch_size, memory = settings["batch.size"].default, settings["buffer.memory"].default
     assert isinstance(batch_size, int)
     assert isinstance(memory, int)
-    geometry = layout.Geometry(batch_size, memory // batch_size)
+    geometry = layout.Geometry(batch_size, memory // batch_size, redo_size=batch_size)
     yield from ("## A slab with default settings", "", "| Region | Begins at | Bytes |", "| --- | ---: | ---: |")
     begins = [("superblock", 0), *((title, getattr(geometry, name)) for name, title in REGIONS)]
     for (title, start), (_, end) in pairwise(begins):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from shmaccum.config import describe_settings
-from shmaccum.config.configdef import SettingDescription
+from shmaccum.config.configdef import Scope, SettingDescription
 from tools.document_layout import slab_layout
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -32,8 +32,8 @@ CONFIGURATION_HEAD: Final = """\
 A producer takes its settings as a dict of these names; values may be given as text, as Spark passes them:
 
 ```python
-Producer({"bootstrap.servers": "broker1:9092,broker2:9092", "linger.ms": 5})
-Producer({"transport": "log", "log.dir": "./out", "linger.ms": 5})
+Producer({{"bootstrap.servers": "broker1:9092,broker2:9092", "linger.ms": 5}})
+Producer({{"transport": "log", "log.dir": "./out", "linger.ms": 5}})
 ```
 
 Where Kafka has the setting, its name, default and meaning are those of Kafka 4: of the producer, and for the log
@@ -41,15 +41,29 @@ transport of brokers and topics. TLS takes PEM for Java's keystores (KIP-651), a
 `sasl.username` and `sasl.password` or in a `sasl.jaas.config`. An unknown name, a wrong value and settings that
 contradict each other are refused with a ConfigError that says what is allowed.
 
-A setting of scope **slab** defines the slab and what its sender does: producers share them only if all of these
-are the same. One of scope **sender** concerns one sender process: whoever starts it decides. One of scope
-**producer** may differ between the producers that share a slab.
+## What producers share
+
+{table}
+
+Producers that agree on all settings of scope **slab** share a slab and its sender, whatever else they set. "Which
+settings need a slab of their own" in [operations.md](operations.md#which-settings-need-a-slab-of-their-own) says what
+that means for a change of settings.
 """
+
+SCOPES: Final = {
+    Scope.SLAB: """where bytes go, or what is promised: all users of a slab have the same value, and other values make
+        another slab; with a `shmaccum.name`, they are refused by name""",
+    Scope.SHARED: """how the one sender works for all: the value of the newest producer (or `shmaccum sender`) holds,
+        and changes while the slab lives""",
+    Scope.PRODUCER: "one producer: its records have it, as in Kafka, beside those of others",
+    Scope.SENDER: "one sender process: the value of the process that starts it holds until the next one",
+}
+"""What a setting of each scope concerns, and whose value holds."""
 
 
 def configuration() -> str:
     """Return docs/configuration.md: a table for each group, the most important settings first, as Kafka's docs."""
-    lines = [CONFIGURATION_HEAD]
+    lines = [CONFIGURATION_HEAD.format(table="\n".join(_scopes()))]
     for group, settings in groupby(describe_settings(), key=lambda setting: setting.group):
         lines += [
             f"## {group}",
@@ -60,6 +74,15 @@ def configuration() -> str:
             "",
         ]
     return "\n".join(lines)
+
+
+def _scopes() -> Iterator[str]:
+    """Yield a table of the scopes, each with its settings."""
+    yield "| Scope | Concerns | Settings |"
+    yield "| --- | --- | --- |"
+    for scope, concerns in SCOPES.items():
+        names = sorted(setting.name for setting in describe_settings() if setting.scope is scope)
+        yield f"| **{scope}** | {' '.join(concerns.split())} | {', '.join(f'`{name}`' for name in names)} |"
 
 
 def _table_row(setting: SettingDescription) -> str:

@@ -9,8 +9,10 @@ cdef Py_ssize_t _GENERATION
 cdef class Acknowledgements:
     cdef object __weakref__
     cdef public object while_waiting
+    cdef public object absence
     cdef object _joining
     cdef object _slab
+    cdef object _incidents
     cdef object _weakly
     cdef SlabMemory _memory
     cdef public dict _pending

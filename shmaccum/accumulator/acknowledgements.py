@@ -17,11 +17,13 @@ from functools import partial
 from typing import Final
 
 from shmaccum.accumulator.callbacks import Callbacks
-from shmaccum.accumulator.completion import Outcome, RingReader
+from shmaccum.accumulator.completion import NOWHERE, Outcome, RingReader
 from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata, Part, ProduceRequestResult
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import DeadOwnerError
-from shmaccum.shm.layout import BATCH_SLOT_BITS, Process, Slot
+from shmaccum.errors import DeadOwnerError, KafkaError, KafkaTimeoutError, ShmaccumError
+from shmaccum.shm import native
+from shmaccum.shm.incidents import IncidentInfo, Incidents
+from shmaccum.shm.layout import BATCH_SLOT_BITS, BATCH_SLOT_MASK, STATE_MASK, Process, Slot, SlotState
 from shmaccum.shm.slab import Slab
 
 _GENERATION: Final = Slot.GENERATION
@@ -36,12 +38,15 @@ class Acknowledgements:
     Attributes:
         while_waiting: called before a wait for the sender and now and then during it, under no lock: the place
             to see to it that there is one.
+        absence: returns why a partition is not there any more, in words; nothing if it is.
     """
 
     def __init__(self, slab: Slab) -> None:
         self.while_waiting: Callable[[], None] = _do_nothing
-        self._joining = threading.Lock()
+        self.absence: Callable[[TopicPartition], str] = lambda topic_partition: ""
+        self._joining = native.Lock()
         self._slab = slab
+        self._incidents = slab.companion(Incidents)
         self._weakly = weakref.ref(self)
         self._memory = slab.memory
         self._join()
@@ -52,7 +57,7 @@ class Acknowledgements:
         self._pending: dict[int, ProduceRequestResult] = {}
         self._flushes: dict[int, int] = {}
         self._ring = RingReader(self._slab.name, self._memory, self._slab.geometry, me)
-        self._reading = threading.RLock()  # a signal's handler may poll, too
+        self._reading = native.RLock()  # a signal's handler may poll, too
         self._callbacks = Callbacks()
         self._contributor_at = Slot.CONTRIBUTORS + me // 64
         self._contributor_bit = 1 << me % 64
@@ -67,8 +72,8 @@ class Acknowledgements:
             result.settle(Part(result.told, -1, -1, failure), 0)
         self._pending = {}
         self._callbacks = Callbacks()
-        self._joining = threading.Lock()
-        self._ring.head = -1  # unlike any tail: so `poll` needs only one look to find out about both
+        self._joining = native.Lock()
+        self._ring.head = NOWHERE  # so `poll` needs only one look to find out about both
         self._pid = -1
 
     def check_process(self) -> None:
@@ -77,9 +82,7 @@ class Acknowledgements:
             return
         with self._joining:
             if self._pid < 0:
-                with self._slab.tables_lock:
-                    pass  # the first use of any lock takes the child's own place in the slab
-                self._join()
+                self._join()  # takes the child's own place in the slab; no greenlet is switched out over it
 
     # --- contributing -------------------------------------------------------------------------------
 
@@ -147,13 +150,65 @@ class Acknowledgements:
                     self._settle(result, outcome)
                 ring.take(outcome)
 
+    def _give_up_lost(self) -> None:
+        """Settle, by an error, what nobody will tell of: batches that are in their slots no more.
+
+        Whoever frees a slot tells of its batch before. So a batch that is gone, and of which the ring, read after that,
+        says nothing, went with a damaged header.
+        """
+        gone = [batch for batch in list(self._pending) if not self._is_there(batch)]
+        if not gone:
+            return
+        with self._reading:
+            self._read()
+            for batch in gone:
+                result = self._pending.pop(batch, None)
+                if result is not None:
+                    slot = batch & BATCH_SLOT_MASK
+                    what = f"a batch of {result.topic_partition} is gone from slot {slot}, and nothing was told of it"
+                    result.settle(Part(result.told, -1, -1, partial(self._slab.damaged, what)), 0)
+                    self._callbacks.told_of(batch)
+
+    def _is_there(self, batch: int) -> bool:
+        """Return whether a slot still has the batch of that id."""
+        words, header = self._slab.words, self._slab.geometry.header(batch & BATCH_SLOT_MASK)
+        is_same = words[header + Slot.GENERATION] == batch >> BATCH_SLOT_BITS
+        return bool(is_same and words[header + Slot.STATE] & STATE_MASK != SlotState.FREE)
+
     def _settle(self, result: ProduceRequestResult, outcome: Outcome) -> None:
-        kind = outcome.error
-        failure = None if kind is None else partial(kind, f"{result.topic_partition}: {kind.meaning()}")
+        failure = None if outcome.error is None else self._failure(result.topic_partition, outcome)
         result.settle(Part(outcome.first, outcome.base_offset, outcome.append_time_ms, failure), outcome.records)
         self._callbacks.told_of(outcome.batch)
         if not outcome.records:
             self._pending.pop(outcome.batch, None)
+
+    def _failure(self, topic_partition: TopicPartition, outcome: Outcome) -> Callable[[], ShmaccumError]:
+        """Return what makes the error of records that were given up, with the words of its incident.
+
+        They are read now: other incidents take its place. A batch whose time was over has another error than its last
+        attempt had, if there was one; that, or what the sender met last, is the cause.
+        """
+        kind = outcome.error
+        assert kind is not None
+        message = f"{topic_partition}: {kind.meaning()}"
+        absence = self.absence(topic_partition)
+        if absence:
+            message += f"; {absence}"
+        incident = self._incidents.find(outcome.incident)
+        if incident is not None and incident.error is kind:
+            return partial(kind, f"{message}: {incident.text}" if incident.text else message)
+        if not issubclass(kind, KafkaTimeoutError):
+            return partial(kind, message)
+        if incident is not None:
+            message += f"; its last attempt: {incident}"
+        current = self._incidents.current()
+        if current is not None and current != incident:
+            message += f"; last error: {current}"
+        return partial(_caused_by, incident or current, kind, message)
+
+    def trouble(self) -> str:
+        """Return what keeps the sender from sending, as far as is known, to be appended to an error; often empty."""
+        return self._slab.trouble()
 
     def call_back(self, callback: DeliveryCallback, future: FutureRecordMetadata) -> None:
         """Have a callback called when its record is done; at once if it is."""
@@ -199,7 +254,8 @@ class Acknowledgements:
                     if self._memory.words[self._ring.tail_at] >= expected:
                         continue
                     self.while_waiting()
-                    ear.wait(min(remaining, WAIT_SLICE_S))
+                    if not ear.wait(min(remaining, WAIT_SLICE_S)):
+                        self._give_up_lost()
         except (ValueError, IndexError, OSError):
             bell.check_open()  # another thread has detached the slab: memory and files are not there any more
             raise
@@ -240,6 +296,14 @@ class Acknowledgements:
 
     def _count_flushes(self) -> None:
         self._memory.words[self.process_at + Process.FLUSHING] = sum(self._flushes.values())
+
+
+def _caused_by(incident: IncidentInfo | None, kind: type[KafkaError], message: str) -> KafkaError:
+    """Return an error whose cause is an incident, if there is one."""
+    error = kind(message)
+    if incident is not None:
+        error.__cause__ = incident.error(incident.text)
+    return error
 
 
 def _do_nothing() -> None:

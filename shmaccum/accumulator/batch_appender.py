@@ -19,21 +19,14 @@ from shmaccum.accumulator.acknowledgements import Acknowledgements
 from shmaccum.accumulator.batch_compressor import BatchCompressor
 from shmaccum.accumulator.futures import DeliveryCallback
 from shmaccum.accumulator.partition_queue import PartitionQueue
-from shmaccum.accumulator.record_appender import AppendResult, LargeRecord, RecordAppender
+from shmaccum.accumulator.record_appender import AppendResult, LargeRecord, RecordAppender, Route
 from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.pool.slots import Buffer
 from shmaccum.record.format import RecordFormat
-from shmaccum.shm.layout import BATCH_SLOT_BITS, STATE_MASK, Slot, SlotState
-from shmaccum.shm.locks import is_reentrant
+from shmaccum.shm.layout import BATCH_SLOT_BITS, COMMIT_SIZE_SHIFT, STATE_MASK, Slot, SlotState
 from shmaccum.shm.slab import Slab
-
-
-class _Hand(threading.local):
-    """What a thread has taken from the pool, and neither put into a deque nor given back."""
-
-    def __init__(self) -> None:
-        self.buffers: list[Buffer] = []
+from shmaccum.shm.turn import is_reentrant
 
 
 class BatchAppender(RecordAppender):
@@ -51,8 +44,9 @@ class BatchAppender(RecordAppender):
         record_format: RecordFormat,
         acks: Acknowledgements,
         compressor: BatchCompressor,
+        linger_ms: int,
     ) -> None:
-        super().__init__(slab, record_format, acks, compressor)
+        super().__init__(slab, record_format, acks, compressor, linger_ms)
         self.pool = pool
         self.before_new_batch: Callable[[], None] = _do_nothing
         self._forked()
@@ -62,7 +56,9 @@ class BatchAppender(RecordAppender):
 
     def _forked(self) -> None:
         """Have nothing in hand; in a forked child, what the parent had is the parent's."""
-        self._hand = _Hand()
+        # Not a `threading.local`: made before gevent patched the program, it would be one for all greenlets.
+        self._hands: dict[int, list[Buffer]] = {}
+        """By thread or greenlet: what it has taken from the pool, and neither put into a deque nor given back."""
 
     def _append_with_room(
         self,
@@ -71,13 +67,18 @@ class BatchAppender(RecordAppender):
         body: bytes,
         callback: DeliveryCallback | None,
         max_block_ms: float,
+        route: Route | None,
+        sizes: int,
     ) -> AppendResult:
         """Append, once there is room, and compress the batch that had none."""
         compressor = self.compressor
-        if compressor.enabled and compressor.compress_claimed():
-            # That took a while, in which somebody else may have opened a batch.
+        chosen = queue if route is None else route.reroute(queue)
+        if (compressor.enabled and compressor.compress_claimed()) or chosen is not queue:
+            # Compressing takes a while, in which another process may have opened a batch; and so may the other
+            # partition have one.
+            queue = chosen
             with queue.lock:
-                result = self.try_append(queue, timestamp, body, callback)
+                result = self.try_append(queue, timestamp, body, callback, sizes)
             if result is not None:
                 return result
         # Before there is memory for it, for to wait for that can take much longer than to compress it.
@@ -87,13 +88,15 @@ class BatchAppender(RecordAppender):
             self.before_new_batch()
             size = self.slot_size if large is None else large.size
             slot = self.pool.allocate(size, max_block_ms, taken).slot
-            result = self.begin_batch(queue, slot, timestamp, body, callback, large)
+            if route is not None:  # another thread may have switched while this one waited for memory
+                queue = route.reroute(queue)
+            result = self.begin_batch(queue, slot, timestamp, body, callback, large, sizes)
             if result[2]:
                 del taken[:]  # it is in its deque
         finally:
             if taken:
                 self.give_back(taken)
-        if compressor.enabled:
+        if compressor.compresses_own:
             compressor.compress_claimed()
         return result
 
@@ -106,14 +109,22 @@ class BatchAppender(RecordAppender):
         records, compressed = self.compressor.compress(record)
         return LargeRecord(records, size, compressed)
 
+    def open_room(self, queue: PartitionQueue) -> int:
+        """Return the bytes that a deque's open batch has left, 0 without one; read without the lock, so a hint."""
+        words, opened = self._words, self._words[queue.open_at]
+        if not 0 < opened <= self.slab.geometry.slot_count:
+            return 0
+        size = words[self.slab.geometry.header(opened - 1) + Slot.COMMIT] >> COMMIT_SIZE_SHIFT
+        return max(0, self.slot_size - size)
+
     def empty_hand(self) -> list[Buffer]:
         """Return where this thread is to note the memory that it takes; what is still noted there is given back."""
-        hand = self._hand
-        if hand.buffers:
+        taken = self._hands.setdefault(threading.get_ident(), [])
+        if taken:
             if is_reentrant():  # a signal's handler, while the thread is at work with them
                 return []
-            self.give_back(hand.buffers)
-        return hand.buffers
+            self.give_back(taken)
+        return taken
 
     def settle(self) -> None:
         """Give back what an interrupt left in this thread's hands."""

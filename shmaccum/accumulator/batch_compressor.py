@@ -1,9 +1,9 @@
 """Compression in the producers: it scales with them, and the one sender has nothing to do but to send.
 
-A batch is compressed by the producer that closes it, from the closed batch's bytes, which do not change any more, into
-private memory and under no lock; then the result takes the place of the records in the slab, if they are still waiting
-there (`shmaccum.accumulator.redo` makes that safe). A batch that nothing will be added to is compressed before it
-becomes a batch at all.
+A batch is compressed as the producer that opened it wants it, by the one that closes it: from the closed batch's
+bytes, which do not change any more, into private memory and under no lock; then the result takes the place of the
+records in the slab, if they are still waiting there (`shmaccum.accumulator.redo` makes that safe). A batch that nothing
+will be added to is compressed before it becomes a batch at all.
 
 Nothing depends on it. What no producer compresses, because it died, was stopped or came too late, or because the batch
 was sent before it was full, the sender compresses as it seals. It only leaves a batch alone for a moment whose header
@@ -15,14 +15,16 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.accumulator.redo import compressed_word, replace_records
+from shmaccum.config import ProducerConfig
 from shmaccum.errors import LockTimeoutError
-from shmaccum.record.compression import CompressionType, compress
+from shmaccum.record.compression import DEFAULT_LEVELS, CompressionType, compress
 from shmaccum.record.format import RecordFormat
-from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Process, Slot
+from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, COMPRESSION_MASK, Process, Slot
 from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)
@@ -33,6 +35,15 @@ SEALING_PATIENCE_MS: Final = 30
 A slot of 16 KiB takes a tenth of a millisecond to compress, a millisecond with gzip; most of the rest is for a
 producer that has to wait for a processor. It is all that a producer that is stopped or killed at it can hold up.
 """
+
+
+def levels_of(config: ProducerConfig) -> dict[CompressionType, int]:
+    """Return the level of each compression that has levels (KIP-390)."""
+    return {
+        CompressionType.GZIP: config.compression_gzip_level,
+        CompressionType.LZ4: config.compression_lz4_level,
+        CompressionType.ZSTD: config.compression_zstd_level,
+    }
 
 
 class _Claim(NamedTuple):
@@ -50,18 +61,30 @@ class BatchCompressor:
     Args:
         slab: where the batches are.
         record_format: of the batches.
-        compression: how to compress them. Nothing is done in a slab without redo areas: see `slab_geometry`.
+        compression: of those that this process opens. Nothing is done in a slab without redo areas: see
+            `slab_geometry`.
+        levels: of each compression that has levels; this process may close a batch that another one opened.
 
     Attributes:
+        compression: the same.
         enabled: whether anything is done.
+        compresses_own: whether that is so for the batches that this process opens.
     """
 
-    def __init__(self, slab: Slab, record_format: RecordFormat, compression: CompressionType) -> None:
+    def __init__(
+        self,
+        slab: Slab,
+        record_format: RecordFormat,
+        compression: CompressionType,
+        levels: Mapping[CompressionType, int] = DEFAULT_LEVELS,
+    ) -> None:
         self._slab = slab
         self._words = slab.words
         self._format = record_format
-        self._compression = compression
+        self.compression: Final = compression
+        self._levels = levels
         self.enabled = slab.geometry.redo_size > 0
+        self.compresses_own = self.enabled and compression is not CompressionType.NONE
         self._claims: deque[_Claim] = deque()
         slab.on_fork(self._claims_are_the_parents)
 
@@ -75,19 +98,25 @@ class BatchCompressor:
             The records as they are to be in the slab, compressed if that makes them smaller, and the batch's
             COMPRESSED word.
         """
-        if not self.enabled:
+        return self._compress(self.compression, records) if self.compresses_own else (records, 0)
+
+    def _compress(self, compression: int, records: bytes | memoryview) -> tuple[bytes | memoryview, int]:
+        if compression == CompressionType.NONE:
             return records, 0
+        kind = CompressionType(compression)
         start = self._format.header_size
-        compressed = compress(self._compression, records, self._format.magic)
+        compressed = compress(kind, records, self._format.magic, self._levels.get(kind))
         if len(compressed) >= len(records):
             return records, compressed_word(start + len(records), CompressionType.NONE)
-        return compressed, compressed_word(start + len(compressed), self._compression)
+        return compressed, compressed_word(start + len(compressed), kind)
 
     def claim(self, queue: PartitionQueue, slot: int) -> None:
         """Note that the batch in a slot, -1 for none, is ours to compress; under the lock that it was closed under."""
         if slot < 0 or not self.enabled:
             return
         header = self._slab.geometry.header(slot)
+        if self._words[header + Slot.LINGER] & COMPRESSION_MASK == CompressionType.NONE:
+            return
         since_ms = time.monotonic_ns() // 1_000_000
         self._words[header + Slot.SEALING] = since_ms
         self._claims.append(_Claim(queue, slot, self._words[header + Slot.GENERATION], since_ms))
@@ -117,7 +146,7 @@ class BatchCompressor:
         records = bytes(self._slab.buffer[begin + start : begin + size])
         if not self._is_open_to(claim):
             return
-        stored, compressed = self.compress(records)
+        stored, compressed = self._compress(self._words[header + Slot.LINGER] & COMPRESSION_MASK, records)
         try:
             # No longer than the claim is good for.
             with claim.queue.lock.within(SEALING_PATIENCE_MS / 1000):

@@ -37,7 +37,7 @@ cdef class BatchDrainer:
     cdef Py_ssize_t _partitions_at
     cdef Py_ssize_t _headers_at
     cdef Py_ssize_t _header_words
-    cdef Py_ssize_t _slot_count
+    cdef unsigned long long _slot_count
     cdef dict _drain_index
     cdef dict _drained
 
@@ -71,4 +71,4 @@ cdef class BatchDrainer:
     ) except -1
 
     @cython.locals(memory=SlabMemory, header=Py_ssize_t, compressed="unsigned long long")
-    cdef Py_ssize_t _stored_size(self, Py_ssize_t slot)
+    cdef Py_ssize_t _stored_size(self, unsigned long long slot)

@@ -132,6 +132,7 @@ class BatchDrainer:
         for batch in drained:
             words[batch.partition_at + _IN_FLIGHT] += 1
             words[batch.at + _DRAINED_MS] = now_ms
+            self._ready_check.note_sent(batch.slot, batch.partition)
             self._sequences.drained(batch)
         return drained
 
@@ -269,9 +270,15 @@ class BatchDrainer:
 
     # --- back ---------------------------------------------------------------------------------------
 
-    def reenqueue(self, batch: RecordBatch, now_ms: int) -> None:
-        """Put a batch that failed, and may succeed later, back in front of all that came after it."""
-        batch.note_attempt(now_ms)
+    def reenqueue(self, batch: RecordBatch, now_ms: int, incident: int = 0) -> None:
+        """Put a batch that failed, and may succeed later, back in front of all that came after it.
+
+        Args:
+            batch: from flight.
+            now_ms: monotonic milliseconds.
+            incident: number of the incident by reason of which it failed, 0 for none.
+        """
+        batch.note_attempt(now_ms, incident)
         self._words[Super.BATCHES_RETRIED] += 1
         self.put_back(batch)
 

@@ -12,6 +12,7 @@ cdef Py_ssize_t _MAX_RECORD
 cdef Py_ssize_t _SETTLED
 cdef Py_ssize_t _COMPRESSED
 cdef Py_ssize_t _PIECE
+cdef Py_ssize_t _LINGER
 cdef Py_ssize_t _CONTRIBUTORS
 
 @cython.locals(words=word[::1], index=Py_ssize_t)
@@ -19,4 +20,5 @@ cpdef begin(
     SlabMemory memory, Py_ssize_t header, Py_ssize_t contributor_words, unsigned long long now_ms,
     unsigned long long size, unsigned long long record_count, unsigned long long base_timestamp,
     unsigned long long max_timestamp, unsigned long long max_record, unsigned long long compressed,
+    unsigned long long linger,
 )

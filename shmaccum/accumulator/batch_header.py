@@ -22,6 +22,7 @@ _MAX_RECORD: Final = Slot.MAX_RECORD
 _SETTLED: Final = Slot.SETTLED
 _COMPRESSED: Final = Slot.COMPRESSED
 _PIECE: Final = Slot.PIECE
+_LINGER: Final = Slot.LINGER
 _CONTRIBUTORS: Final = Slot.CONTRIBUTORS
 
 
@@ -36,6 +37,7 @@ def begin(
     max_timestamp: int,
     max_record: int,
     compressed: int,
+    linger: int,
 ) -> None:
     """Fill in the header of a slot that this process has taken.
 
@@ -50,6 +52,7 @@ def begin(
         max_timestamp: largest of all of them.
         max_record: bytes in the largest of them.
         compressed: the batch's `Slot.COMPRESSED` word.
+        linger: the batch's `Slot.LINGER` word.
     """
     words = memory.words
     words[header + _COMMIT] = size << _SIZE_SHIFT | record_count << 1
@@ -62,5 +65,6 @@ def begin(
     words[header + _SETTLED] = 0
     words[header + _PIECE] = 0
     words[header + _COMPRESSED] = compressed
+    words[header + _LINGER] = linger
     for index in range(contributor_words):
         words[header + _CONTRIBUTORS + index] = 0

@@ -6,11 +6,11 @@ They are not kept by the futures or their results, to which callbacks may lead: 
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from typing import Any
 
 from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata
+from shmaccum.shm import native
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Callbacks:
         self._waiting: dict[int, list[Any]] = {}
         """By batch: a callback, its future, another one, its future, and so on: a pair of its own would be one object
         more for every record."""
-        self._running = threading.Lock()
+        self._running = native.Lock()
         self.due: deque[int] = deque()
 
     def __bool__(self) -> bool:

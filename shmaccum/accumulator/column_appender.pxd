@@ -71,5 +71,8 @@ cdef class ColumnAppender:
     )
     cdef _fill(self, _NewBatches batches, Py_ssize_t first, list slots, list headers)
 
+    @cython.locals(places=list)
+    cdef _write_large(self, _NewBatches batches, Py_ssize_t number, Py_ssize_t slot, Py_ssize_t header)
+
     @cython.locals(words=word[::1], process=Py_ssize_t, cuts=list)
     cdef _count(self, _NewBatches batches, Py_ssize_t first, Py_ssize_t end)

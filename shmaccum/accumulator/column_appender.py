@@ -186,7 +186,7 @@ class ColumnAppender:
         # Each is closed by the next one, right away.
         is_open = cuts[last + 1] == len(bodies) and sizes[last] < self._slot_size
         compressed, compressed_words = [], [0] * len(sizes)
-        if self._compressor.enabled:
+        if self._compressor.compresses_own:
             for number in range(len(sizes) - is_open):
                 stored, compressed_words[number] = self._compressor.compress(records.records(number))
                 compressed.append(stored)
@@ -253,7 +253,11 @@ class ColumnAppender:
                 latest[number],
                 largest[number],
                 batches.compressed_words[number],
+                self._appender.linger,
             )
+        if sizes[first] > self._slot_size:  # alone, see `_place`
+            self._write_large(batches, first, slots[0], headers[0])
+            return
         places = [self._slots_at + slot * self._slot_size + self._header_size for slot in slots]
         for place in places:
             self._memory.fault_in(place)
@@ -263,6 +267,21 @@ class ColumnAppender:
             buffer[place : place + len(stored)] = stored
         if len(compressed) < len(places):
             records.write(buffer, places[len(compressed) :], first + len(compressed))
+
+    def _write_large(self, batches: _NewBatches, number: int, slot: int, header: int) -> None:
+        """Write the record of a batch of several slots."""
+        records, memory = batches.records, self._memory
+        if number < len(batches.compressed):
+            stored = batches.compressed[number]
+            memory.write(self._appender.places_of_large(slot, header, len(stored)), stored)
+            return
+        places = self._appender.places_of_large(slot, header, records.sizes[number])
+        if len(places) == 1:
+            begin, _ = places[0]
+            memory.fault_in(begin)
+            records.write(self._slab.buffer, [begin], number)
+        else:
+            memory.write(places, records.records(number))
 
     def _count(self, batches: _NewBatches, first: int, end: int) -> None:
         """Add batches that have been placed to the counts of this process; under a lock."""

@@ -25,8 +25,8 @@ cdef Py_ssize_t _RESULT
 cdef Py_ssize_t _SETTLED
 cdef Py_ssize_t _PIECE
 cdef unsigned long long _STATE_BITS
-cdef int _RUN_SHIFT
-cdef unsigned long long _RUN_MASK
+cdef int _SLOTS_SHIFT
+cdef unsigned long long _SLOTS_MASK
 cdef unsigned long long _COUNT_MASK
 cdef int _SIZE_SHIFT
 cdef unsigned long long _PROGRESS_MASK
@@ -38,6 +38,7 @@ cdef class BatchOutcome:
     cdef readonly long long append_time_ms
     cdef readonly object error
     cdef readonly long long end
+    cdef readonly unsigned long long incident
 
 @cython.locals(outcome=BatchOutcome)
 cpdef BatchOutcome stored_at(RecordBatch batch, long long base_offset, long long append_time_ms, long long end)

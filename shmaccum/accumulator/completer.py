@@ -11,13 +11,12 @@ Modelled, but for parts and for what is given up in flight, in ``tools/model/poo
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
 
-from shmaccum.accumulator.completion import RingWriter, pack_result, unpack_result
+from shmaccum.accumulator.completion import RingWriter, pack_result, unpack_error
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.patience import BatchReturns, Patience
 from shmaccum.accumulator.record_batch import RecordBatch
@@ -25,13 +24,14 @@ from shmaccum.accumulator.sequences import Sequences
 from shmaccum.errors import KafkaError, LockTimeoutError
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.pool.slots import Buffer
+from shmaccum.shm import native
 from shmaccum.shm.layout import (
     BATCH_SLOT_BITS,
     COMMIT_COUNT_MASK,
     COMMIT_SIZE_SHIFT,
     PROGRESS_MASK,
-    RUN_MASK,
-    RUN_SHIFT,
+    SLOTS_MASK,
+    SLOTS_SHIFT,
     STATE_MASK,
     Partition,
     Slot,
@@ -63,8 +63,8 @@ _RESULT: Final = Slot.RESULT
 _SETTLED: Final = Slot.SETTLED
 _PIECE: Final = Slot.PIECE
 _STATE_BITS: Final = STATE_MASK
-_RUN_SHIFT: Final = RUN_SHIFT
-_RUN_MASK: Final = RUN_MASK
+_SLOTS_SHIFT: Final = SLOTS_SHIFT
+_SLOTS_MASK: Final = SLOTS_MASK
 _COUNT_MASK: Final = COMMIT_COUNT_MASK
 _SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
 _PROGRESS_MASK: Final = PROGRESS_MASK
@@ -80,9 +80,10 @@ class BatchOutcome:
         append_time_ms: when the log says that it stored them, -1 where it goes by their own time.
         error: why they were not stored.
         end: the record behind the last one that it is of; 0 for all records that are left.
+        incident: number of the incident that says more of the error, 0 for none.
     """
 
-    __slots__ = ("append_time_ms", "base_offset", "batch", "end", "error")
+    __slots__ = ("append_time_ms", "base_offset", "batch", "end", "error", "incident")
 
     def __init__(
         self,
@@ -91,12 +92,14 @@ class BatchOutcome:
         append_time_ms: int = -1,
         error: type[KafkaError] | None = None,
         end: int = 0,
+        incident: int = 0,
     ) -> None:
         self.batch = batch
         self.base_offset = base_offset
         self.append_time_ms = append_time_ms
         self.error = error
         self.end = end
+        self.incident = incident
 
 
 def stored_at(batch: RecordBatch, base_offset: int, append_time_ms: int, end: int) -> BatchOutcome:
@@ -107,6 +110,7 @@ def stored_at(batch: RecordBatch, base_offset: int, append_time_ms: int, end: in
     outcome.append_time_ms = append_time_ms
     outcome.error = None
     outcome.end = end
+    outcome.incident = 0
     return outcome
 
 
@@ -140,7 +144,7 @@ class BatchCompleter:
         self._sequences = sequences
         self._patience = patience
         self._to_free: list[Buffer] = []
-        self._barrier = threading.Lock()
+        self._barrier = native.Lock()
         self._rings = RingWriter(slab.memory, slab.geometry)
 
     def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
@@ -254,7 +258,7 @@ class BatchCompleter:
             self._report_loss(batch, records, error)
         if memory.words[at + _PIECE]:
             batch.set_part(end)
-        batch.set_result(base_offset + 1, pack_result(outcome.append_time_ms, error))
+        batch.set_result(base_offset + 1, pack_result(outcome.append_time_ms, error, outcome.incident))
         memory.words[at + _STATE] = state & ~_STATE_BITS | _COMPLETING
         # Records are counted as they are told of, and a batch as its last part is.
         batches = 1 if end == count else 0
@@ -266,7 +270,7 @@ class BatchCompleter:
         tally.batches_sent += batches
         tally.records_sent += records
         tally.fill_bytes += batches * (commit >> _SIZE_SHIFT)
-        tally.slots += batches * (state >> _RUN_SHIFT & _RUN_MASK)
+        tally.slots += batches * (state >> _SLOTS_SHIFT & _SLOTS_MASK)
         memory.words[partition_at + _BATCHES_SENT] += batches
         memory.words[partition_at + _RECORDS_SENT] += records
         if base_offset >= 0:
@@ -336,5 +340,5 @@ def _was_never_stored(batch: RecordBatch) -> bool:
 
     They are if a broker refused them for good the first time that it may have seen them.
     """
-    _, error = unpack_result(batch.result[1])
+    error = unpack_error(batch.result[1])
     return error is not None and error.code > 0 and not error.retriable and batch.attempts == 0

@@ -30,9 +30,10 @@ from shmaccum.shm.layout import (
     Process,
 )
 from shmaccum.shm.memory import SlabMemory
-from shmaccum.shm.soundness import damaged
+from shmaccum.shm.soundness import MAX_COUNT, damaged
 
 _CODE_MASK: Final = 0xFFFF
+_RESULT_SHIFT: Final = 16
 _RANGE_SHIFT: Final = RANGE_SHIFT
 _RANGE_MASK: Final = RANGE_MASK
 
@@ -46,6 +47,11 @@ _RESULT: Final = Completion.RESULT
 _RANGE: Final = Completion.RANGE
 
 
+NOWHERE: Final = (1 << 64) - 1
+"""In place of where a ring is read to, unlike any place where it is written to."""
+_LAST_INDEX: Final = MAX_COUNT
+
+
 class Outcome:
     """One completion as read from a ring.
 
@@ -57,9 +63,10 @@ class Outcome:
         base_offset: offset of the first of them.
         append_time_ms: as in Kafka's response, -1 where there is none.
         error: why they were given up.
+        incident: number of the incident that says more of it, 0 for none.
     """
 
-    __slots__ = ("append_time_ms", "base_offset", "batch", "error", "first", "index", "records")
+    __slots__ = ("append_time_ms", "base_offset", "batch", "error", "first", "incident", "index", "records")
 
     # Without a constructor: compiled, it would be handed its numbers as Python's.
     index: int
@@ -69,18 +76,27 @@ class Outcome:
     base_offset: int
     append_time_ms: int
     error: type[KafkaError] | None
+    incident: int
 
 
-def pack_result(append_time_ms: int, error: type[KafkaError] | None) -> int:
-    """Return the result word: no error is 0 in its low 16 bits, Kafka's "none"."""
-    return (append_time_ms + 1) << 16 | ((error.code & _CODE_MASK) if error is not None else 0)
+def pack_result(append_time_ms: int, error: type[KafkaError] | None, incident: int = 0) -> int:
+    """Return the result word: no error is 0 in its low 16 bits, Kafka's "none".
+
+    Args:
+        append_time_ms: what the log says; of no interest where there is an error.
+        error: why there is no such time.
+        incident: number of the incident that says more of the error.
+    """
+    if error is None:
+        return (append_time_ms + 1) << _RESULT_SHIFT
+    return incident << _RESULT_SHIFT | (error.code & _CODE_MASK)
 
 
-def unpack_result(word: int) -> tuple[int, type[KafkaError] | None]:
-    """Return (log append time, error) of a result word."""
+def unpack_error(word: int) -> type[KafkaError] | None:
+    """Return the error of a result word."""
     code = word & _CODE_MASK
     signed = code - 0x10000 if code & 0x8000 else code
-    return (word >> 16) - 1, error_for_code(signed) if code else None
+    return error_for_code(signed) if code else None
 
 
 def pack_range(first: int, records: int) -> int:
@@ -152,9 +168,9 @@ class RingReader:
         Raises:
             SlabDamagedError: there is more than the ring can hold, or less than nothing.
         """
-        unread = self._memory.words[self.tail_at] - self.head
-        if not 0 <= unread <= self._length:
-            raise damaged(self._name, f"a completion ring of {self._length} has {unread} that are not read")
+        tail = self._memory.words[self.tail_at]
+        if self.head > tail or tail > _LAST_INDEX or tail - self.head > self._length:
+            raise damaged(self._name, f"a completion ring of {self._length} is read to {self.head}, written to {tail}")
 
     def first(self) -> Outcome | None:
         """Return the first completion that is not taken, None if there is none."""
@@ -170,8 +186,10 @@ class RingReader:
         outcome.first = span >> _RANGE_SHIFT
         outcome.records = span & _RANGE_MASK
         outcome.base_offset = words[cell + _BASE_OFFSET] - 1
-        outcome.append_time_ms = (result >> 16) - 1
-        outcome.error = unpack_result(result)[1] if result & _CODE_MASK else None
+        is_error = result & _CODE_MASK != 0
+        outcome.append_time_ms = -1 if is_error else (result >> _RESULT_SHIFT) - 1
+        outcome.error = unpack_error(result) if is_error else None
+        outcome.incident = result >> _RESULT_SHIFT if is_error else 0
         return outcome
 
     def take(self, outcome: Outcome) -> None:

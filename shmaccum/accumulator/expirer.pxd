@@ -8,7 +8,7 @@ cdef class BatchExpirer:
     cdef BatchCompleter _completer
     cdef Patience _patience
     cdef BatchReturns _returns
-    cdef long long _delivery_timeout_ms
+    cdef object _limits
     cdef readonly double next_expiry_ms
 
     cpdef list abort_expired_batches(self, long long now_ms)

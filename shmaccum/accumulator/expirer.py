@@ -1,7 +1,8 @@
 """Batches that are given up before they are acknowledged: too old, or the cluster is out of reach for good.
 
 ``RecordAccumulator.expiredBatches`` and ``abortBatches``, and ``Sender.getExpiredInflightBatches``. A batch's time,
-``delivery.timeout.ms``, runs from its creation, over all retries. One that is in flight when it is over is given up,
+the longest ``delivery.timeout.ms`` of those that appended to it, runs from its creation, over all retries; a queued
+one that is behind others goes after them. One that is in flight when it is over is given up,
 too: its producers are told at once, but its slot is not free before it is answered (`BatchCompleter.release`).
 
 A batch that nobody waits for any more, since all who appended to it are dead, was left for whoever comes next, and the
@@ -16,9 +17,11 @@ from typing import Final
 import numpy as np
 
 from shmaccum.accumulator.completer import BatchCompleter, BatchOutcome
+from shmaccum.accumulator.delivery_limits import DeliveryLimits
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.accumulator.patience import RETRY_MS, BatchReturns, Patience
+from shmaccum.accumulator.ready_check import AHEAD_MS
 from shmaccum.accumulator.record_batch import RecordBatch, batch_in
 from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError
 from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
@@ -39,7 +42,7 @@ class BatchExpirer:
         completer: tells those who contributed.
         patience: with those who hold a lock; what they hold up is given up as soon as can be.
         returns: batches that are on their way back into their deques.
-        delivery_timeout_ms: ``delivery.timeout.ms``.
+        limits: of the batches.
 
     Attributes:
         next_expiry_ms: monotonic milliseconds before which no batch, queued or in flight, expires.
@@ -52,8 +55,7 @@ class BatchExpirer:
         completer: BatchCompleter,
         patience: Patience,
         returns: BatchReturns,
-        *,
-        delivery_timeout_ms: int,
+        limits: DeliveryLimits,
     ) -> None:
         self._slab = slab
         self._words = slab.words
@@ -61,16 +63,21 @@ class BatchExpirer:
         self._completer = completer
         self._patience = patience
         self._returns = returns
-        self._delivery_timeout_ms = delivery_timeout_ms
+        self._limits = limits
         self.next_expiry_ms = 0.0
 
     def abort_expired_batches(self, now_ms: int) -> list[BatchOutcome]:
         """Give up the batches that are older than ``delivery.timeout.ms``; return what was given up."""
+        if self._limits.have_changed():
+            self.next_expiry_ms = 0.0
         if now_ms < self.next_expiry_ms:
             return []
         # What is made from now on does not expire before its time is over once more.
-        self.next_expiry_ms = now_ms + self._delivery_timeout_ms
-        in_flight = [BatchOutcome(batch, error=DeliveryTimeoutError) for batch in self._expired_in_flight(now_ms)]
+        self.next_expiry_ms = now_ms + self._limits.shortest_ms()
+        in_flight = [
+            BatchOutcome(batch, error=DeliveryTimeoutError, incident=batch.attempt_incident)
+            for batch in self._expired_in_flight(now_ms)
+        ]
         queued = self._take(now_ms, DeliveryTimeoutError)
         self._words[Super.BATCHES_EXPIRED] += len(in_flight) + len(queued)
         if in_flight:
@@ -93,10 +100,10 @@ class BatchExpirer:
         if orphans:
             logger.info("%d batches of processes that have died are left to be sent", len(orphans))
 
-    def abort_incomplete_batches(self, error: type[KafkaError]) -> list[BatchOutcome]:
-        """Give up everything that is queued; return what was given up."""
+    def abort_incomplete_batches(self, error: type[KafkaError], incident: int) -> list[BatchOutcome]:
+        """Give up everything that is queued, by reason of an incident; return what was given up."""
         self._map.refresh()
-        aborted = self._take(None, error)
+        aborted = self._take(None, error, incident)
         if aborted:
             self._completer.complete(aborted)
         return aborted
@@ -111,15 +118,19 @@ class BatchExpirer:
             self._look_again(now_ms)  # they are in no flight, and will be in their deques
         return [batch for batch in expired if batch not in returning]
 
-    def _take(self, now_ms: int | None, error: type[KafkaError]) -> list[BatchOutcome]:
-        """Take batches out of their deques, to be given up: those that have expired by now, or all of them."""
+    def _take(self, now_ms: int | None, error: type[KafkaError], incident: int = 0) -> list[BatchOutcome]:
+        """Take batches out of their deques, to be given up: those that have expired by now, or all of them.
+
+        Without an incident, the reason is that of a batch's last attempt.
+        """
         taken: list[BatchOutcome] = []
         for entry in np.flatnonzero(self._slab.partitions[:, Partition.HEAD] != 0).tolist():
             queue = self._map.by_entry[entry]
             try:
                 with self._patience.with_lock(queue.lock):
                     while (batch := queue.first()) and (now_ms is None or self._has_expired(batch, now_ms)):
-                        taken.append(BatchOutcome(self._take_first(queue), error=error))
+                        first = self._take_first(queue)
+                        taken.append(BatchOutcome(first, error=error, incident=incident or first.attempt_incident))
             except LockTimeoutError:
                 if now_ms is not None:
                     self._look_again(now_ms)
@@ -135,7 +146,9 @@ class BatchExpirer:
 
     def _has_expired(self, batch: RecordBatch, now_ms: int) -> bool:
         """Say whether a batch's time is over; if not, remember when it will be."""
-        expiry_ms = batch.created_ms + self._delivery_timeout_ms
+        if batch.created_ms > now_ms + AHEAD_MS:
+            batch.bring_back(now_ms)
+        expiry_ms = batch.created_ms + self._limits.timeout_ms(batch)
         if expiry_ms <= now_ms:
             return True
         self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)

@@ -1,5 +1,8 @@
 cimport cython
 
+cdef int _KEY_SHIFT
+cdef unsigned long long _VALUE_MASK
+
 cdef class Part:
     cdef readonly Py_ssize_t first
     cdef readonly long long base_offset
@@ -24,12 +27,13 @@ cdef class FutureRecordMetadata:
     cdef ProduceRequestResult _result
     cdef readonly Py_ssize_t index
     cdef long long _timestamp
+    cdef unsigned long long _sizes
 
     @cython.final
     @cython.locals(result=ProduceRequestResult)
     cdef Part _part(self)
 
-    @cython.locals(part=Part)
+    @cython.locals(part=Part, key_size="long long", value_size="long long")
     cpdef tuple outcome(self)
 
     @cython.locals(part=Part)

@@ -31,6 +31,18 @@ DeliveryCallback = Callable[[ShmaccumError | None, RecordMetadata | None], Any]
 """Called with (error, None) or (None, metadata), in the process that appended."""
 
 
+NO_SIZES: Final = 0
+"""The sizes of a null key and a null value."""
+
+_KEY_SHIFT: Final = 32
+_VALUE_MASK: Final = 0xFFFF_FFFF
+
+
+def sizes_word(key: int | None, value: int | None) -> int:
+    """Return the sizes of a serialized key and value in one number, as `FutureRecordMetadata` has them."""
+    return (0 if key is None else key + 1) << _KEY_SHIFT | (0 if value is None else value + 1)
+
+
 class Waiter(Protocol):
     """Whoever can wait for completions."""
 
@@ -39,6 +51,9 @@ class Waiter(Protocol):
 
     def call_back(self, callback: DeliveryCallback, future: FutureRecordMetadata) -> None:
         """Have a callback called when its record is done; at once if it is."""
+
+    def trouble(self) -> str:
+        """Return what keeps the sender from sending, as far as is known, to be appended to an error; often empty."""
 
 
 class Part:
@@ -147,16 +162,23 @@ class ProduceRequestResult:
 class FutureRecordMetadata:
     """Future of one record, with the methods of kafka-python's.
 
+    Args:
+        result: of its batch.
+        index: the record's place in its batch.
+        timestamp: the record's own.
+        sizes: bytes of the serialized key, plus 1, in the upper 32 bits, and of the value in the lower; 0 for a null.
+
     Attributes:
         index: the record's place in its batch.
     """
 
-    __slots__ = ("_result", "_timestamp", "index")
+    __slots__ = ("_result", "_sizes", "_timestamp", "index")
 
-    def __init__(self, result: ProduceRequestResult, index: int, timestamp: int) -> None:
+    def __init__(self, result: ProduceRequestResult, index: int, timestamp: int, sizes: int = NO_SIZES) -> None:
         self._result = result
         self.index = index
         self._timestamp = timestamp
+        self._sizes = sizes
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -199,8 +221,9 @@ class FutureRecordMetadata:
         topic, partition = self._result.topic_partition
         offset = part.base_offset + self.index - part.first if part.base_offset >= 0 else -1
         timestamp = part.append_time_ms if part.append_time_ms >= 0 else self._timestamp
+        key_size, value_size = (self._sizes >> _KEY_SHIFT) - 1, (self._sizes & _VALUE_MASK) - 1
         # What its constructor does, without a function of Python for every record that is asked about.
-        return None, tuple.__new__(RecordMetadata, (topic, partition, offset, timestamp))
+        return None, tuple.__new__(RecordMetadata, (topic, partition, offset, timestamp, key_size, value_size))
 
     def succeeded(self) -> bool:
         """Say whether the record is acknowledged."""
@@ -226,7 +249,9 @@ class FutureRecordMetadata:
         """
         result = self._result
         if self.index >= result.told and not result.waiter.wait_until(lambda: self.is_done, timeout):
-            raise KafkaTimeoutError(f"no acknowledgement from {self.topic_partition} after waiting {timeout} s")
+            raise KafkaTimeoutError(
+                f"no acknowledgement from {self.topic_partition} after waiting {timeout} s{result.waiter.trouble()}"
+            )
         error, value = self.outcome()
         if error is not None:
             raise error
@@ -358,7 +383,10 @@ class FutureColumnsMetadata:
         """
         if not self._all_done() and not self._waiter.wait_until(self._all_done, timeout):
             waiting = sum(chunk.waiting for chunk in self._chunks)
-            raise KafkaTimeoutError(f"no acknowledgement of {waiting} of {self._rows} rows after waiting {timeout} s")
+            raise KafkaTimeoutError(
+                f"no acknowledgement of {waiting} of {self._rows} rows after waiting {timeout} s"
+                f"{self._waiter.trouble()}"
+            )
         error = self.exception
         if error is not None:
             raise error

@@ -11,13 +11,14 @@ cdef unsigned long long _IN_FLIGHT
 cdef class GrowingBatches:
     cdef SlabMemory _memory
     cdef BufferPool _pool
-    cdef Py_ssize_t _least_free
+    cdef unsigned long long _least_free
+    cdef unsigned long long _slot_count
     cdef Py_ssize_t _at_once
     cdef Py_ssize_t _taken
     cdef double _rest_until_ms
     cdef dict _last_taken
 
-    @cython.locals(free=Py_ssize_t)
+    @cython.locals(free="unsigned long long")
     cpdef Py_ssize_t room(self, node_id)
 
     @cython.locals(words=word[::1], header=Py_ssize_t)

@@ -50,7 +50,8 @@ class GrowingBatches:
     def __init__(self, slab: Slab, pool: BufferPool) -> None:
         self._memory = slab.memory
         self._pool = pool
-        self._least_free = max(1, slab.geometry.slot_count // _SHARE)
+        self._slot_count = slab.geometry.slot_count
+        self._least_free = max(1, self._slot_count // _SHARE)
         self._at_once = max(A_FEW, self._least_free)
         self._taken = 0
         self._rest_until_ms = 0.0
@@ -64,7 +65,7 @@ class GrowingBatches:
         """
         free = 0 if self._pool.is_exhausted() else self._memory.words[_FREE_SLOTS]
         if free >= self._least_free:
-            return free
+            return min(free, self._slot_count)
         return 0 if self._is_under_way(node_id) else self._at_once
 
     def take(self, node_id: int, count: int, last_slot: int) -> None:

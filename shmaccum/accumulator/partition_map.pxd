@@ -13,8 +13,9 @@ cdef class PartitionMap:
     cdef dict __dict__
     cdef object __weakref__
     cdef SlabMemory _memory
-    cdef long long _generation
+    cdef unsigned long long _generation
     cdef readonly dict topics
     cdef readonly list by_entry
+    cdef list _topics_by_entry
 
     cdef TopicEntry current(self, name)

@@ -32,23 +32,24 @@ cdef class PartitionQueue:
     cdef object _words
     cdef object _geometry
     cdef Py_ssize_t _at
-    cdef Py_ssize_t _slot_count
+    cdef unsigned long long _slot_count
     cdef Py_ssize_t _next_position_at
     cdef Py_ssize_t _tail_at
 
-    @cython.locals(words=word[::1], head=Py_ssize_t, sealing_at=Py_ssize_t)
+    @cython.locals(words=word[::1], head="unsigned long long", sealing_at=Py_ssize_t)
     cpdef bint has_full(self)
 
-    @cython.locals(words=word[::1], opened="unsigned long long", slot=Py_ssize_t, state_at=Py_ssize_t)
+    @cython.locals(words=word[::1], opened="unsigned long long", slot="unsigned long long", state_at=Py_ssize_t)
     cpdef Py_ssize_t close_open(self) except? -2
 
     @cython.locals(
-        words=word[::1], closed=Py_ssize_t, header=Py_ssize_t, position="unsigned long long", tail=Py_ssize_t
+        words=word[::1], closed=Py_ssize_t, header=Py_ssize_t, position="unsigned long long",
+        tail="unsigned long long",
     )
     cpdef Py_ssize_t append(self, Py_ssize_t slot, unsigned long long state) except? -2
 
     @cython.locals(
-        memory=SlabMemory, at=Py_ssize_t, slot=Py_ssize_t, batch=RecordBatch, header=Py_ssize_t,
+        memory=SlabMemory, at=Py_ssize_t, slot="unsigned long long", batch=RecordBatch, header=Py_ssize_t,
         following="unsigned long long",
     )
     cpdef RecordBatch pop_first(self)
@@ -61,4 +62,4 @@ cdef class PartitionQueue:
     cpdef Py_ssize_t append_all(self, list slots, unsigned long long last_state) except? -2
 
     @cython.locals(memory=SlabMemory, header=Py_ssize_t, state="unsigned long long")
-    cdef _check_link(self, Py_ssize_t slot)
+    cdef _check_link(self, unsigned long long slot)

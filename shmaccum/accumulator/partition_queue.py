@@ -88,9 +88,13 @@ class PartitionQueue:
     def has_full(self) -> bool:
         """Say whether the first batch is full, and as it is to be sent: nobody is compressing it."""
         words = self._memory.words
+        if words[self.queued_at] <= 1:
+            return False
         head = words[self.head_at]
-        sealing_at = self._headers_at + head * self._header_words - self._header_words + _SEALING
-        return words[self.queued_at] > 1 and not (head and words[sealing_at])
+        if not 0 < head <= self._slot_count:
+            return True
+        sealing_at = self._headers_at + (head - 1) * self._header_words + _SEALING
+        return not words[sealing_at]
 
     def first(self) -> RecordBatch | None:
         """Return the batch at the front."""

@@ -19,11 +19,15 @@ cdef Py_ssize_t _IN_FLIGHT
 cdef Py_ssize_t _SLOT_STATE
 cdef Py_ssize_t _ATTEMPTS
 cdef Py_ssize_t _SEALING
+cdef Py_ssize_t _LINGER
+cdef int _LINGER_SHIFT
+cdef Py_ssize_t _PARTITION
 cdef int _ATTEMPTS_SHIFT
 cdef unsigned long long _STATE_BITS
 cdef long long _TIME_BITS
 cdef long long _SEALING_PATIENCE_MS
 cdef unsigned long long _OPEN
+cdef long long _AHEAD_MS
 
 cdef class ReadyCheck:
     cdef public bint closed
@@ -34,8 +38,7 @@ cdef class ReadyCheck:
     cdef Patience _patience
     cdef BatchReturns _returns
     cdef GrowingBatches _growing
-    cdef object _backoff
-    cdef double _linger_ms
+    cdef public object backoff
     cdef unsigned long long _max_in_flight
     cdef object _words
     cdef SlabMemory _memory
@@ -47,6 +50,8 @@ cdef class ReadyCheck:
     cdef Py_ssize_t _flushing_at
     cdef Py_ssize_t _max_processes
     cdef object _cluster
+    cdef list _leader_epochs
+    cdef list _sent_epochs
     cdef object _is_urgent
 
     @cython.locals(
@@ -60,7 +65,8 @@ cdef class ReadyCheck:
 
     @cython.locals(
         words=word[::1], count="unsigned long long", entry="unsigned long long", at=Py_ssize_t, header=Py_ssize_t,
-        head="unsigned long long", found=list, waited_ms="long long", left_ms=double, delay_ms=double,
+        head="unsigned long long", found=list, waited_ms="long long", linger_ms="long long", left_ms=double,
+        delay_ms=double,
     )
     cdef tuple _not_lingering(self, long long now_ms)
 
@@ -70,7 +76,7 @@ cdef class ReadyCheck:
     @cython.locals(memory=SlabMemory)
     cpdef bint may_send(self, Py_ssize_t at)
 
-    @cython.locals(words=word[::1], header=Py_ssize_t, waited_ms="long long")
+    @cython.locals(words=word[::1], header=Py_ssize_t, waited_ms="long long", linger_ms="long long")
     cdef double _left_ms(self, Py_ssize_t at, unsigned long long slot, long long now_ms)
 
     cpdef Py_ssize_t room_to_leave(self, node_id, long long now_ms)
@@ -79,7 +85,8 @@ cdef class ReadyCheck:
     cpdef bint may_grow(self, Py_ssize_t at, unsigned long long slot)
 
     @cython.locals(
-        memory=SlabMemory, header=Py_ssize_t, sealing_since_ms="long long", attempts="unsigned long long",
+        memory=SlabMemory, header=Py_ssize_t, sealing_since_ms="unsigned long long", attempts="unsigned long long",
+        latest_ms="unsigned long long",
     )
     cpdef double not_due_ms(self, unsigned long long slot, long long now_ms)
 
@@ -89,3 +96,7 @@ cdef class ReadyCheck:
     cdef bint _flush_in_progress(self)
 
     cpdef store_leaders(self, cluster)
+
+    cdef note_sent(self, Py_ssize_t slot, Py_ssize_t entry)
+
+    cdef bint _has_new_leader(self, Py_ssize_t slot, unsigned long long entry)

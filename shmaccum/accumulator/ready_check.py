@@ -23,6 +23,7 @@ from shmaccum.cluster import Cluster, Node
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import (
     ATTEMPTS_SHIFT,
+    LINGER_SHIFT,
     LOCK_STRIPES,
     PARTITION_WORDS,
     PROCESS_WORDS,
@@ -39,6 +40,9 @@ from shmaccum.shm.memory import COMPILED
 from shmaccum.shm.slab import Slab
 
 FOREVER_MS: Final = float("inf")
+AHEAD_MS: Final = 1000
+"""A time that is further ahead is none of this clock's: it comes from another time namespace, or is damaged. Counted as
+it is, it would hold a batch up for as long as it is ahead, so the time that it is of begins now."""
 
 _MANY: Final = sys.maxsize if COMPILED else 32
 """Partitions with something in their deques, or processes, from which on numpy, which looks at all of them at once, is
@@ -56,14 +60,19 @@ _IN_FLIGHT: Final = Partition.IN_FLIGHT
 _SLOT_STATE: Final = Slot.STATE
 _ATTEMPTS: Final = Slot.ATTEMPTS
 _SEALING: Final = Slot.SEALING
+_LINGER: Final = Slot.LINGER
+_LINGER_SHIFT: Final = LINGER_SHIFT
+_PARTITION: Final = Slot.PARTITION
 _ATTEMPTS_SHIFT: Final = ATTEMPTS_SHIFT
 _STATE_BITS: Final = STATE_MASK
 _TIME_BITS: Final = TIME_MASK
 _SEALING_PATIENCE_MS: Final = SEALING_PATIENCE_MS
 _OPEN: Final = int(SlotState.OPEN)
+_AHEAD_MS: Final = AHEAD_MS
 _STATE: Final = np.uint64(STATE_MASK)
 _TIME: Final = np.uint64(TIME_MASK)
 _ONE: Final = np.uint64(1)
+_LINGER_BITS: Final = np.uint64(LINGER_SHIFT)
 
 
 class ReadyCheckResult(NamedTuple):
@@ -88,12 +97,12 @@ class ReadyCheck:
         patience: with those who hold a lock; what needs it is left alone for a while.
         returns: nothing behind a batch that is still on its way back may be sent.
         growing: how many batches may be sent that could still grow.
-        backoff: of batches that are tried again.
-        linger_ms: ``linger.ms``.
+        backoff: of batches that are tried again; can be replaced.
         max_in_flight: ``max.in.flight.requests.per.connection``, here of a partition.
 
     Attributes:
         closed: whether everything is to be sent at once, because the sender is about to leave.
+        backoff: the same.
     """
 
     def __init__(
@@ -107,7 +116,6 @@ class ReadyCheck:
         growing: GrowingBatches,
         *,
         backoff: RetryBackoff,
-        linger_ms: int,
         max_in_flight: int,
     ) -> None:
         self.closed = False
@@ -118,8 +126,7 @@ class ReadyCheck:
         self._patience = patience
         self._returns = returns
         self._growing = growing
-        self._backoff = backoff
-        self._linger_ms = linger_ms
+        self.backoff = backoff
         self._max_in_flight = max_in_flight
         self._words = slab.words
         self._memory = slab.memory
@@ -131,6 +138,10 @@ class ReadyCheck:
         self._flushing_at = slab.geometry.process(0) + Process.FLUSHING
         self._max_processes = slab.geometry.max_processes
         self._cluster: Cluster | None = None
+        self._leader_epochs: list[int] = []
+        """By partition entry: the epoch by which its leader is known, -1 where there is none."""
+        self._sent_epochs = [-1] * slab.geometry.slot_count
+        """By slot: the leader's epoch when the batch there was last taken to be sent, by this sender."""
         self._is_urgent: bool | None = None
 
     def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
@@ -218,8 +229,9 @@ class ReadyCheck:
                 header = self._headers_at + (head - 1) * self._header_words
                 if words[header + _SLOT_STATE] & _STATE_BITS == _OPEN:
                     waited_ms = now_ms - (words[header + _ATTEMPTS] & _TIME_BITS)
-                    left_ms = self._linger_ms - (waited_ms if waited_ms > 0 else 0)
-                    if left_ms > 0:
+                    linger_ms = words[header + _LINGER] >> _LINGER_SHIFT
+                    left_ms = linger_ms - (waited_ms if waited_ms > 0 else 0)
+                    if left_ms > 0 and waited_ms >= -_AHEAD_MS:
                         if left_ms < delay_ms:
                             delay_ms = left_ms
                         continue
@@ -259,8 +271,9 @@ class ReadyCheck:
         is_slot = heads < self._slot_count
         plain, heads = plain[is_slot], heads[is_slot].astype(np.int64)
         waited_ms = now_ms - (headers[heads, Slot.ATTEMPTS] & _TIME).astype(np.int64)
-        left_ms = self._linger_ms - np.maximum(waited_ms, 0)
-        lingers = ((headers[heads, Slot.STATE] & _STATE) == _OPEN) & (left_ms > 0)
+        linger_ms = (headers[heads, Slot.LINGER] >> _LINGER_BITS).astype(np.int64)
+        left_ms = linger_ms - np.maximum(waited_ms, 0)
+        lingers = ((headers[heads, Slot.STATE] & _STATE) == _OPEN) & (left_ms > 0) & (waited_ms >= -AHEAD_MS)
         if not lingers.any() or self._all_is_urgent():
             return waiting.tolist(), FOREVER_MS
         others = np.ones(len(table), bool)
@@ -294,7 +307,8 @@ class ReadyCheck:
             return left_ms
         header = self._headers_at + slot * self._header_words
         waited_ms = now_ms - (words[header + _ATTEMPTS] & _TIME_BITS)
-        left_ms = self._linger_ms - (waited_ms if waited_ms > 0 else 0)
+        linger_ms = words[header + _LINGER] >> _LINGER_SHIFT
+        left_ms = linger_ms - (waited_ms if waited_ms > 0 else 0)
         return 0 if left_ms > 0 and self._all_is_urgent() else left_ms
 
     def room_to_leave(self, node_id: int, now_ms: int) -> int:
@@ -319,10 +333,16 @@ class ReadyCheck:
             return 0
         memory, header = self._memory, self._headers_at + slot * self._header_words
         sealing_since_ms, attempts = memory.words[header + _SEALING], memory.words[header + _ATTEMPTS]
-        left_ms = sealing_since_ms + _SEALING_PATIENCE_MS - now_ms if sealing_since_ms else 0
-        if left_ms > 0 or not attempts >> _ATTEMPTS_SHIFT:
-            return left_ms
-        backoff_ms = self._backoff.after_last_attempt_ms(self._slab.headers[slot : slot + 1])[0]
+        latest_ms = now_ms + _AHEAD_MS
+        if attempts & _TIME_BITS > latest_ms:
+            # The sender alone stores this word of a batch that is in its deque.
+            attempts = attempts >> _ATTEMPTS_SHIFT << _ATTEMPTS_SHIFT | now_ms
+            memory.words[header + _ATTEMPTS] = attempts
+        if 0 < sealing_since_ms <= latest_ms and sealing_since_ms + _SEALING_PATIENCE_MS > now_ms:
+            return sealing_since_ms + _SEALING_PATIENCE_MS - now_ms
+        if not attempts >> _ATTEMPTS_SHIFT or self._has_new_leader(slot, memory.words[header + _PARTITION]):
+            return 0
+        backoff_ms = self.backoff.after_last_attempt_ms(self._slab.headers[slot : slot + 1])[0]
         return float(backoff_ms) - max(0, now_ms - (attempts & TIME_MASK))
 
     def _all_is_urgent(self) -> bool:
@@ -332,15 +352,36 @@ class ReadyCheck:
         return self._is_urgent
 
     def store_leaders(self, cluster: Cluster) -> None:
-        """Store the leaders of a new cluster snapshot in the partition table."""
-        if cluster is self._cluster:
+        """Store in the partition table what leaders have changed since the last cluster snapshot."""
+        known = len(self._leader_epochs)
+        is_new = cluster is not self._cluster
+        if not is_new and self._memory.words[_PARTITION_COUNT] == known:
             return
-        self._cluster = cluster
         self._map.refresh()
-        for queue in self._map.by_entry:
+        by_entry = self._map.by_entry
+        self._leader_epochs += [-1] * (len(by_entry) - known)
+        queues = by_entry[known:]
+        if is_new:
+            changed = cluster.changed_since(self._cluster)
+            self._cluster = cluster
+            if changed is None:
+                queues = by_entry
+            else:
+                for topic in changed:
+                    queues += self._map.queues_of(topic)
+        for queue in queues:
             leader = cluster.leader_for(queue.topic_partition)
             at = self._slab.geometry.partition(queue.entry)
             self._words[at + Partition.LEADER] = 0 if leader is None else leader.id + 1
+            self._leader_epochs[queue.entry] = cluster.leader_epochs.get(queue.topic_partition, -1)
+
+    def note_sent(self, slot: int, entry: int) -> None:
+        """Note that a batch is being sent to the leader of its partition that is known now."""
+        self._sent_epochs[slot] = self._leader_epochs[entry]
+
+    def _has_new_leader(self, slot: int, entry: int) -> bool:
+        """Say whether a partition has got another leader since a batch was sent (``hasLeaderChanged``, KIP-951)."""
+        return entry < len(self._leader_epochs) and 0 <= self._sent_epochs[slot] < self._leader_epochs[entry]
 
     def _flush_in_progress(self) -> bool:
         """Say whether any process flushes."""

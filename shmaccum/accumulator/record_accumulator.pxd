@@ -17,6 +17,7 @@ cdef class RecordAccumulator:
     cdef readonly object acks
     cdef readonly object appender
     cdef object _columns
+    cdef readonly object limits
     cdef readonly Sequences sequences
     cdef readonly Patience patience
     cdef GrowingBatches _growing

@@ -9,18 +9,21 @@ No process holds two locks at once: memory is taken from the pool before the par
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from shmaccum import __version__
 from shmaccum.accumulator.acknowledgements import Acknowledgements
 from shmaccum.accumulator.backoff import RetryBackoff
 from shmaccum.accumulator.batch_appender import BatchAppender
-from shmaccum.accumulator.batch_compressor import BatchCompressor
+from shmaccum.accumulator.batch_compressor import BatchCompressor, levels_of
 from shmaccum.accumulator.batch_drainer import BatchDrainer
 from shmaccum.accumulator.completer import BatchCompleter, BatchOutcome
+from shmaccum.accumulator.delivery_limits import DeliveryLimits
 from shmaccum.accumulator.expirer import BatchExpirer
-from shmaccum.accumulator.futures import DeliveryCallback, FutureColumnsMetadata
+from shmaccum.accumulator.futures import DeliveryCallback, FutureColumnsMetadata, sizes_word
 from shmaccum.accumulator.growing_batches import GrowingBatches
 from shmaccum.accumulator.partition_map import PartitionMap
 from shmaccum.accumulator.partition_queue import rebuild_stripe
@@ -36,12 +39,19 @@ from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import message_format_magic, record_format
 from shmaccum.shm.layout import LOCK_STRIPES, STRIPES, Geometry
-from shmaccum.shm.locks import is_reentrant
+from shmaccum.shm.room import attach_making_room
+from shmaccum.shm.settings import UserSettings
 from shmaccum.shm.slab import Slab
+from shmaccum.shm.sweep import sweep
+from shmaccum.shm.turn import is_reentrant
 
 if TYPE_CHECKING:  # pyarrow is an extra
     from shmaccum.accumulator.column_appender import ColumnAppender
     from shmaccum.record.column_bodies import ColumnBodies
+
+
+_REDO_SHARE: Final = 8
+"""Redo areas take no more than this part of ``buffer.memory`` in a slab whose maker does not compress."""
 
 
 class RecordAccumulator:
@@ -58,6 +68,7 @@ class RecordAccumulator:
         format: of the records.
         acks: what this process waits to hear of; all accumulators of a process share them.
         appender: for those who have the deque and the encoded body at hand.
+        limits: how long and how often batches are tried.
         sequences: the sender's: the producer id, and what brokers say of sequence numbers.
         patience: the sender's, with those who hold a lock.
     """
@@ -68,10 +79,12 @@ class RecordAccumulator:
         self.map: Final = PartitionMap(slab)
         self.format: Final = record_format(message_format_magic(config.message_format_version))
         self.acks: Final = slab.companion(Acknowledgements)
+        self.acks.absence = self.map.absence
         for stripe in range(STRIPES):
             slab.locks[LOCK_STRIPES + stripe].rebuild = _stripe_rebuilder(slab, stripe)
-        compressor = BatchCompressor(slab, self.format, CompressionType.for_name(config.compression_type))
-        self.appender: Final = BatchAppender(slab, self.pool, self.format, self.acks, compressor)
+        compression = CompressionType.for_name(config.compression_type)
+        compressor = BatchCompressor(slab, self.format, compression, levels_of(config))
+        self.appender: Final = BatchAppender(slab, self.pool, self.format, self.acks, compressor, config.linger_ms)
         self._columns: ColumnAppender | None = None  # not every program sends columns
         self.sequences: Final = Sequences(slab, enabled=config.enable_idempotence)
         patience = Patience()
@@ -90,15 +103,13 @@ class RecordAccumulator:
             returns,
             growing,
             backoff=RetryBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
-            linger_ms=config.linger_ms,
             max_in_flight=config.max_in_flight_requests_per_connection,
         )
         self._drainer = BatchDrainer(
             slab, self.map, self._completer, self.sequences, self._ready_check, patience, returns, growing
         )
-        self._expirer = BatchExpirer(
-            slab, self.map, self._completer, patience, returns, delivery_timeout_ms=config.delivery_timeout_ms
-        )
+        self.limits: Final = DeliveryLimits(slab, config.delivery_timeout_ms, config.retries)
+        self._expirer = BatchExpirer(slab, self.map, self._completer, patience, returns, self.limits)
 
     # --- the producers' half ------------------------------------------------------------------------
 
@@ -136,7 +147,8 @@ class RecordAccumulator:
             raise UnknownTopicOrPartitionError(f"{topic_partition} is not a partition that is known here")
         check_timestamp(timestamp)
         body = self.format.encode_body(key, value, headers)
-        return RecordAppendResult(*self.appender.append(queue, timestamp, body, callback, max_block_ms))
+        sizes = sizes_word(None if key is None else len(key), None if value is None else len(value))
+        return RecordAppendResult(*self.appender.append(queue, timestamp, body, callback, max_block_ms, None, sizes))
 
     def append_columns(
         self, topic_partition: TopicPartition, bodies: ColumnBodies, future: FutureColumnsMetadata, max_block_ms: float
@@ -183,7 +195,7 @@ class RecordAccumulator:
             if not self.acks.wait_until(all_done, timeout_s, waited_for):
                 raise KafkaTimeoutError(
                     f"{len(pending)} batches are not acknowledged after {timeout_s} s; they stay in the slab and will "
-                    "be sent, but this producer will not hear of it"
+                    f"be sent, but this producer will not hear of it{self.acks.trouble()}"
                 )
         finally:
             self.acks.end_flush()
@@ -196,7 +208,7 @@ class RecordAccumulator:
 
     def close(self) -> None:
         """Take no more records from this process; its waits for memory end. The others go on."""
-        self.appender.closed = True
+        self.appender.close()
         self.pool.close()
 
     # --- the sender's half --------------------------------------------------------------------------
@@ -248,9 +260,9 @@ class RecordAccumulator:
         """Take a `mute` back."""
         self._drainer.unmute(topic_partition)
 
-    def reenqueue(self, batch: RecordBatch, now_ms: int) -> None:
-        """Put a batch that failed, and may succeed later, back in front of all that came after it."""
-        self._drainer.reenqueue(batch, now_ms)
+    def reenqueue(self, batch: RecordBatch, now_ms: int, incident: int = 0) -> None:
+        """Put a batch that failed by reason of an incident, and may succeed later, back in front of all behind it."""
+        self._drainer.reenqueue(batch, now_ms, incident)
 
     def put_back(self, batch: RecordBatch) -> None:
         """Put a batch that came back, and is to be sent otherwise, to its place: that was no attempt."""
@@ -274,15 +286,15 @@ class RecordAccumulator:
         return self._expirer.next_expiry_ms
 
     def abort_expired_batches(self, now_ms: int) -> list[BatchOutcome]:
-        """Give up the batches that are older than ``delivery.timeout.ms``; return what was given up.
+        """Give up the batches that are older than their ``delivery.timeout.ms``; return what was given up.
 
         One that is in flight keeps its slot until `release`: the transport may still be sending from it.
         """
         return self._expirer.abort_expired_batches(now_ms)
 
-    def abort_incomplete_batches(self, error: type[KafkaError]) -> list[BatchOutcome]:
-        """Give up everything that is queued; return what was given up."""
-        return self._expirer.abort_incomplete_batches(error)
+    def abort_incomplete_batches(self, error: type[KafkaError], incident: int = 0) -> list[BatchOutcome]:
+        """Give up everything that is queued, by reason of an incident; return what was given up."""
+        return self._expirer.abort_incomplete_batches(error, incident)
 
     def recover(self) -> None:
         """Go on where the last sender died: finish what was completing, put back what was in flight.
@@ -292,16 +304,42 @@ class RecordAccumulator:
         self._drainer.recover()
         self._expirer.renew_orphans(time.monotonic_ns() // 1_000_000)
 
+    def apply(self, config: ProducerConfig) -> None:
+        """Work by other values of the settings that the users of the slab share."""
+        self._ready_check.backoff = RetryBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+
     def send_all(self) -> None:
         """Make everything sendable at once from now on: the sender is about to leave."""
         self._ready_check.closed = True
 
 
+def attach_for(config: ProducerConfig, *, decides: bool = True) -> Slab:
+    """Attach this process to the slab of a configuration, creating it if there is none; empty slabs of the dead go.
+
+    Args:
+        config: the settings.
+        decides: whether its values of the settings that the users of a slab share are to hold from now on.
+
+    Raises:
+        As `attach_making_room`.
+    """
+    uid = os.geteuid()
+    name = config.slab_name(uid)
+    sweep(spare=name)
+    mine = UserSettings(config.fixed_settings(), config.shared_settings(), __version__, decides)
+    return attach_making_room(name, slab_geometry(config), config.slab_digest(uid), mine)
+
+
 def slab_geometry(config: ProducerConfig) -> Geometry:
-    """Return the layout of a slab for these settings."""
+    """Return the layout of a slab that is made with these settings.
+
+    The redo areas, without which producers do not compress, depend on who makes it: they are left out only where they
+    would take much memory, and the maker does not compress.
+    """
     slot_size = slot_size_for(config.batch_size)
     ahead = record_format(message_format_magic(config.message_format_version)).compresses_ahead
-    producers_compress = ahead and config.compression_type != str(CompressionType.NONE)
+    are_cheap = STRIPES * slot_size <= config.buffer_memory // _REDO_SHARE
+    producers_compress = ahead and (are_cheap or config.compression_type != str(CompressionType.NONE))
     return Geometry(
         slot_size,
         max(1, config.buffer_memory // slot_size),

@@ -10,17 +10,29 @@ Modelled in ``tools/model/pool.pml``.
 from __future__ import annotations
 
 import time
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from shmaccum.accumulator.acknowledgements import Acknowledgements
 from shmaccum.accumulator.batch_compressor import BatchCompressor
 from shmaccum.accumulator.batch_header import begin
-from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata
+from shmaccum.accumulator.futures import NO_SIZES, DeliveryCallback, FutureRecordMetadata
 from shmaccum.accumulator.partition_queue import PartitionQueue
 from shmaccum.errors import InvalidTimestampError, ProducerClosedError
 from shmaccum.record import v2
 from shmaccum.record.format import RecordFormat
-from shmaccum.shm.layout import COMMIT_COUNT_MASK, COMMIT_SIZE_SHIFT, Process, Slot, SlotState
+from shmaccum.shm.layout import (
+    COMMIT_COUNT_MASK,
+    COMMIT_SIZE_SHIFT,
+    COMPRESSION_MASK,
+    LINGER_SHIFT,
+    MAX_LINGER_MS,
+    SLOTS_MASK,
+    SLOTS_SHIFT,
+    Process,
+    Slot,
+    SlotState,
+)
 from shmaccum.shm.memory import COMPILED
 from shmaccum.shm.slab import Slab
 
@@ -32,12 +44,18 @@ MAX_TIMESTAMP: Final = (1 << 63) - 1
 
 # Constants of this module, for they are looked up for every record.
 _COMPILED: Final = COMPILED
+_STATE: Final = Slot.STATE
+_SLOTS_SHIFT: Final = SLOTS_SHIFT
+_SLOTS_MASK: Final = SLOTS_MASK
 _COMMIT: Final = Slot.COMMIT
 _SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
 _COUNT_MASK: Final = COMMIT_COUNT_MASK
 _BASE_TIMESTAMP: Final = Slot.BASE_TIMESTAMP
 _MAX_TIMESTAMP: Final = Slot.MAX_TIMESTAMP
 _MAX_RECORD: Final = Slot.MAX_RECORD
+_LINGER: Final = Slot.LINGER
+_LINGER_SHIFT: Final = LINGER_SHIFT
+_COMPRESSION_BITS: Final = COMPRESSION_MASK
 _OPEN: Final = SlotState.OPEN
 _CLOSED: Final = SlotState.CLOSED
 _RECORDS: Final = Process.RECORDS
@@ -51,13 +69,22 @@ class RecordAppendResult(NamedTuple):
 
     future: FutureRecordMetadata
     batch_is_full: bool
-    """The partition has a batch that nothing can be added to: wake the sender."""
+    """The partition has a batch that nothing can be added to, or that is due earlier than it was: wake the sender."""
     new_batch_created: bool
     """The record is the first of its batch: wake the sender, for ``linger.ms`` begins."""
+    appended_bytes: int
+    """What the record added to its batch, the header of a new one included."""
 
 
-AppendResult: TypeAlias = tuple[FutureRecordMetadata, bool, bool]
+AppendResult: TypeAlias = tuple[FutureRecordMetadata, bool, bool, int]
 """A `RecordAppendResult` that has no names yet: they would cost every record."""
+
+
+class Route(Protocol):
+    """Chooses another partition for a record that would open a new batch."""
+
+    def reroute(self, queue: PartitionQueue) -> PartitionQueue:
+        """Return the deque that the record goes to; ``queue`` has no open batch with room for it."""
 
 
 class LargeRecord(NamedTuple):
@@ -72,10 +99,26 @@ class LargeRecord(NamedTuple):
 
 
 class RecordAppender:
-    """Appends single records to the open batches of a slab. Threads may share it."""
+    """Appends single records to the open batches of a slab. Threads may share it.
+
+    Args:
+        slab: where they are.
+        record_format: of the records.
+        acks: of this process.
+        compressor: of the producer's compression.
+        linger_ms: the producer's.
+
+    Attributes:
+        linger: the `Slot.LINGER` word of the batches that this producer opens.
+    """
 
     def __init__(
-        self, slab: Slab, record_format: RecordFormat, acks: Acknowledgements, compressor: BatchCompressor
+        self,
+        slab: Slab,
+        record_format: RecordFormat,
+        acks: Acknowledgements,
+        compressor: BatchCompressor,
+        linger_ms: int,
     ) -> None:
         self.slab = slab
         self.format = record_format
@@ -84,6 +127,9 @@ class RecordAppender:
         self.slot_size = slab.geometry.slot_size
         self.header_size = record_format.header_size
         self.closed = False
+        self._look: Callable[[], None] | None = None
+        self._is_unusual = False
+        """Whether it is closed, or something is to be called before every append: one look for both."""
         self.fast = _FastRecords(slab.memory) if COMPILED and record_format.magic == v2.MAGIC else None
         self._encode_record = record_format.encode_record
         self._memory = slab.memory
@@ -94,6 +140,8 @@ class RecordAppender:
         self._slots_at = slab.geometry.slots
         self._contributor_words = slab.geometry.contributor_words
         self._compresses = compressor.enabled
+        self._linger_ms = min(linger_ms, MAX_LINGER_MS)
+        self.linger = self._linger_ms << LINGER_SHIFT | compressor.compression
 
     def append(
         self,
@@ -102,6 +150,8 @@ class RecordAppender:
         body: bytes,
         callback: DeliveryCallback | None,
         max_block_ms: float,
+        route: Route | None = None,
+        sizes: int = NO_SIZES,
     ) -> AppendResult:
         """Append a record, whose body is encoded, to the partition's last batch, or to a new one.
 
@@ -111,23 +161,25 @@ class RecordAppender:
             body: what the format's ``encode_body`` gave.
             callback: as `RecordAccumulator.append` has it.
             max_block_ms: how long to wait for memory.
+            route: chooses another partition where the record would open a new batch.
+            sizes: of key and value, for the record's metadata, as `FutureRecordMetadata` has them.
 
         Raises:
             As `RecordAccumulator.append`.
         """
-        if self.closed:
-            self.check_usable()
+        if self._is_unusual:
+            self._before_append()
         self.acks.poll()
         lock = queue.lock
         lock.acquire()
         try:  # ``with lock:``, spelled out, since each half is a call of C where it is compiled
-            result = self._try_append(queue, timestamp, body, callback)
+            result = self._try_append(queue, timestamp, body, callback, sizes)
         except BaseException:
             lock.leave(True)
             raise
         lock.leave(False)
         if result is None:
-            result = self._append_with_room(queue, timestamp, body, callback, max_block_ms)
+            result = self._append_with_room(queue, timestamp, body, callback, max_block_ms, route, sizes)
         return result
 
     def check_usable(self) -> None:
@@ -136,20 +188,39 @@ class RecordAppender:
         Raises:
             ProducerClosedError: this process has closed its accumulator.
         """
+        if self._is_unusual:
+            self._before_append()
+        self.acks.poll()
+
+    def call_before_append(self, look: Callable[[], None] | None) -> None:
+        """Have a function called before every append, or none; what it raises keeps the record out."""
+        self._look = look
+        self._is_unusual = look is not None
+        if self.closed:
+            self._is_unusual = True
+
+    def close(self) -> None:
+        """Take no more records."""
+        self.closed = True
+        self._is_unusual = True
+
+    def _before_append(self) -> None:
         if self.closed:
             raise ProducerClosedError("Cannot send after the producer is closed.")
-        self.acks.poll()
+        look = self._look
+        if look is not None:
+            look()
 
     # Of each of these there are two: one for the other modules, and one for here, which compiled is a call of C.
 
     def try_append(
-        self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None
+        self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None, sizes: int
     ) -> AppendResult | None:
         """Append to the open batch; None if there is none or it has no room. Under the partition's lock."""
-        return self._try_append(queue, timestamp, body, callback)
+        return self._try_append(queue, timestamp, body, callback, sizes)
 
     def _try_append(
-        self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None
+        self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None, sizes: int
     ) -> AppendResult | None:
         memory = self._memory
         opened = memory.words[queue.open_at]
@@ -175,10 +246,10 @@ class RecordAppender:
             self._claim(queue, queue.close_open())
             return None
         end = size + added
-        future = self._register(queue, slot, header, count, timestamp, callback)
-        self._commit(header, commit, end, count + 1, timestamp, added)
+        future = self._register(queue, slot, header, count, timestamp, callback, sizes)
+        is_due_earlier = self._commit(header, commit, end, count + 1, timestamp, added)
         is_full = end == self.slot_size or (memory.words[queue.queued_at] > 1 and queue.has_full())
-        return future, is_full, False
+        return future, is_full or is_due_earlier, False, added
 
     def commit(self, header: int, commit: int, end: int, count: int, timestamp: int, max_record: int) -> None:
         """Make records that have been written part of an open batch; under the partition's lock.
@@ -193,8 +264,13 @@ class RecordAppender:
         """
         self._commit(header, commit, end, count, timestamp, max_record)
 
-    def _commit(self, header: int, commit: int, end: int, count: int, timestamp: int, max_record: int) -> None:
+    def _commit(self, header: int, commit: int, end: int, count: int, timestamp: int, max_record: int) -> bool:
+        """Do what `commit` does; return whether the batch is due earlier than it was before."""
         memory = self._memory
+        linger = memory.words[header + _LINGER]
+        is_due_earlier = linger >> _LINGER_SHIFT > self._linger_ms
+        if is_due_earlier:  # before the commit: the record is in the batch only once that does not wait too long
+            memory.words[header + _LINGER] = self._linger_ms << _LINGER_SHIFT | linger & _COMPRESSION_BITS
         if max_record > memory.words[header + _MAX_RECORD]:
             memory.words[header + _MAX_RECORD] = max_record
         # The largest timestamp has two cells, so that the commit switches to a new one in the same store.
@@ -206,6 +282,7 @@ class RecordAppender:
         process = self.acks.process_at
         memory.words[process + _RECORDS] += count - (commit >> 1 & _COUNT_MASK)
         memory.words[process + _BYTES] += end - (commit >> _SIZE_SHIFT)
+        return is_due_earlier
 
     def begin_batch(
         self,
@@ -215,6 +292,7 @@ class RecordAppender:
         body: bytes,
         callback: DeliveryCallback | None,
         large: LargeRecord | None,
+        sizes: int,
     ) -> AppendResult:
         """Append a record as the first of a new batch, in memory that is still ours alone.
 
@@ -228,13 +306,14 @@ class RecordAppender:
             body: the same.
             callback: the same.
             large: the record once more, if it does not leave room for another one.
+            sizes: as `append` has it.
         """
         header = self._headers_at + slot * self._header_words
         start = self._slots_at + slot * self.slot_size + self.header_size
         self._memory.fault_in(start)
         if large is not None:
             added, compressed = large.size - self.header_size, large.compressed
-            self._buffer[start : start + len(large.records)] = large.records
+            self._memory.write(self.places_of_large(slot, header, len(large.records)), large.records)
         elif self.fast is not None:
             added, compressed = self.fast.write(start, start - self.header_size + self.slot_size, 0, 0, body), 0
         else:
@@ -243,20 +322,33 @@ class RecordAppender:
             self._buffer[start : start + added] = record
         now_ms = time.monotonic_ns() // 1_000_000
         end = self.header_size + added
-        begin(self._memory, header, self._contributor_words, now_ms, end, 1, timestamp, timestamp, added, compressed)
+        words, linger = self._contributor_words, self.linger
+        begin(self._memory, header, words, now_ms, end, 1, timestamp, timestamp, added, compressed, linger)
         lock = queue.lock
         lock.acquire()
         try:  # as in `append`
-            result = self._try_append(queue, timestamp, body, callback)  # the second look
+            result = self._try_append(queue, timestamp, body, callback, sizes)  # the second look
             if result is None:
-                future = self._register(queue, slot, header, 0, timestamp, callback)
+                future = self._register(queue, slot, header, 0, timestamp, callback, sizes)
                 self._place(queue, slot, _OPEN if large is None else _CLOSED, added, compressed)
-                result = future, large is not None or queue.has_full(), True
+                result = future, large is not None or queue.has_full(), True, end
         except BaseException:
             lock.leave(True)
             raise
         lock.leave(False)
         return result
+
+    def places_of_large(self, slot: int, header: int, size: int) -> list[tuple[int, int]]:
+        """Return where the records of a batch of its own go, as `SlabMemory.places` does.
+
+        Args:
+            slot: the batch's.
+            header: the word index of its header.
+            size: bytes of the records as they are to be in the slab.
+        """
+        memory = self._memory
+        slots = memory.chain(slot, memory.words[header + _STATE] >> _SLOTS_SHIFT & _SLOTS_MASK)
+        return memory.places(slots, self.header_size, self.header_size + size)
 
     def _place(self, queue: PartitionQueue, slot: int, state: SlotState, added: int, compressed: int) -> None:
         """Put a new batch of one record at the end of its deque; under the partition's lock."""
@@ -270,7 +362,9 @@ class RecordAppender:
     def _claim(self, queue: PartitionQueue, slot: int) -> None:
         """Have a batch that was closed, if there is one, compressed by this process."""
         if self._compresses and slot >= 0:
-            self.compressor.claim(queue, slot)
+            header = self._headers_at + slot * self._header_words
+            if self._memory.words[header + _LINGER] & _COMPRESSION_BITS:
+                self.compressor.claim(queue, slot)
 
     def _append_with_room(
         self,
@@ -279,6 +373,8 @@ class RecordAppender:
         body: bytes,
         callback: DeliveryCallback | None,
         max_block_ms: float,
+        route: Route | None,
+        sizes: int,
     ) -> AppendResult:
         """Append a record for which the open batch, if there is one, has no room."""
         raise NotImplementedError
@@ -291,9 +387,13 @@ class RecordAppender:
         index: int,
         timestamp: int,
         callback: DeliveryCallback | None,
+        sizes: int,
     ) -> FutureRecordMetadata:
         result = self.acks.contribute(queue.topic_partition, slot, header)
-        future = new_future(result, index, timestamp) if _COMPILED else FutureRecordMetadata(result, index, timestamp)
+        if _COMPILED:
+            future = new_future(result, index, timestamp, sizes)
+        else:
+            future = FutureRecordMetadata(result, index, timestamp, sizes)
         if callback is not None:
             self.acks.call_back(callback, future)
         return future

@@ -19,8 +19,8 @@ cdef Py_ssize_t _CONTRIBUTORS
 cdef unsigned long long _COUNT_MASK
 cdef int _SIZE_SHIFT
 cdef int _STORED_SIZE_SHIFT
-cdef int _RUN_SHIFT
-cdef unsigned long long _RUN_MASK
+cdef int _SLOTS_SHIFT
+cdef unsigned long long _SLOTS_MASK
 cdef unsigned long long _PROGRESS_MASK
 cdef unsigned long long _STATE_BITS
 cdef unsigned long long _COMPRESSION_BITS
@@ -61,8 +61,11 @@ cdef class RecordBatch:
     @cython.locals(memory=SlabMemory, at=Py_ssize_t, commit="unsigned long long")
     cpdef (long long, long long, long long) contents(self)
 
-    @cython.locals(memory=SlabMemory, at=Py_ssize_t, compressed="unsigned long long", start=Py_ssize_t, size=Py_ssize_t)
-    cpdef memory(self)
+    @cython.locals(
+        memory=SlabMemory, at=Py_ssize_t, compressed="unsigned long long", start=Py_ssize_t, size=Py_ssize_t,
+        count=Py_ssize_t, slots=list,
+    )
+    cpdef tuple views(self)
 
     @cython.locals(
         memory=SlabMemory, at=Py_ssize_t, commit="unsigned long long", compressed="unsigned long long",
@@ -72,7 +75,7 @@ cdef class RecordBatch:
     )
     cpdef check(self, unsigned long long header_size)
 
-@cython.locals(batch=RecordBatch)
-cpdef RecordBatch batch_in(SlabMemory memory, Py_ssize_t slot)
+@cython.locals(batch=RecordBatch, partition="unsigned long long")
+cpdef RecordBatch batch_in(SlabMemory memory, unsigned long long slot)
 
 cpdef long long next_sequence(long long sequence, long long records)

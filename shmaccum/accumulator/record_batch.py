@@ -11,18 +11,20 @@ from shmaccum.accumulator.completion import pack_range
 from shmaccum.errors import CorruptRecordError
 from shmaccum.pool.slots import Buffer
 from shmaccum.record.compression import CompressionType
+from shmaccum.record.fields import BatchMemory
 from shmaccum.shm.layout import (
     ATTEMPTS_SHIFT,
     COMMIT_COUNT_MASK,
     COMMIT_SIZE_SHIFT,
     COMPRESSED_SIZE_SHIFT,
     COMPRESSION_MASK,
+    LINGER_SHIFT,
     PARTITION_WORDS,
     PROGRESS_MASK,
     PROGRESS_SHIFT,
     RENEWALS_SHIFT,
-    RUN_MASK,
-    RUN_SHIFT,
+    SLOTS_MASK,
+    SLOTS_SHIFT,
     STATE_MASK,
     TIME_MASK,
     Slot,
@@ -47,8 +49,8 @@ _CONTRIBUTORS: Final = Slot.CONTRIBUTORS
 _COUNT_MASK: Final = COMMIT_COUNT_MASK
 _SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
 _STORED_SIZE_SHIFT: Final = COMPRESSED_SIZE_SHIFT
-_RUN_SHIFT: Final = RUN_SHIFT
-_RUN_MASK: Final = RUN_MASK
+_SLOTS_SHIFT: Final = SLOTS_SHIFT
+_SLOTS_MASK: Final = SLOTS_MASK
 _PROGRESS_MASK: Final = PROGRESS_MASK
 _STATE_BITS: Final = STATE_MASK
 _COMPRESSION_BITS: Final = COMPRESSION_MASK
@@ -99,7 +101,7 @@ class RecordBatch:
         """Return the memory it has from the pool."""
         buffer = Buffer.__new__(Buffer)  # past its constructor, see above
         buffer.slot = self.slot
-        buffer.slots = self._memory.words[self.at + _STATE] >> _RUN_SHIFT & _RUN_MASK
+        buffer.slots = self._memory.words[self.at + _STATE] >> _SLOTS_SHIFT & _SLOTS_MASK
         buffer.generation = self._memory.words[self.at + _GENERATION]
         return buffer
 
@@ -118,6 +120,20 @@ class RecordBatch:
         """How its producer has compressed it, NONE where that gained nothing; None while nobody has tried."""
         compressed = self._memory.words[self.at + Slot.COMPRESSED]
         return _COMPRESSIONS[compressed & COMPRESSION_MASK] if compressed else None
+
+    @property
+    def wanted_compression(self) -> CompressionType:
+        """How the producer that opened it wants it to be compressed.
+
+        Raises:
+            CorruptRecordError: its header says what there is not.
+        """
+        return CompressionType.for_attributes(self._memory.words[self.at + Slot.LINGER] & COMPRESSION_MASK)
+
+    @property
+    def linger_ms(self) -> int:
+        """How long it waits for more records: the least ``linger.ms`` of those that appended to it."""
+        return self._memory.words[self.at + Slot.LINGER] >> LINGER_SHIFT
 
     @property
     def stored_size(self) -> int:
@@ -165,6 +181,10 @@ class RecordBatch:
         """Begin its time anew."""
         self._memory.words[self.at + Slot.CREATED_MS] = self.renewals + 1 << RENEWALS_SHIFT | now_ms
 
+    def bring_back(self, now_ms: int) -> None:
+        """Have its time begin now, since it is to begin at a time that our clock has not come to."""
+        self._memory.words[self.at + Slot.CREATED_MS] = self.renewals << RENEWALS_SHIFT | now_ms
+
     @property
     def attempts(self) -> int:
         """How often it has been sent and came back."""
@@ -175,8 +195,15 @@ class RecordBatch:
         """Monotonic milliseconds of the last time it came back, or of its creation."""
         return self._memory.words[self.at + Slot.ATTEMPTS] & TIME_MASK
 
-    def note_attempt(self, now_ms: int) -> None:
-        """Count an attempt that came back."""
+    @property
+    def attempt_incident(self) -> int:
+        """Number of the incident that ended its last attempt; 0 for none, or if that is not known."""
+        words, at = self._memory.words, self.at
+        return words[at + Slot.RESULT] >> 16 if self.attempts and not words[at + Slot.RESULT] & 0xFFFF else 0
+
+    def note_attempt(self, now_ms: int, incident: int = 0) -> None:
+        """Count an attempt that came back, by reason of an incident."""
+        self._memory.words[self.at + Slot.RESULT] = incident << 16
         self._memory.words[self.at + Slot.ATTEMPTS] = self.attempts + 1 << ATTEMPTS_SHIFT | now_ms
 
     @property
@@ -356,9 +383,13 @@ class RecordBatch:
         count, size = commit >> 1 & _COUNT_MASK, commit >> _SIZE_SHIFT
         stored_size = compressed >> _STORED_SIZE_SHIFT if compressed else size
         settled = memory.words[at + _SETTLED] & _PROGRESS_MASK
-        room = (memory.words[at + _STATE] >> _RUN_SHIFT & _RUN_MASK) * memory.slot_size
+        room = (memory.words[at + _STATE] >> _SLOTS_SHIFT & _SLOTS_MASK) * memory.slot_size
         number = memory.words[at + _SEQUENCE]
-        is_numbered = number & _SEQUENCE_BITS <= _LAST_SEQUENCE and number >> 32 <= _EPOCHS
+        is_numbered = (
+            number & _SEQUENCE_BITS <= _LAST_SEQUENCE
+            and number >> 32 <= _EPOCHS
+            and memory.words[at + _PRODUCER_ID] <= _LAST_TIME
+        )
         has_times = memory.words[at + _BASE_TIMESTAMP] <= _LAST_TIME >= memory.words[at + _MAX_TIMESTAMP + (commit & 1)]
         is_sound = 0 < count >= settled and header_size < size <= room and header_size < stored_size <= room
         is_known = not compressed or compressed & _COMPRESSION_BITS in _COMPRESSIONS
@@ -366,7 +397,7 @@ class RecordBatch:
             raise CorruptRecordError(
                 f"slot {self.slot} is to hold {count} records in {size} bytes, {stored_size} of them stored, with room "
                 f"for {room}; {settled} are settled; the first is of {self.base_timestamp} ms, the latest of "
-                f"{self.max_timestamp} ms; its number is {number:#x}"
+                f"{self.max_timestamp} ms; its number is {number:#x} of producer {self.producer_id}"
             )
 
     def write_off(self) -> None:
@@ -376,23 +407,45 @@ class RecordBatch:
         words[at + Slot.SETTLED] = 0
         words[at + Slot.COMPRESSED] = 0
 
-    def memory(self) -> memoryview:
-        """Return its `stored_size` bytes in the slab, writable. Release the view before the slab is unmapped."""
+    def views(self) -> BatchMemory:
+        """Return its `stored_size` bytes in the slab, writable: adjacent slots as one view.
+
+        Release the views before the slab is unmapped.
+
+        Raises:
+            CorruptRecordError: the slots that they are in cannot be found.
+        """
         memory, at = self._memory, self.at
         compressed = memory.words[at + _COMPRESSED]
         size = compressed >> _STORED_SIZE_SHIFT if compressed else memory.words[at + _COMMIT] >> _SIZE_SHIFT
         start = memory.slots_at + self.slot * memory.slot_size
-        return memory.buffer[start : start + size]
+        if size <= memory.slot_size:
+            return (memory.buffer[start : start + size],)
+        count = memory.words[at + _STATE] >> _SLOTS_SHIFT & _SLOTS_MASK
+        slots = memory.chain(self.slot, count)
+        if len(slots) != count:
+            raise CorruptRecordError(f"slot {self.slot} is to be the first of a chain of {count}, which is broken")
+        return tuple([memory.buffer[begin:end] for begin, end in memory.places(slots, 0, size)])
 
 
 def batch_in(memory: SlabMemory, slot: int) -> RecordBatch:
-    """Return the batch in a slot of a slab."""
+    """Return the batch in a slot of a slab.
+
+    Raises:
+        IndexError: there is no such slot, or no such partition as its header names. (Compiled, what follows is reckoned
+            in C, where it would wrap around.)
+    """
+    if slot >= memory.slot_count:
+        raise IndexError(f"slot {slot} of {memory.slot_count}")
     batch = RecordBatch.__new__(RecordBatch)
     batch._memory = memory
     batch.slot = slot
     batch.at = memory.headers_at + slot * memory.header_words
-    batch.partition = memory.words[batch.at + _PARTITION]
-    batch.partition_at = memory.partitions_at + batch.partition * _PARTITION_WORDS
+    partition = memory.words[batch.at + _PARTITION]
+    if partition >= memory.max_partitions:
+        raise IndexError(f"slot {slot} holds a batch of partition entry {partition}, of {memory.max_partitions}")
+    batch.partition = partition
+    batch.partition_at = memory.partitions_at + partition * _PARTITION_WORDS
     return batch
 
 

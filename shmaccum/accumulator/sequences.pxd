@@ -31,6 +31,7 @@ cdef class _Outstanding:
     cdef bint remove(self, Py_ssize_t slot)
 
 cdef class Sequences:
+    cdef object _slab
     cdef object _words
     cdef SlabMemory _memory
     cdef object _geometry

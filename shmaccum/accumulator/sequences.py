@@ -109,6 +109,7 @@ class Sequences:
     """
 
     def __init__(self, slab: Slab, *, enabled: bool) -> None:
+        self._slab = slab
         self._words = slab.words
         self._memory = slab.memory
         self._geometry = slab.geometry
@@ -131,11 +132,9 @@ class Sequences:
         """Number batches under a new producer id from now on; all numbers under an old one are void."""
         words = self._words
         words[Super.PRODUCER_ID] = 0
-        for entry in range(self._geometry.max_partitions):
-            at = self._geometry.partition(entry)
-            words[at + Partition.NEXT_SEQUENCE] = epoch << _EPOCH_SHIFT
-            words[at + Partition.ACKED_SEQUENCE] = epoch << _EPOCH_SHIFT
-            words[at + Partition.HELD] = 0
+        table = self._slab.all_partitions
+        table[:, [Partition.NEXT_SEQUENCE, Partition.ACKED_SEQUENCE]] = epoch << _EPOCH_SHIFT
+        table[:, Partition.HELD] = 0
         words[Super.PRODUCER_EPOCH] = epoch
         words[Super.PRODUCER_ID] = producer_id + 1
         self._forget()
@@ -267,6 +266,17 @@ class Sequences:
         epoch, end = batch.producer_epoch, batch.end_sequence()
         if batch.skipped and self.is_numbered(batch) and self._next(batch.partition) & _SEQUENCE_MASK == end:
             self._set_next(batch.partition, epoch, next_sequence(end, -batch.skipped))
+
+    def log_replaced(self, entry: int) -> None:
+        """Note that a partition's topic was made again: its log is empty, and knows nobody.
+
+        The broker takes any number then, so that the next batch must travel alone, as a partition's first. Batches that
+        are numbered keep their numbers: one of them may be in the new log already. With none, the partition is bumped.
+        """
+        if self._enabled:
+            at = self._geometry.partition(entry)
+            self._words[at + _ACKED_SEQUENCE] = self._next(entry) >> _EPOCH_SHIFT << _EPOCH_SHIFT
+            self.review(entry)
 
     def recover(self, held: Iterable[RecordBatch], entries: int) -> None:
         """Go on where the last sender died.

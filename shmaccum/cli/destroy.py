@@ -12,7 +12,7 @@ from shmaccum.shm.lifecycle import destroy
 _EPILOG: Final = """\
 A slab removes itself once its last user has left and nothing is left to send. This is for what stays behind
 when all of them were killed. It is refused while a living process uses the slab, and, without --force, while the
-slab holds records that have not been delivered.
+slab holds records that have not been delivered. Root can remove the slabs of all users.
 
 examples:
   shmaccum destroy orders

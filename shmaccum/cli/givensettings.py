@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping
 from typing import Final
 
-from shmaccum.cli.settingsfile import read_settings
 from shmaccum.config import ProducerConfig
+from shmaccum.config.settingsfile import parse_settings, read_settings
 from shmaccum.config.valuetypes import PASSWORD
+from shmaccum.errors import ConfigError
 
 SETTINGS_HELP: Final = """\
 FILE holds lines of NAME=VALUE as Kafka's own tools read them, or one JSON object, with the names of
@@ -36,8 +38,19 @@ def given_settings(args: argparse.Namespace, defaults: Mapping[str, object]) -> 
     Raises:
         ConfigError: the file cannot be read.
     """
-    from_file = read_settings(args.config) if args.config is not None else {}
-    return {**defaults, **from_file, **dict(args.settings)}
+    given: dict[str, object] = {}
+    if args.config == "-":
+        given = parse_settings(_standard_input(), "standard input")
+    elif args.config is not None:
+        given = read_settings(args.config)
+    return {**defaults, **given, **dict(args.settings)}
+
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise ConfigError("standard input holds no settings: it is not UTF-8 text") from error
 
 
 def _setting(text: str) -> tuple[str, str]:

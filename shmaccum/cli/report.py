@@ -5,6 +5,7 @@ Fields may be added; none changes its name or meaning. Times are milliseconds si
 
 from __future__ import annotations
 
+import pwd
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
@@ -14,6 +15,7 @@ from shmaccum.errors import SlabError, SlabNotFoundError
 from shmaccum.metrics import slab_metrics
 from shmaccum.pool.waiters import tickets
 from shmaccum.shm import names
+from shmaccum.shm.incidents import IncidentInfo, incidents, sender_log
 from shmaccum.shm.inspection import PartitionInfo, SenderInfo, SlabView, TopicInfo
 from shmaccum.shm.layout import Role, Super
 from shmaccum.shm.lifecycle import look
@@ -43,6 +45,21 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Tables:
+    """A slab's tables of topics and partitions.
+
+    Attributes:
+        topic_entries, max_topics: entries in use, and in all.
+        partition_entries, max_partitions: those of the partition table.
+    """
+
+    topic_entries: int
+    max_topics: int
+    partition_entries: int
+    max_partitions: int
+
+
+@dataclass(frozen=True, slots=True)
 class Recovery:
     """What had to be done because processes died.
 
@@ -63,17 +80,25 @@ class SlabReport:
 
     Attributes:
         name: the slab's.
+        owner: the name of the user whose it is, None for one that has none here; owner_uid: the user id.
         created_ms: when it was made.
-        memory, sender, recovery: see there.
+        memory, tables, sender, recovery: see there.
+        log: where the sender's log is, or why there is none; empty while that is not known.
+        incidents: what went wrong between the sender and the brokers, the latest first.
         processes: producers and senders, alive or dead and not yet cleaned up behind.
         topics, partitions: see there.
         metrics: of the slab, by Kafka's names.
     """
 
     name: str
+    owner: str | None
+    owner_uid: int
     created_ms: int
     memory: Memory
+    tables: Tables
     sender: SenderInfo
+    log: str
+    incidents: list[IncidentInfo]
     processes: list[ProcessInfo]
     topics: list[TopicInfo]
     partitions: list[PartitionInfo]
@@ -108,6 +133,8 @@ def report(name: str) -> SlabReport:
         total = geometry.slot_count * geometry.slot_size
         return SlabReport(
             name=name,
+            owner=_user(words[Super.OWNER_UID]),
+            owner_uid=words[Super.OWNER_UID],
             created_ms=words[Super.CREATED_MS],
             memory=Memory(
                 total=total,
@@ -119,13 +146,29 @@ def report(name: str) -> SlabReport:
                 segment_size=geometry.total_size,
                 waiting_threads=len(tickets(name, words, geometry)),
             ),
+            tables=Tables(
+                topic_entries=words[Super.TOPIC_COUNT],
+                max_topics=geometry.max_topics,
+                partition_entries=words[Super.PARTITION_COUNT],
+                max_partitions=geometry.max_partitions,
+            ),
             sender=view.sender(),
+            log=sender_log(words, geometry),
+            incidents=incidents(words, geometry),
             processes=view.processes(),
             topics=view.topics(),
             partitions=view.partitions(),
             recovery=_recovery(view),
             metrics=slab_metrics(words, geometry),
         )
+
+
+def _user(uid: int) -> str | None:
+    """Return a user's name."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return None
 
 
 def _recovery(view: SlabView) -> Recovery:
@@ -159,4 +202,6 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     if isinstance(value, Role):
         return [role.name.lower() for role in Role if role in value and role.name]
+    if isinstance(value, type):
+        return value.__name__
     return value.name.lower() if isinstance(value, Enum) else value

@@ -14,7 +14,8 @@ from typing import Final
 
 from shmaccum.cli.givensettings import SETTINGS_HELP, add_settings, given_settings
 from shmaccum.config import ProducerConfig
-from shmaccum.sender.process import LOG_FORMAT, serve
+from shmaccum.sender.logfile import LOG_FORMAT, begin_log
+from shmaccum.sender.process import serve
 from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)
@@ -22,7 +23,8 @@ logger = logging.getLogger(__name__)
 _EPILOG: Final = f"""\
 {SETTINGS_HELP}
 
-A sender in the foreground stays until it is told to leave, unless sender.idle.ms says otherwise.
+A sender in the foreground stays until it is told to leave, unless sender.idle.ms says otherwise. Where another sender
+serves, it waits: one that a producer started hands its role over, another `shmaccum sender` keeps it until it ends.
 Exit status: 0 after SIGTERM, SIGINT or SIGHUP once all is delivered, 1 if it cannot serve, 2 for wrong settings.
 
 examples:
@@ -48,11 +50,10 @@ def run(args: argparse.Namespace) -> int:
     """
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     config = ProducerConfig.parse(given_settings(args, {"sender.idle.ms": -1}))
+    log = "standard error"
     if config.sender_log_file:
-        handler = logging.FileHandler(config.sender_log_file)
-        handler.setFormatter(logging.Formatter(LOG_FORMAT))
-        logging.getLogger().addHandler(handler)
-    serve(config, _say_serving)
+        log += f", {begin_log(config)}"
+    serve(config, _say_serving, log, supervised=True)
     logger.info("has left")
     return 0
 

@@ -13,15 +13,19 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from shmaccum.cli.destroy import no_such_slab
-from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, report
+from shmaccum.cli.report import SlabReport, Tables, UnreadableSlab, all_reports, as_json, report
 from shmaccum.cli.terminal import console, count, in_bytes, table
-from shmaccum.errors import SlabNotFoundError
+from shmaccum.errors import SlabError, SlabNotFoundError
+from shmaccum.shm import names
+from shmaccum.shm.incidents import IncidentInfo
 from shmaccum.shm.inspection import SenderInfo
-from shmaccum.shm.layout import Role, TopicState
+from shmaccum.shm.layout import NEARLY_FULL, Role, TopicState
 from shmaccum.shm.processes import ProcessInfo
+from shmaccum.shm.sweep import sweep
 
 _EPILOG: Final = """\
-Looking takes no lock and does not keep a slab alive. A slab that belongs to another user, or was made by another
+Looking takes no lock and does not keep a slab alive. An empty slab whose users have all died is shown once more, and
+removed. A slab that belongs to another user, or was made by another
 version, is listed with the reason why it cannot be read. docs/status.md describes the JSON.
 
 examples:
@@ -36,7 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("name", metavar="NAME", nargs="?", help="only this slab")
     parser.add_argument("--json", action="store_true", help="one JSON object; with --watch, one a line")
-    parser.add_argument("--watch", metavar="SECONDS", type=_seconds, help="look again and again, until Ctrl-C")
+    parser.add_argument(
+        "--watch",
+        metavar="SECONDS",
+        type=_seconds,
+        help="look again and again, until Ctrl-C; also for a NAME that is not there yet",
+    )
 
 
 def _seconds(text: str) -> float:
@@ -53,32 +62,48 @@ def run(args: argparse.Namespace) -> int:
     """Show the slabs.
 
     Raises:
-        SlabError: the one slab that was asked for is not there, or cannot be read.
+        SlabError: the one slab that was asked for is not there, or cannot be read; not with ``--watch``, which waits.
     """
+    if args.name is not None:
+        names.check_name(args.name)  # no slab of a name that none can have will ever appear
     while True:
-        slabs = list(all_reports()) if args.name is None else [_named(args.name)]
+        slabs = list(all_reports()) if args.name is None else _named(args.name, watch=args.watch is not None)
         if args.json:
             print(json.dumps(as_json(slabs), indent=None if args.watch else 2), flush=True)
         else:
-            _show(slabs, clear=args.watch is not None)
+            _show(slabs, args.name, clear=args.watch is not None)
+        removed = sweep()
+        if not args.json:
+            _show_removed(removed)
         if args.watch is None:
             return 0
         time.sleep(args.watch)
 
 
-def _named(name: str) -> SlabReport:
+def _show_removed(removed: Sequence[str]) -> None:
+    for name in removed:
+        console().print(f"{name}: removed, for it was empty and all of its users have died")
+
+
+def _named(name: str, *, watch: bool) -> list[SlabReport | UnreadableSlab]:
     try:
-        return report(name)
+        return [report(name)]
     except SlabNotFoundError:
+        if watch:
+            return []
         raise no_such_slab(name) from None
+    except SlabError as error:  # it can be one that is only just being made
+        if watch:
+            return [UnreadableSlab(name, str(error))]
+        raise
 
 
-def _show(slabs: Sequence[SlabReport | UnreadableSlab], *, clear: bool) -> None:
+def _show(slabs: Sequence[SlabReport | UnreadableSlab], name: str | None, *, clear: bool) -> None:
     out = console()
     if clear:
         out.clear()
     if not slabs:
-        out.print("There is no slab.")
+        out.print("There is no slab." if name is None else f"There is no slab {name!r} yet.")
     for slab in slabs:
         out.print(Text(slab.name, style="bold"))
         if isinstance(slab, UnreadableSlab):
@@ -93,14 +118,25 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
     memory, metrics, recovery = slab.memory, slab.metrics, slab.recovery
     rate = metrics["compression-rate-avg"]
     created = datetime.fromtimestamp(slab.created_ms / 1000).astimezone()
+    yield f"  owner     {slab.owner or 'without a name'}, user id {slab.owner_uid}"
     yield f"  created   {created:%Y-%m-%d %H:%M:%S %Z}"
     yield (
         f"  memory    {in_bytes(memory.used)} of {in_bytes(memory.total)} used, at most {in_bytes(memory.peak)}; "
         f"{count(memory.slot_count, 'slot')} of {in_bytes(memory.slot_size)}"
     )
+    yield f"  tables    {'; '.join(_tables(slab.tables))}"
     if memory.waiting_threads:
         yield f"  waiting   {count(memory.waiting_threads, 'thread')} for memory"
     yield f"  sender    {_sender(slab.sender)}"
+    if slab.log:
+        yield f"  log       {slab.log}"
+    for incident in slab.incidents:
+        if incident.lasts:
+            last = "" if incident.last_ms == incident.first_ms else f" (last {_ago(incident.last_ms)} ago)"
+            yield f"  outage    since {_ago(incident.first_ms)}: {_said(incident)}{last}"
+    for incident in slab.incidents[:1]:
+        if not incident.lasts:
+            yield f"  last      error {_ago(incident.last_ms)} ago: {_said(incident)}"
     yield (
         f"  sent      {count(int(metrics['record-send-total']), 'record')} in "
         f"{count(int(metrics['batch-send-total']), 'batch')} ({metrics['records-per-batch-avg']:,.1f} a batch, "
@@ -145,6 +181,15 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
         )
 
 
+def _tables(tables: Tables) -> Iterator[str]:
+    for used, most, what in (
+        (tables.topic_entries, tables.max_topics, "topic"),
+        (tables.partition_entries, tables.max_partitions, "partition"),
+    ):
+        advice = f", nearly full: set shmaccum.max.{what}s higher" if used >= NEARLY_FULL * most else ""
+        yield f"{used:,} of {count(most, what)}{advice}"
+
+
 _TOPIC_STATES: Final = {
     TopicState.UNUSED: "not whole yet",
     TopicState.REQUESTED: "asked for, no answer yet",
@@ -153,11 +198,29 @@ _TOPIC_STATES: Final = {
 
 
 def _sender(sender: SenderInfo) -> str:
-    if sender.alive:
+    if sender.stopped:
+        who = sender.halt()
+    elif sender.alive:
         who = f"process {sender.pid}, {'asleep' if sender.asleep else 'awake'}"
     else:
         who = "none" if sender.pid is None else f"none; process {sender.pid} has died"
     return f"{who}; {count(sender.starts, 'start')} so far"
+
+
+def _said(incident: IncidentInfo) -> str:
+    return f"{incident.error.__name__}: {incident.text or incident.error.meaning()}"
+
+
+def _ago(wall_ms: int) -> str:
+    """Return how long ago a time was, in its largest unit."""
+    seconds = max(0.0, time.time() - wall_ms / 1000)
+    for size, unit in _UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+_UNITS: Final = ((86_400, "days"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def _process_row(process: ProcessInfo) -> tuple[object, ...]:

@@ -13,9 +13,16 @@ _WIDE: Final = 10_000
 """Columns that no row of ours fills: a terminal folds a long line, a pipe gets it whole, nothing is left out."""
 
 
+class _Console(Console):
+    """Leaves it to the command's caller what a reader means that has seen enough: rich's ends the process with 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # the BrokenPipeError for which rich calls this
+
+
 def console() -> Console:
     """Return the standard output, for data: colours on a terminal only, and lines as long as they are."""
-    return Console(width=_WIDE, highlight=False, markup=False, emoji=False)
+    return _Console(width=_WIDE, highlight=False, markup=False, emoji=False)
 
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[object]], *, left: int = 1) -> Padding:

@@ -34,11 +34,13 @@ class Scope(StrEnum):
     """Whom a setting concerns."""
 
     SLAB = "slab"
-    """It defines the slab and what its sender does: the same for all producers that share them."""
-    SENDER = "sender"
-    """It concerns one sender process: that of whoever started it counts, and it may differ from the next one's."""
+    """It fixes where bytes go, or what is promised: all users of a slab must have the same value."""
+    SHARED = "shared"
+    """It concerns how the one sender works for all: the newest user's value holds, and changes while the slab lives."""
     PRODUCER = "producer"
-    """It concerns one producer and may differ between those that share a slab."""
+    """It concerns one producer and can differ between those that share a slab."""
+    SENDER = "sender"
+    """It concerns one sender process: the value of the process that started it holds, until the next sender."""
 
 
 class SettingDescription(NamedTuple):
@@ -63,6 +65,7 @@ class Setting(Generic[T]):
         default: value where none is given.
         valid: which values are allowed, or None for every one of the type.
         importance, scope, group: where it belongs.
+        shown_default: how documentation shows the default, where that stands for something else.
         doc: what it does, in Markdown, on one line.
     """
 
@@ -78,8 +81,10 @@ class Setting(Generic[T]):
         scope: Scope,
         group: str,
         doc: str,
+        shown_default: str = "",
     ) -> None:
         self.type = type
+        self.shown_default = shown_default
         self.default = default
         self.valid = valid
         self.importance = importance
@@ -125,7 +130,7 @@ class Setting(Generic[T]):
             name=self.name,
             description=self.doc,
             type=self.type.name,
-            default=default,
+            default=self.shown_default or default,
             valid_values=self.valid.allowed if self.valid is not None else "",
             importance=self.importance,
             scope=self.scope,
@@ -207,7 +212,11 @@ class Config:
         return dict(self._values)
 
     def __repr__(self) -> str:
-        changed = {name: value for name, value in self._values.items() if value != self.settings[name].default}
+        defaults = {
+            name: self._values[name] if setting.shown_default and name not in self._explicit else setting.default
+            for name, setting in self.settings.items()
+        }
+        changed = {name: value for name, value in self._values.items() if value != defaults[name]}
         return f"{type(self).__name__}({changed})"
 
 

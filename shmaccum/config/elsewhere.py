@@ -17,7 +17,6 @@ _TLS_VERSIONS: Final = "leave it out: TLS 1.2 and 1.3 are used, with the ciphers
 _TICKET: Final = "leave it out: keeping the Kerberos ticket fresh is the business of kinit, k5start or sssd"
 _TOKEN: Final = "leave it out: tokens come from the callable that sasl.oauthbearer.token.provider names"
 _CONSUMER: Final = "leave it out: it is a setting of consumers"
-_REBOOTSTRAP: Final = "leave it out: bootstrap.servers are asked again whenever no known broker can be reached"
 
 ELSEWHERE: Final = {
     "transactional.id": _TRANSACTIONS,
@@ -29,8 +28,6 @@ ELSEWHERE: Final = {
     "metrics.num.samples": _METRICS,
     "metrics.recording.level": _METRICS,
     "metrics.sample.window.ms": _METRICS,
-    "metadata.recovery.strategy": _REBOOTSTRAP,
-    "metadata.recovery.rebootstrap.trigger.ms": _REBOOTSTRAP,
     "security.providers": _JAVA_ONLY,
     "ssl.provider": _JAVA_ONLY,
     "ssl.engine.factory.class": _JAVA_ONLY,

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from shmaccum.config.valuetypes import INT_MAX
+from shmaccum.config.valuetypes import AUTO, INT_MAX
 from shmaccum.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,6 +20,14 @@ logger = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT_FOR_IDEMPOTENCE: Final = 5
 """``ProducerConfig.MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION_FOR_IDEMPOTENCE``: what a broker remembers."""
+
+MOST_SLOTS: Final = (1 << 24) - 1
+"""``shm.layout.MAX_SLOTS``."""
+MOST_RECORDS: Final = (1 << 24) - 1
+"""``shm.layout.COMMIT_COUNT_MASK``."""
+SMALLEST_RECORD: Final = 7
+"""Bytes of a record of message format 2 with neither key nor value: the smallest of all formats."""
+LARGEST_BATCH: Final = SMALLEST_RECORD * MOST_RECORDS
 
 Changes = Mapping[str, object]
 KEEP: Final[Changes] = {}
@@ -79,6 +87,23 @@ def batch_fits_memory(config: ProducerSettings) -> Changes:
         raise ConfigError(
             f"batch.size = {config.batch_size}: must be at most buffer.memory, which is {config.buffer_memory}; "
             "the slab would not have a single slot"
+        )
+    return KEEP
+
+
+def slots_fit_layout(config: ProducerSettings) -> Changes:
+    """The slab's words can count the slots, and the records of a batch."""
+    if config.batch_size > LARGEST_BATCH:
+        raise ConfigError(
+            f"batch.size = {config.batch_size}: must be at most {LARGEST_BATCH}; the slab counts at most "
+            f"{MOST_RECORDS} records in a batch, and the smallest record takes {SMALLEST_RECORD} bytes"
+        )
+    slot_size = -(-config.batch_size // 8) * 8
+    if config.buffer_memory // slot_size > MOST_SLOTS:
+        raise ConfigError(
+            f"buffer.memory = {config.buffer_memory}: must be at most {MOST_SLOTS * slot_size} with batch.size "
+            f"{config.batch_size}; a slab has at most {MOST_SLOTS} slots of batch.size bytes: lower buffer.memory or "
+            "raise batch.size"
         )
     return KEEP
 
@@ -150,6 +175,20 @@ def batch_fits_segment(config: ProducerSettings) -> Changes:
     return KEEP
 
 
+def tables_follow_memory(config: ProducerSettings) -> Changes:
+    """As much memory for tables as is reasonable beside the memory for batches, where nobody said how many entries."""
+    changes: dict[str, object] = {}
+    if config.shmaccum_max_topics == AUTO:
+        changes["shmaccum.max.topics"] = _entries(config.buffer_memory, 3072, 512, 100_000)
+    if config.shmaccum_max_partitions == AUTO:
+        changes["shmaccum.max.partitions"] = _entries(config.buffer_memory, 1024, 4096, 200_000)
+    return changes
+
+
+def _entries(memory: int, bytes_an_entry: int, least: int, most: int) -> int:
+    return min(max(memory // bytes_an_entry, least), most)
+
+
 def topic_fits_table(config: ProducerSettings) -> Changes:
     """The slab has room for one topic at least."""
     if config.num_partitions > config.shmaccum_max_partitions:
@@ -173,6 +212,7 @@ RULES: Final[tuple[Callable[[ProducerSettings], Changes], ...]] = (
     idempotence_is_possible,
     delivery_covers_one_request,
     batch_fits_memory,
+    slots_fit_layout,
     request_fits_memory,
     format_has_compression,
     reconnect_backoff_is_constant,
@@ -180,6 +220,7 @@ RULES: Final[tuple[Callable[[ProducerSettings], Changes], ...]] = (
     kafka_has_record_batches,
     log_has_directory,
     batch_fits_segment,
+    tables_follow_memory,
     topic_fits_table,
 )
 """In this order: a rule sees what those before it have changed."""

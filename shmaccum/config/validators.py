@@ -35,6 +35,11 @@ def between(low: int, high: int) -> Validator[int]:
     return Validator(lambda value: low <= value <= high, f"between {low} and {high}")
 
 
+def between_or(low: int, high: int, other: int) -> Validator[int]:
+    """Allow ``low`` to ``high``, both included, and one value besides."""
+    return Validator(lambda value: low <= value <= high or value == other, f"between {low} and {high}, or {other}")
+
+
 def one_of(*choices: str, reason: str = "") -> Validator[str]:
     """Allow these texts and no other (``ConfigDef.ValidString``)."""
     shown = [choice or "empty" for choice in choices]

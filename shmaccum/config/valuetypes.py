@@ -89,6 +89,12 @@ def _parse_string(value: object) -> str:
     return value.strip()
 
 
+def _parse_string_or_number(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return _parse_string(value)
+
+
 def _parse_password(value: object) -> Password:
     return value if isinstance(value, Password) else Password(_parse_string(value))
 
@@ -101,14 +107,30 @@ def _parse_path(value: object) -> str:
 
 
 def _parse_callable(value: object) -> Callable[..., Any]:
-    if isinstance(value, str):
-        try:
-            value = pkgutil.resolve_name(value.strip())
-        except (ImportError, AttributeError, ValueError) as error:
-            raise ValueError(f"expected the dotted name of a callable: {error}") from error
+    value = _resolved(value, "a callable")
     if not callable(value):
         raise ValueError(f"expected a callable or its dotted name, not {type(value).__name__}")
     return value
+
+
+def _parse_serializer(value: object) -> Any:
+    value = _resolved(value, "a serializer")
+    if not callable(value) and not callable(getattr(value, "serialize", None)):
+        raise ValueError(
+            "expected a callable, an object with a method serialize(topic, data), or the dotted name of either, not "
+            f"{type(value).__name__}"
+        )
+    return value
+
+
+def _resolved(value: object, what: str) -> object:
+    """Return what a dotted name stands for; what is no text stays as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return pkgutil.resolve_name(value.strip())
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"expected the dotted name of {what}: {error}") from error
 
 
 INT: Final = ValueType("int", _whole_number(32))
@@ -117,11 +139,24 @@ LONG: Final = ValueType("long", _whole_number(64))
 DOUBLE: Final = ValueType("double", _parse_double)
 BOOLEAN: Final = ValueType("boolean", _parse_boolean)
 STRING: Final = ValueType("string", _parse_string)
+STRING_OR_NUMBER: Final = ValueType("string", _parse_string_or_number)
+"""Text that can be a number, which may then be given as one."""
 PASSWORD: Final = ValueType("password", _parse_password)
 PATH: Final = ValueType("string", _parse_path)
 """A file's name: also a ``PathLike``; not trimmed; made absolute, so that it means the same in every process."""
 CLASS: Final = ValueType("class", _parse_callable)
 """A callable, a class for one, or its dotted name, which is imported."""
+SERIALIZER: Final = ValueType("class", _parse_serializer)
+"""A callable, an object with a method ``serialize``, a class of such, or a dotted name."""
+
+
+def path_or(word: str) -> ValueType[str]:
+    """Return the type of a `PATH` instead of which there can be one certain word, in any case."""
+
+    def parse(value: object) -> str:
+        return word if isinstance(value, str) and value.strip().lower() == word else _parse_path(value)
+
+    return ValueType("string", parse)
 
 
 def word(spelling: Callable[[str], str]) -> ValueType[str]:
@@ -147,4 +182,16 @@ def optional(inner: ValueType[T]) -> ValueType[T | None]:
     return ValueType(inner.name, lambda value: None if value is None else inner.parse(value))
 
 
+AUTO: Final = -1
+"""Stands for ``auto``: a number that follows from other settings."""
+_AUTO_NAME: Final = "auto"
+
+
+def _parse_int_or_auto(value: object) -> int:
+    if isinstance(value, str) and value.strip().lower() == _AUTO_NAME:
+        return AUTO
+    return INT.parse(value)
+
+
+INT_OR_AUTO: Final = ValueType("int", _parse_int_or_auto)
 LIST: Final = list_of(STRING)

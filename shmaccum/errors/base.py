@@ -25,6 +25,8 @@ class KafkaError(ShmaccumError):
     """Kafka's protocol error code, or one below -100 for an error that only a client raises."""
     retriable: ClassVar[bool] = False
     """Whether the sender tries the batch again (``RetriableException``)."""
+    is_api: ClassVar[bool] = True
+    """Whether the callback of a record that `Producer.send` refuses for it is called (``ApiException``)."""
 
 
 class RetriableError(KafkaError):

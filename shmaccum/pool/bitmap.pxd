@@ -14,11 +14,16 @@ cdef class FreeBitmap:
     cdef Py_ssize_t _words_end
     cdef object _slot_count
 
-    cpdef Py_ssize_t free_count(self)
-    cpdef Py_ssize_t find(self, Py_ssize_t count)
+    cpdef unsigned long long free_count(self) except? 0
+    cpdef list find(self, Py_ssize_t count)
 
     @cython.locals(
-        words=word[::1], at=Py_ssize_t, bit=Py_ssize_t, run=Py_ssize_t, free="unsigned long long",
+        words=word[::1], slots=list, at=Py_ssize_t, free="unsigned long long", lowest="unsigned long long",
+    )
+    cdef list _lowest(self, Py_ssize_t count)
+
+    @cython.locals(
+        words=word[::1], at=Py_ssize_t, bit=Py_ssize_t, adjacent=Py_ssize_t, free="unsigned long long",
         from_there="unsigned long long",
     )
     cpdef (Py_ssize_t, Py_ssize_t) find_some(self, Py_ssize_t most)

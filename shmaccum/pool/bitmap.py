@@ -2,14 +2,17 @@
 
 It is an index: the slot headers say the same, and the pool rebuilds the bitmap and its count from them after a death.
 What is needed all the time, some free slots, and these given back, takes a word of the bitmap at a time: one load and
-one store for all of its slots that are concerned. A run of adjacent slots, which only a large record needs, is found
-in all of the bitmap read as one integer: a few operations, done by the interpreter's own big-integer code. The caller
-holds the pool's lock.
+one store for all of its slots that are concerned. A large record takes any free slots, adjacent ones where there are:
+these are found in all of the bitmap read as one integer, by a few operations of the interpreter's own big-integer code.
+The caller holds the pool's lock.
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 from shmaccum.shm.layout import WORD, Geometry, Super
 from shmaccum.shm.memory import SlabMemory
@@ -35,18 +38,35 @@ class FreeBitmap:
         """Return how many slots are free."""
         return self._memory.words[_FREE_SLOTS]
 
-    def find(self, count: int) -> int:
-        """Return the first of the lowest ``count`` adjacent free slots, -1 if there are none."""
+    def find(self, count: int) -> list[int]:
+        """Return ``count`` free slots in ascending order; none if fewer are free.
+
+        They are the lowest that are adjacent, or the lowest of all where no ``count`` are adjacent.
+        """
         if self.free_count() < count:
-            return -1
+            return []
         starts = self._load()
-        # A bit survives the shifts where the run that begins there has `length` free slots; double it each turn.
+        # A bit survives the shifts where `length` slots are free from there on; double it each turn.
         length = 1
         while length < count:
             step = min(length, count - length)
             starts &= starts >> step
             length += step
-        return (starts & -starts).bit_length() - 1
+        first = (starts & -starts).bit_length() - 1
+        return list(range(first, first + count)) if first >= 0 else self._lowest(count)
+
+    def _lowest(self, count: int) -> list[int]:
+        """Return the lowest ``count`` free slots, none if there are fewer: the count was wrong."""
+        words, slots = self._memory.words, []
+        for at in range(self._words_at, self._words_end):
+            free = words[at]
+            while free:
+                lowest = free & -free
+                slots.append((at - self._words_at) * _WORD_BITS + lowest.bit_length() - 1)
+                if len(slots) == count:
+                    return slots
+                free ^= lowest
+        return []
 
     def find_some(self, most: int) -> tuple[int, int]:
         """Return the lowest free slot, and how many are free from there on in its word of the bitmap, up to ``most``.
@@ -59,30 +79,32 @@ class FreeBitmap:
             if free:
                 bit = (free & -free).bit_length() - 1
                 from_there = free >> bit
-                run = (from_there & ~(from_there + 1)).bit_length()  # of the ones that it ends in
-                return (at - self._words_at) * _WORD_BITS + bit, min(run, most)
+                adjacent = (from_there & ~(from_there + 1)).bit_length()  # of the ones that it ends in
+                return (at - self._words_at) * _WORD_BITS + bit, min(adjacent, most)
         return -1, 0
 
     def take(self, first: int, count: int) -> None:
-        """Mark a run of free slots as taken."""
+        """Mark adjacent free slots as taken."""
         self._mark(first, count, is_free=False)
         self._memory.words[_FREE_SLOTS] -= count
 
     def give(self, first: int, count: int) -> None:
-        """Mark a run of taken slots as free."""
+        """Mark adjacent taken slots as free."""
         self._mark(first, count, is_free=True)
         self._memory.words[_FREE_SLOTS] += count
 
-    def rebuild(self, taken: list[tuple[int, int]]) -> None:
-        """Make bitmap and count anew: all is free but the runs given, each (first, count)."""
-        free = (1 << self._slot_count) - 1
-        for first, count in taken:
-            free &= ~(((1 << count) - 1) << first)
-        self._buffer[self._start : self._end] = free.to_bytes(self._end - self._start, "little")
-        self._memory.words[_FREE_SLOTS] = free.bit_count()
+    def rebuild(self, taken: list[int] | npt.NDArray[np.intp]) -> None:
+        """Rebuild bitmap and count: all slots are free but those given."""
+        is_free = np.zeros((self._end - self._start) * 8, np.bool_)
+        is_free[: self._slot_count] = True
+        is_free[taken] = False
+        self._buffer[self._start : self._end] = np.packbits(is_free, bitorder="little").tobytes()
+        self._memory.words[_FREE_SLOTS] = int(np.count_nonzero(is_free))
 
     def _mark(self, first: int, count: int, is_free: bool) -> None:
         memory, end = self._memory, first + count
+        if not 0 <= first <= end <= self._slot_count:
+            raise IndexError(f"slots {first} to {end - 1} of {self._slot_count}")
         while first < end:
             at, bit = self._words_at + first // _WORD_BITS, first % _WORD_BITS
             here = min(_WORD_BITS - bit, end - first)

@@ -1,9 +1,9 @@
 """The BufferPool of Kafka's producer (``BufferPool.java``), for all the processes of a host.
 
 It keeps Kafka's two promises: memory is *bounded*, by ``buffer.memory`` for the whole host, and waiting for it is
-*fair*, first come, first served over all processes. A request of ``batch.size`` is one slot; a larger one gets
-a run of adjacent slots, which forms while its waiter is at the head of the queue, because nobody else is served
-then.
+*fair*, first come, first served over all processes. A request of ``batch.size`` is one slot; a larger one gets a chain
+of slots, wherever they are free. So the pool serves any request as soon as that number of slots is free. Until the
+first waiter's number is free, the pool serves no later request.
 
 Three parts do the work, under one lock: `slots` takes memory and gives it back, by the slots' headers, which are the
 truth; `bitmap` finds what is free, and is an index of it; `waiters` says whose turn it is, and when it is worth while
@@ -153,7 +153,7 @@ class BufferPool:
     # --- waiting ------------------------------------------------------------------------------------
 
     def _wait_for(self, count: int, size: int, max_block_ms: float, taken: list[Buffer], most: int) -> None:
-        """Queue up and wait for a run of slots; whatever ends the wait, the ticket does not stay behind."""
+        """Queue up and wait for ``count`` slots; however the wait ends, the ticket does not stay behind."""
         slab = self.slab
         started = time.monotonic()
         deadline = started + max_block_ms / 1000
@@ -164,7 +164,7 @@ class BufferPool:
                 while True:
                     with self._lock.within(max(LEAST_PATIENCE_S, deadline - time.monotonic())):
                         if ticket < 0:
-                            ticket = self._waiters.join(slab.owner_tag, started, max_block_ms / 1000, for_run=count > 1)
+                            ticket = self._waiters.join(slab.owner_tag, started, max_block_ms / 1000, count)
                         else:
                             self._waiters.look(ticket)
                         waiting = self._pass_over_the_absent(ticket)
@@ -214,7 +214,7 @@ class BufferPool:
             f"Failed to allocate {size} bytes within the configured max blocking time {max_block_ms:.0f} ms. Total "
             f"memory: {self.total_memory} bytes. Available memory: {self.available_memory()} bytes. Poolable size: "
             f"{self.poolable_size} bytes. Waiting: {self.queued()}. Raise buffer.memory or max.block.ms, or find out "
-            "with `shmaccum status` why the sender frees so little"
+            f"with `shmaccum status` why the sender frees so little{self.slab.trouble()}"
         )
 
     def _pass_over_the_absent(self, me: int = -1) -> int:

@@ -3,6 +3,12 @@
 Every step of a slot from or to FREE is taken here, under the pool's lock, header first: the bitmap and the counts
 follow, and are rebuilt from the headers when somebody dies in between.
 
+A request for several slots gets a *chain*: any free slots, linked by the CHAIN words of their headers. The links are
+stored first. The state of the first slot, which says how many there are, is stored last: that store makes the chain. A
+death before it leaves links that nothing leads to, since a slot that is FREE, or alone, has no chain. The slots behind
+the first stay FREE by their own headers, so one store also frees the whole chain. Links are written under the pool's
+lock, and stay until their slots are part of another chain.
+
 Modelled in ``tools/model/pool.pml``.
 """
 
@@ -15,7 +21,7 @@ import numpy as np
 
 from shmaccum.errors import SlabDamagedError
 from shmaccum.pool.bitmap import FreeBitmap
-from shmaccum.shm.layout import RUN_MASK, RUN_SHIFT, STATE_MASK, Slot, SlotState, Super
+from shmaccum.shm.layout import SLOTS_MASK, SLOTS_SHIFT, STATE_MASK, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
 
 _FREE: Final = int(SlotState.FREE)
@@ -23,14 +29,15 @@ _ALLOCATED: Final = int(SlotState.ALLOCATED)
 _STATE: Final = Slot.STATE
 _GENERATION: Final = Slot.GENERATION
 _STATE_BITS: Final = STATE_MASK
-_RUN_SHIFT: Final = RUN_SHIFT
-_RUN_BITS: Final = RUN_MASK
+_CHAIN: Final = Slot.CHAIN
+_SLOTS_SHIFT: Final = SLOTS_SHIFT
+_SLOTS_BITS: Final = SLOTS_MASK
 _PEAK_SLOTS: Final = Super.PEAK_SLOTS
 _TOUCHED_SLOTS: Final = Super.TOUCHED_SLOTS
 
 
 class Buffer:
-    """Memory from the pool: a run of adjacent slots.
+    """Memory from the pool: a slot, or a chain of them.
 
     Attributes:
         slot: the first one.
@@ -74,37 +81,68 @@ class Slots:
         return self._bitmap.free_count()
 
     def take(self, count: int, taken: list[Buffer], most: int = 1) -> None:
-        """Take runs of ``count`` slots, as many as there are and at most ``most``.
+        """Take ``count`` slots as often as they are free, at most ``most`` times.
 
         Each is noted in ``taken`` before it is taken.
 
         Raises:
             SlabDamagedError: the bitmap is not as the headers are.
         """
+        if count > 1:
+            while most and self._take_chain(count, taken):
+                most -= 1
+            return
         words = self._memory.words
         owner = self._slab.owner_tag
-        state = owner | count << _RUN_SHIFT | _ALLOCATED
+        state = owner | 1 << _SLOTS_SHIFT | _ALLOCATED
         while most:
-            if count == 1:
-                first, runs = self._bitmap.find_some(most)
-            else:
-                first, runs = self._bitmap.find(count), 1
+            first, found = self._bitmap.find_some(most)
             if first < 0:
                 return
-            end = first + runs * count
+            end = first + found
             if end > self._slot_count:
-                raise self._wrong_bitmap(first, end)
-            for slot in range(first, first + runs):  # it is one run, or each of them is one slot
+                raise self._wrong_bitmap(end - 1)
+            for slot in range(first, end):
                 header = self._header(slot)
                 if words[header + _STATE] & _STATE_BITS:
-                    raise self._wrong_bitmap(first, end)
+                    raise self._wrong_bitmap(slot)
                 generation = words[header + _GENERATION] + 1
                 words[header + _GENERATION] = generation
-                taken.append(Buffer(slot, count, generation))
+                taken.append(Buffer(slot, 1, generation))
                 words[header + _STATE] = state
-            self._bitmap.take(first, end - first)
+            self._bitmap.take(first, found)
             self._note_use(end)
-            most -= runs
+            most -= found
+
+    def _take_chain(self, count: int, taken: list[Buffer]) -> bool:
+        """Take ``count`` slots as one chain; return whether that many were free."""
+        words = self._memory.words
+        slots = self._bitmap.find(count)
+        if not slots:
+            return False
+        last = slots[count - 1]
+        if last >= self._slot_count:
+            raise self._wrong_bitmap(last)
+        following = 0
+        for slot in reversed(slots):
+            header = self._header(slot)
+            if words[header + _STATE] & _STATE_BITS:
+                raise self._wrong_bitmap(slot)
+            words[header + _CHAIN] = following
+            following = slot + 1
+        first = following - 1
+        header = self._header(first)
+        generation = words[header + _GENERATION] + 1
+        words[header + _GENERATION] = generation
+        taken.append(Buffer(first, count, generation))
+        words[header + _STATE] = self._slab.owner_tag | count << _SLOTS_SHIFT | _ALLOCATED
+        if last - first == count - 1:
+            self._bitmap.take(first, count)
+        else:
+            for slot in slots:
+                self._bitmap.take(slot, 1)
+        self._note_use(last + 1)
+        return True
 
     def give(self, buffers: Iterable[Buffer]) -> int:
         """Free memory that is taken; return how many of the buffers were."""
@@ -113,15 +151,26 @@ class Slots:
         for buffer in buffers:
             if self.is_taken(buffer):
                 words[self._header(buffer.slot) + _STATE] = _FREE
-                self._bitmap.give(buffer.slot, buffer.slots)
+                if buffer.slots == 1:
+                    self._bitmap.give(buffer.slot, 1)
+                else:
+                    self._give_chain(buffer.slot, buffer.slots)
                 given += 1
         return given
+
+    def _give_chain(self, first: int, count: int) -> None:
+        """Mark the slots of a chain that has just been freed as free."""
+        slots = self._memory.chain(first, count)
+        for slot in slots:
+            self._bitmap.give(slot, 1)
+        if len(slots) != count:  # damaged: only the headers of all batches say which slots were in it
+            self.rebuild()
 
     def is_taken(self, buffer: Buffer) -> bool:
         """Say whether this very memory is still taken."""
         memory, header = self._memory, self._header(buffer.slot)
         state = memory.words[header + _STATE]
-        is_taken = state & _STATE_BITS != _FREE and state >> _RUN_SHIFT & _RUN_BITS == buffer.slots
+        is_taken = state & _STATE_BITS != _FREE and state >> _SLOTS_SHIFT & _SLOTS_BITS == buffer.slots
         return is_taken and memory.words[header + _GENERATION] == buffer.generation
 
     def _header(self, slot: int) -> int:
@@ -131,16 +180,17 @@ class Slots:
     def _note_use(self, end: int) -> None:
         """Keep the statistics, now that slots up to ``end`` have been taken."""
         words = self._memory.words
-        used = self._slot_count - self._bitmap.free_count()
+        free = self._bitmap.free_count()
+        used = self._slot_count - free if free < self._slot_count else 0
         peak, touched = words[_PEAK_SLOTS], words[_TOUCHED_SLOTS]
         if used > peak:
             words[_PEAK_SLOTS] = used
         if end > touched:
             words[_TOUCHED_SLOTS] = end
 
-    def _wrong_bitmap(self, first: int, end: int) -> SlabDamagedError:
+    def _wrong_bitmap(self, slot: int) -> SlabDamagedError:
         """The headers are right: the error has the next one who takes the lock make the bitmap anew."""
-        return self._slab.damaged(f"its bitmap says that slots {first} to {end - 1} are free")
+        return self._slab.damaged(f"its bitmap says that slot {slot} is free, of {self._slot_count}")
 
     # --- after a death ------------------------------------------------------------------------------
 
@@ -149,33 +199,37 @@ class Slots:
 
         Should the count be wrong, it is mended: nobody else would ever find out.
         """
-        runs = self._runs()
-        dead = self._free_dead(runs)
+        taken = self._taken()
+        dead = self._free_dead(taken)
         for first, count in dead:
-            self._bitmap.give(first, count)
+            for slot in self._slots_of(first, count):
+                self._bitmap.give(slot, 1)
         reclaimed = _slots_in(dead)
-        if self.free_count() != self._slot_count - _slots_in(runs) + reclaimed:
+        if self.free_count() != self._slot_count - _slots_in(taken) + reclaimed:
             self.rebuild()
         return reclaimed
 
     def rebuild(self) -> None:
         """Make bitmap and count anew from the headers; reclaim on the way."""
-        runs = self._runs()
-        dead = set(self._free_dead(runs))
-        self._bitmap.rebuild([run for run in runs if run not in dead])
+        taken = self._taken()
+        dead = set(self._free_dead(taken))
+        self._bitmap.rebuild([slot for each in taken if each not in dead for slot in self._slots_of(*each)])
 
-    def _runs(self) -> list[tuple[int, int]]:
-        """Return all the runs that are taken, by the headers."""
+    def _taken(self) -> list[tuple[int, int]]:
+        """Return all memory that is taken, by the headers: first slot, and how many."""
         states = self._slab.headers[:, Slot.STATE]
         firsts = np.flatnonzero(states & np.uint64(STATE_MASK))
-        counts = (states[firsts] >> np.uint64(RUN_SHIFT)) & np.uint64(RUN_MASK)
+        counts = (states[firsts] >> np.uint64(SLOTS_SHIFT)) & np.uint64(SLOTS_MASK)
         return list(zip(firsts.tolist(), counts.tolist(), strict=True))
 
-    def _free_dead(self, runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Free, in the headers, the runs that dead processes took and never used; return them."""
+    def _slots_of(self, first: int, count: int) -> list[int]:
+        return [first] if count == 1 else self._memory.chain(first, count)
+
+    def _free_dead(self, taken: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Free, in the headers, what dead processes took and never used; return it."""
         words, slab = self._memory.words, self._slab
         dead = []
-        for first, count in runs:
+        for first, count in taken:
             state_at = self._header(first) + _STATE
             state = words[state_at]
             if state & STATE_MASK != SlotState.ALLOCATED or slab.owner_is_alive(state):
@@ -188,5 +242,5 @@ class Slots:
         return dead
 
 
-def _slots_in(runs: Iterable[tuple[int, int]]) -> int:
-    return sum(count for _, count in runs)
+def _slots_in(taken: Iterable[tuple[int, int]]) -> int:
+    return sum(count for _, count in taken)

@@ -1,12 +1,12 @@
 """The waiter queue: who waits for memory, in order of arrival, over all processes.
 
-A ring of tickets. Ticket *t* is cell ``t % WAITERS``; a cell says who waits and is 0 once they have left. The
-first ticket still held is the *head*: it alone may take memory, so a large request gathers its run while the
-later ones wait behind it, and no one is overtaken. The caller holds the pool's lock.
+A ring of tickets. Ticket *t* is cell ``t % WAITERS``; a cell says who waits, and for how many slots, and is 0 once they
+have left. The first ticket still held is the *head*: it alone takes memory, as soon as that number of slots is free,
+wherever they are. Slots that become free before that stay free for it, so it is not overtaken and does not starve. The
+caller holds the pool's lock.
 
-Where there are free slots for all who wait and more, others may take of those that are more without a ticket: they
-overtake nobody, and a queue of those who only wait to be woken does not grow. While somebody waits for a run, nobody
-does.
+Where more slots are free than all tickets wait for, other requests take of the rest without a ticket: they overtake no
+waiter, and a queue of waiters that only wait to be woken does not grow.
 
 A dead waiter is removed by whoever finds it at the head, and so is one that has not left by its deadline: it is
 stopped, or was interrupted in leaving, and everybody else would wait for it. One that lives and has not looked for a
@@ -29,25 +29,29 @@ from shmaccum.shm.layout import (
     INCARNATION_SHIFT,
     OWNER_MASK,
     OWNER_SHIFT,
-    RUN_MASK,
-    RUN_SHIFT,
+    SLOTS_MASK,
+    SLOTS_SHIFT,
+    WAITER_WORDS,
     WAITERS,
-    WORD,
     Geometry,
     Super,
+    Waiter,
 )
 from shmaccum.shm.memory import SlabMemory
-from shmaccum.shm.soundness import damaged
+from shmaccum.shm.soundness import MAX_COUNT, damaged
 
 _HEAD: Final = Super.WAITER_HEAD
 _TAIL: Final = Super.WAITER_TAIL
 _ENOUGH: Final = Super.ENOUGH_SLOTS
 _CELLS: Final = WAITERS
+_CELL_WORDS: Final = WAITER_WORDS
+_SLOTS: Final = Waiter.SLOTS
+_LAST_TICKET: Final = MAX_COUNT
 _INCARNATION: Final = OWNER_MASK << INCARNATION_SHIFT
 _ENTRY: Final = OWNER_MASK << OWNER_SHIFT
-_DEADLINE_SHIFT: Final = RUN_SHIFT
-"""A cell has its owner where a slot's state word has it, and the deadline's seconds where that has the run."""
-_DEADLINE_MASK: Final = RUN_MASK
+_DEADLINE_SHIFT: Final = SLOTS_SHIFT
+"""A cell has its owner where a slot's state word has it, and the deadline's seconds where that has its slots."""
+_DEADLINE_MASK: Final = SLOTS_MASK
 _FURTHEST_S: Final = _DEADLINE_MASK // 4
 """Deadlines are compared on a circle of 2**24 seconds; one that is further away than a quarter of it is no nearer."""
 _GRACE_S: Final = 1
@@ -55,10 +59,8 @@ _HELD: Final = 1
 """Bits of a cell's low byte. Always set, which keeps the cell of entry 0, incarnation 0 from looking empty."""
 _PASSED_OVER: Final = 2
 """The holder does not look, and others are served before it."""
-_RUN: Final = 4
-"""The holder needs adjacent slots."""
-_LOOK: Final = 8
-"""From this bit on: how often it has looked, modulo 32."""
+_LOOK: Final = 4
+"""From this bit on: how often it has looked, modulo 64."""
 _LOW_BYTE: Final = 0xFF
 _MOST_AT_ONCE: Final = 32
 """Slots that are ever waited for at once: by then a wake-up is a small part of what filling them takes."""
@@ -78,7 +80,7 @@ class WaiterQueue:
         self._name = name
         self._memory = memory
         self._geometry = geometry
-        self._cells_at = geometry.waiters // WORD
+        self._cells_at = geometry.waiter(0)
         self._most_at_once = max(1, min(_MOST_AT_ONCE, geometry.slot_count // _PART_AT_ONCE))
         self._last_seen = (-1, 0, 0.0)
         """A ticket and its cell, and since when the cell has been seen so; by this process, under the lock."""
@@ -96,35 +98,34 @@ class WaiterQueue:
         return words[_HEAD] == words[_TAIL]
 
     def spare(self, free_slots: int) -> int:
-        """Return how many of so many free slots are none that anybody here waits for.
-
-        None are, if somebody waits for adjacent ones, whose number nobody knows but him.
-        """
+        """Return how many free slots are left once every waiter that is not passed over is served."""
         head, tail = ends(self._name, self._memory.words)
         for ticket in range(head, tail):
             cell = self._cell(ticket)
-            if cell & _RUN:
-                return 0
-            if cell:
-                free_slots -= 1
-        return max(0, free_slots)
+            if cell & (_HELD | _PASSED_OVER) == _HELD:
+                wanted = self._wanted(ticket)
+                if wanted >= free_slots:
+                    return 0
+                free_slots -= wanted
+        return free_slots
 
-    def join(self, owner_tag: int, now_s: float, patience_s: float, *, for_run: bool = False) -> int:
+    def join(self, owner_tag: int, now_s: float, patience_s: float, slots: int = 1) -> int:
         """Draw a ticket for the process that the tag names; -1 while the ring is full.
 
         Args:
             owner_tag: who waits.
             now_s: monotonic seconds.
             patience_s: seconds from now after which it will have left the queue.
-            for_run: whether it needs adjacent slots.
+            slots: how many it waits for.
         """
         words = self._memory.words
         deadline = int(now_s + min(patience_s, _FURTHEST_S)) + _GRACE_S & _DEADLINE_MASK
         head, ticket = ends(self._name, words)
         if ticket - head >= _CELLS:
             return -1
-        flags = _HELD | _RUN if for_run else _HELD
-        words[self._cells_at + ticket % _CELLS] = owner_tag | deadline << _DEADLINE_SHIFT | flags
+        at = self._at(ticket)
+        words[at + _SLOTS] = slots
+        words[at] = owner_tag | deadline << _DEADLINE_SHIFT | _HELD
         words[_TAIL] = ticket + 1
         return ticket  # without a call since the store: no interrupt comes before the caller knows of it
 
@@ -134,7 +135,7 @@ class WaiterQueue:
         head, _ = ends(self._name, words)
         if ticket < head:
             return
-        words[self._cells_at + ticket % _CELLS] = 0
+        words[self._at(ticket)] = 0
         self.move_on()
 
     def move_on(self) -> None:
@@ -161,13 +162,13 @@ class WaiterQueue:
     def to_be_woken(self, free_slots: int) -> int:
         """Return the process entry to wake now that so many slots are free, -1 for none.
 
-        That is the head's, if they are enough, and it has looked since it was last named here. A wake-up that comes to
-        nothing costs it no more than a nap.
+        That is the head's, if they are enough, also for what it waits for, and it has looked since it was last named
+        here. A wake-up that comes to nothing costs it no more than a nap.
         """
         if self.is_empty() or not self.is_enough(free_slots):
             return -1
         ticket = self.head()
-        if ticket < 0:
+        if ticket < 0 or self._wanted(ticket) > free_slots:
             return -1
         cell = self._cell(ticket)
         if ticket == self._woken_ticket and cell == self._woken_cell:
@@ -191,7 +192,7 @@ class WaiterQueue:
         first, cell = words[_HEAD], self._cell(ticket)
         if ticket >= first and cell & _HELD:
             looked = (cell & _LOW_BYTE & ~_PASSED_OVER) + _LOOK & _LOW_BYTE
-            words[self._cells_at + ticket % _CELLS] = cell & ~_LOW_BYTE | looked
+            words[self._at(ticket)] = cell & ~_LOW_BYTE | looked
 
     def is_absent(self, ticket: int, now_s: float) -> bool:
         """Say whether a ticket's holder has not looked for `ABSENT_S`, as far as this process has been watching it."""
@@ -205,7 +206,7 @@ class WaiterQueue:
     def pass_over(self, ticket: int) -> None:
         """Have others be served before a ticket's holder, until it looks again."""
         words = self._memory.words
-        words[self._cells_at + ticket % _CELLS] = self._cell(ticket) | _PASSED_OVER
+        words[self._at(ticket)] = self._cell(ticket) | _PASSED_OVER
 
     def is_passed_over(self, ticket: int) -> bool:
         """Say whether others are served before a ticket's holder."""
@@ -224,8 +225,17 @@ class WaiterQueue:
         """Return the process table entry of a ticket's holder."""
         return self._cell(ticket) >> OWNER_SHIFT & OWNER_MASK
 
+    def _at(self, ticket: int) -> int:
+        """Return the word index of a ticket's cell."""
+        return self._cells_at + ticket % _CELLS * _CELL_WORDS
+
     def _cell(self, ticket: int) -> int:
-        return self._memory.words[self._cells_at + ticket % _CELLS]
+        """Return the first word of a ticket's cell: who holds it, 0 if it has left."""
+        return self._memory.words[self._at(ticket)]
+
+    def _wanted(self, ticket: int) -> int:
+        """Return how many slots a ticket's holder waits for."""
+        return self._memory.words[self._at(ticket) + _SLOTS]
 
 
 def tickets(name: str, words: memoryview, geometry: Geometry) -> list[int]:
@@ -238,9 +248,9 @@ def tickets(name: str, words: memoryview, geometry: Geometry) -> list[int]:
         words: all of its memory.
         geometry: its layout.
     """
-    cells_at = geometry.waiters // WORD
+    cells_at = geometry.waiter(0)
     head, tail = ends(name, words)
-    return [ticket for ticket in range(head, tail) if words[cells_at + ticket % _CELLS]]
+    return [ticket for ticket in range(head, tail) if words[cells_at + ticket % _CELLS * _CELL_WORDS]]
 
 
 def ends(name: str, words: memoryview) -> tuple[int, int]:
@@ -249,10 +259,12 @@ def ends(name: str, words: memoryview) -> tuple[int, int]:
     All walks over the queue are between the two, and so none is longer than the ring, whatever its words say.
 
     Raises:
-        SlabDamagedError: they are further apart than that, or the wrong way round.
+        SlabDamagedError: they are further apart than that, the wrong way round, or no tickets.
     """
     before, tail, head = words[_HEAD], words[_TAIL], words[_HEAD]
     # Without the lock the head may move meanwhile; at the moment of the tail it was between the two.
-    if before > tail or tail - head > _CELLS:
+    if head > tail:
+        head = tail
+    if before > tail or tail > _LAST_TICKET or tail - head > _CELLS:
         raise damaged(name, f"its waiter queue begins at ticket {before} and ends at {tail}, of {_CELLS}")
-    return head, max(head, tail)
+    return head, tail

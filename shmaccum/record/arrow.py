@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from shmaccum.errors import SerializationError
 
 STRING_TYPES: Final = frozenset(("string", "large_string", "string_view"))
+_VIEW_TYPES: Final = frozenset(("string_view", "binary_view"))
+_VIEW_SIZE: Final = 16
 _BINARY_TYPES: Final = STRING_TYPES | {"binary", "large_binary", "binary_view", "null"}
 
 BinaryColumn: TypeAlias = pa.LargeBinaryArray | pa.LargeBinaryScalar
@@ -34,9 +36,24 @@ def check_binary(name: str, array: pa.Array) -> None:
         )
     if str(array.type) not in _BINARY_TYPES and not pa.types.is_fixed_size_binary(array.type):
         raise SerializationError(f"{name} must be of binary or string type, not {array.type}: cast or serialize them")
+    check_memory(name, array, all_of_it=str(array.type) in _VIEW_TYPES)
+
+
+def check_memory(name: str, array: pa.Array, *, all_of_it: bool) -> None:
+    """Refuse an array that says of itself what cannot be.
+
+    Args:
+        name: the column's.
+        array: of any type.
+        all_of_it: look at every offset, of the arrays within too: Arrow's kernels follow them wherever they lead.
+            Without it only at the first and the last one.
+
+    Raises:
+        SerializationError: says so of the column ``name``.
+    """
     try:
-        array.validate()
-    except pa.ArrowInvalid as error:
+        array.validate(full=all_of_it)
+    except pa.ArrowException as error:
         raise SerializationError(f"{name}: {error}") from error
 
 
@@ -47,12 +64,23 @@ def binary_column(name: str, array: pa.Array) -> pa.LargeBinaryArray:
         SerializationError: the array is of another type, or not what it says; says so of the column ``name``.
     """
     check_binary(name, array)
+    if str(array.type) in _VIEW_TYPES and array.null_count:
+        array = _without_views_of_nulls(array)
     column = array.cast(pa.large_binary())
     offsets = _offsets(column)
     if (offsets[1:] < offsets[:-1]).any():  # what uses them does not look
         row = int(np.argmax(offsets[1:] < offsets[:-1]))
         raise SerializationError(f"{name}: row {row} is not in the column's memory: its offsets are wrong")
     return column
+
+
+def _without_views_of_nulls(array: pa.Array) -> pa.Array:
+    """Return an array of views with an empty one for each null: Arrow does not validate these, and follows them."""
+    valid, views, *data = array.buffers()
+    cells = np.frombuffer(views, np.uint8)[: _VIEW_SIZE * (array.offset + len(array))].reshape(-1, _VIEW_SIZE).copy()
+    cells[array.offset :][nulls_of(array)] = 0
+    buffers = [valid, pa.py_buffer(cells), *data]
+    return pa.Array.from_buffers(array.type, len(array), buffers, array.null_count, array.offset)
 
 
 def offsets_and_data(array: pa.LargeBinaryArray) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:

@@ -207,10 +207,10 @@ class CopiedBodies(ColumnBodies):
         """Return the data, bounds and largest records of `EncodedBatches`; ``bases``: each batch's base timestamp."""
 
 
-def overhead_max_v2(body_sizes: NDArray[np.int64], spread_ms: int, offset_max: int) -> int:
-    """Return `CopiedBodies.overhead_max` of message format 2."""
+def overhead_max_v2(largest: int, spread_ms: int, offset_max: int) -> int:
+    """Return `CopiedBodies.overhead_max` of message format 2, for bodies of ``largest`` bytes at most."""
     deltas = 1 + size_of_varint(spread_ms) + size_of_varint(offset_max)
-    return deltas + size_of_varint(deltas + int(body_sizes.max()))
+    return deltas + size_of_varint(deltas + largest)
 
 
 def places_in_batches(starts: Sequence[int], stop: int, first_offset: int) -> NDArray[np.int64]:

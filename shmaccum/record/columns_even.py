@@ -94,7 +94,7 @@ class EvenBodies(CopiedBodies):
 
     def overhead_max(self, spread_ms: int, offset_max: int) -> int:
         """Return the most bytes that any of these records takes besides its body."""
-        return overhead_max_v2(self.body_sizes[:1], spread_ms, offset_max)
+        return overhead_max_v2(self._size, spread_ms, offset_max)
 
     def _encode(
         self, starts: Sequence[int], stop: int, first_offset: int, bases: NDArray[np.int64]

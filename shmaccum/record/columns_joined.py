@@ -20,6 +20,7 @@ from shmaccum.record.arrow import (
     BinaryColumn,
     arrow_of,
     binary_column,
+    check_memory,
     constant,
     join,
     large_binary,
@@ -102,7 +103,7 @@ class JoinedBodies(CopiedBodies):
 
     def overhead_max(self, spread_ms: int, offset_max: int) -> int:
         """Return the most bytes that any of these records takes besides its body."""
-        return overhead_max_v2(self.body_sizes, spread_ms, offset_max)
+        return overhead_max_v2(int(self.body_sizes.max()), spread_ms, offset_max)
 
     def _encode(
         self, starts: Sequence[int], stop: int, first_offset: int, bases: NDArray[np.int64]
@@ -145,7 +146,7 @@ def _pack(*columns: _Varints) -> pa.LargeBinaryArray:
 
 
 def check_headers(headers: pa.Array) -> None:
-    """Refuse an array that is not one of headers, or has a header without a name.
+    """Refuse an array that is not one of headers, is not what it says, or has a header without a name.
 
     Raises:
         SerializationError: says which.
@@ -160,6 +161,7 @@ def check_headers(headers: pa.Array) -> None:
         or str(entry.field("key").type) not in STRING_TYPES
     ):
         raise SerializationError(f"headers must be of type list<struct<key: string, value: binary>>, not {kind}")
+    check_memory("headers", headers, all_of_it=True)
     if pc.struct_field(headers.flatten(), "key").null_count:
         raise SerializationError("headers must all have a name, but one has a null for its key, or is null itself")
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from shmaccum.errors import CorruptRecordError, UnsupportedCompressionTypeError
 from shmaccum.record.fields import BytesLike
-from shmaccum.record.lz4_frame import compress_frame, readable_frame
+from shmaccum.record.lz4_frame import FAST, LEAST_HIGH_LEVEL, compress_frame, readable_frame
 
 MAX_DECOMPRESSED_SIZE: Final = 256 * 1024 * 1024
 """Bytes that a section of records may have by default once decompressed: far above any batch that Kafka accepts."""
@@ -31,8 +31,8 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_SIZE: Final = 32 * 1024
 _BLOCK_LENGTH: Final = struct.Struct(">i")
 
-_GZIP_LEVEL: Final = 6
-_ZSTD_LEVEL: Final = 3
+_DEFLATE_LEVEL: Final = 6
+"""What zlib means by -1, the default of ``compression.gzip.level``."""
 
 
 class CompressionType(enum.IntEnum):
@@ -73,27 +73,40 @@ class CompressionType(enum.IntEnum):
             raise CorruptRecordError(f"unknown compression id {attributes & COMPRESSION_CODEC_MASK}") from None
 
 
-def compress(compression: CompressionType, data: BytesLike, magic: int) -> bytes:
-    """Compress a section of records at the level that Kafka defaults to.
+DEFAULT_LEVELS: Final = {CompressionType.GZIP: -1, CompressionType.LZ4: 9, CompressionType.ZSTD: 3}
+"""Of the types that have levels (KIP-390), Kafka's default."""
+
+
+def compress(compression: CompressionType, data: BytesLike, magic: int, level: int | None = None) -> bytes:
+    """Compress a section of records.
+
+    Args:
+        compression: how.
+        data: the section.
+        magic: message format that it is of.
+        level: as ``compression.<type>.level`` has it; None for Kafka's default, and where the type has no levels.
 
     Raises:
         UnsupportedCompressionTypeError: zstd in a message format before 2 (KIP-110).
     """
+    if level is None:
+        level = DEFAULT_LEVELS.get(compression, 0)
     match compression:
         case CompressionType.NONE:
             return bytes(data)
         case CompressionType.GZIP:
-            return bytes(cramjam.gzip.compress(data, level=_GZIP_LEVEL))
+            return bytes(cramjam.gzip.compress(data, level=_DEFLATE_LEVEL if level < 0 else level))
         case CompressionType.SNAPPY:
             return _compress_snappy(data)
         case CompressionType.LZ4:
-            return compress_frame(data, magic)
+            fast = level == DEFAULT_LEVELS[CompressionType.LZ4]
+            return compress_frame(data, magic, level=FAST if fast else max(level, LEAST_HIGH_LEVEL))
         case CompressionType.ZSTD:
             if magic < 2:
                 raise UnsupportedCompressionTypeError(
                     f"zstd needs message format 2, not {magic}: set message.format.version to 2.1 or newer"
                 )
-            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+            return bytes(cramjam.zstd.compress(data, level=level))
 
 
 def decompress(

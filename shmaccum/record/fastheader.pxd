@@ -11,4 +11,5 @@ cdef class FastHeader:
     cpdef write(
         self, buf, Py_ssize_t size, int16_t attributes, int32_t record_count, int64_t base_timestamp,
         int64_t max_timestamp, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence,
+        tuple rest,
     )

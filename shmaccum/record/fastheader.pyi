@@ -10,4 +10,5 @@ class FastHeader:
         producer_id: int,
         producer_epoch: int,
         base_sequence: int,
+        rest: tuple[memoryview, ...],
     ) -> None: ...

@@ -63,6 +63,7 @@ cdef class FastHeader:
     cpdef write(
         self, buf, Py_ssize_t size, int16_t attributes, int32_t record_count, int64_t base_timestamp,
         int64_t max_timestamp, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence,
+        tuple rest,
     ):
         """See `shmaccum.record.v2.write_header`."""
         cdef Py_buffer view
@@ -86,6 +87,9 @@ cdef class FastHeader:
             if self._crc32c is None:  # producers import this module too, and never come here
                 self._crc32c = checksum.crc32c
             crc = self._crc32c(self._covered)
+            for more in rest:
+                crc = self._crc32c(more, crc)
+                size += len(more)
             put64(header, 0)
             put32(header + LENGTH_AT, <int32_t> (size - LOG_OVERHEAD))
             put32(header + LEADER_EPOCH_AT, NO_LEADER_EPOCH)

@@ -3,27 +3,28 @@
 from libc.stdint cimport int64_t
 
 
-def fast_total_and_largest(const int64_t[::1] sizes not None):
-    """What `shmaccum.record.shares.total_and_largest` does."""
-    cdef int64_t total = 0, largest = 0
+def fast_least_and_largest(const int64_t[::1] sizes not None):
+    """What `shmaccum.record.shares.least_and_largest` does."""
+    cdef int64_t least = sizes[0], largest = sizes[0]
     cdef Py_ssize_t row
-    for row in range(sizes.shape[0]):
-        total += sizes[row]
+    for row in range(1, sizes.shape[0]):
+        least = min(least, sizes[row])
         largest = max(largest, sizes[row])
-    return total, largest
+    return least, largest
 
 
-def fast_stops(const int64_t[::1] sizes not None, list shares):
-    """What `shmaccum.record.shares.stops_of_shares` does."""
-    cdef int64_t end = 0, before = 0
-    cdef Py_ssize_t row = 0
+def fast_stops(const int64_t[::1] sizes not None, int64_t overhead, int64_t first_room, int64_t room):
+    """What `shmaccum.record.shares.stops_of_batches` does."""
+    cdef int64_t left = first_room, size
+    cdef Py_ssize_t row, start = 0
     cdef list stops = []
-    for share in shares:
-        end += share
-        while before < end and row < sizes.shape[0]:
-            before += sizes[row]
-            row += 1
-        stops.append(row)
+    for row in range(sizes.shape[0]):
+        size = sizes[row] + overhead
+        if size > left and row > start:
+            stops.append(row)
+            start, left = row, room
+        left -= size
+    stops.append(sizes.shape[0])
     return stops
 
 

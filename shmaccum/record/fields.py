@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 from shmaccum.errors import SerializationError
@@ -10,8 +10,12 @@ from shmaccum.errors import SerializationError
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 """A key, a value or the value of a header, serialized."""
 
-Headers: TypeAlias = Sequence[tuple[str, BytesLike | None]]
-"""Headers in their order; a name may occur more than once."""
+BatchMemory: TypeAlias = tuple[memoryview, ...]
+"""Where the bytes of a batch are, in their order: one view, or several where its slots are not adjacent. The first one
+has all of the header."""
+
+Headers: TypeAlias = Mapping[str, BytesLike | str | None] | Sequence[tuple[str, BytesLike | str | None]]
+"""Headers in their order: pairs, among which a name may occur more than once, or a dict. Text becomes UTF-8."""
 
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
@@ -54,3 +58,17 @@ def header_name(name: object) -> bytes:
         return name.encode()
     except UnicodeEncodeError as error:
         raise SerializationError(f"the header name {name!r:.60} is not valid Unicode: {error.reason}") from None
+
+
+def header_value(name: str, value: BytesLike | str) -> bytes:
+    """Return the bytes of a header's value: those of text in UTF-8.
+
+    Raises:
+        SerializationError: ``value`` is neither bytes-like nor text, or holds a lone surrogate.
+    """
+    if not isinstance(value, str):
+        return plain_bytes(f"header {name!r}", value)
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise SerializationError(f"header {name!r} is not valid Unicode: {error.reason}") from None

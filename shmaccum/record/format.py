@@ -13,7 +13,7 @@ from typing import Final
 from shmaccum.errors import ConfigError, IllegalStateError, UnsupportedForMessageFormatError
 from shmaccum.record import legacy, v2
 from shmaccum.record.compression import CompressionType
-from shmaccum.record.fields import NO_PRODUCER_ID, BytesLike, Headers
+from shmaccum.record.fields import NO_PRODUCER_ID, BatchMemory, BytesLike, Headers
 from shmaccum.record.v2 import write_header
 
 _UNCOMPRESSED: Final = CompressionType.NONE
@@ -66,12 +66,14 @@ class RecordFormat:  # not an ABC: compiled, it is a class of C, which has no me
         producer_epoch: int,
         base_sequence: int,
         compressed: bool = False,
+        rest: BatchMemory = (),
+        level: int | None = None,
     ) -> memoryview:
         """Make a batch ready to be sent.
 
         Args:
             batch: writable memory: `header_size` free bytes and the records, no more and no less.
-            record_count: records in it; at least one.
+            record_count: records in all; at least one.
             base_timestamp: timestamp of its first record, milliseconds since the epoch.
             max_timestamp: largest timestamp in it.
             compression: how the records are to be compressed.
@@ -79,9 +81,12 @@ class RecordFormat:  # not an ABC: compiled, it is a class of C, which has no me
             producer_epoch: epoch of that id.
             base_sequence: sequence number of the first record.
             compressed: whether the records in ``batch`` are compressed so already; only where `compresses_ahead`.
+            rest: where the records go on, if not all of them are in ``batch``.
+            level: of the compression, None for Kafka's default.
 
         Returns:
-            ``batch`` itself where there is nothing to compress, else memory of its own.
+            ``batch`` itself, and then ``rest`` belongs to the sealed batch as well, where there is nothing to compress.
+            Else memory of its own with all of it; so do formats 0 and 1 where there is a rest.
 
         Raises:
             IllegalStateError: the batch is empty, or its offsets do not increase (formats 0 and 1).
@@ -92,6 +97,11 @@ class RecordFormat:  # not an ABC: compiled, it is a class of C, which has no me
 
     def set_base_offset(self, sealed: memoryview, record_count: int, base_offset: int) -> memoryview:
         """Give the records of a sealed batch their offsets in the log, from ``base_offset``.
+
+        Args:
+            sealed: the batch; of format 2, the memory with its header is enough.
+            record_count: records in it.
+            base_offset: of the first.
 
         Returns:
             The batch with its offsets: ``sealed`` itself, changed in place, but for a compressed set of
@@ -121,6 +131,8 @@ class _DefaultFormat(RecordFormat):
         producer_epoch: int,
         base_sequence: int,
         compressed: bool = False,
+        rest: BatchMemory = (),
+        level: int | None = None,
     ) -> memoryview:
         _check_not_empty(record_count)
         if compressed or compression is _UNCOMPRESSED:
@@ -134,11 +146,14 @@ class _DefaultFormat(RecordFormat):
                 producer_id,
                 producer_epoch,
                 base_sequence,
+                rest,
             )
             return batch
+        records = batch[v2.HEADER_SIZE :]
         private = v2.compressed_batch(
-            batch[v2.HEADER_SIZE :],
+            memoryview(b"".join((records, *rest))) if rest else records,
             compression,
+            level=level,
             record_count=record_count,
             base_timestamp=base_timestamp,
             max_timestamp=max_timestamp,
@@ -181,6 +196,8 @@ class _LegacyFormat(RecordFormat):
         producer_epoch: int,
         base_sequence: int,
         compressed: bool = False,
+        rest: BatchMemory = (),
+        level: int | None = None,
     ) -> memoryview:
         _check_not_empty(record_count)
         if compressed:
@@ -190,11 +207,13 @@ class _LegacyFormat(RecordFormat):
                 f"message format {self.magic} has no place for producer id {producer_id}: "
                 "set message.format.version to 0.11.0 or newer, or enable.idempotence to false"
             )
+        if rest:
+            batch = memoryview(bytearray().join((batch, *rest)))
         if compression is _UNCOMPRESSED:
             legacy.check_offsets(batch, record_count)
             return batch
         wrapper = legacy.compressed_set(
-            self.magic, batch, compression, record_count=record_count, max_timestamp=max_timestamp
+            self.magic, batch, compression, level=level, record_count=record_count, max_timestamp=max_timestamp
         )
         return memoryview(wrapper)
 

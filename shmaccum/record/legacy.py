@@ -80,7 +80,13 @@ def record_size(magic: int, body_size: int) -> int:
 
 
 def compressed_set(
-    magic: int, messages: memoryview, compression: CompressionType, *, record_count: int, max_timestamp: int
+    magic: int,
+    messages: memoryview,
+    compression: CompressionType,
+    *,
+    level: int | None = None,
+    record_count: int,
+    max_timestamp: int,
 ) -> bytearray:
     """Return the wrapper of a whole uncompressed set, in memory of its own.
 
@@ -89,7 +95,7 @@ def compressed_set(
         UnsupportedCompressionTypeError: zstd, which came with format 2.
     """
     check_offsets(messages, record_count)
-    body = encode_body(None, compress(compression, messages, magic))
+    body = encode_body(None, compress(compression, messages, magic, level))
     return bytearray(encode_record(magic, record_count - 1, max_timestamp, body, attributes=compression))
 
 

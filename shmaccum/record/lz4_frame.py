@@ -17,13 +17,15 @@ from shmaccum.record.fields import BytesLike
 _DESCRIPTOR: Final = 4
 """Where the descriptor begins: behind the frame's magic number."""
 _CONTENT_SIZE_FLAG: Final = 0x08
-_FAST: Final = 0
-"""Kafka's default level selects LZ4's fast compressor (``Lz4BlockOutputStream``)."""
+FAST: Final = 0
+"""LZ4's fast compressor. Kafka's default level selects it, the others its high one (``Lz4BlockOutputStream``)."""
+LEAST_HIGH_LEVEL: Final = 3
+"""The first level that selects the high compressor in LZ4's frames; Kafka's levels 1 and 2 mean it, too."""
 
 
-def compress_frame(data: BytesLike, magic: int) -> bytes:
+def compress_frame(data: BytesLike, magic: int, level: int = FAST) -> bytes:
     """Return ``data`` as one frame of independent blocks, the only kind that Kafka's Java client reads."""
-    compressor = cramjam.lz4.Compressor(level=_FAST, content_checksum=False, block_linked=False)
+    compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     compressor.compress(bytes(data))  # it takes nothing but bytes
     frame = bytearray(compressor.finish())
     if magic == 0:

@@ -1,4 +1,4 @@
-"""Which rows of a column go to which partition, once it is known how many bytes of it, or which rows: one pass each."""
+"""Which rows of a column go to which partition, by the batches that they fill, or row by row: one pass each."""
 
 from __future__ import annotations
 
@@ -10,29 +10,36 @@ from numpy.typing import NDArray
 from shmaccum.shm.memory import COMPILED
 
 if COMPILED:
-    from shmaccum.record.fastshares import fast_group, fast_stops, fast_total_and_largest
+    from shmaccum.record.fastshares import fast_group, fast_least_and_largest, fast_stops
 
 
-def total_and_largest(sizes: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the sum of sizes, and the largest of them."""
+def least_and_largest(sizes: NDArray[np.int64]) -> tuple[int, int]:
+    """Return the smallest and the largest of some sizes; at least one."""
     if COMPILED:
-        return fast_total_and_largest(sizes)
-    return int(sizes.sum()), int(sizes.max(initial=0))
+        return fast_least_and_largest(sizes)
+    return int(sizes.min()), int(sizes.max())
 
 
-def stops_of_shares(sizes: NDArray[np.int64], shares: list[int]) -> list[int]:
-    """Return the number behind the last of each share, where shares of so many bytes follow one another.
+def stops_of_batches(sizes: NDArray[np.int64], overhead: int, first_room: int, room: int) -> list[int]:
+    """Return the number behind the last row of each batch, where rows fill one batch after the other.
 
-    What reaches across the end of a share belongs to it, and the next one has so much less.
+    A row for which a whole batch has no room gets one of its own.
 
     Args:
-        sizes: of what is shared out, in bytes; at least one.
-        shares: in bytes, no more than the sizes together.
+        sizes: of the rows' bodies, in bytes; at least one.
+        overhead: bytes that a record takes besides its body.
+        first_room: bytes that the first batch has for records.
+        room: bytes that each of the others has.
     """
     if COMPILED:
-        return fast_stops(sizes, shares)
-    ends = np.concatenate(([0], np.cumsum(sizes)))
-    stops: list[int] = ends.searchsorted(np.cumsum(shares)).tolist()
+        return fast_stops(sizes, overhead, first_room, room)
+    ends = np.cumsum(sizes + overhead)
+    stops: list[int] = []
+    start, begin, left = 0, 0, first_room
+    while start < len(ends):
+        start = max(start + 1, int(ends.searchsorted(begin + left, "right")))
+        begin, left = int(ends[start - 1]), room
+        stops.append(start)
     return stops
 
 

@@ -14,5 +14,5 @@ cpdef bytes encode_record(Py_ssize_t offset_delta, timestamp, base_timestamp, by
 
 cpdef write_header(
     buf, Py_ssize_t size, int16_t attributes, int32_t record_count, int64_t base_timestamp, int64_t max_timestamp,
-    int64_t producer_id, int16_t producer_epoch, int32_t base_sequence,
+    int64_t producer_id, int16_t producer_epoch, int32_t base_sequence, tuple rest=*,
 )

@@ -16,12 +16,21 @@ everything behind itself. So the base offset and the leader epoch can be set lat
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import Final
 
 from shmaccum.errors import SerializationError
 from shmaccum.record import checksum
 from shmaccum.record.compression import CompressionType, compress
-from shmaccum.record.fields import NO_PARTITION_LEADER_EPOCH, BytesLike, Headers, header_name, plain_bytes
+from shmaccum.record.fields import (
+    NO_PARTITION_LEADER_EPOCH,
+    BatchMemory,
+    BytesLike,
+    Headers,
+    header_name,
+    header_value,
+    plain_bytes,
+)
 from shmaccum.record.framing import LOG_OVERHEAD
 from shmaccum.record.varint import NULL, VARINTS, encode_varint, size_of_varint
 from shmaccum.shm.memory import COMPILED
@@ -79,7 +88,7 @@ def encode_body(key: BytesLike | None, value: BytesLike | None, headers: Headers
 
 def _encode_headers(headers: Headers) -> bytes:
     try:
-        pairs = [(name, value) for name, value in headers]
+        pairs = [(name, value) for name, value in (headers.items() if isinstance(headers, Mapping) else headers)]
     except (TypeError, ValueError):
         raise SerializationError(f"headers must be pairs of name and value, not {headers!r:.60}") from None
     parts = [encode_varint(len(pairs))]
@@ -89,7 +98,7 @@ def _encode_headers(headers: Headers) -> bytes:
         if value is None:
             parts.append(NULL)
         else:
-            plain = plain_bytes(f"header {name!r}", value)
+            plain = header_value(name, value)
             parts += encode_varint(len(plain)), plain
     return b"".join(parts)
 
@@ -126,6 +135,7 @@ def write_header(
     producer_id: int,
     producer_epoch: int,
     base_sequence: int,
+    rest: BatchMemory = (),
 ) -> None:
     """Write the header of a batch whose records are there already, and the CRC over all of it, in place.
 
@@ -134,7 +144,7 @@ def write_header(
 
     Args:
         buf: memory that begins with `HEADER_SIZE` bytes for the header; the section of records follows.
-        size: bytes of the whole batch, header included.
+        size: bytes of the batch that are in ``buf``, header included.
         attributes: compression id and flags.
         record_count: records in the section.
         base_timestamp: what the records' timestamp deltas count from, in milliseconds since the epoch.
@@ -142,6 +152,7 @@ def write_header(
         producer_id: or -1, and so for the epoch and the sequence: the batch is not idempotent.
         producer_epoch: see above.
         base_sequence: sequence number of the first record.
+        rest: where the section of records goes on.
     """
     if _fast_header is not None:
         _fast_header.write(
@@ -154,6 +165,7 @@ def write_header(
             producer_id,
             producer_epoch,
             base_sequence,
+            rest,
         )
         return
     _COVERED_BY_CRC.pack_into(
@@ -169,6 +181,9 @@ def write_header(
         record_count,
     )
     crc = checksum.crc32c(buf[CRC_START:size])
+    for view in rest:
+        crc = checksum.crc32c(view, crc)
+        size += len(view)
     _UP_TO_CRC.pack_into(buf, 0, 0, size - LOG_OVERHEAD, NO_PARTITION_LEADER_EPOCH, MAGIC, crc)
 
 
@@ -176,6 +191,7 @@ def compressed_batch(
     records: memoryview,
     compression: CompressionType,
     *,
+    level: int | None = None,
     record_count: int,
     base_timestamp: int,
     max_timestamp: int,
@@ -185,9 +201,9 @@ def compressed_batch(
 ) -> bytearray:
     """Return a whole batch in memory of its own, with ``records``, an uncompressed section, compressed.
 
-    The arguments after ``compression`` are those of `write_header`.
+    The arguments after ``level``, that of the compression, are those of `write_header`.
     """
-    section = compress(compression, records, MAGIC)
+    section = compress(compression, records, MAGIC, level)
     batch = bytearray(HEADER_SIZE) + section
     write_header(
         memoryview(batch),

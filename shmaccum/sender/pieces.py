@@ -25,6 +25,7 @@ from shmaccum.record.compression import CompressionType
 from shmaccum.record.reader import Record
 from shmaccum.record.split import Piece, read_records, write_piece
 from shmaccum.sender.transport import ProduceResponse
+from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import PIECES_IN_FLIGHT
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ class Pieces:
 
     def __init__(self, accumulator: RecordAccumulator) -> None:
         self._accumulator = accumulator
+        self._incidents = accumulator.slab.companion(Incidents)
         self._format = accumulator.format
         self._in_flight: set[int] = set()
         """Slots of batches of which a piece is on its way."""
@@ -89,6 +91,7 @@ class Pieces:
         if response.error is RecordTooLargeError:
             batch.cut(first + self._halve(batch, first + count))
         else:
+            assert response.error is not None
             invalid = _invalid_records(response)
             bad = 0
             while bad in invalid:
@@ -97,7 +100,9 @@ class Pieces:
                 # Up to the next that is invalid, so that the broker takes it; what is behind is cut in its turn.
                 batch.cut(first + min((each for each in invalid if each > bad), default=count))
                 logger.error("%s; gave up %d records of %r", response.message, bad, batch)
-                return BatchOutcome(batch, error=response.error, end=first + bad)
+                # One completion for all of them: what is said of the first stands for the others.
+                incident = self._incidents.note(response.error, invalid[0] or response.words)
+                return BatchOutcome(batch, error=response.error, end=first + bad, incident=incident)
             # What was sent as a whole has no room in the rings for a part: its first records are sent once more.
             batch.cut(first + (bad or min(invalid)))
         logger.warning("%s; %r is sent in smaller pieces", response.message, batch)
@@ -118,7 +123,7 @@ class Pieces:
         """Return the records of a batch from the first that is not settled to ``end``."""
         records = read_records(
             self._format,
-            batch.memory(),
+            memoryview(b"".join(batch.views())),
             record_count=batch.record_count,
             base_timestamp=batch.base_timestamp,
             max_timestamp=batch.max_timestamp,
@@ -127,6 +132,7 @@ class Pieces:
         return records[batch.settled : end]
 
 
-def _invalid_records(response: ProduceResponse) -> frozenset[int]:
-    """Return the records that an answer names, by their numbers in what was sent."""
-    return frozenset(each for each in response.invalid_records if 0 <= each < response.batch.record_count)
+def _invalid_records(response: ProduceResponse) -> dict[int, str]:
+    """Return the records that an answer names, by their numbers in what was sent, and what it says of each."""
+    count = response.batch.record_count
+    return {number: words for number, words in response.invalid_records.items() if 0 <= number < count}

@@ -3,6 +3,10 @@
 A started sender is detached: a session of its own, no parent, no open descriptor of the program that started it.
 Its configuration comes over a pipe, never in argv or the environment, since it can hold passwords; and over
 another it says that it serves, or why it does not, so that a wrong setting is the starter's error and not silence.
+
+The code that it runs is what is installed when it starts. That can be another version than its starter's, which was
+upgraded while it ran: the sender serves the slab that the starter names, if both lay slabs out alike, and says what to
+do if they do not.
 """
 
 from __future__ import annotations
@@ -16,22 +20,26 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
+from shmaccum import __version__
+from shmaccum.abi import ABI_VERSION
+from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import SenderError, SenderExistsError
+from shmaccum.errors import SenderError, SenderExistsError, SlabInUseError
 from shmaccum.record.format import message_format_magic
-from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.sender.succession import await_role, has_heir
+from shmaccum.shm.incidents import Incidents
+from shmaccum.shm.lifecycle import detach
 from shmaccum.shm.slab import Slab
 
 if TYPE_CHECKING:
     from shmaccum.sender.sender import Sender
-    from shmaccum.sender.transport import Transport
+    from shmaccum.sender.transport import Journal, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +53,6 @@ WATCH_S: Final = 0.01
 """How often producers look whether there is a sender, at most, while they begin batches, poll and wait: it is a system
 call, and where partitions are very many, or records few, every record begins a batch."""
 
-LOG_FORMAT: Final = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
-
 # The child's sys.path comes with the configuration: a program may have found this package by a path of its own.
 _BOOTSTRAP: Final = """
 import json, os, sys
@@ -54,8 +60,13 @@ request = json.load(sys.stdin)
 if os.fork():
     os._exit(0)
 sys.path[:] = request["path"]
-from shmaccum.sender.process import started
-started(request["config"])
+try:
+    from shmaccum.sender.process import started_by
+except ImportError as error:
+    os.write(1, f"{sys.executable} cannot import its code: {error}; if shmaccum was upgraded or removed while this "
+             "program ran, restart the program".encode())
+    sys.exit(1)
+started_by(request)
 """
 
 
@@ -64,8 +75,12 @@ _ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}
 a sender. Who has set it otherwise has it so."""
 
 
-def make_transport(config: ProducerConfig) -> Transport:
+def make_transport(config: ProducerConfig, journal: Journal | None = None) -> Transport:
     """Return the transport that ``transport`` names, not started yet.
+
+    Args:
+        config: the settings.
+        journal: where it notes how its connections fare.
 
     Raises:
         ApiVersionError: a library that it needs is missing.
@@ -74,7 +89,7 @@ def make_transport(config: ProducerConfig) -> Transport:
     if config.transport == "kafka":
         from shmaccum.sender.kafka.transport import KafkaTransport
 
-        return KafkaTransport(config)
+        return KafkaTransport(config, journal)
     from shmaccum.sender.log.transport import LogTransport
 
     return LogTransport(
@@ -87,75 +102,114 @@ def make_transport(config: ProducerConfig) -> Transport:
     )
 
 
-def serve(config: ProducerConfig, on_serving: Callable[[Slab], None]) -> None:
+def serve(
+    config: ProducerConfig, on_serving: Callable[[Slab], None], log: str = "", *, supervised: bool = False
+) -> None:
     """Be the sender of the slab for these settings until told to stop or no longer needed.
 
     Args:
         config: the settings.
         on_serving: called once when everything is ready and signals are handled.
+        log: where this process's log is, for whoever looks for it.
+        supervised: whether to wait for the role if another process has it, and to keep it. One that is not supervised
+            hands the role over to one that is, and goes by the shared settings that it finds: its starter's may be old.
 
     Raises:
-        SenderExistsError: the slab has a sender.
+        SenderExistsError: the slab has a sender, and this one is not supervised.
         ShmaccumError: why the slab or the transport cannot be used.
     """
-    uid = os.geteuid()
-    slab = attach(config.slab_name(uid), slab_geometry(config), config.slab_digest(uid))
+    slab = attach_for(config, decides=supervised)
     with slab.telling_of_damage():
         try:
             accumulator = RecordAccumulator(slab, config)
+            if supervised and slab.has_sender():
+                _check_transport(config)
+            signals = _StopSignals()
             while True:
-                stopped = _serve_once(slab, accumulator, config, on_serving)
+                is_over = _serve_once(slab, accumulator, config, on_serving, log, signals, supervised)
                 # A record that came while we were leaving was seen by nobody else: the role was still taken.
-                if stopped or slab.undelivered() == (0, 0) or slab.has_sender():
+                if is_over or slab.undelivered() == (0, 0) or slab.has_sender():
                     break
         finally:
             detach(slab)
 
 
+def _check_transport(config: ProducerConfig) -> None:
+    """Make sure that the transport can be started, before a sender that works is asked to give way."""
+    transport = make_transport(config)
+    try:
+        transport.start()
+    except SlabInUseError:
+        return  # that sender has the log's directory
+    transport.close()
+
+
 def _serve_once(
-    slab: Slab, accumulator: RecordAccumulator, config: ProducerConfig, on_serving: Callable[[Slab], None]
+    slab: Slab,
+    accumulator: RecordAccumulator,
+    config: ProducerConfig,
+    on_serving: Callable[[Slab], None],
+    log: str,
+    signals: _StopSignals,
+    supervised: bool,
 ) -> bool:
-    """Have the sender's role until stopped (True) or idle (False)."""
+    """Have the sender's role until stopped or handed over (True) or idle (False)."""
     import crc32c  # noqa: F401  # else the first batch would wait for it, and its objects would not be frozen
 
     from shmaccum.sender.sender import Sender
 
     with ExitStack() as cleanup:
-        doorbell = slab.become_sender()
+        doorbell = await_role(slab, signals.received) if supervised else slab.become_sender()
+        if doorbell is None:
+            return True
         cleanup.callback(slab.resign_as_sender, doorbell)
-        transport = make_transport(config)
+        incidents = slab.companion(Incidents)
+        incidents.note_log(log)
+        transport = make_transport(config, incidents)
         transport.start()
         cleanup.callback(transport.close)
-        sender = Sender(accumulator, transport, doorbell, config)
-        stopped = _stop_on_signals(sender)
+        sender = Sender(accumulator, transport, doorbell, config, gives_way=not supervised)
+        signals.stop(sender)
         # What is imported by now stays to the end: the garbage collector need not look through it again and again.
         gc.freeze()
         sender.run(lambda: on_serving(slab))
-        return stopped()
+        return bool(signals.received) or sender.has_handed_over
 
 
-def _stop_on_signals(sender: Sender) -> Callable[[], bool]:
-    """Have SIGTERM, SIGINT, and SIGHUP where nobody ignores it, stop the sender; return what says whether one did."""
-    received = []
+class _StopSignals:
+    """SIGTERM, SIGINT, and SIGHUP where nobody ignores it: they stop the sender.
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        sender.stop()
+    Attributes:
+        received: those that came, also before there was a sender to stop.
+    """
 
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
-        signal.signal(signal.SIGHUP, stop)
-    return lambda: bool(received)
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self._sender: Sender | None = None
+        signal.signal(signal.SIGTERM, self._receive)
+        signal.signal(signal.SIGINT, self._receive)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(signal.SIGHUP, self._receive)
+
+    def stop(self, sender: Sender) -> None:
+        """Have the signals stop a sender; those that came before count."""
+        self._sender = sender
+        if self.received:
+            sender.stop()
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self.received.append(number)
+        if self._sender is not None:
+            self._sender.stop()
 
 
 def ensure_sender(slab: Slab, config: ProducerConfig) -> None:
-    """Start a sender if the slab has none and nobody else is starting one.
+    """Start a sender if the slab has none, nobody else is starting one, and no supervised one takes over now.
 
     Raises:
         SenderError: it could not be started, or found that it cannot work with these settings; says why.
     """
-    if slab.has_sender():
+    if slab.has_sender() or has_heir(slab):
         return
     with slab.lock_file.try_start() as mine:
         if mine and not slab.has_sender():
@@ -182,7 +236,8 @@ class SenderWatch:
 
 
 def _start(config: ProducerConfig) -> None:
-    request = json.dumps({"path": sys.path, "config": config.to_json()})
+    starter = {"abi": ABI_VERSION, "version": __version__, "path": sys.path}
+    request = json.dumps(starter | {"config": config.to_json(os.geteuid())})
     for _ in range(_ATTEMPTS):
         try:
             with subprocess.Popen(
@@ -204,14 +259,25 @@ def _start(config: ProducerConfig) -> None:
             return
         if answer:
             raise SenderError(f"the sender did not start: {answer}")
+    from shmaccum.sender.logfile import log_path
+
     raise SenderError(
         f"the sender did not start: {_ATTEMPTS} times it ended without a word, the last one with status "
-        f"{process.returncode}"
+        f"{process.returncode}; log of the sender: {log_path(config) or 'none'}"
     )
 
 
 def started(config_json: str) -> None:
-    """Be a sender that a producer started: tell it over standard output how that went, and serve."""
+    """Refuse to be the sender of a program that still runs version 0.1.0, which asks in this way."""
+    started_by({"abi": 5, "version": "0.1.0", "config": config_json})
+
+
+def started_by(request: Mapping[str, Any]) -> None:
+    """Be a sender that a producer started: tell it over standard output how that went, and serve.
+
+    Args:
+        request: ``config``, as its `ProducerConfig.to_json` wrote it, and the ``version`` and the ``abi`` of its code.
+    """
 
     def tell(answer: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # the starter has died: others need a sender all the same
@@ -229,17 +295,39 @@ def started(config_json: str) -> None:
             answered = True
             tell(_SERVING)
 
+    from shmaccum.sender.logfile import begin_log
+
     os.chdir("/")
+    log = ""
     try:
-        config = ProducerConfig.from_json(config_json)
-        if config.sender_log_file:
-            logging.basicConfig(filename=config.sender_log_file, level=logging.INFO, format=LOG_FORMAT)
-        serve(config, on_serving)
+        _check_version(request)
+        config = ProducerConfig.from_json(request["config"])
+        log = begin_log(config)
+        serve(config, on_serving, log)
     except BaseException as error:
         if isinstance(error, SenderExistsError):
             logger.info("somebody was quicker: %s", error)
         else:
             logger.exception("the sender failed")
         if not answered:
-            tell(_EXISTS if isinstance(error, SenderExistsError) else f"{type(error).__name__}: {error}")
+            more = f"; log of the sender: {log}" if log else ""
+            tell(_EXISTS if isinstance(error, SenderExistsError) else f"{type(error).__name__}: {error}{more}")
         sys.exit(1)
+
+
+def _check_version(request: Mapping[str, Any]) -> None:
+    """Make sure that this code lays slabs out as the starter's does.
+
+    Raises:
+        SenderError: it does not; says what to do about the records.
+    """
+    version, abi = request["version"], request["abi"]
+    if abi == ABI_VERSION:
+        return
+    raise SenderError(
+        f"shmaccum was replaced while this program ran: the program has version {version} (ABI {abi}), and "
+        f"{Path(__file__).parents[1]} is version {__version__} (ABI {ABI_VERSION}), which cannot serve its slab. What "
+        f"the slab holds stays there. To deliver it, install {version} elsewhere (python -m venv old && old/bin/pip "
+        f"install shmaccum=={version}) and run old/bin/shmaccum sender with the settings of this program; then restart "
+        "the program"
+    )

@@ -9,6 +9,9 @@ from shmaccum.shm.memory cimport SlabMemory
 
 cdef Py_ssize_t _PIECE
 cdef Py_ssize_t _COMPRESSED
+cdef Py_ssize_t _LINGER
+cdef unsigned long long _COMPRESSION_BITS
+cdef object _NONE
 
 cdef class Sealer:
     cdef SlabMemory _memory
@@ -17,12 +20,12 @@ cdef class Sealer:
     cdef unsigned long long _header_size
     cdef int _magic
     cdef object _pieces
-    cdef object _compression
-    cdef bint _compresses
+    cdef public object levels
     cdef Py_ssize_t _compressed_at
 
     @cython.locals(
         slab=SlabMemory, record_count=int32_t, base_timestamp=int64_t, max_timestamp=int64_t, producer_id=int64_t,
-        producer_epoch=int16_t, base_sequence=int32_t, queue=PartitionQueue, sealed=ProduceBatch,
+        producer_epoch=int16_t, base_sequence=int32_t, queue=PartitionQueue, sealed=ProduceBatch, views=tuple,
+        is_compressed=bint,
     )
     cpdef ProduceBatch seal(self, RecordBatch batch)

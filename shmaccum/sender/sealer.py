@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.record.compression import CompressionType
+from shmaccum.record.fields import BatchMemory
 from shmaccum.sender.pieces import Pieces
 from shmaccum.sender.transport import ProduceBatch
-from shmaccum.shm.layout import Process, Slot
+from shmaccum.shm.layout import COMPRESSION_MASK, Process, Slot
 
 _PIECE: Final = Slot.PIECE
 _COMPRESSED: Final = Slot.COMPRESSED
+_LINGER: Final = Slot.LINGER
+_COMPRESSION_BITS: Final = COMPRESSION_MASK
+_NONE: Final = CompressionType.NONE
 
 
 class Sealer:
@@ -21,18 +26,17 @@ class Sealer:
     Args:
         accumulator: of the slab.
         pieces: has those that are not sent as a whole.
-        compression: of those that are not compressed yet.
+        levels: of each compression that has levels, for batches that are not compressed yet; can be replaced.
     """
 
-    def __init__(self, accumulator: RecordAccumulator, pieces: Pieces, compression: CompressionType) -> None:
+    def __init__(self, accumulator: RecordAccumulator, pieces: Pieces, levels: Mapping[CompressionType, int]) -> None:
         self._memory = accumulator.slab.memory
         self._map = accumulator.map
         self._format = accumulator.format
         self._header_size = accumulator.format.header_size
         self._magic = accumulator.format.magic
         self._pieces = pieces
-        self._compression = compression
-        self._compresses = compression is not CompressionType.NONE
+        self.levels = levels
         self._compressed_at = accumulator.slab.geometry.process(accumulator.slab.me) + Process.COMPRESSED
 
     def seal(self, batch: RecordBatch) -> ProduceBatch:
@@ -46,28 +50,36 @@ class Sealer:
         slab = self._memory
         if slab.words[batch.at + _PIECE]:
             memory, record_count, base_timestamp, max_timestamp, compression = self._pieces.piece_of(batch)
+            views: BatchMemory = (memory,)
         else:
-            memory = batch.memory()
+            views = batch.views()
             compression = batch.compression if slab.words[batch.at + _COMPRESSED] else None
             record_count, base_timestamp, max_timestamp = batch.contents()
         producer_id, producer_epoch, base_sequence = batch.identity()
-        if compression is None and self._compresses:
-            slab.words[self._compressed_at] += 1
-        payload = self._format.seal(
-            memory,
+        is_compressed = compression is not None
+        if compression is None:
+            compression = _NONE
+            if slab.words[batch.at + _LINGER] & _COMPRESSION_BITS:
+                compression = batch.wanted_compression
+                slab.words[self._compressed_at] += 1
+        first = self._format.seal(
+            views[0],
             record_count,
             base_timestamp,
             max_timestamp,
-            self._compression if compression is None else compression,
+            compression,
             producer_id,
             producer_epoch,
             base_sequence,
-            compression is not None,
+            is_compressed,
+            views[1:] if len(views) > 1 else (),
+            self.levels.get(compression),
         )
         queue = self._map.by_entry[batch.partition]
         sealed = ProduceBatch.__new__(ProduceBatch)  # past its constructor, which is handed numbers as Python's
         sealed.topic_partition = queue.topic_partition
-        sealed.payload = payload
+        sealed.payload = views if first is views[0] else (first,)
+        sealed.size = len(first) if len(sealed.payload) == 1 else sum([len(view) for view in sealed.payload])
         sealed.record_count = record_count
         sealed.magic = self._magic
         sealed.producer_id = producer_id

@@ -11,6 +11,8 @@ from shmaccum.sender.transport cimport ProduceBatch, ProduceResponse
 from shmaccum.shm.memory cimport SlabMemory, word
 
 cdef int _REQUESTS_A_PASS
+cdef Py_ssize_t _SETTINGS_GENERATION
+cdef tuple _DAMAGES
 cdef Py_ssize_t _REQUESTS_SENT
 cdef Py_ssize_t _BYTES_SENT
 cdef unsigned long long _COMPLETING
@@ -18,6 +20,9 @@ cdef Py_ssize_t _STATE
 cdef Py_ssize_t _PIECE
 cdef unsigned long long _STATE_BITS
 cdef unsigned long long _PROGRESS_MASK
+cdef Py_ssize_t _RAN
+cdef int _SLEEP_BITS
+cdef double _MAX_SLEEP_MS
 
 cdef class Sender:
     cdef RecordAccumulator _accumulator
@@ -28,6 +33,8 @@ cdef class Sender:
     cdef object _transport
     cdef object _doorbell
     cdef object _config
+    cdef unsigned long long _settings_seen
+    cdef object _limits
     cdef Py_ssize_t _max_request_size
     cdef bint _guarantee_message_order
     cdef TopicRequests _topic_requests
@@ -38,9 +45,12 @@ cdef class Sender:
     cdef bint _listening
     cdef object _stopping_since_ms
     cdef bint _stop_now
+    cdef bint _gives_way
+    cdef readonly bint has_handed_over
     cdef long long _next_housekeeping_ms
     cdef object _idleness
     cdef Naps _naps
+    cdef object _incidents
 
     @cython.locals(
         expired=list, not_ready_timeout=double, poll_timeout=double, expiry_delay_ms=double, is_busy=bint,

@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 
+from shmaccum.accumulator.batch_compressor import levels_of
 from shmaccum.accumulator.completer import BatchOutcome, stored_at
 from shmaccum.accumulator.ready_check import FOREVER_MS
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
@@ -28,22 +29,36 @@ from shmaccum.errors import (
     DuplicateSequenceNumberError,
     IllegalStateError,
     InvalidMetadataError,
+    KafkaError,
     LockTimeoutError,
     OutOfOrderSequenceError,
     ProducerFencedError,
+    UnsupportedCompressionTypeError,
 )
-from shmaccum.record.compression import CompressionType
 from shmaccum.sender.idleness import Idleness
 from shmaccum.sender.naps import Naps
 from shmaccum.sender.pieces import Pieces
 from shmaccum.sender.sealer import Sealer
+from shmaccum.sender.succession import has_heir
 from shmaccum.sender.topic_requests import TopicRequests
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse, Transport
+from shmaccum.shm import settings
 from shmaccum.shm.bell import Doorbell
-from shmaccum.shm.layout import PROGRESS_MASK, STATE_MASK, TIME_MASK, Slot, SlotState, Super
+from shmaccum.shm.incidents import Incidents
+from shmaccum.shm.layout import (
+    MAX_SLEEP_MS,
+    PROGRESS_MASK,
+    SLEEP_BITS,
+    STATE_MASK,
+    TIME_MASK,
+    Slot,
+    SlotState,
+    Super,
+)
 
 logger = logging.getLogger(__name__)
 
+_SETTINGS_GENERATION: Final = Super.SETTINGS_GENERATION
 _REQUESTS_SENT: Final = Super.REQUESTS_SENT
 _BYTES_SENT: Final = Super.BYTES_SENT
 _COMPLETING: Final = int(SlotState.COMPLETING)
@@ -51,8 +66,20 @@ _STATE: Final = Slot.STATE
 _PIECE: Final = Slot.PIECE
 _STATE_BITS: Final = STATE_MASK
 _PROGRESS_MASK: Final = PROGRESS_MASK
+_RAN: Final = Super.SENDER_RAN
+_SLEEP_BITS: Final = SLEEP_BITS
+_MAX_SLEEP_MS: Final = MAX_SLEEP_MS
 _REQUESTS_A_PASS: Final = 5
 """Requests to a node in one pass, at most: as many as may be in flight by default. Answers wait meanwhile."""
+_DAMAGES: Final = (
+    CorruptRecordError,
+    UnsupportedCompressionTypeError,
+    IllegalStateError,
+    struct.error,
+    ValueError,
+    OverflowError,
+)
+"""What a batch ends in whose header or records cannot be so."""
 HOUSEKEEPING_MS: Final = 1000
 """How often, at most, the sender looks for processes that have died."""
 LOOK_AGAIN_MS: Final = 100
@@ -66,26 +93,38 @@ class Sender:
         accumulator: of the slab, whose sender's role this process has.
         transport: started.
         doorbell: of the slab.
-        config: the settings that all users of the slab share.
+        config: the settings; of those that the users of the slab share, the values in the slab hold.
+        gives_way: whether to hand the role over to a supervised sender that waits for it.
+
+    Attributes:
+        has_handed_over: whether that is why it left.
     """
 
     def __init__(
-        self, accumulator: RecordAccumulator, transport: Transport, doorbell: Doorbell, config: ProducerConfig
+        self,
+        accumulator: RecordAccumulator,
+        transport: Transport,
+        doorbell: Doorbell,
+        config: ProducerConfig,
+        *,
+        gives_way: bool = False,
     ) -> None:
         self._accumulator = accumulator
         self._slab = accumulator.slab
         self._memory = accumulator.slab.memory
         self._map = accumulator.map
         self._sequences = accumulator.sequences
+        self._limits = accumulator.limits
         self._transport = transport
         self._doorbell = doorbell
         self._config = config
+        self._settings_seen = 0
         self._max_request_size = config.max_request_size
         # Without sequence numbers only one request at a time keeps the order over a retry.
         self._guarantee_message_order = config.max_in_flight_requests_per_connection == 1
         self._topic_requests = TopicRequests(accumulator, transport)
         self._pieces = Pieces(accumulator)
-        self._sealer = Sealer(accumulator, self._pieces, CompressionType.for_name(config.compression_type))
+        self._sealer = Sealer(accumulator, self._pieces, levels_of(config))
         self._in_flight: list[RecordBatch | None] = [None] * accumulator.slab.geometry.slot_count
         """By slot."""
         self._under_way = 0
@@ -93,14 +132,18 @@ class Sender:
         self._listening = False
         self._stopping_since_ms: int | None = None
         self._stop_now = False
+        self._gives_way = gives_way
+        self.has_handed_over = False
         self._naps = Naps()
+        self._incidents = accumulator.slab.companion(Incidents)
+        self._incidents.begin()
         self._next_housekeeping_ms = 0
         self._idleness = Idleness(accumulator.slab, config.sender_idle_ms)
 
     # --- running ------------------------------------------------------------------------------------
 
     def run(self, on_serving: Callable[[], None] | None = None) -> None:
-        """Serve until stopped, or idle for ``sender.idle.ms``.
+        """Serve until stopped, or idle for ``sender.idle.ms``, or a supervised sender waits for the role.
 
         Args:
             on_serving: called after the first pass: what the slab holds is no reason to end at once.
@@ -112,6 +155,8 @@ class Sender:
             on_serving()
         while not self._is_done():
             self.run_once(_now_ms())
+        if self.has_handed_over:
+            self._await_answers()
 
     def stop(self) -> None:
         """Have the sender deliver what is there, and leave. A second call has it leave at once.
@@ -125,8 +170,11 @@ class Sender:
 
     def run_once(self, now_ms: int) -> None:
         """Make one pass of the loop."""
+        self._memory.words[_RAN] = now_ms << _SLEEP_BITS
         if self._listening:
             self._doorbell.look()
+        if self._memory.words[_SETTINGS_GENERATION] != self._settings_seen:
+            self._apply_settings()
         # 1. What is known of the cluster, what producers want to know of it, and who we are to it.
         is_asked = self._topic_requests.serve(self._transport.cluster())
         self._update_producer_id()
@@ -182,7 +230,10 @@ class Sender:
             self._listening = True
         if is_busy and 0 < self._naps.next_ms < poll_timeout:
             time.sleep(self._naps.next_ms / 1000)
-        responses = self._transport.poll(max(0.0, poll_timeout) if may_sleep else 0.0, self._doorbell.descriptor)
+        if not may_sleep or poll_timeout < 0:
+            poll_timeout = 0.0
+        self._memory.words[_RAN] = now_ms << _SLEEP_BITS | int(min(poll_timeout + 1, _MAX_SLEEP_MS))
+        responses = self._transport.poll(poll_timeout, self._doorbell.descriptor)
         if is_busy:
             self._naps.learn(len(responses), self._under_way)
         if may_sleep and not responses:
@@ -199,6 +250,22 @@ class Sender:
             self._doorbell.answer()
             self._listening = False
 
+    def _apply_settings(self) -> None:
+        """Work by the settings that the users of the slab share, as they are there now."""
+        there = settings.read(self._slab.words, self._slab.buffer, self._slab.geometry)
+        self._settings_seen = there.generation
+        before, config = self._config, self._config.with_shared(there.shared)
+        changed = [name for name in there.shared if name in config.settings and config[name] != before[name]]
+        if not changed:
+            return
+        for name in changed:
+            logger.info("%s is %r now, and was %r", name, config[name], before[name])
+        self._config = config
+        self._max_request_size = config.max_request_size
+        self._sealer.levels = levels_of(config)
+        self._accumulator.apply(config)
+        self._transport.apply(config)
+
     # --- who we are -------------------------------------------------------------------------------
 
     def _update_producer_id(self) -> None:
@@ -213,7 +280,7 @@ class Sender:
         """Tell those who wait for something to be sent why nothing can be."""
         failure = self._transport.failure()
         if failure is not None:
-            aborted = self._accumulator.abort_incomplete_batches(failure)
+            aborted = self._accumulator.abort_incomplete_batches(failure, self._incidents.last_of(failure))
             if aborted:
                 logger.error("gave up %d batches: %s", len(aborted), failure.__name__)
 
@@ -254,7 +321,7 @@ class Sender:
                 sealed.append(self._sealer.seal(batch))
                 self._in_flight[batch.slot] = batch
                 self._under_way += 1
-            except (CorruptRecordError, IllegalStateError, struct.error, ValueError, OverflowError) as error:
+            except _DAMAGES as error:
                 logger.error("%r is damaged: %s; gave it up", batch, error)
                 self._pieces.answered(batch)
                 if self._guarantee_message_order:
@@ -275,8 +342,7 @@ class Sender:
         for response in responses:
             produced, error = response.batch, response.error
             batch = self._landed(produced.slot)
-            size = len(produced.payload)
-            produced.payload.release()
+            produced.release()
             piece = words[batch.at + _PIECE]
             if piece:
                 self._pieces.answered(batch)
@@ -288,7 +354,7 @@ class Sender:
             if not stored and _is_out_of_order(response):
                 stored = self._sequences.is_stored(batch)
             if stored:
-                bytes_sent += size
+                bytes_sent += produced.size
                 if self._sequences.aside_count:  # a broker that has this batch has those before it
                     outcomes += self._end_doubt(batch.partition, stored=True, now_ms=now_ms)
             if words[batch.at + _STATE] & _STATE_BITS == _COMPLETING:
@@ -322,10 +388,14 @@ class Sender:
 
     def _can_retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> bool:
         """Say whether to send a batch again; one that has a number also if that does not fit what is stored."""
-        if response.error is None or batch.attempts >= self._config.retries:
+        if response.error is None or batch.attempts >= self._limits.retries(batch):
             return False
         may_succeed = response.error.retriable or (_is_out_of_order(response) and response.batch.base_sequence >= 0)
-        return may_succeed and batch.created_ms + self._config.delivery_timeout_ms > now_ms
+        return may_succeed and batch.created_ms + self._limits.timeout_ms(batch) > now_ms
+
+    def _note(self, response: ProduceResponse) -> int:
+        """Note why a batch failed; return the number of the incident."""
+        return self._incidents.note(response.error or KafkaError, response.words)
 
     def _retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> None:
         if _is_out_of_order(response):
@@ -334,7 +404,7 @@ class Sender:
                 return
             self._sequences.refused(batch)
         logger.warning("%s; %r is sent again", response.message, batch)
-        self._accumulator.reenqueue(batch, now_ms)
+        self._accumulator.reenqueue(batch, now_ms, self._note(response))
 
     def _end_doubt(self, entry: int, *, stored: bool, now_ms: int) -> list[BatchOutcome]:
         """Deal with the batches of a partition that were set aside: the broker has all of them, or will tell again.
@@ -356,12 +426,21 @@ class Sender:
         logger.error("%s; gave up %d records of %r", response.message, response.batch.record_count, batch)
         if response.error is ProducerFencedError:
             self._sequences.replace_producer_id()
-        return BatchOutcome(batch, error=response.error, end=batch.piece_end)
+        return BatchOutcome(batch, error=response.error, end=batch.piece_end, incident=self._note(response))
 
     # --- coming to an end ---------------------------------------------------------------------------
 
+    def _await_answers(self) -> None:
+        """Send nothing more; handle the answers to what is in flight, for ``request.timeout.ms`` at most."""
+        deadline_ms = _now_ms() + self._config.request_timeout_ms
+        while self._under_way and not self._stop_now and (now_ms := _now_ms()) < deadline_ms:
+            self._memory.words[_RAN] = now_ms << _SLEEP_BITS | LOOK_AGAIN_MS
+            self._stop_listening(rang=True)
+            self._handle_produce_responses(self._transport.poll(LOOK_AGAIN_MS, self._doorbell.descriptor))
+        logger.info("handed the role over, with %d batches in flight", self._under_way)
+
     def _is_done(self) -> bool:
-        if self._stop_now:
+        if self._stop_now or self.has_handed_over:
             return True
         if self._stopping_since_ms is not None:
             return not self._holds_batches_older_than(self._stopping_since_ms)
@@ -380,6 +459,7 @@ class Sender:
         with contextlib.suppress(LockTimeoutError):
             self._accumulator.pool.reclaim(self._accumulator.patience.with_lock(self._slab.pool_lock))
         self._slab.reap_dead()
+        self.has_handed_over = self._gives_way and has_heir(self._slab)
         return True
 
 

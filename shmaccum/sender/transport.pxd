@@ -1,6 +1,7 @@
 cdef class ProduceBatch:
     cdef readonly object topic_partition
-    cdef readonly object payload
+    cdef readonly tuple payload
+    cdef readonly Py_ssize_t size
     cdef readonly long long record_count
     cdef readonly int magic
     cdef readonly long long producer_id
@@ -8,6 +9,10 @@ cdef class ProduceBatch:
     cdef readonly long long base_sequence
     cdef readonly long long max_timestamp
     cdef readonly long long slot
+    cpdef release(self)
+
+cdef class OwnJournal:
+    cdef readonly bint has_been_let_in
 
 cdef class ProduceResponse:
     cdef readonly ProduceBatch batch
@@ -15,4 +20,5 @@ cdef class ProduceResponse:
     cdef readonly long long log_append_time_ms
     cdef readonly object error
     cdef readonly object message
-    cdef readonly tuple invalid_records
+    cdef readonly object invalid_records
+    cdef readonly object words

@@ -7,11 +7,16 @@ touches the slab's headers; it sees sealed batches as memory and answers what be
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Protocol
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, Protocol
 
 from shmaccum.cluster import Cluster, Node, TopicPartition
+from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
+from shmaccum.record.fields import BatchMemory
+
+NOTHING: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 class ProduceBatch:
@@ -19,8 +24,10 @@ class ProduceBatch:
 
     Attributes:
         topic_partition: where it goes.
-        payload: the batch's bytes in Kafka's format, writable, in the slab or (compressed) in private memory.
-            The transport may set the base offset in it and nothing else, and lets go of it once answered.
+        payload: the batch's bytes in Kafka's format, writable, in the slab or (compressed) in private memory: one view,
+            or several that follow each other. The transport may set the base offset in the first of them and nothing
+            else, and lets go of them once answered.
+        size: bytes in all of these.
         record_count: records in it.
         magic: 2, or 0 or 1 for the old message sets.
         producer_id, producer_epoch, base_sequence: identity of the batch; -1 where idempotence is off.
@@ -36,6 +43,7 @@ class ProduceBatch:
         "producer_epoch",
         "producer_id",
         "record_count",
+        "size",
         "slot",
         "topic_partition",
     )
@@ -43,7 +51,7 @@ class ProduceBatch:
     def __init__(
         self,
         topic_partition: TopicPartition,
-        payload: memoryview,
+        payload: BatchMemory,
         record_count: int,
         magic: int,
         producer_id: int,
@@ -54,6 +62,7 @@ class ProduceBatch:
     ) -> None:
         self.topic_partition = topic_partition
         self.payload = payload
+        self.size = sum(map(len, payload))
         self.record_count = record_count
         self.magic = magic
         self.producer_id = producer_id
@@ -61,6 +70,11 @@ class ProduceBatch:
         self.base_sequence = base_sequence
         self.max_timestamp = max_timestamp
         self.slot = slot
+
+    def release(self) -> None:
+        """Let go of the payload's memory."""
+        for view in self.payload:
+            view.release()
 
 
 class ProduceResponse:
@@ -72,11 +86,13 @@ class ProduceResponse:
         log_append_time_ms: -1 unless the log stamps records itself.
         error: None if it is stored.
         message: what there is to say of the error.
+        words: what the other side, or the network, said of it: without where and whose it was, so that it is the same
+            for all batches which it hit.
         invalid_records: the numbers, within the batch, of the records for whose sake it was refused, where the answer
-            says so (KIP-467).
+            says so (KIP-467), and what it says of each.
     """
 
-    __slots__ = ("base_offset", "batch", "error", "invalid_records", "log_append_time_ms", "message")
+    __slots__ = ("base_offset", "batch", "error", "invalid_records", "log_append_time_ms", "message", "words")
 
     def __init__(
         self,
@@ -85,7 +101,8 @@ class ProduceResponse:
         log_append_time_ms: int = -1,
         error: type[KafkaError] | None = None,
         message: str = "",
-        invalid_records: tuple[int, ...] = (),
+        invalid_records: Mapping[int, str] = NOTHING,
+        words: str = "",
     ) -> None:
         self.batch = batch
         self.base_offset = base_offset
@@ -93,6 +110,42 @@ class ProduceResponse:
         self.error = error
         self.message = message
         self.invalid_records = invalid_records
+        self.words = words
+
+
+class Journal(Protocol):
+    """Where a transport notes how its connections fare (`shmaccum.shm.incidents.Incidents`)."""
+
+    @property
+    def has_been_let_in(self) -> bool:
+        """Whether the cluster has ever let us, or a sender before us, in."""
+
+    def let_in(self) -> None:
+        """Note that it has."""
+
+    def note(self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0) -> int:
+        """Note an incident; return its number. See `shmaccum.shm.incidents.Incidents.note`."""
+
+    def end(self, number: int) -> None:
+        """Note that an incident does not go on."""
+
+
+class OwnJournal:
+    """A journal of a transport without a slab: remembers what the transport goes by, and nothing else."""
+
+    def __init__(self) -> None:
+        self.has_been_let_in = False
+
+    def let_in(self) -> None:
+        """See `Journal`."""
+        self.has_been_let_in = True
+
+    def note(self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0) -> int:
+        """See `Journal`."""
+        return 0
+
+    def end(self, number: int) -> None:
+        """See `Journal`."""
 
 
 class Transport(Protocol):
@@ -105,7 +158,10 @@ class Transport(Protocol):
         """Return a new (producer id, epoch), or None while the answer is under way: `poll`, and call again."""
 
     def failure(self) -> type[KafkaError] | None:
-        """Return why nothing can be sent at all, as with a wrong password; None while there is hope."""
+        """Return why nothing can be sent at all, as with a wrong password; None while there is hope.
+
+        Once the cluster has let us in, there is hope: it may do so again within ``delivery.timeout.ms``.
+        """
 
     def cluster(self) -> Cluster:
         """Return what is known now, without waiting."""
@@ -127,6 +183,9 @@ class Transport(Protocol):
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
         """Return the answers that came; wait for one up to ``timeout_ms``, or until the descriptor is readable."""
+
+    def apply(self, config: ProducerConfig) -> None:
+        """Work by other values of the settings of scope shared, from the next request or connection on."""
 
     def close(self) -> None:
         """Let go of everything. Batches not answered by then are the next sender's."""

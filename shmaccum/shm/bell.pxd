@@ -9,8 +9,13 @@ cdef class Ear:
 
     cpdef expect(self, completions)
 
-    @cython.locals(bell=Bell, mine=bint, rang=list)
     cpdef bint wait(self, double timeout_s) except -1
+
+    @cython.locals(bell=Bell)
+    cpdef bint _hears(self) except -1
+
+    @cython.locals(bell=Bell, mine=bint, rang=list)
+    cpdef bint _wait(self, double timeout_s) except -1
 
 cdef class Bell:
     cdef readonly object semaphore
@@ -56,7 +61,7 @@ cdef class DoorbellRope:
     cdef object _path
     cdef object _words
     cdef object _mutex
-    cdef readonly int _descriptor
+    cdef readonly object fifo
     cdef bint _closed
 
     cpdef open(self)

@@ -27,8 +27,9 @@ from typing import Final
 import posix_ipc
 
 from shmaccum.errors import IllegalStateError
-from shmaccum.shm import names
+from shmaccum.shm import names, native
 from shmaccum.shm.clockwait import ClockWait
+from shmaccum.shm.descriptor import Descriptor
 from shmaccum.shm.layout import Geometry, Process, Super
 
 NO_COMPLETIONS: Final = (1 << 63) - 1
@@ -55,7 +56,19 @@ class Ear:
 
         One thread at a time waits for the semaphore itself and passes a ring on to all the others: which of
         them it was for, only their own conditions tell. Signals are held back meanwhile, so wait in slices.
+
+        In a program that is patched for greenlets it looks again and again: they and threads wait by different means.
         """
+        return native.poll(self._hears, timeout_s) if native.is_patched() else self._wait(timeout_s)
+
+    def _hears(self) -> bool:
+        """Return whether the bell has rung since the last look; without a system call where it has not."""
+        bell = self._bell
+        if bell.rings == self._heard and not bell.is_closed and not bell.semaphore.value:
+            return False
+        return self._wait(0.0)
+
+    def _wait(self, timeout_s: float) -> bool:
         bell = self._bell
         mine = False
         rang: list[None] = []
@@ -69,7 +82,7 @@ class Ear:
                 if bell.rings != self._heard:
                     self._heard = bell.rings
                     return True
-                if bell.waiting or timeout_s <= 0:
+                if bell.waiting:
                     return False
                 bell.waiting = mine = True
             bell.clock_wait.into(rang, timeout_s)
@@ -94,6 +107,20 @@ class Ear:
 class Bell:
     """This process's bell; its threads share it."""
 
+    # Without a `__dict__`: eventlet replaces each RLock that it finds in one, but not those within a condition.
+    __slots__ = (
+        "_asleep_at",
+        "_words",
+        "changed",
+        "clock_wait",
+        "ears",
+        "is_closed",
+        "mutex",
+        "rings",
+        "semaphore",
+        "waiting",
+    )
+
     def __init__(self, name: str, entry: int, words: memoryview, geometry: Geometry) -> None:
         self.semaphore = posix_ipc.Semaphore(
             names.bell_semaphore(name, entry), posix_ipc.O_CREAT, mode=0o600, initial_value=0
@@ -107,7 +134,7 @@ class Bell:
 
     def forked(self) -> None:
         """Forget the threads that did not come along into a forked child."""
-        self.mutex = threading.RLock()  # by itself, since to take it by way of the condition is much slower
+        self.mutex = native.RLock()  # by itself, since to take it by way of the condition is much slower
         self.changed = threading.Condition(self.mutex)
         self.waiting = False
         self.ears: dict[Ear, int] = {}
@@ -165,7 +192,7 @@ class Bells:
         self._name = name
         self._words = words
         self._geometry = geometry
-        self._mutex = threading.RLock()  # a signal's handler may ring, too
+        self._mutex = native.RLock()  # a signal's handler may ring, too
         self._semaphores: dict[int, posix_ipc.Semaphore] | None = {}
 
     def ring(self, entry: int) -> None:
@@ -209,7 +236,7 @@ class Doorbell:
 
     def __init__(self, name: str, words: memoryview) -> None:
         self._words = words
-        self._barrier = threading.Lock()
+        self._barrier = native.Lock()
         # Open for writing too, so that a reader never sees the end of the file when the last ringer goes.
         self.descriptor: Final = os.open(names.doorbell_path(name), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -255,20 +282,21 @@ class DoorbellRope:
     def __init__(self, name: str, words: memoryview) -> None:
         self._path = names.doorbell_path(name)
         self._words = words
-        self._mutex = threading.RLock()
-        self._descriptor = -1
+        self._mutex = native.RLock()
+        self.fifo = Descriptor()
         self._closed = False
 
     def open(self) -> None:
-        """Be able to pull whatever becomes scarce later.
+        """Be able to pull whatever becomes scarce later; again, if the program has closed what was open.
 
         Raises:
             OSError: this process has no descriptor left.
         """
-        if self._descriptor < 0:
+        if not self.fifo.is_ours():
+            self.fifo = Descriptor()
             with contextlib.suppress(FileNotFoundError):
                 # For reading too: writing to a FIFO whose only reader, the sender, has died would be a SIGPIPE.
-                self._descriptor = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+                self.fifo = Descriptor(os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
 
     def pull(self) -> int:
         """Wake the sender if it sleeps. The change that concerns it has been made.
@@ -287,9 +315,8 @@ class DoorbellRope:
             if self._closed:
                 return 0  # another thread has left the slab
             try:
-                if self._descriptor < 0:
-                    self.open()
-                os.write(self._descriptor, b"!")
+                self.open()
+                native.write(self.fifo.number, b"!")
             except BlockingIOError:
                 return asleep  # a full FIFO rings all the same
             except OSError:
@@ -308,6 +335,4 @@ class DoorbellRope:
         """Let go of the FIFO; the sender is rung for no more."""
         with self._mutex:
             self._closed = True
-            descriptor, self._descriptor = self._descriptor, -1  # in this order: an interrupt may have it called again
-            if descriptor >= 0:
-                os.close(descriptor)
+            self.fifo.close()

@@ -19,3 +19,4 @@ cdef class FastMutex:
     cdef bint take(self) noexcept
     cpdef bint acquire(self, bint blocking=*, double timeout=*) except -1
     cpdef int release(self) except -1
+    cpdef bint _is_owned(self)

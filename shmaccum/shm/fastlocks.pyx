@@ -3,12 +3,13 @@
 Where it is not compiled, `shmaccum.shm.locks` has `posix_ipc` and `threading` do it.
 """
 
-import threading
 import time
 
 from cpython.exc cimport PyErr_SetFromErrno
 from cpython.pythread cimport PyThread_get_thread_ident
 from posix.fcntl cimport O_RDWR
+
+from shmaccum.shm import native
 
 
 cdef extern from * nogil:
@@ -82,7 +83,7 @@ cdef class FastMutex:
     """What is used here of `threading.RLock`. The GIL guards what it consists of; only who waits needs another lock."""
 
     def __cinit__(self):
-        self._gate = threading.Lock()
+        self._gate = native.Lock()
         self._gate.acquire()
 
     cdef bint take(self) noexcept:
@@ -121,6 +122,10 @@ cdef class FastMutex:
         if not self._depth and self._waiting and self._gate.locked():
             self._gate.release()
         return 0
+
+    cpdef bint _is_owned(self):
+        """Return whether this thread has it."""
+        return self._depth > 0 and self._owner == PyThread_get_thread_ident()
 
     def __enter__(self):
         self.acquire()

@@ -7,6 +7,7 @@ read one after the other need not fit each other exactly; each of them is right 
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +19,9 @@ from shmaccum.shm.layout import (
     COMMIT_COUNT_MASK,
     COMMIT_SIZE_SHIFT,
     LOCK_COUNT,
+    MAX_SLEEP_MS,
     PROGRESS_MASK,
+    SLEEP_BITS,
     STATE_MASK,
     WORD,
     Geometry,
@@ -35,6 +38,9 @@ from shmaccum.shm.processes import ProcessInfo, ProcessTable
 
 Words = npt.NDArray[np.uint64]
 
+SILENCE_MS: Final = 2000
+"""A sender that gives no sign of life for so long beyond its sleep does not run."""
+
 
 @dataclass(frozen=True, slots=True)
 class SenderInfo:
@@ -44,13 +50,24 @@ class SenderInfo:
         pid: of the newest sender, in its own pid namespace; None if there has been none, or it has left.
         alive: whether a living process has the role.
         asleep: whether it waits for its doorbell.
+        stopped: whether it lives and does not run: it is stopped (SIGSTOP, a debugger, a frozen cgroup), or has given
+            no sign of life for `SILENCE_MS` longer than it said.
+        silent_ms: milliseconds since its last sign of life; None if there is no living sender.
         starts: senders that have served this slab.
     """
 
     pid: int | None
     alive: bool
     asleep: bool
+    stopped: bool
+    silent_ms: int | None
     starts: int
+
+    def halt(self) -> str:
+        """Return, where the sender is stopped, which process that is and since when; empty otherwise."""
+        if not self.stopped:
+            return ""
+        return f"process {self.pid} is stopped: it has not run for {(self.silent_ms or 0) / 1000:.1f} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +138,7 @@ class SlabView:
 
     def sender(self) -> SenderInfo:
         """Read the sender's role."""
-        words = self.words
-        entry = words[Super.SENDER_ENTRY] - 1
-        # F_GETLK never tells of a lock of one's own.
-        alive = entry == self._processes.me >= 0 or self._lock_file.holder(SENDER) != 0
-        return SenderInfo(
-            pid=self._processes.info(entry).pid if entry >= 0 else None,
-            alive=alive,
-            asleep=alive and words[Super.SENDER_ASLEEP] != 0,
-            starts=words[Super.SENDER_STARTS],
-        )
+        return sender_info(self.words, self._processes, self._lock_file)
 
     def processes(self) -> list[ProcessInfo]:
         """Read the process table's entries in use, by number."""
@@ -211,6 +219,24 @@ class SlabView:
         start = geometry.headers // WORD
         with self.words[start : start + geometry.slot_count * geometry.slot_words] as headers:
             return np.array(headers, np.uint64).reshape(geometry.slot_count, geometry.slot_words)
+
+
+def sender_info(words: memoryview, processes: ProcessTable, lock_file: LockFile) -> SenderInfo:
+    """Read the sender's role."""
+    entry = words[Super.SENDER_ENTRY] - 1
+    # F_GETLK never tells of a lock of one's own.
+    alive = entry == processes.me >= 0 or lock_file.holder(SENDER) != 0
+    ran_ms, sleep_ms = words[Super.SENDER_RAN] >> SLEEP_BITS, words[Super.SENDER_RAN] & MAX_SLEEP_MS
+    silent_ms = max(0, time.monotonic_ns() // 1_000_000 - ran_ms)
+    is_silent = silent_ms > sleep_ms + SILENCE_MS
+    return SenderInfo(
+        pid=processes.info(entry).pid if entry >= 0 else None,
+        alive=alive,
+        asleep=alive and words[Super.SENDER_ASLEEP] != 0,
+        stopped=alive and entry >= 0 and (is_silent or processes.is_stopped(entry)),
+        silent_ms=silent_ms if alive else None,
+        starts=words[Super.SENDER_STARTS],
+    )
 
 
 def undelivered(headers: Words) -> tuple[int, int]:

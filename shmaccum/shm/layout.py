@@ -5,6 +5,8 @@ One segment holds everything, in this order; every region starts on a cache line
     +----------------------+ 0
     | superblock           | who made it, for which settings, how large; the sender's words; counters
     +----------------------+
+    | settings             | twice: what its users agree on, and what they share, as JSON; never a password
+    +----------------------+
     | locks                | one cache line each: who owns it (the semaphore itself is named, elsewhere)
     +----------------------+
     | process table        | one entry a process: identity, its lock words, its bell, its ring's ends
@@ -12,6 +14,8 @@ One segment holds everything, in this order; every region starts on a cache line
     | topic table          | name, state of its metadata, number of partitions
     +----------------------+
     | partition table      | topic and number, leader, deque of batches, sequence, counters
+    +----------------------+
+    | incidents            | a ring of what went wrong between the sender and the brokers, in words; the sender's log
     +----------------------+
     | waiter queue         | a ring of tickets: who waits for memory, in order of arrival
     +----------------------+
@@ -21,12 +25,12 @@ One segment holds everything, in this order; every region starts on a cache line
     +----------------------+
     | slot headers         | the truth about every slot
     +----------------------+
-    | redo areas           | one a stripe, only where batches are compressed: what is on its way into a slot
+    | redo areas           | one a stripe, where there are any: compressed records on their way into a slot
     +----------------------+ page
     | slots                | batch.size bytes each: the records
     +----------------------+ total size
 
-Everything but the redo areas and the slots is made of aligned 8-byte words, read and written as unsigned
+Everything but the settings, the redo areas and the slots is made of aligned 8-byte words, read and written as unsigned
 integers, so that every store is one store: a process may be killed between any two of them.
 A word is addressed by its *index* in the segment (byte offset / 8): that of its entry plus the number below.
 
@@ -40,13 +44,13 @@ from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from typing import Final
 
+from shmaccum.abi import ABI_VERSION as ABI_VERSION
+
 WORD: Final = 8
 CACHE_LINE: Final = 64
 PAGE: Final = 4096
 
 MAGIC: Final = int.from_bytes(b"SHMACCUM", "little")
-ABI_VERSION: Final = 5
-"""Raised by every change of this module that moves or re-interprets a word."""
 
 
 class SlotState(IntEnum):
@@ -111,7 +115,7 @@ class Super:
     CREATED_MS: Final = 11
     """wall-clock milliseconds of the creation"""
     REDO_SIZE: Final = 12
-    """bytes in a stripe's redo area: a slot's where producers compress, else 0"""
+    """bytes in a stripe's redo area: a slot's where producers compress in place, else 0"""
     SENDER_ENTRY: Final = 16
     """process entry of the newest sender + 1; who *is* the sender, the kernel knows (lock file)"""
     SENDER_ASLEEP: Final = 17
@@ -172,6 +176,22 @@ class Super:
     """batches given up because of their age, queued or in flight"""
     RECORDS_LOST: Final = 52
     """records given up when all who had appended to their batch were dead: nobody was told"""
+    HEIR_MS: Final = 53
+    """monotonic ms of the last look of a supervised sender that waits for the role, 0 if none does; written by such
+    senders, without a lock; one that dies leaves a time that soon is too long ago to count"""
+    INCIDENTS: Final = 55
+    """incidents ever noted; raised before the incident of that number is written"""
+    SENDER_RAN: Final = 56
+    """sign of life: monotonic ms when the sender last began a pass, or a sleep, << 16 | ms that it sleeps at most"""
+    LET_IN_MS: Final = 57
+    """wall-clock ms when a broker first let a sender of this slab in; 0 while none has"""
+    SETTINGS_GENERATION: Final = 58
+    """raised after every change of the settings, under the lifecycle byte; the copy at its remainder by two counts; 0:
+    there are none yet"""
+    LIMITS_CHANGED: Final = 59
+    """monotonic ns when a process last stored its `Process.LIMITS`; the sender looks once more what expires when"""
+    ROOM_WANTED: Final = 60
+    """monotonic ms when another slab's creator last wanted the room of this one: an idle sender leaves at once"""
 
 
 class Lock:
@@ -205,6 +225,8 @@ class Process:
     """bits: 1 producer, 2 sender"""
     ATTACHED_MS: Final = 6
     """wall-clock milliseconds of the attach"""
+    LIMITS: Final = 7
+    """of its producers, the most: retries << 32 | delivery.timeout.ms + 1; 0 while it has none"""
     # written by the process itself as it goes
     WANTS: Final = 8
     """number of the lock that it waits for or holds + 1, or 0 (takeover protocol)"""
@@ -252,13 +274,21 @@ class Topic:
     STATE: Final = 0
     """a `TopicState`; stored last: it commits the entry"""
     PARTITIONS: Final = 1
-    """number of partitions"""
+    """number of partitions, 0 where they are not known; it drops when the topic is deleted, or recreated with fewer"""
     ERROR: Final = 2
-    """Kafka's error code, 16 bits two's complement, of the last time that the state was FAILED; 0 before"""
+    """partitions that the topic needed << 16 | Kafka's error code, 16 bits two's complement, of the last time that the
+    state was FAILED; 0 before"""
     NAME_LENGTH: Final = 3
     """bytes in the name"""
     ANSWERS: Final = 4
     """how many times the sender has said what it found out: who waits for that sees by it that it did"""
+    ID_HIGH: Final = 5
+    """upper half of Kafka's topic id, 0 where the cluster has none: a topic that is made again has another one"""
+    ID_LOW: Final = 6
+    """lower half of it; a sender that dies between the two halves leaves an id that no topic has"""
+    CHANGED: Final = 7
+    """the table's generation at the entry's last change; stored before the change, so that nobody misses one that a
+    death cut short"""
     NAME: Final = 8
     """first word of the name, ASCII"""
 
@@ -301,11 +331,30 @@ class Partition:
     as is known; sequence 0 where the epoch is not that of NEXT_SEQUENCE; written by the sender"""
 
 
+class Incident:
+    """Words of an incident; the bytes of its text follow. The sender alone writes them; a death leaves NUMBER 0."""
+
+    NUMBER: Final = 0
+    """which incident it is, from 1 on; 0 while it is being written, and ignored then; stored last"""
+    CODE: Final = 1
+    """Kafka's error code, 16 bits two's complement"""
+    FIRST_MS: Final = 2
+    """wall-clock milliseconds when it happened first, without an end since"""
+    LAST_MS: Final = 3
+    """wall-clock milliseconds when it happened last"""
+    LASTS: Final = 4
+    """1 while it goes on: a broker that cannot be connected to"""
+    LENGTH: Final = 5
+    """bytes in the text"""
+    TEXT: Final = 8
+    """first word of the text, UTF-8"""
+
+
 class Slot:
     """Words of a slot header. All of them are truth but the two links."""
 
     STATE: Final = 0
-    """state | owner entry << 8 | length of the run << 24 | owner's incarnation << 48; the store that counts"""
+    """state | owner entry << 8 | slots of the batch << 24 | owner's incarnation << 48; the store that counts"""
     GENERATION: Final = 1
     """raised by every allocation: (generation, slot) names a batch for ever"""
     PARTITION: Final = 2
@@ -331,7 +380,8 @@ class Slot:
     BASE_OFFSET: Final = 12
     """result: base offset + 1"""
     RESULT: Final = 13
-    """result: log append time + 1 << 16 | error code"""
+    """result: log append time + 1 << 16 | error code; with an error, number of its incident << 16 | error code. Before
+    there is a result: number of the incident that ended the last attempt << 16"""
     NEXT: Final = 14
     """index: slot + 1 behind it in the deque, or 0"""
     PREVIOUS: Final = 15
@@ -354,8 +404,23 @@ class Slot:
     PIECE: Final = 22
     """end of the part that the result words are of << 24 | end of the piece being sent, in records; 0 while the batch
     is sent as a whole; a piece begins where the settled records end, and is in here before it is sent"""
-    CONTRIBUTORS: Final = 23
+    CHAIN: Final = 23
+    """next slot + 1 in the chain of a batch of several slots, 0 in the last one; counts only where a slot that is not
+    FREE leads to it. The slots behind the first are FREE by their own headers"""
+    LINGER: Final = 24
+    """linger.ms << 8 | compression: those of the producer that opened it, compression as in COMPRESSED; linger.ms is
+    lowered by each that appends to it and waits for less, under the partition's lock"""
+    CONTRIBUTORS: Final = 25
     """bitmap of the process entries that appended to it, one bit each"""
+
+
+class Waiter:
+    """Words of a ticket's cell in the waiter queue."""
+
+    HOLDER: Final = 0
+    """who waits, until when, and how it looks (`shmaccum.pool.waiters`); 0 once it has left. Stored after SLOTS"""
+    SLOTS: Final = 1
+    """slots that it waits for"""
 
 
 class Completion:
@@ -366,7 +431,7 @@ class Completion:
     BASE_OFFSET: Final = 1
     """base offset + 1"""
     RESULT: Final = 2
-    """log append time + 1 << 16 | error code"""
+    """log append time + 1 << 16 | error code; with an error, number of its incident << 16 | error code"""
     RANGE: Final = 3
     """first record << 32 | number of records; 0 records for all that follow, and so 0 for the whole batch"""
 
@@ -374,8 +439,8 @@ class Completion:
 STATE_MASK: Final = 0xFF
 OWNER_SHIFT: Final = 8
 OWNER_MASK: Final = 0xFFFF
-RUN_SHIFT: Final = 24
-RUN_MASK: Final = (1 << 24) - 1
+SLOTS_SHIFT: Final = 24
+SLOTS_MASK: Final = (1 << 24) - 1
 INCARNATION_SHIFT: Final = 48
 """The low 16 bits of an owner's incarnation tell it from the next process in the same entry."""
 COMMIT_SIZE_SHIFT: Final = 25
@@ -387,13 +452,18 @@ PROGRESS_MASK: Final = (1 << PROGRESS_SHIFT) - 1
 RANGE_SHIFT: Final = 32
 RANGE_MASK: Final = (1 << RANGE_SHIFT) - 1
 ATTEMPTS_SHIFT: Final = 48
+LINGER_SHIFT: Final = 8
+MAX_LINGER_MS: Final = (1 << 48) - 1
+LIMITS_SHIFT: Final = 32
+LIMITS_MASK: Final = (1 << LIMITS_SHIFT) - 1
 RENEWALS_SHIFT: Final = 48
 TIME_MASK: Final = (1 << ATTEMPTS_SHIFT) - 1
 COMPRESSED_SIZE_SHIFT: Final = 8
 COMPRESSION_MASK: Final = (1 << COMPRESSED_SIZE_SHIFT) - 1
 BATCH_SLOT_BITS: Final = 24
-MAX_SLOTS: Final = RUN_MASK
-"""One less than the numbers that a batch has for its slot: all of them can be one run."""
+BATCH_SLOT_MASK: Final = (1 << BATCH_SLOT_BITS) - 1
+MAX_SLOTS: Final = SLOTS_MASK
+"""One less than the numbers that a batch has for its slot: all of them can be one chain."""
 MAX_PROCESSES: Final = 1024
 
 LOCK_POOL: Final = 0
@@ -407,14 +477,25 @@ STRIPES: Final = 16
 LOCK_COUNT: Final = LOCK_STRIPES + STRIPES
 
 SUPER_WORDS: Final = 64
+SETTINGS_SIZE: Final = 16384
+"""Bytes in each copy of the settings: a word that says how many the text has and its CRC-32, then the text."""
 LOCK_WORDS: Final = CACHE_LINE // WORD
 PROCESS_WORDS: Final = 72
 TOPIC_WORDS: Final = 40
 PARTITION_WORDS: Final = 16
+WAITER_WORDS: Final = 2
 COMPLETION_WORDS: Final = 4
+SLEEP_BITS: Final = 16
+MAX_SLEEP_MS: Final = (1 << SLEEP_BITS) - 1
+"""The low bits of the word SENDER_RAN."""
+INCIDENT_WORDS: Final = 64
+INCIDENTS: Final = 32
+"""Incidents that are remembered; the entry behind them says where the sender's log is."""
 PIECES_IN_FLIGHT: Final = 64
 """Pieces of batches that can be on their way at once, over all partitions: every ring has room for what becomes of
 them."""
+NEARLY_FULL: Final = 0.9
+"""Part of the topic or the partition table in use from which on the log and ``shmaccum status`` warn."""
 WAITERS: Final = 1024
 """Tickets that can be out at once: threads of all processes that wait for memory."""
 
@@ -433,7 +514,8 @@ class Geometry:
         contributor_words: words of the contributors' bitmap in a slot header.
         slot_words: words in a slot header, a whole number of cache lines.
         bitmap_size: bytes in the bitmap, whole words.
-        locks, processes, topics, partitions, waiters, rings, bitmap, headers, redo, slots: byte offsets of the regions.
+        settings, locks, processes, topics, partitions, incidents, waiters, rings, bitmap, headers, redo, slots: byte
+            offsets of the regions.
         total_size: bytes in the whole segment.
     """
 
@@ -448,10 +530,12 @@ class Geometry:
     contributor_words: int = field(init=False, repr=False, compare=False)
     slot_words: int = field(init=False, repr=False, compare=False)
     bitmap_size: int = field(init=False, repr=False, compare=False)
+    settings: int = field(init=False, repr=False, compare=False)
     locks: int = field(init=False, repr=False, compare=False)
     processes: int = field(init=False, repr=False, compare=False)
     topics: int = field(init=False, repr=False, compare=False)
     partitions: int = field(init=False, repr=False, compare=False)
+    incidents: int = field(init=False, repr=False, compare=False)
     waiters: int = field(init=False, repr=False, compare=False)
     rings: int = field(init=False, repr=False, compare=False)
     bitmap: int = field(init=False, repr=False, compare=False)
@@ -482,12 +566,14 @@ class Geometry:
         }
         # The regions, each behind the one before it.
         regions = {
-            "locks": SUPER_WORDS * WORD,
+            "settings": SUPER_WORDS * WORD,
+            "locks": 2 * SETTINGS_SIZE,
             "processes": LOCK_COUNT * LOCK_WORDS * WORD,
             "topics": self.max_processes * PROCESS_WORDS * WORD,
             "partitions": self.max_topics * TOPIC_WORDS * WORD,
-            "waiters": self.max_partitions * PARTITION_WORDS * WORD,
-            "rings": WAITERS * WORD,
+            "incidents": self.max_partitions * PARTITION_WORDS * WORD,
+            "waiters": (INCIDENTS + 1) * INCIDENT_WORDS * WORD,
+            "rings": WAITERS * WAITER_WORDS * WORD,
             "bitmap": self.max_processes * sizes["ring_length"] * COMPLETION_WORDS * WORD,
             "headers": sizes["bitmap_size"],
             "redo": self.slot_count * sizes["slot_words"] * WORD,
@@ -519,9 +605,21 @@ class Geometry:
         """Word index of a partition entry."""
         return self.partitions // WORD + entry * PARTITION_WORDS
 
+    def incident(self, number: int) -> int:
+        """Word index of an incident, by its number; a later one takes its place."""
+        return self.incidents // WORD + number % INCIDENTS * INCIDENT_WORDS
+
+    def sender_log(self) -> int:
+        """Word index of the entry, laid out as an incident, whose text says where the sender's log is."""
+        return self.incidents // WORD + INCIDENTS * INCIDENT_WORDS
+
     def ring(self, entry: int) -> int:
         """Word index of a process's completion ring."""
         return self.rings // WORD + entry * self.ring_length * COMPLETION_WORDS
+
+    def waiter(self, cell: int) -> int:
+        """Word index of a cell of the waiter queue."""
+        return self.waiters // WORD + cell * WAITER_WORDS
 
     def header(self, slot: int) -> int:
         """Word index of a slot's header."""

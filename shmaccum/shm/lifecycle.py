@@ -8,38 +8,43 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 import posix_ipc
 
 from shmaccum.errors import LockTimeoutError, SlabAbiError, SlabError, SlabInUseError, SlabNotFoundError
-from shmaccum.shm import names, soundness
+from shmaccum.shm import names, native, settings, soundness
 from shmaccum.shm.inspection import SlabView
 from shmaccum.shm.layout import LOCK_COUNT, Geometry, Super
 from shmaccum.shm.lockfile import PROCESS, LockFile
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
+from shmaccum.shm.settings import UserSettings
 from shmaccum.shm.slab import OUT_OF_ROOM, Slab, no_room
 
 _slabs: dict[str, Slab] = {}
-_slabs_lock = threading.RLock()
+_lost: list[Slab] = []
+"""Those in which this process has no place any more (`Slab.is_lost`), as long as they have users here."""
+_slabs_lock = native.RLock()
 """Of threads. The same thread may come again: after an interrupt, or by a signal's handler."""
 
 
-def attach(name: str, geometry: Geometry | None = None, digest: int = 0) -> Slab:
+def attach(name: str, geometry: Geometry | None = None, digest: int = 0, mine: UserSettings | None = None) -> Slab:
     """Attach this process to slab ``name``, creating it if there is none; every attach needs its `detach`.
 
     Args:
         name: the slab's name.
         geometry: its layout; None only opens an existing slab, whatever its layout and digest.
         digest: of the settings that all of its users must agree on; the lower 32 bits are those of the secret ones.
+        mine: the settings that are not secret; shared ones, of which ours differ, change for all users.
 
     Raises:
         SlabNotFoundError: there is none, and no geometry to make it by.
         SlabMemoryError: /dev/shm has no room for it or for what this process needs there, or this process has no
             descriptor left.
-        SlabPermissionError, SlabAbiError: what is there of that name is not ours to use.
+        SlabPermissionError, SlabAbiError: what is there of that name is not ours to use; of other settings, says which.
+        ConfigError: the settings take more bytes than the slab has for them.
         SlabDamagedError: what it says cannot be.
         SlabFullError: the process table is full.
     """
@@ -52,10 +57,16 @@ def attach(name: str, geometry: Geometry | None = None, digest: int = 0) -> Slab
             if slab is not None and not slab.users:
                 _leave_unless_used(slab)  # an interrupt cut that short
                 slab = None
+            if slab is not None and slab.is_lost():
+                _lost.append(_slabs.pop(name))
+                slab = None
             if slab is None:
-                slab = _slabs[name] = _attach(name, geometry, digest)
+                slab = _slabs[name] = _attach(name, geometry, digest, mine)
             elif geometry is not None:
-                _check_settings(slab.words, name, geometry, slab.geometry, digest)
+                _check_settings(slab, name, geometry, digest, mine)
+                if mine is not None:
+                    with slab.lock_file.lifecycle():
+                        settings.bring(name, slab.words, slab.buffer, slab.geometry, mine)
             slab.users += 1
             is_user = True
         return slab
@@ -99,11 +110,11 @@ def _give_back(slab: Slab, ticket: list[None]) -> None:
 
 def _leave_unless_used(slab: Slab) -> None:
     """Leave a slab that has no user in this process any more; may be repeated after an interrupt."""
-    if slab.users or _slabs.get(slab.name) is not slab:
+    if slab.users or (_slabs.get(slab.name) is not slab and slab not in _lost):
         return
     slab.retire()
     in_the_way: LockTimeoutError | None = None
-    if not slab.is_left:
+    if not slab.is_left and not slab.is_lost():
         try:
             _clean_up(slab)
         except LockTimeoutError as error:
@@ -111,7 +122,10 @@ def _leave_unless_used(slab: Slab) -> None:
             in_the_way = error
     slab.unmap()
     slab.lock_file.close()
-    del _slabs[slab.name]
+    if slab in _lost:
+        _lost.remove(slab)
+    else:
+        del _slabs[slab.name]
     if in_the_way is not None:
         raise in_the_way
 
@@ -130,8 +144,17 @@ def _clean_up(slab: Slab) -> None:
 
 
 @contextlib.contextmanager
+def attached_slabs() -> Iterator[Collection[str]]:
+    """Yield the names of the slabs that this process is attached to; meanwhile no other thread attaches or detaches."""
+    with _slabs_lock:
+        yield _slabs.keys()
+
+
+@contextlib.contextmanager
 def look(name: str) -> Iterator[SlabView]:
     """Look at a slab without becoming one of its users: no entry in the process table, no lock, nothing written.
+
+    Root can look at everybody's.
 
     Keep the block short: meanwhile no other thread of this process can attach or detach. If one could, closing our
     descriptor of the lock file would drop the record locks that it has just taken.
@@ -147,9 +170,9 @@ def look(name: str) -> Iterator[SlabView]:
             view = SlabView(name, slab.words, slab.geometry, slab.processes, slab.lock_file)
         else:
             try:
-                lock_file = LockFile.open(name, create=False)
+                lock_file = LockFile.open(name, create=False, look=True)
                 cleanup.callback(lock_file.close)
-                segment = Segment.open(name)
+                segment = Segment.open(name, look=True)
             except SlabNotFoundError:
                 raise _not_there(name) from None
             if segment is None:
@@ -162,7 +185,7 @@ def look(name: str) -> Iterator[SlabView]:
 
 
 def destroy(name: str, *, force: bool = False) -> int:
-    """Remove a slab whose users are gone.
+    """Remove a slab whose users are gone. Root can remove everybody's.
 
     Args:
         name: the slab's name.
@@ -179,7 +202,7 @@ def destroy(name: str, *, force: bool = False) -> int:
     with _slabs_lock:
         if name in _slabs:
             raise SlabInUseError(f"slab {name!r} is in use by this very process")
-        with _coming_or_going(name, create=os.path.exists(names.segment_path(name))) as lock_file:
+        with _coming_or_going(name, create=os.path.exists(names.segment_path(name)), look=True) as lock_file:
             pids, records = _users(name, lock_file)
             if pids:
                 raise SlabInUseError(f"slab {name!r} is in use by process {', '.join(map(str, pids))}; end it first")
@@ -194,14 +217,14 @@ def destroy(name: str, *, force: bool = False) -> int:
 
 
 @contextlib.contextmanager
-def _coming_or_going(name: str, *, create: bool) -> Iterator[LockFile]:
+def _coming_or_going(name: str, *, create: bool, look: bool = False) -> Iterator[LockFile]:
     """Open a slab's lock file, the one that is there now, and hold its lifecycle byte.
 
     The file stays open unless an error comes; then it is closed, and removed if it was made for nothing.
     """
     while True:
         is_new = create and not os.path.exists(names.lock_path(name))
-        lock_file = LockFile.open(name, create=create)
+        lock_file = LockFile.open(name, create=create, look=look)
         try:
             with lock_file.lifecycle():
                 if lock_file.is_current():
@@ -231,7 +254,7 @@ def _not_there(name: str) -> SlabError:
 def _users(name: str, lock_file: LockFile) -> tuple[list[int], int]:
     """Return the pids of the living users of what is there, and how many records it holds."""
     try:
-        segment = Segment.open(name)
+        segment = Segment.open(name, look=True)
     except SlabAbiError:
         # The process table cannot be read, but every version's processes hold their bytes of the lock file.
         pid = lock_file.holder(PROCESS, length=0)
@@ -247,11 +270,11 @@ def _users(name: str, lock_file: LockFile) -> tuple[list[int], int]:
         segment.close()
 
 
-def _attach(name: str, geometry: Geometry | None, digest: int) -> Slab:
+def _attach(name: str, geometry: Geometry | None, digest: int, mine: UserSettings | None) -> Slab:
     made: list[Slab] = []
     try:
         with _coming_or_going(name, create=geometry is not None) as lock_file:
-            made.append(_attach_locked(name, geometry, digest, lock_file))
+            made.append(_attach_locked(name, geometry, digest, mine, lock_file))
         return made[0]
     except BaseException as error:
         for slab in made:
@@ -262,13 +285,17 @@ def _attach(name: str, geometry: Geometry | None, digest: int) -> Slab:
         raise
 
 
-def _attach_locked(name: str, geometry: Geometry | None, digest: int, lock_file: LockFile) -> Slab:
+def _attach_locked(
+    name: str, geometry: Geometry | None, digest: int, mine: UserSettings | None, lock_file: LockFile
+) -> Slab:
     segment = Segment.open(name)
     if segment is not None:
         try:
             if geometry is not None:
-                _check_settings(segment.words, name, geometry, segment.geometry, digest)
+                _check_settings(segment, name, geometry, digest, mine)
             soundness.check(name, segment.words, segment.geometry)
+            if mine is not None:
+                settings.bring(name, segment.words, segment.buffer, segment.geometry, mine)
             return Slab(name, segment, lock_file)
         except BaseException:
             ProcessTable(segment.words, segment.geometry, lock_file).disown()
@@ -283,6 +310,8 @@ def _attach_locked(name: str, geometry: Geometry | None, digest: int, lock_file:
     unlink(name, keep_lock_file=True)
     try:
         segment = Segment.create(name, geometry, digest)
+        if mine is not None:
+            settings.bring(name, segment.words, segment.buffer, geometry, mine)
         for number in range(LOCK_COUNT):
             posix_ipc.Semaphore(
                 names.lock_semaphore(name, number), posix_ipc.O_CREX, mode=0o600, initial_value=1
@@ -308,12 +337,20 @@ def _free_all(segment: Segment) -> None:
     segment.words[Super.FREE_SLOTS] = geometry.slot_count
 
 
-def _check_settings(words: memoryview, name: str, wanted: Geometry, there: Geometry, digest: int) -> None:
-    difference = words[Super.DIGEST] ^ digest
-    if wanted != there or difference >> 32:
+def _check_settings(slab: Segment | Slab, name: str, wanted: Geometry, digest: int, mine: UserSettings | None) -> None:
+    """Make sure that a user's settings are those of the slab.
+
+    Whether there are redo areas is no difference: they are for those that compress, and without them the sender does.
+    """
+    there = slab.geometry
+    difference = slab.words[Super.DIGEST] ^ digest
+    known = settings.read(slab.words, slab.buffer, there)
+    found = [] if mine is None else settings.differences(known, mine)
+    if found or replace(wanted, redo_size=there.redo_size) != there or difference >> 32:
+        what = "; ".join(found) or f"it has {there.slot_count} slots of {there.slot_size} bytes"
         raise SlabAbiError(
-            f"slab {name!r} is in use with other settings (it has {there.slot_count} slots of {there.slot_size} "
-            "bytes); producers that share a slab must have the same settings: choose another shmaccum.name"
+            f"slab {name!r} is in use with other settings: {what}. Programs that share a slab must have the same ones: "
+            "end those that have the others and try again, or choose another shmaccum.name for this one"
         )
     if difference:
         raise SlabAbiError(
@@ -336,8 +373,8 @@ def _remove(path: str) -> None:
 
 def _after_fork_in_child() -> None:
     global _slabs_lock
-    _slabs_lock = threading.RLock()
-    for slab in _slabs.values():
+    _slabs_lock = native.RLock()
+    for slab in (*_slabs.values(), *_lost):
         slab.forked()
 
 

@@ -16,6 +16,9 @@ PROCESS+i  the process of entry *i* of the process table, as long as it lives
 
 A record lock goes when *any* descriptor of the file is closed in the process, so a process has exactly one
 descriptor of it: `LockFile` objects are shared through the slab, and nothing else may open the file.
+
+A program that closes all its descriptors loses these locks without dying. The next use opens the file again and takes
+the process's byte again (`LockFile.on_reopen`). Until then the others go by its process id (`ProcessTable.is_alive`).
 """
 
 from __future__ import annotations
@@ -24,15 +27,15 @@ import errno
 import fcntl
 import os
 import struct
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Final
 
-from shmaccum.errors import LockTimeoutError, SlabNotFoundError
-from shmaccum.shm import names
+from shmaccum.errors import DeadOwnerError, LockTimeoutError, SlabError, SlabNotFoundError
+from shmaccum.shm import names, native
+from shmaccum.shm.descriptor import Descriptor, file_of
 from shmaccum.shm.ownfile import open_own
 
 LIFECYCLE: Final = 0
@@ -46,59 +49,114 @@ _LIFECYCLE_PATIENCE_S: Final = 30.0
 
 
 class LockFile:
-    """This process's one descriptor of a slab's lock file."""
+    """This process's one descriptor of a slab's lock file.
+
+    Attributes:
+        on_reopen: called when the file has been opened again, for the byte of the process.
+    """
 
     def __init__(self, name: str, descriptor: int) -> None:
         self.name = name
-        self._descriptor = descriptor
+        self._is_closed = False
+        self._lost: str | None = None
+        """Why the file cannot be opened again; then it never is, for a new slab's file can have its name."""
+        self.forked()
+        self._use(Descriptor(descriptor))
+
+    def _use(self, opened: Descriptor) -> None:
+        self._opened = opened
         # In C from end to end, for a `finally`: no interrupt comes before they have let go.
-        let_go = partial(fcntl.fcntl, descriptor, fcntl.F_SETLK)
+        let_go = partial(fcntl.fcntl, opened.number, fcntl.F_SETLK)
         self._end_lifecycle = partial(let_go, _request(fcntl.F_UNLCK, LIFECYCLE))
         self._end_start = partial(let_go, _request(fcntl.F_UNLCK, START))
         self.end_takeover = partial(let_go, _request(fcntl.F_UNLCK, TAKEOVER))
         """Let go of the takeover byte."""
-        # Record locks do not exclude threads of one process. The same thread may come again: after an interrupt, a
-        # context manager lets go only when the traceback goes.
-        self._threads = threading.RLock()
-        self._starting = threading.Lock()
 
     @classmethod
-    def open(cls, name: str, *, create: bool) -> LockFile:
+    def open(cls, name: str, *, create: bool, look: bool = False) -> LockFile:
         """Open the file of slab ``name``; with ``create``, make it if it is not there.
+
+        Args:
+            name: the slab's.
+            create: whether to make it.
+            look: to look at the slab or to remove it, which root can do with everybody's.
 
         Raises:
             SlabNotFoundError: there is none, and ``create`` is false.
             SlabPermissionError: it is another user's, or others may open it.
         """
+        path = names.lock_path(name)
         try:
-            descriptor = open_own(names.lock_path(name), os.O_RDWR | (os.O_CREAT if create else 0))
+            # First without O_CREAT: Linux can refuse that for another user's file in /dev/shm, even to root.
+            descriptor = open_own(path, os.O_RDWR, look=look)
         except FileNotFoundError:
-            raise SlabNotFoundError(f"there is no slab {name!r}") from None
+            if not create:
+                raise SlabNotFoundError(f"there is no slab {name!r}") from None
+            descriptor = open_own(path, os.O_RDWR | os.O_CREAT, look=look)
         return cls(name, descriptor)
 
     def close(self) -> None:
         """Close the descriptor; the kernel drops all that this process held in the file."""
-        descriptor, self._descriptor = self._descriptor, -1  # in this order: another thread may be about to use it
-        if descriptor >= 0:
-            os.close(descriptor)
+        self._is_closed = True
+        self._opened.close()
 
     def forked(self) -> None:
         """Be the file of a forked child: none of the parent's locks are its own, nor is its mutex."""
-        self._threads = threading.RLock()
-        self._starting = threading.Lock()
+        # Record locks do not exclude threads of one process. The same thread may come again: after an interrupt, a
+        # context manager lets go only when the traceback goes.
+        self._threads = native.RLock()
+        self._starting = native.Lock()
+        self._reopening = native.RLock()
+        self.on_reopen: Callable[[], None] = _do_nothing
 
     def is_current(self) -> bool:
         """Say whether the path still names this file: the last one out may have removed it meanwhile."""
         try:
-            there = os.stat(names.lock_path(self.name))
+            return file_of(os.stat(names.lock_path(self.name))) == self._opened.file
         except FileNotFoundError:
             return False
-        return os.path.samestat(there, os.fstat(self._descriptor))
+
+    def make_sure(self) -> int:
+        """Return the descriptor, open: again, if the program has closed it.
+
+        Raises:
+            DeadOwnerError: the slab is gone, or this process's place in it is not its own any more.
+            SlabError: the file cannot be opened again at the moment.
+        """
+        if not self._is_closed and not self._opened.is_ours():
+            with self._reopening:  # one thread: to close a second descriptor would drop the locks
+                if not self._opened.is_ours():
+                    self._reopen()
+        return self._opened.number
+
+    def _reopen(self) -> None:
+        self._opened.close()  # forget the number, whatever comes: others would lock or unlock another file by it
+        # Looked at before it is opened: to close the descriptor of another slab's file would drop our locks there.
+        if self._lost is None and not self.is_current():
+            self._lost = "the slab was removed meanwhile"
+        if self._lost is None:
+            try:
+                self._use(Descriptor(open_own(names.lock_path(self.name), os.O_RDWR)))
+            except OSError as error:
+                raise SlabError(
+                    f"slab {self.name!r}: this program has closed the descriptors of its producer, and its lock file "
+                    f"cannot be opened again: {error}; that takes a descriptor (ulimit -n)"
+                ) from error
+            try:
+                self.on_reopen()
+            except DeadOwnerError as error:
+                self._lost = str(error)
+                self._opened.close()
+        if self._lost is not None:
+            raise DeadOwnerError(
+                f"slab {self.name!r}: this program has closed the descriptors of its producer, and {self._lost}; close "
+                "the producer and make a new Producer"
+            )
 
     def try_lock(self, byte: int) -> bool:
         """Take a byte; False if another process has it. Taking what one has already is True."""
         try:
-            fcntl.fcntl(self._descriptor, fcntl.F_SETLK, _request(fcntl.F_WRLCK, byte))
+            fcntl.fcntl(self.make_sure(), fcntl.F_SETLK, _request(fcntl.F_WRLCK, byte))
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 return False
@@ -107,7 +165,7 @@ class LockFile:
 
     def unlock(self, byte: int) -> None:
         """Let go of a byte."""
-        fcntl.fcntl(self._descriptor, fcntl.F_SETLK, _request(fcntl.F_UNLCK, byte))
+        fcntl.fcntl(self.make_sure(), fcntl.F_SETLK, _request(fcntl.F_UNLCK, byte))
 
     def holder(self, byte: int, length: int = 1) -> int:
         """Return the pid of *another* process that holds the byte, 0 if none does.
@@ -115,7 +173,7 @@ class LockFile:
         The pid is as this process's pid namespace sees it; a holder it cannot see is -1. With ``length``, one that
         holds any of so many bytes; 0 means all that follow.
         """
-        answer = fcntl.fcntl(self._descriptor, fcntl.F_GETLK, _request(fcntl.F_WRLCK, byte, length))
+        answer = fcntl.fcntl(self.make_sure(), fcntl.F_GETLK, _request(fcntl.F_WRLCK, byte, length))
         kind, _, _, _, pid = _FLOCK.unpack(answer)
         if kind == fcntl.F_UNLCK:
             return 0
@@ -140,10 +198,10 @@ class LockFile:
                             f"slab {self.name!r}: process {self.holder(LIFECYCLE)} has been coming or going for "
                             f"{patience_s:g} s; is it stopped? Continue or kill it"
                         )
-                    time.sleep(0.002)
+                    native.sleep(0.002)  # not `pause`: the caller's locks are this thread's, not its greenlet's
                 yield
             finally:
-                if self._descriptor >= 0:
+                if self._opened.number >= 0:
                     self._end_lifecycle()
 
     @contextmanager
@@ -156,6 +214,10 @@ class LockFile:
             if mine:
                 self._end_start()
                 self._starting.release()
+
+
+def _do_nothing() -> None:
+    pass
 
 
 @cache

@@ -1,13 +1,9 @@
 cimport cython
-from shmaccum.shm.fastlocks cimport FastMutex, FastSemaphore
+from shmaccum.shm.fastlocks cimport FastSemaphore
 from shmaccum.shm.memory cimport word
+from shmaccum.shm.turn cimport Turn
 
-cdef class Turn:
-    cdef readonly FastMutex fast
-    cdef public object mutex
-    cdef public object patience_s
-    cdef public object holding
-    cdef public list unit
+cdef unsigned long long _COUNTER
 
 cdef class SlabLock:
     cdef object __weakref__

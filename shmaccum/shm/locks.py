@@ -18,7 +18,8 @@ while the others sleep. So who has spun in vain *rests* before he waits, for lon
 time; he wants nothing meanwhile, and so is in nobody's way. He does not where the sender holds the lock: its turns are
 longer, but soon end. And who names a patience of his own is in a hurry: the sender, for whom all the others wait.
 
-A process wants one lock at a time, so its threads take turns on a local mutex, and no process ever holds two.
+A process wants one lock at a time, so its threads take turns (`shmaccum.shm.turn`), and no process ever holds two.
+A greenlet naps without the turn and wants nothing meanwhile, which is to give up and to come back.
 
 All of it is checked by a model, ``tools/model/lock.pml``; ``docs/crash-safety.md`` tells what that covers.
 """
@@ -26,28 +27,24 @@ All of it is checked by a model, ``tools/model/lock.pml``; ``docs/crash-safety.m
 from __future__ import annotations
 
 import contextlib
-import sys
-import threading
 import time
 from collections.abc import Callable
-from types import FrameType
 from typing import Final
 
 import posix_ipc
 
 from shmaccum.errors import IllegalStateError, LockTimeoutError
+from shmaccum.shm import native
 from shmaccum.shm.layout import UNFINISHED_OWNER, Geometry, Lock, Process, Super
 from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.memory import COMPILED, NO_WORDS
 from shmaccum.shm.processes import ProcessTable
-from shmaccum.shm.takeover import SHORT_SLICE_S, LockState, Vigil
+from shmaccum.shm.takeover import COUNTER_MASK, SHORT_SLICE_S, LockState, Vigil
+from shmaccum.shm.turn import Turn, is_reentrant
 
 if COMPILED:
-    from shmaccum.shm.fastlocks import FastMutex as _FastMutex
     from shmaccum.shm.fastlocks import FastSemaphore as _FastSemaphore
 
-DEFAULT_PATIENCE_S: Final = 60.0
-"""How long ``with lock:`` waits for a holder that lives (stopped, perhaps) before it fails, where nobody has said."""
 LEAST_PATIENCE_S: Final = 1.0
 """The least that is good for where failing is worse than waiting: a busy machine keeps holders from going on."""
 
@@ -57,41 +54,12 @@ _LOOKS: Final = 100
 _SENDERS_LOOKS: Final = 1000
 """And where the sender holds the lock: as long as it takes to take eight batches out of a deque."""
 _ONCE: Final = (0,)
+_COUNTER: Final = COUNTER_MASK
 _SHORTEST_NAP_S: Final = 0.00005
 _LONGEST_NAP_S: Final = 0.01
 _LONGEST_REST_S: Final = 0.008
 _RUN_S: Final = 0.002
 """How long a process is to run between two rests: as long as thousands of appends, compiled."""
-
-
-class Turn:
-    """What the locks of one slab share within one process: whose turn it is among its threads."""
-
-    def __init__(self, patience_s: float = DEFAULT_PATIENCE_S) -> None:
-        self.fast = _FastMutex() if COMPILED else None
-        self.mutex = self.fast or threading.RLock()
-        self.patience_s = patience_s
-        """How long ``with lock:`` waits."""
-        self.holding: SlabLock | _Nothing | None = None
-        """The lock that this process waits for or holds; only the mutex's owner reads or writes it."""
-        self.unit: list[None] = []
-        """Holds an item between a semaphore's unit coming to us and the owner word saying so."""
-
-    def end(self) -> None:
-        """Wait until no thread of this process is about any of the locks; from now on none takes one any more."""
-        with self.mutex:
-            self.holding = _Nothing(self)
-
-
-class _Nothing:
-    """Stands for the lock that is held, in a slab that this process has left: nobody else has a turn."""
-
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-
-    def _mend_interrupted(self) -> None:
-        self._turn.mutex.release()
-        raise IllegalStateError("the slab has been detached by another thread")
 
 
 class SlabLock:
@@ -103,7 +71,7 @@ class SlabLock:
     A signal's handler (``KeyboardInterrupt``) can run between any two lines of the main thread, but CPython
     runs it only after a call, at a function's start, and at a loop's jump back. So a store and the start of the
     call behind it stay together, and what an interrupt cuts short is always to be told from ``holding``, ``unit``
-    and the owner word: the next ``acquire`` of the process mends it, see `_mend`.
+    and the owner word: the next ``acquire`` of the process mends it, see `mend`.
 
     Attributes:
         number: which lock of the slab.
@@ -164,9 +132,11 @@ class SlabLock:
             self.before_use()
         turn = self._turn
         if not (turn.fast.acquire(False) if turn.fast is not None else self._take_turn(False)):
-            self._wait_for_turn(patience_s)
+            turn.wait(self._slab_name, patience_s)
         if turn.holding is not None:
-            turn.holding._mend_interrupted()
+            turn.follow(self._slab_name, patience_s)
+        if turn.current is not None:
+            turn.keeper = turn.current()
         turn.holding = self
         self.words[self._wants_at] = self.number + 1
         unit = turn.unit
@@ -174,7 +144,8 @@ class SlabLock:
             try:
                 self._take_slowly(patience_s)
             except BaseException:
-                self._leave()
+                if turn.is_mine():  # not where an error ended a greenlet's nap
+                    self._leave()
                 raise
         unfinished = self.words[self._owner_at]
         self.words[self._owner_at] = self._me
@@ -196,7 +167,7 @@ class SlabLock:
             self._fast.post()
         else:
             self._post()
-        self.words[self._released_at] += 1
+        self.words[self._released_at] = self.words[self._released_at] + 1 & _COUNTER
         self.words[self._wants_at] = 0
         turn.holding = None
         if turn.fast is not None:
@@ -220,8 +191,11 @@ class SlabLock:
     def settle(self) -> None:
         """Leave whichever lock of the slab an interrupt kept this thread from leaving."""
         if self.before_use is None and self._take_turn(False):
+            if self._turn.is_switched_out():
+                self._turn.mutex.release()
+                return
             if isinstance(self._turn.holding, SlabLock):
-                self._turn.holding._mend_interrupted()
+                self._turn.holding.mend_interrupted()
             self._end_turn()
 
     def close(self) -> None:
@@ -240,7 +214,7 @@ class SlabLock:
         """Clear a dead process's ``wants`` for this lock; the caller holds it, so the dead one does not."""
         self._state.forget_dead(entry)
 
-    def _mend_interrupted(self) -> None:
+    def mend_interrupted(self) -> None:
         """Leave the lock, which an interrupt kept this thread from leaving.
 
         Raises:
@@ -254,32 +228,24 @@ class SlabLock:
                 "reentrant call: a signal handler or finalizer used the producer in the middle of another call of it"
             )
         # It may have been after the post: one count too many does no harm, one too few would.
-        self.words[self._released_at] += 1
-        self._mend()
+        self.words[self._released_at] = self.words[self._released_at] + 1 & _COUNTER
+        self.mend()
 
-    def _mend(self) -> None:
+    def mend(self) -> None:
         """Stop wanting or holding the lock, whichever it was: what it guards is unfinished."""
         words, unit = self.words, self._turn.unit
         if words[self._owner_at] == self._me or unit:
             del unit[:]
             words[self._owner_at] = UNFINISHED_OWNER
             self._post()
-            words[self._released_at] += 1
+            words[self._released_at] = words[self._released_at] + 1 & _COUNTER
         words[self._wants_at] = 0
         self._turn.holding = None
 
     def _leave(self) -> None:
         """Stop wanting the lock, and let the next thread have its turn."""
-        self._mend()
+        self.mend()
         self._end_turn()
-
-    def _wait_for_turn(self, patience_s: float | None) -> None:
-        patience_s = self._turn.patience_s if patience_s is None else patience_s
-        if not self._turn.mutex.acquire(timeout=min(patience_s, threading.TIMEOUT_MAX)):
-            raise LockTimeoutError(
-                f"slab {self._slab_name!r}: another thread of this process has been waiting for or holding a lock "
-                f"for {patience_s:.1f} s"
-            )
 
     def _take_slowly(self, patience_s: float | None) -> None:
         """Take the semaphore, which may not be to be had at once."""
@@ -323,7 +289,7 @@ class SlabLock:
             rest_s = self._rest_s * _RUN_S / max(ran_s, _RUN_S / 8)
             self._rest_s = min(max(rest_s, _SHORTEST_NAP_S), _LONGEST_REST_S)
         self.words[self._wants_at] = 0
-        time.sleep(self._rest_s)
+        self._nap(self._rest_s, None)
         self.words[self._wants_at] = self.number + 1
         self._rested_at_s = time.process_time()
 
@@ -338,12 +304,12 @@ class SlabLock:
             slice_end = min(time.monotonic() + slice_s, deadline)
             left_s = slice_s
             while left_s > 0:
-                time.sleep(min(nap_s, max(0.0, slice_end - time.monotonic())))
+                self._nap(min(nap_s, max(0.0, slice_end - time.monotonic())), patience_s)
                 if self._take_soon():
                     return
                 nap_s = min(nap_s * 2, _LONGEST_NAP_S)
                 left_s = slice_end - time.monotonic()
-            self.words[self._parked_at] += 1
+            self.words[self._parked_at] = self.words[self._parked_at] + 1 & _COUNTER
             vigil = vigil or Vigil(self._state)
             if vigil.take_over():
                 return
@@ -354,13 +320,31 @@ class SlabLock:
                 )
             slice_s = vigil.slice_s
 
+    def _nap(self, nap_s: float, patience_s: float | None) -> None:
+        """Sleep; a greenlet does so without the turn, so that the others of its thread can have it."""
+        if not native.is_green():
+            native.sleep(nap_s)
+            return
+        self._leave()
+        native.pause(nap_s)
+        if self.before_use is not None:  # in a child that another greenlet has forked
+            self.before_use()
+        turn = self._turn
+        turn.wait(self._slab_name, patience_s)
+        if turn.holding is not None:
+            turn.follow(self._slab_name, patience_s)
+        if turn.current is not None:
+            turn.keeper = turn.current()
+        turn.holding = self
+        self.words[self._wants_at] = self.number + 1
+
     def _rebuild(self) -> None:
         try:
             self.rebuild()
         except BaseException:
             self._leave()
             raise
-        self.words[Super.REBUILDS] += 1
+        self.words[Super.REBUILDS] = self.words[Super.REBUILDS] + 1 & _COUNTER
 
 
 class _Within:
@@ -377,19 +361,6 @@ class _Within:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._lock.leave(kind is not None)
-
-
-def is_reentrant() -> bool:
-    """Say whether this thread is inside the package twice, with somebody else's code in between."""
-    left = False
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        inside = frame.f_globals.get("__name__", "").startswith("shmaccum.")
-        if inside and left:
-            return True
-        left = left or not inside
-        frame = frame.f_back
-    return False
 
 
 def _nothing_to_rebuild() -> None:

@@ -1,3 +1,5 @@
+cimport cython
+
 # A word of the slab, in C. Each access to one is a single load or store that the compiler neither leaves out nor moves
 # across another one. What is stored before a word (a record, before the commit word) is there for whoever reads the word:
 # x86-64 keeps the order of loads and of stores by itself; everywhere else they are C's sequentially consistent atomics.
@@ -14,6 +16,9 @@ cdef extern from *:
     ctypedef unsigned long long word "shmaccum_word"
 
 cdef Py_ssize_t _WORD
+cdef Py_ssize_t _STATE
+cdef Py_ssize_t _CHAIN
+cdef unsigned long long _STATE_BITS
 
 cdef class SlabMemory:
     cdef word[::1] words
@@ -23,7 +28,19 @@ cdef class SlabMemory:
     cdef Py_ssize_t header_words
     cdef Py_ssize_t slots_at
     cdef Py_ssize_t slot_size
+    cdef Py_ssize_t slot_count
     cdef Py_ssize_t contributor_words
     cdef Py_ssize_t max_processes
+    cdef Py_ssize_t max_partitions
+
+    @cython.locals(words=word[::1], slot=Py_ssize_t, following="unsigned long long")
+    cpdef list chain(self, Py_ssize_t first, Py_ssize_t count)
+
+    @cython.locals(
+        behind=Py_ssize_t, index=Py_ssize_t, before=Py_ssize_t, at=Py_ssize_t, start=Py_ssize_t, stop=Py_ssize_t,
+    )
+    cpdef list places(self, list slots, Py_ssize_t begin, Py_ssize_t end)
+
+    cpdef write(self, list places, data)
     cpdef close(self)
     cpdef unsigned long long fault_in(self, Py_ssize_t place)

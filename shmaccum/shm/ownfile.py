@@ -12,12 +12,13 @@ from shmaccum.errors import SlabPermissionError
 _NOT_OURS: Final = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP)
 
 
-def open_own(path: str, flags: int) -> int:
+def open_own(path: str, flags: int, *, look: bool = False) -> int:
     """Open a regular file that belongs to this user alone, and return its descriptor.
 
     Args:
         path: where it is.
         flags: as `os.open` takes them; with ``O_CREAT`` it is made, of mode 0600, if it is not there.
+        look: to look at a slab or to remove it, which root can do with everybody's.
 
     Raises:
         FileNotFoundError: it is not there.
@@ -34,7 +35,8 @@ def open_own(path: str, flags: int) -> int:
             "shmaccum.name"
         ) from None
     status = os.fstat(descriptor)
-    if status.st_uid != os.geteuid() or status.st_mode & 0o077 or not stat.S_ISREG(status.st_mode):
+    is_ours = status.st_uid == os.geteuid() or (look and os.geteuid() == 0)
+    if not is_ours or status.st_mode & 0o077 or not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         raise SlabPermissionError(
             f"{path} must be a regular file of user id {os.geteuid()} with mode 0600, but is one of user id "

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shmaccum.errors import SlabFullError
+from shmaccum.errors import DeadOwnerError, SlabFullError
 from shmaccum.shm.layout import STATE_MASK, WORD, Geometry, Process, Role, Slot, SlotState
 from shmaccum.shm.lockfile import PROCESS, LockFile
-from shmaccum.shm.procfs import pid_namespace, start_time
+from shmaccum.shm.procfs import is_stopped, pid_namespace, start_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ class ProcessTable:
         self._geometry = geometry
         self._lock_file = lock_file
         self._namespace = pid_namespace()
+        self._incarnation = 0
         self.me = -1
         """Entry of this process, -1 while it has none."""
 
@@ -90,11 +91,24 @@ class ProcessTable:
             words[base + Process.RING_HEAD] = words[base + Process.RING_TAIL]
             words[base + Process.STATE] = 1
             self.me = entry
+            self._incarnation = words[base + Process.INCARNATION]
+            self._lock_file.on_reopen = self._retake
             return entry
         raise SlabFullError(
             f"slab {self._lock_file.name!r} has its {self._geometry.max_processes} processes; raise "
             "shmaccum.max.processes (for all users of the slab)"
         )
+
+    def _retake(self) -> None:
+        """Take this process's byte again, which went with the descriptor of the lock file.
+
+        Raises:
+            DeadOwnerError: others have taken this process for dead meanwhile.
+        """
+        base = self._geometry.process(self.me)
+        is_kept = self._words[base + Process.STATE] and self._words[base + Process.INCARNATION] == self._incarnation
+        if not (is_kept and self._lock_file.try_lock(PROCESS + self.me)):
+            raise DeadOwnerError("processes of another pid namespace took it for dead meanwhile")
 
     def _contributors(self) -> int:
         """Return the entries whose processes appended to batches that are not done, one bit each."""
@@ -115,6 +129,7 @@ class ProcessTable:
         base = self._geometry.process(self.me)
         if not self._words[base + Process.WANTS]:
             self._words[base + Process.STATE] = 0
+        self._lock_file.on_reopen = _do_nothing
         self._lock_file.unlock(PROCESS + self.me)
         self.me = -1
 
@@ -159,6 +174,13 @@ class ProcessTable:
         except OSError:
             return True  # not known to be dead
 
+    def is_stopped(self, entry: int) -> bool:
+        """Say whether the process of an entry can be seen to be stopped, by a signal or a debugger."""
+        base = self._geometry.process(entry)
+        return self._words[base + Process.PID_NAMESPACE] == self._namespace and is_stopped(
+            self._words[base + Process.PID]
+        )
+
     def dead_incarnation(self, entry: int) -> int:
         """Return which incarnation of an entry in use is dead, 0 if its process lives.
 
@@ -198,3 +220,7 @@ class ProcessTable:
             exhausted=words[base + Process.EXHAUSTED],
             compressed=words[base + Process.COMPRESSED],
         )
+
+
+def _do_nothing() -> None:
+    pass

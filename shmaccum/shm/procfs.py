@@ -21,6 +21,15 @@ def start_time(pid: int | str) -> int:
     return 0 if state in (b"Z", b"X") else int(fields[19])
 
 
+def is_stopped(pid: int) -> bool:
+    """Say whether a process is stopped, by a signal or a debugger; False where that cannot be told."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except (OSError, IndexError):
+        return False
+
+
 def pid_namespace() -> int:
     """Return the inode of this process's pid namespace, 0 where /proc does not tell."""
     try:

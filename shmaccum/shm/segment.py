@@ -7,17 +7,20 @@ truncated or other version's segment of the same name gets an error, never a cra
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import struct
 import sys
 import time
+from mmap import mmap
 from multiprocessing import shared_memory
 from multiprocessing.shared_memory import SharedMemory
 from typing import Final
 
 from shmaccum.errors import SlabAbiError, SlabMemoryError
 from shmaccum.shm import names
+from shmaccum.shm.descriptor import Descriptor
 from shmaccum.shm.layout import ABI_VERSION, LOCK_COUNT, MAGIC, PAGE, SUPER_WORDS, WORD, Geometry, Super
 from shmaccum.shm.ownfile import open_own
 
@@ -48,12 +51,22 @@ class _Block(SharedMemory):
     """
 
     _fd: int
+    _mmap: mmap | None
+    descriptor: Descriptor | None = None
+    """The same, once the block is there: the mapping has a duplicate of it, whose number it does not tell."""
 
     def close(self) -> None:
-        """Unmap."""
-        descriptor, self._fd = self._fd, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        """Unmap; stay mapped for good if the program has closed the descriptors, whose numbers can be other files'."""
+        if self.descriptor is None:
+            number, self._fd = self._fd, -1
+            if number >= 0:
+                os.close(number)
+        else:
+            self._fd = -1
+            if self.descriptor.number >= 0 and not self.descriptor.is_ours() and self._mmap is not None:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._mmap))  # its end would close its duplicate's number
+                self._mmap = self._buf = None
+            self.descriptor.close()
         super().close()
 
     def unlink(self) -> None:
@@ -63,13 +76,16 @@ class _Block(SharedMemory):
 def _open(name: str, size: int = 0) -> SharedMemory:
     """Open the segment, or with ``size`` create it, unknown to any resource tracker."""
     if sys.version_info >= (3, 13):
-        return _Block(name, create=size > 0, size=size, track=False)
-    tracker = shared_memory.resource_tracker  # type: ignore[attr-defined]
-    shared_memory.resource_tracker = _NoTracker  # type: ignore[attr-defined]
-    try:
-        return _Block(name, create=size > 0, size=size)
-    finally:
-        shared_memory.resource_tracker = tracker  # type: ignore[attr-defined]
+        block = _Block(name, create=size > 0, size=size, track=False)
+    else:
+        tracker = shared_memory.resource_tracker  # type: ignore[attr-defined]
+        shared_memory.resource_tracker = _NoTracker  # type: ignore[attr-defined]
+        try:
+            block = _Block(name, create=size > 0, size=size)
+        finally:
+            shared_memory.resource_tracker = tracker  # type: ignore[attr-defined]
+    block.descriptor = Descriptor(block._fd)
+    return block
 
 
 def _mib(size: float) -> str:
@@ -137,8 +153,12 @@ class Segment:
         return segment
 
     @classmethod
-    def open(cls, name: str) -> Segment | None:
+    def open(cls, name: str, *, look: bool = False) -> Segment | None:
         """Map the segment of slab ``name``; None if there is none, or only what an unfinished creator left.
+
+        Args:
+            name: the slab's.
+            look: to look at the slab or to remove it, which root can do with everybody's.
 
         Raises:
             SlabPermissionError: it is another user's, or others may open it.
@@ -147,7 +167,7 @@ class Segment:
         """
         path = names.segment_path(name)
         try:
-            descriptor = open_own(path, os.O_RDONLY)
+            descriptor = open_own(path, os.O_RDONLY, look=look)
         except FileNotFoundError:
             return None
         try:

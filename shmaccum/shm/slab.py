@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -32,11 +33,13 @@ from shmaccum.errors import (
     SlabDamagedError,
     SlabMemoryError,
 )
-from shmaccum.shm import names, soundness
+from shmaccum.shm import names, native, soundness
 from shmaccum.shm.bell import Bell, Bells, Doorbell, DoorbellRope
-from shmaccum.shm.inspection import undelivered
+from shmaccum.shm.incidents import Incidents
+from shmaccum.shm.inspection import sender_info, undelivered
 from shmaccum.shm.layout import (
     INCARNATION_SHIFT,
+    LIMITS_SHIFT,
     LOCK_COUNT,
     LOCK_POOL,
     LOCK_STRIPES,
@@ -45,17 +48,20 @@ from shmaccum.shm.layout import (
     OWNER_SHIFT,
     PARTITION_WORDS,
     PROCESS_WORDS,
+    SLEEP_BITS,
     STRIPES,
+    TOPIC_WORDS,
     WORD,
     Process,
     Role,
     Super,
 )
 from shmaccum.shm.lockfile import SENDER, LockFile
-from shmaccum.shm.locks import LEAST_PATIENCE_S, SlabLock, Turn
+from shmaccum.shm.locks import LEAST_PATIENCE_S, SlabLock
 from shmaccum.shm.memory import SlabMemory
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
+from shmaccum.shm.turn import Turn
 
 Companion = TypeVar("Companion")
 
@@ -92,9 +98,11 @@ class Slab:
         self.is_left = False
         self._patience_s: float | None = None
         self._roles = Role(0)
+        self._limits = (-1, 0)
         self._companions: dict[Callable[[Slab], object], object] = {}
         self._segment = segment
         self._fork_callbacks: list[weakref.WeakMethod[Callable[[], None]]] = []
+        self._retire_callbacks: list[Callable[[], None]] = []
         self._array: npt.NDArray[np.uint64] | None = np.frombuffer(
             segment.buffer, np.uint64, segment.geometry.slots // WORD
         )
@@ -113,6 +121,7 @@ class Slab:
         """Become a process of the slab; the caller holds the lifecycle byte. May go on where an interrupt ended it."""
         entry = self.processes.me if self.processes.me >= 0 else self.processes.take()
         self.words[self.geometry.process(entry) + Process.ROLES] = self._roles
+        self._store_limits(entry)
         self.bell = Bell(self.name, entry, self.words, self.geometry)
         self.rope.open()
         self._turn = turn = Turn() if self._patience_s is None else Turn(self._patience_s)
@@ -142,6 +151,18 @@ class Slab:
         self._roles |= role
         self.words[self.geometry.process(self.me) + Process.ROLES] = self._roles
 
+    def promise(self, delivery_timeout_ms: int, retries: int) -> None:
+        """Note in the process table how long and how often this process's records are tried: the most of all calls."""
+        timeout_ms, times = self._limits
+        self._limits = max(timeout_ms, delivery_timeout_ms), max(times, retries)
+        self._store_limits(self.me)
+
+    def _store_limits(self, entry: int) -> None:
+        timeout_ms, times = self._limits
+        self.words[self.geometry.process(entry) + Process.LIMITS] = times << LIMITS_SHIFT | timeout_ms + 1
+        # Behind it: a sender that sees the change sees the limits, and before it there is no batch that has them.
+        self.words[Super.LIMITS_CHANGED] = time.monotonic_ns()
+
     def companion(self, kind: Callable[[Slab], Companion]) -> Companion:
         """Return the one object of a kind that goes with this process's place in the slab, made when first needed."""
         companion = self._companions.get(kind)
@@ -154,12 +175,16 @@ class Slab:
         self._fork_callbacks = [known for known in self._fork_callbacks if known() is not None]
         self._fork_callbacks.append(weakref.WeakMethod(callback))
 
+    def on_retire(self, callback: Callable[[], None]) -> None:
+        """Call back before this process leaves the slab; more than once, if an interrupt cuts that short."""
+        self._retire_callbacks.append(callback)
+
     def forked(self) -> None:
         """Become nobody, in a forked child; the next use of a lock joins as a new process."""
         self.processes.me = -1
         self._roles &= ~Role.SENDER
         self.lock_file.forked()
-        self._rejoining = threading.Lock()
+        self._rejoining = native.Lock()
         for lock in self.locks:
             lock.before_use = self._rejoin
         self.bell.forked()
@@ -170,13 +195,22 @@ class Slab:
             if callback is not None:
                 callback()
 
+    def is_lost(self) -> bool:
+        """Return whether this process has no place in the slab any more, nor can take one."""
+        try:
+            self.lock_file.make_sure()
+        except DeadOwnerError:
+            return True
+        return self.processes.me < 0 and not self.lock_file.is_current()
+
     def _rejoin(self) -> None:
         with self._rejoining, self.lock_file.lifecycle():
             if self.locks[-1].before_use is None:
                 return  # another thread was faster
             if not self.lock_file.is_current():
                 raise DeadOwnerError(
-                    f"slab {self.name!r} was removed after this process was forked: nobody else used it; attach anew"
+                    f"slab {self.name!r} was removed after this process was forked, since nobody else used it; close "
+                    "the producer and make a new Producer"
                 )
             try:
                 self._join()
@@ -213,6 +247,10 @@ class Slab:
         """The process table, one row of words an entry."""
         return self._words_array(self.geometry.processes // WORD, self.geometry.max_processes, PROCESS_WORDS)
 
+    def topics(self, count: int) -> npt.NDArray[np.uint64]:
+        """The first topic entries, one row of words an entry."""
+        return self._words_array(self.geometry.topics // WORD, count, TOPIC_WORDS)
+
     @property
     def partitions(self) -> npt.NDArray[np.uint64]:
         """The partition entries in use, one row of words an entry.
@@ -221,6 +259,11 @@ class Slab:
             SlabDamagedError: there are more than the table has.
         """
         return self._words_array(self.geometry.partitions // WORD, self.partition_count, PARTITION_WORDS)
+
+    @property
+    def all_partitions(self) -> npt.NDArray[np.uint64]:
+        """All partition entries, in use or not, one row of words an entry."""
+        return self._words_array(self.geometry.partitions // WORD, self.geometry.max_partitions, PARTITION_WORDS)
 
     @property
     def partition_count(self) -> int:
@@ -266,11 +309,6 @@ class Slab:
         """
         self.pool_lock.settle()
 
-    def slot_memory(self, slot: int, slots: int = 1) -> memoryview:
-        """Return the memory of a run of slots. Release it: the slab cannot be unmapped before."""
-        start = self.geometry.slot(slot)
-        return self.buffer[start : start + slots * self.geometry.slot_size]
-
     # --- the sender's role ------------------------------------------------------------------------
 
     def become_sender(self) -> Doorbell:
@@ -286,6 +324,7 @@ class Slab:
                 f"slab {self.name!r} has a sender already: process {self.lock_file.holder(SENDER)}; one is enough"
             )
         self.add_role(Role.SENDER)
+        self.words[Super.SENDER_RAN] = time.monotonic_ns() // 1_000_000 << SLEEP_BITS
         self.words[Super.SENDER_ENTRY] = self.me + 1
         self.words[Super.SENDER_STARTS] += 1
         return Doorbell(self.name, self.words)
@@ -301,6 +340,12 @@ class Slab:
     def has_sender(self) -> bool:
         """Say whether a living process has the sender's role."""
         return Role.SENDER in self._roles or self.lock_file.holder(SENDER) != 0
+
+    def trouble(self) -> str:
+        """Return what keeps the sender from sending, as far as is known, to be appended to an error; often empty."""
+        halt = sender_info(self.words, self.processes, self.lock_file).halt()
+        incident = self.companion(Incidents).current()
+        return (f"; the sender, {halt}" if halt else "") + (f"; last error: {incident}" if incident else "")
 
     # --- what is in it ----------------------------------------------------------------------------
 
@@ -344,6 +389,8 @@ class Slab:
 
     def retire(self) -> None:
         """Keep the other threads of this process from using the slab any more; wait for those that do at the moment."""
+        for callback in self._retire_callbacks:
+            callback()
         self.settle()
         self.bell.close()
         self.pool_lock.end_turns()

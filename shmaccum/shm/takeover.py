@@ -45,6 +45,8 @@ SLICE_S: Final = 0.025
 """How long a wait for a semaphore goes on before it looks around."""
 SHORT_SLICE_S: Final = 0.005
 """The same where others wait for it to park: at a wait's beginning, and when somebody has died."""
+COUNTER_MASK: Final = (1 << 64) - 1
+"""Counters of a lock begin again at 0: a damaged one must not end, by an error, the release that it counts."""
 _PARKS: Final = 2
 """So many slices that ran out since a look prove that a process did not have the semaphore at it."""
 
@@ -85,7 +87,7 @@ class LockState:
     def set_owner(self) -> None:
         """Name this process, which takes over."""
         self._words[self._lock_at + Lock.OWNER] = self.processes.me + 1
-        self._words[self._lock_at + Lock.TAKEOVERS] += 1
+        self._count(self._lock_at + Lock.TAKEOVERS)
 
     def is_free(self) -> bool:
         """Say whether nobody has the semaphore's unit."""
@@ -126,8 +128,11 @@ class LockState:
         dead = self.processes.dead_incarnation(entry)
         # In this order: a dead process's WANTS stays until we clear it, and keeps others out of its entry.
         if dead and words[base + Process.WANTS] == self._wants and words[base + Process.INCARNATION] == dead:
-            words[base + Process.RELEASED + self.number] += 1
+            self._count(base + Process.RELEASED + self.number)
             words[base + Process.WANTS] = 0
+
+    def _count(self, at: int) -> None:
+        self._words[at] = self._words[at] + 1 & COUNTER_MASK
 
     def _column(self, word: int) -> list[int]:
         start = self._geometry.processes // WORD + word + self.number

@@ -74,7 +74,10 @@ def test_metadata(accumulator: RecordAccumulator) -> None:
     (batch,) = drain(accumulator)
     accumulator.complete([BatchOutcome(batch, 40)])
     assert not futures[0].is_done  # it only changes when the process looks
-    assert [future.get(0) for future in futures] == [RecordMetadata("test", 1, 40 + n, 100 + n) for n in range(3)]
+    sizes = len(KEY), len(VALUE)
+    assert [future.get(0) for future in futures] == [
+        RecordMetadata("test", 1, 40 + n, 100 + n, *sizes) for n in range(3)
+    ]
     assert futures[0].succeeded()
     assert futures[0].exception is None
 

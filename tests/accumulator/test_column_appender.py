@@ -108,7 +108,7 @@ def test_byte_for_byte(accumulate: OpenAccumulator, version: str, rows: list[Row
     append_columns(accumulator, TP1, rows)
     one_by_one, at_once = drain(accumulator)
     start = accumulator.format.header_size
-    assert bytes(one_by_one.memory()[start:]) == bytes(at_once.memory()[start:])
+    assert b"".join(one_by_one.views())[start:] == b"".join(at_once.views())[start:]
     for name in ("size", "record_count", "base_timestamp", "max_timestamp", "max_record_size", "state"):
         assert getattr(one_by_one, name) == getattr(at_once, name), name
     Log(accumulator).take([one_by_one, at_once])

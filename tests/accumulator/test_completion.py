@@ -24,7 +24,7 @@ from killpoints import die, die_in
 from processes import Child
 
 from shmaccum.accumulator.completer import BatchOutcome
-from shmaccum.accumulator.completion import RingWriter, pack_range, pack_result, unpack_result
+from shmaccum.accumulator.completion import RingWriter, pack_range, pack_result, unpack_error
 from shmaccum.accumulator.futures import FutureRecordMetadata
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.errors import KafkaError, KafkaStorageError, SlabFullError, UnknownServerError, error_for_code
@@ -40,11 +40,20 @@ SLOTS = 4
 ERRORS = [UnknownServerError, KafkaStorageError, SlabFullError]
 
 
-@given(st.integers(-1, 2**47 - 2), st.one_of(st.none(), st.sampled_from(ERRORS)))
-def test_a_result_fits_a_word(append_time_ms: int, error: type[KafkaError] | None) -> None:
-    word = pack_result(append_time_ms, error)
+@given(st.integers(-1, 2**47 - 2))
+def test_a_time_fits_a_result_word(append_time_ms: int) -> None:
+    word = pack_result(append_time_ms, None)
     assert 0 <= word < 2**64
-    assert unpack_result(word) == (append_time_ms, error)
+    assert unpack_error(word) is None
+    assert (word >> 16) - 1 == append_time_ms
+
+
+@given(st.integers(0, 2**47), st.sampled_from(ERRORS))
+def test_an_error_and_the_number_of_its_incident_fit_a_result_word(incident: int, error: type[KafkaError]) -> None:
+    word = pack_result(-1, error, incident)
+    assert 0 <= word < 2**64
+    assert unpack_error(word) is error
+    assert word >> 16 == incident
 
 
 def test_every_error_comes_back_as_itself() -> None:
@@ -57,7 +66,7 @@ def test_every_error_comes_back_as_itself() -> None:
     assert len(seen) > 20
     for kind in set(seen) - {KafkaError}:
         assert error_for_code(kind.code) is kind
-        assert unpack_result(pack_result(-1, kind)) == (-1, kind)
+        assert unpack_error(pack_result(-1, kind)) is kind
 
 
 @pytest.fixture

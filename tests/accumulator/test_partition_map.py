@@ -13,10 +13,10 @@ from accumulators import TOPIC, config_of, open_accumulator
 from killpoints import die, die_in
 from processes import Child
 
-from shmaccum.accumulator.partition_map import PartitionMap, TopicEntry
+from shmaccum.accumulator.partition_map import PartitionMap, TopicEntry, TopicUpdate
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import InvalidTopicError, SlabFullError, UnknownTopicOrPartitionError
+from shmaccum.errors import InvalidTopicError, NetworkError, SlabFullError, UnknownTopicOrPartitionError
 from shmaccum.shm.layout import Super, TopicState
 from shmaccum.shm.lifecycle import detach
 
@@ -58,10 +58,62 @@ def test_a_topic_s_life(known: PartitionMap, other: PartitionMap) -> None:
     assert partitions(known, "new") == [0, 1, 2, 3, 4]
     assert entry.queues[0] is first
     assert known.topic("new") is entry
-    # It never shrinks.
-    other.update("new", 2, None)
+
+
+def test_a_topic_with_fewer_partitions_than_before(known: PartitionMap, other: PartitionMap) -> None:
+    """Made again with fewer; what is queued for the others stays, and is theirs once more if the topic grows."""
+    entry = known.request("new")
+    other.update("new", 5, None, topic_id=1)
     known.refresh()
-    assert partitions(known, "new") == [0, 1, 2, 3, 4]
+    third = entry.queues[2]
+    other.update("new", 2, None, topic_id=2)
+    known.refresh()
+    assert (entry.state, partitions(known, "new"), entry.topic_id) == (TopicState.KNOWN, [0, 1], 2)
+    assert known.queue(TopicPartition("new", 2)) is third
+    assert "only 2 partitions" in known.absence(TopicPartition("new", 2))
+    assert known.absence(TopicPartition("new", 1)) == ""
+    used = known._words[Super.PARTITION_COUNT]
+    other.update("new", 6, None, topic_id=2)
+    known.refresh()
+    assert partitions(known, "new") == [0, 1, 2, 3, 4, 5]
+    assert entry.queues[2] is third
+    assert known._words[Super.PARTITION_COUNT] == used + 1
+    assert partitions(PartitionMap(known._slab), "new") == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_topic_that_is_gone(known: PartitionMap, other: PartitionMap) -> None:
+    """Whoever sends to it asks again, as for a new one."""
+    entry = known.topic(TOPIC)
+    assert entry is not None
+    other.update(TOPIC, 0, UnknownTopicOrPartitionError)
+    known.refresh()
+    assert (entry.state, partitions(known, TOPIC)) == (TopicState.FAILED, [])
+    assert known.absence(TopicPartition(TOPIC, 0)).startswith("topic 'test' is gone: UnknownTopicOrPartitionError")
+    other.update(TOPIC, 4, None)
+    known.refresh()
+    assert (entry.state, partitions(known, TOPIC)) == (TopicState.KNOWN, [0, 1, 2, 3])
+
+
+def test_many_topics_change_the_generation_once(known: PartitionMap, other: PartitionMap) -> None:
+    names = [f"topic{number}" for number in range(7)]
+    for name in names:
+        known.request(name)
+    before = known._words[Super.GENERATION]
+    assert other.update_all([TopicUpdate(name, 2) for name in names]) == []
+    assert known._words[Super.GENERATION] == before + 1
+    known.refresh()
+    assert [partitions(known, name) for name in names] == [[0, 1]] * 7
+
+
+def test_an_answer_ends_a_question_and_a_change_does_not(known: PartitionMap, other: PartitionMap) -> None:
+    """A topic that is found to have grown, while a producer waits for what it asked just now."""
+    entry = known.request(TOPIC)
+    answers = entry.answers
+    other.update_all([TopicUpdate(TOPIC, 6, is_answer=False)])
+    known.refresh()
+    assert (entry.state, entry.answers, len(entry.queues)) == (TopicState.REQUESTED, answers, 6)
+    other.update_all([TopicUpdate(TOPIC, 6)])
+    assert (entry.state, entry.answers) == (TopicState.KNOWN, answers + 1)
 
 
 def test_a_failed_topic(known: PartitionMap, other: PartitionMap) -> None:
@@ -80,7 +132,7 @@ def test_a_failed_topic(known: PartitionMap, other: PartitionMap) -> None:
 def test_a_known_topic_stays_usable_while_it_is_asked_for_again(known: PartitionMap, other: PartitionMap) -> None:
     known.request(TOPIC)
     assert partitions(known, TOPIC) == partitions(other, TOPIC) == [0, 1, 2, 3]
-    other.update(TOPIC, 0, UnknownTopicOrPartitionError)
+    other.update(TOPIC, 4, NetworkError)  # no broker is to be had: nothing is said of the topic
     known.refresh()
     assert partitions(known, TOPIC) == [0, 1, 2, 3]
 
@@ -110,7 +162,7 @@ def test_the_longest_name(known: PartitionMap, other: PartitionMap) -> None:
 def test_the_topic_table_is_full(known: PartitionMap, other: PartitionMap) -> None:
     for number in range(7):
         known.request(f"topic{number}")
-    with pytest.raises(SlabFullError, match=r"no room for topic 'more'.*8 topics.*shmaccum\.max\.topics"):
+    with pytest.raises(SlabFullError, match=r"no room for topic 'more'.*8 topics; set shmaccum\.max\.topics to 9"):
         other.request("more")
     assert known.topic("more") is None
     assert known.request("topic3").state is TopicState.REQUESTED  # those that are there are not concerned
@@ -118,7 +170,7 @@ def test_the_topic_table_is_full(known: PartitionMap, other: PartitionMap) -> No
 
 def test_the_partition_table_is_full(known: PartitionMap, other: PartitionMap) -> None:
     large, small = known.request("large"), known.request("small")
-    with pytest.raises(SlabFullError, match=r"29 partitions of topic 'large'.*32.*shmaccum\.max\.partitions"):
+    with pytest.raises(SlabFullError, match=r"29 partitions of topic 'large': 4 .* 32 .*max\.partitions to 33"):
         other.update("large", 29, None)
     known.refresh()
     assert (large.state, large.error, partitions(known, "large")) == (TopicState.FAILED, SlabFullError, [])
@@ -239,3 +291,25 @@ def test_a_half_added_topic_is_used_once_it_is_whole(roomy: RecordAccumulator) -
     PartitionMap(roomy.slab).update("new", 6, None)
     assert roomy.map.queue(TopicPartition("new", 5)) is not None
     assert partitions(roomy.map, "new") == list(range(6))
+
+
+def test_a_change_that_a_death_cuts_short_is_seen_once_it_is_made_again(roomy: RecordAccumulator) -> None:
+    """The dead sender has stored the smaller count, and not moved the generation."""
+    other = PartitionMap(roomy.slab)
+
+    def shrink_and_die() -> None:
+        sender = PartitionMap(roomy.slab)
+        store = sender._store
+
+        def store_and_die(*arguments: Any) -> None:
+            store(*arguments)
+            die()
+
+        pytest.MonkeyPatch().setattr(sender, "_store", store_and_die)
+        sender.update(TOPIC, 1, None, topic_id=7)
+
+    die_in(shrink_and_die)
+    assert partitions(other, TOPIC) == [0, 1, 2, 3]
+    roomy.map.request(TOPIC)  # takes the lock over
+    other.refresh()
+    assert partitions(other, TOPIC) == partitions(roomy.map, TOPIC) == [0]

@@ -4,12 +4,11 @@ What Kafka does with threads is done with processes. Without a counterpart are:
 
 * ``testIdempotenceWithOldMagic``: the combination is refused with the configuration (``tests/config/test_rules.py``).
 * ``testRecordsDrainedWhenTransactionCompleting``: there are no transactions.
-* ``testSplitAndReenqueue``, ``testSplitBatchOffAccumulator``, ``testSplitFrequency``: Kafka guesses how well a batch
-  will compress and splits one that it guessed wrongly; here a batch is measured before compression, so that none is
-  ever too large.
-* ``testStickyBatches``, ``testUniformBuiltInPartitioner``, ``testBuiltInPartitionerFractionalBatches``: choosing a
-  partition is not the accumulator's business here (``tests/test_partitioner.py``).
-* ``testAdaptiveBuiltInPartitioner``: there is no adaptive partitioning.
+* ``testSplitAndReenqueue``, ``testSplitBatchOffAccumulator``, ``testSplitFrequency``: a batch that is too large for a
+  broker is not split into new batches but sent in pieces (``tests/sender/test_pieces.py``).
+* ``testStickyBatches``, ``testUniformBuiltInPartitioner``, ``testBuiltInPartitionerFractionalBatches``,
+  ``testAdaptiveBuiltInPartitioner``: the producer chooses the partition (``tests/test_partitioner.py``,
+  ``tests/test_partition_load.py``).
 * the parts of ``testReadyAndDrainWhenABatchIsBeingRetried`` where a new leader epoch ends the back-off (KIP-951).
 
 ``testAbortIncompleteBatches`` and ``testAbortUnsentBatches`` are one here: what is in flight is the sender's.
@@ -139,7 +138,7 @@ def test_append_large(accumulate: OpenAccumulator, version: str, compression: st
     result = accumulator.append(TP0, 7, KEY, value)
     assert (result.batch_is_full, result.new_batch_created) == (True, True)
     assert accumulator.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes == {NODE0}
-    # A run of slots of its own, and nothing can be added to it.
+    # A chain of slots of its own, and nothing can be added to it.
     assert accumulator.pool.available_memory() == accumulator.pool.total_memory - 3 * BATCH_SIZE
     add(accumulator, TP0)
     assert queued(accumulator, TP0) == 2

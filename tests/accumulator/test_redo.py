@@ -72,7 +72,7 @@ def in_the_middle(accumulator: RecordAccumulator, copied: float) -> None:
         batch = first(accumulator, TP0)
         assert batch is not None
         start = accumulator.format.header_size
-        stored, word = accumulator.appender.compressor.compress(bytes(batch.memory()[start:]))
+        stored, word = accumulator.appender.compressor.compress(b"".join(batch.views())[start:])
         area, body = slab.geometry.redo_area(batch.partition), slab.geometry.slot(batch.slot)
         with accumulator.map.queues[TP0].lock:
             accumulator.map.queues[TP0].close_open()

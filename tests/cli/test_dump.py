@@ -61,7 +61,7 @@ class Writer:
         self._transport.request_update([topic])
         to = TopicPartition(topic, partition)
         self._transport.send(
-            NODE, [ProduceBatch(to, payload, len(records), form.magic, -1, -1, -1, 999 + len(records), 0)], 0
+            NODE, [ProduceBatch(to, (payload,), len(records), form.magic, -1, -1, -1, 999 + len(records), 0)], 0
         )
         (response,) = self._transport.poll(0, -1)
         assert response.message == ""

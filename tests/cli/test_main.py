@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 
 from shmaccum import Producer, __version__
 from shmaccum.cli.main import main
 
+ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ["demo", "sender", "status", "dump", "destroy"]
 
 
@@ -90,6 +94,27 @@ def test_a_reader_that_has_seen_enough_is_no_error(
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["-m", "shmaccum", "status"],
+        ["-m", "shmaccum", "status", "--json"],
+        ["-m", "shmaccum", "--help"],
+        ["tools/bench.py", "--list"],
+        ["tools/bench.py", "--help"],
+    ],
+    ids=" ".join,
+)
+def test_a_reader_that_is_gone_is_no_error(command: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as output:
+        done = subprocess.run(
+            [sys.executable, *command], cwd=ROOT, stdout=output, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_an_interrupt_is_quiet(shmaccum: Callable[..., AbstractContextManager[subprocess.Popen[str]]]) -> None:

@@ -15,8 +15,9 @@ from processes import Child
 
 from shmaccum import Producer
 from shmaccum.cli.report import SlabReport, UnreadableSlab, all_reports, as_json, report
-from shmaccum.errors import SlabNotFoundError
+from shmaccum.errors import NetworkError, SlabNotFoundError
 from shmaccum.shm import names
+from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import Role, TopicState
 from shmaccum.shm.lifecycle import unlink
 
@@ -96,13 +97,13 @@ def test_all_of_them(settings: Settings, slab_name: str, tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's file")
-def test_those_of_other_users_are_listed(slab_name: str) -> None:
+def test_remains_of_other_users_slabs_are_listed(slab_name: str) -> None:
     for path in (names.segment_path(slab_name), names.lock_path(slab_name)):
         Path(path).touch(mode=0o600)
         os.chown(path, 12345, 12345)
     try:
         (error,) = [slab.error for slab in all_reports() if slab.name == slab_name and isinstance(slab, UnreadableSlab)]
-        assert "12345" in error
+        assert "is not whole" in error
     finally:
         unlink(slab_name)
 
@@ -123,6 +124,7 @@ def keys_of(value: Any) -> set[str]:
 def test_the_json_is_that_of_the_documentation(settings: Settings, slab_name: str) -> None:
     with Producer(settings) as producer:
         producer.send("t", b"x").get(timeout=30)
+        Incidents(producer._slab).note(NetworkError, "refused")
         slab = as_json([report(slab_name), UnreadableSlab("x", "why")])
     slab = json.loads(json.dumps(slab))
     documented = re.findall(r"`([a-z_]+)`", (Path(__file__).parents[2] / "docs" / "status.md").read_text())
@@ -130,4 +132,5 @@ def test_the_json_is_that_of_the_documentation(settings: Settings, slab_name: st
     assert len(ours.pop("metrics")) > 10
     assert keys_of(slab) - {"slabs"} | {"metrics"} == set(documented)
     assert [sorted(process["roles"]) for process in ours["processes"]] == [["producer"], ["sender"]]
+    assert [(each["error"], each["text"]) for each in ours["incidents"]] == [("NetworkError", "refused")]
     assert ours["topics"] == [{"name": "t", "state": "known", "partitions": 2}]

@@ -16,7 +16,7 @@ from shmaccum import Producer, ProducerConfig
 from shmaccum.cli.main import main
 from shmaccum.cli.report import report
 from shmaccum.errors import SlabError
-from shmaccum.shm.lifecycle import destroy
+from shmaccum.shm.lifecycle import attach, detach
 
 Command = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 Until = Callable[[Callable[[], bool]], None]
@@ -88,15 +88,36 @@ def test_it_goes_by_itself_only_if_told_so(shmaccum: Command, settings: dict[str
         assert process.wait(30) == 0, "sender.idle.ms is among the settings"
 
 
-def test_one_is_enough(shmaccum: Command, settings: dict[str, object], capfd: pytest.CaptureFixture[str]) -> None:
+def test_it_takes_over_from_a_sender_that_a_producer_started(
+    shmaccum: Command, settings: dict[str, object], slab_name: str
+) -> None:
+    """And `Restart=always` has nothing to restart: it waits instead of ending."""
     options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
     with Producer(settings) as producer:
-        producer.send("t", b"x").get(timeout=30)
-        with shmaccum("sender", *options) as process:
-            err = process.communicate(timeout=30)[1]
-    assert process.returncode == 1
-    assert "has a sender already: process " in err
-    assert "Traceback" not in err
+        producer.send("t", b"1").get(timeout=30)
+        own = report(slab_name).sender.pid
+        with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as process:
+            assert process.stderr is not None
+            waiting = process.stderr.readline()
+            assert f"slab {slab_name} is served by process {own}: waiting for its role" in waiting
+            say_serving(process)
+            producer.send("t", b"2").get(timeout=30)
+            assert report(slab_name).sender.pid == process.pid
+            leave(process, signal.SIGTERM)
+
+
+def test_a_second_one_waits_and_a_signal_ends_that(
+    shmaccum: Command, settings: dict[str, object], slab_name: str
+) -> None:
+    options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
+    with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as first:
+        say_serving(first)
+        with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as second:
+            assert second.stderr is not None
+            assert "another `shmaccum sender` keeps until it ends" in second.stderr.readline()
+            leave(second, signal.SIGTERM)
+        assert report(slab_name).sender.pid == first.pid
+        leave(first, signal.SIGTERM)
 
 
 def test_its_messages_go_to_its_file_as_well(
@@ -156,6 +177,7 @@ def test_a_killed_one_leaves_its_slab_to_the_next(
     options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
     with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as process:
         say_serving(process)
+        slab = attach(slab_name)
     until(lambda: not is_served(slab_name))
     assert report(slab_name).sender.pid == process.pid
-    assert destroy(slab_name) == 0
+    detach(slab)

@@ -5,16 +5,26 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
+from faults import is_stopped
+from processes import Child
 
 from shmaccum import Producer
 from shmaccum.cli.main import main
 from shmaccum.cli.report import report
+from shmaccum.errors import NetworkError
 from shmaccum.shm import names
+from shmaccum.shm.incidents import Incidents
+from shmaccum.shm.layout import Geometry
+from shmaccum.shm.lifecycle import attach
 
 Settings = dict[str, object]
 Command = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
@@ -44,6 +54,7 @@ def test_for_people(
     lines = out.splitlines()
     assert lines[0] == slab_name
     assert "  memory    0 B of 1.0 MiB used, at most " in out
+    assert re.search(r"  tables    1 of \d+ topics; \d+ of [\d,]+ partitions\n", out)
     assert "1 start so far" in out
     assert "1,234 records" in out
     assert "0 records failed, 0 of them with nobody left to tell, " in out
@@ -51,6 +62,34 @@ def test_for_people(
     assert [str(os.getpid()), "producer", "alive", "1,234"] in [row[:4] for row in rows]
     assert ["orders-1", "node", "0", "0", "0", "0", "0", "1,234", "0", "1,233"] in rows
     assert "\x1b" not in out, "no colours where there is no terminal"
+
+
+def test_what_went_wrong_and_what_goes_on(
+    settings: Settings,
+    slab_name: str,
+    capfd: pytest.CaptureFixture[str],
+    until: Callable[[Callable[[], bool]], None],
+) -> None:
+    with Producer(settings) as producer:
+        producer.send("t", b"x").get(timeout=30)
+        incidents = Incidents(producer._slab)
+        refused = "connection to broker 1 at host:9092: Connection refused"
+        began_ms = time.time_ns() // 1_000_000 - 12_000
+        number = incidents.note(NetworkError, refused, lasts=True, since_ms=began_ms)
+        out = show(capfd, slab_name)
+        assert re.search(rf"  outage    since 1[23] s: NetworkError: {refused} \(last 0.\d s ago\)", out)
+        assert "  last  " not in out
+        incidents.end(number)
+        out = show(capfd, slab_name)
+        assert re.search(rf"  last      error 0.\d s ago: NetworkError: {refused}", out)
+        assert "outage" not in out
+        assert f"  log       {os.environ['XDG_STATE_HOME']}/shmaccum/{slab_name}.log" in out
+        os.kill(pid := report(slab_name).sender.pid or 0, signal.SIGSTOP)
+        try:
+            until(lambda: is_stopped(pid))
+            assert re.search(rf"  sender    process {pid} is stopped: it has not run for \d", show(capfd, slab_name))
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
 
 def test_compression(settings: Settings, slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -86,6 +125,15 @@ def test_a_topic_that_nobody_knows_yet(settings: Settings, slab_name: str, capfd
         assert "  topic     second: there is no such topic" in show(capfd, slab_name)
 
 
+def test_a_table_that_is_nearly_full(settings: Settings, slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with Producer(settings | {"shmaccum.max.topics": 10}) as producer:
+        for number in range(8):
+            producer.partitions_for(f"topic{number}")
+        assert "nearly full" not in show(capfd, slab_name)
+        producer.partitions_for("topic8")
+        assert "9 of 10 topics, nearly full: set shmaccum.max.topics higher;" in show(capfd, slab_name)
+
+
 def test_for_programs(settings: Settings, slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
     with Producer(settings):
         (named,) = json.loads(show(capfd, slab_name, "--json"))["slabs"]
@@ -110,6 +158,40 @@ def test_again_and_again(settings: Settings, slab_name: str, shmaccum: Command) 
     assert slab_name not in names.slab_names()
 
 
+def test_watching_a_slab_that_comes_later(settings: Settings, slab_name: str, shmaccum: Command) -> None:
+    with shmaccum("status", slab_name, "--watch", "0.01") as process:
+        assert process.stdout is not None
+
+        def wait_for(said: str) -> None:
+            while said not in process.stdout.readline():
+                assert process.poll() is None
+
+        wait_for(f"There is no slab '{slab_name}' yet.")
+        with Producer(settings):
+            wait_for("  memory    ")
+        wait_for(f"There is no slab '{slab_name}' yet.")
+
+
+def test_watching_what_is_not_whole_yet(slab_name: str, shmaccum: Command) -> None:
+    path = names.lock_path(slab_name)
+    with open(path, "x"):
+        os.chmod(path, 0o600)
+    try:
+        with shmaccum("status", slab_name, "--json", "--watch", "0.01") as process:
+            assert process.stdout is not None
+            assert "is not whole" in json.loads(process.stdout.readline())["slabs"][0]["error"]
+            os.unlink(path)
+            while json.loads(process.stdout.readline())["slabs"]:
+                pass
+    finally:
+        Path(path).unlink(missing_ok=True)
+
+
+def test_a_name_that_no_slab_can_have_is_not_watched(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "../etc", "--watch", "1"]) == 1
+    assert "cannot be a slab's name" in capfd.readouterr().err
+
+
 def test_those_that_cannot_be_read_are_shown(slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
     path = names.lock_path(slab_name)
     open(path, "x").close()
@@ -120,3 +202,24 @@ def test_those_that_cannot_be_read_are_shown(slab_name: str, capfd: pytest.Captu
     finally:
         os.unlink(path)
     assert f"{slab_name}\n  cannot be read: slab '{slab_name}' is not whole" in out
+
+
+def attach_and_die(link: Connection, name: str) -> None:
+    attach(name, Geometry(slot_size=64, slot_count=8, max_processes=8, max_topics=4, max_partitions=4))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("json_too", [False, True])
+def test_an_empty_slab_of_the_dead_is_removed(
+    slab_name: str, start: Callable[..., Child], capfd: pytest.CaptureFixture[str], json_too: bool
+) -> None:
+    said = f"{slab_name}: removed, for it was empty and all of its users have died"
+    while True:
+        assert start(attach_and_die, slab_name).join() == -signal.SIGKILL
+        out = show(capfd, *["--json"] * json_too)
+        assert not any(map(os.path.exists, names.leftovers(slab_name)))
+        if json_too:
+            json.loads(out)
+            break
+        if said in out:
+            break  # else a producer of another test has removed it

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shmaccum.config import ProducerConfig, describe_settings
-from shmaccum.config.configdef import Importance, Scope
+from shmaccum.config.configdef import Importance, Scope, Setting
 from shmaccum.config.settings import Group
+from shmaccum.config.valuetypes import STRING
 from shmaccum.errors import ConfigError
 
 UID = 1000
@@ -39,40 +40,20 @@ OTHER_VALUES = {
     "batch.size": 8192,
     "bootstrap.servers": "a:1",
     "buffer.memory": 2**20,
-    "client.id": "me",
-    "compression.type": "lz4",
-    "connections.max.idle.ms": 1,
-    "delivery.timeout.ms": 100_000,
     "enable.idempotence": False,
     "flush.messages": 1,
     "flush.ms": 1,
-    "linger.ms": 6,
     "log.dir": "/data/other",
     "max.in.flight.requests.per.connection": 1,
-    "max.request.size": 2**19,
     "message.format.version": "2.8",
-    "metadata.max.age.ms": 1,
-    "metadata.max.idle.ms": 5000,
-    "num.partitions": 2,
-    "receive.buffer.bytes": -1,
-    "reconnect.backoff.max.ms": 2000,
-    "reconnect.backoff.ms": 1,
-    "request.timeout.ms": 1,
-    "retries": 3,
-    "retry.backoff.max.ms": 2000,
-    "retry.backoff.ms": 1,
     "sasl.kerberos.service.name": "kafka",
     "sasl.mechanism": "PLAIN",
     "sasl.oauthbearer.token.provider": "tokens.fetch",
     "sasl.username": "me",
     "security.protocol": "SSL",
-    "segment.bytes": 2**20,
-    "send.buffer.bytes": -1,
     "shmaccum.max.partitions": 8,
     "shmaccum.max.processes": 8,
     "shmaccum.max.topics": 8,
-    "socket.connection.setup.timeout.max.ms": 1,
-    "socket.connection.setup.timeout.ms": 1,
     "ssl.endpoint.identification.algorithm": "",
     "ssl.keystore.location": "/data/client.pem",
     "ssl.truststore.location": "/data/ca.pem",
@@ -141,7 +122,6 @@ def test_all_settings_of_the_slab_are_tried() -> None:
     assert of_the_slab - set(OTHER_VALUES) == {
         "transport",
         "shmaccum.name",
-        "client.dns.lookup",
         "ssl.keystore.type",
         "ssl.truststore.type",
         "sasl.jaas.config",
@@ -151,6 +131,10 @@ def test_all_settings_of_the_slab_are_tried() -> None:
 
 def test_settings_of_one_producer_do_not_change_it() -> None:
     own = {
+        "compression.type": "lz4",
+        "delivery.timeout.ms": 100_000,
+        "linger.ms": 6,
+        "retries": 3,
         "interceptor.classes": [dict],
         "key.serializer": "json.dumps",
         "max.block.ms": 1,
@@ -159,6 +143,28 @@ def test_settings_of_one_producer_do_not_change_it() -> None:
     }
 
     assert identity(parse(**own)) == identity(parse())
+
+
+def test_settings_of_which_the_newest_value_holds_do_not_change_it() -> None:
+    shared = {
+        "client.id": "me",
+        "compression.gzip.level": 1,
+        "compression.lz4.level": 1,
+        "compression.zstd.level": 1,
+        "connections.max.idle.ms": 1,
+        "max.request.size": 2**19,
+        "metadata.max.age.ms": 1,
+        "metadata.recovery.rebootstrap.trigger.ms": 1,
+        "metadata.recovery.strategy": "none",
+        "num.partitions": 2,
+        "reconnect.backoff.ms": 1,
+        "request.timeout.ms": 1,
+        "retry.backoff.ms": 1,
+        "segment.bytes": 2**20,
+        "send.buffer.bytes": -1,
+    }
+
+    assert identity(parse(**shared)) == identity(parse())
 
 
 def test_settings_of_one_sender_do_not_change_it() -> None:
@@ -192,7 +198,7 @@ class TestSecrets:
     def test_are_the_same_for_the_sender(self) -> None:
         config = parse(**{"sasl.password": "guess me"})
 
-        assert identity(ProducerConfig.from_json(config.to_json())) == identity(config)
+        assert identity(ProducerConfig.from_json(config.to_json(UID))) == identity(config)
 
     @pytest.mark.parametrize("name", SECRETS)
     def test_are_not_shown(self, name: str) -> None:
@@ -207,11 +213,25 @@ def test_users_do_not_share_a_slab() -> None:
     assert parse().slab_name(UID) != parse().slab_name(UID + 1)
 
 
-def test_versions_do_not_share_a_slab_unless_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    before, digest = identity(parse())
+def test_versions_share_a_slab_if_they_lay_it_out_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = identity(parse())
     monkeypatch.setattr("shmaccum.config.producerconfig.__version__", "99.0")
-    assert parse().slab_name(UID) != before
-    assert parse().slab_digest(UID) == digest
+    assert identity(parse()) == before
+    monkeypatch.setattr("shmaccum.config.producerconfig.ABI_VERSION", 99)
+    assert parse().slab_name(UID) != before[0]
+    assert parse().slab_digest(UID) == before[1]
+
+
+def test_a_version_with_a_new_setting_finds_the_slab_of_the_one_before() -> None:
+    """As long as nobody sets it."""
+
+    class Later(ProducerConfig):
+        __slots__ = ()
+        batch_color = Setting(STRING, "red", importance=Importance.LOW, scope=Scope.SLAB, group="Slab", doc="New.")
+
+    given = {"transport": "log", "log.dir": "/data/out"}
+    assert identity(Later.parse(given)) == identity(parse())
+    assert identity(Later.parse(given | {"batch.color": "blue"})) != identity(parse())
 
 
 def test_a_derived_name_is_a_valid_one() -> None:
@@ -230,7 +250,7 @@ def test_an_explicit_name_is_taken_as_it_is_and_is_not_part_of_the_digest() -> N
 
 
 def test_the_digest_fits_a_word() -> None:
-    digests = [parse(**{"linger.ms": linger}).slab_digest(UID) for linger in range(50)]
+    digests = [parse(**{"batch.size": 1024 + size}).slab_digest(UID) for size in range(50)]
 
     assert all(0 <= digest < 2**64 for digest in digests)
     assert max(digests) >= 2**56, "all 64 bits are in use"
@@ -243,7 +263,7 @@ def test_the_digest_fits_a_word() -> None:
         optional={
             "acks": st.sampled_from(["all", "-1", "0", "1"]),
             "batch.size": st.integers(1024, 2**20),
-            "buffer.memory": st.integers(2**20, 2**40),
+            "buffer.memory": st.integers(2**20, 2**33),
             "linger.ms": st.integers(0, 2**63 - 1),
             "request.timeout.ms": st.integers(0, 2**31 - 1),
             "retries": st.integers(0, 2),
@@ -256,18 +276,56 @@ def test_the_digest_fits_a_word() -> None:
 )
 def test_the_sender_gets_the_settings_of_the_slab_and_its_own(settings: dict[str, object]) -> None:
     config = ProducerConfig.parse(settings)
-    received = ProducerConfig.from_json(config.to_json())
+    received = ProducerConfig.from_json(config.to_json(UID))
 
     assert identity(received) == identity(config)
     for name, setting in ProducerConfig.settings.items():
-        assert received[name] == (setting.default if setting.scope is Scope.PRODUCER else config[name])
+        if name != "shmaccum.name":
+            assert received[name] == (setting.default if setting.group == Group.PRODUCER else config[name])
 
 
 def test_callables_are_not_handed_to_the_sender() -> None:
-    handed = json.loads(parse(**{"value.serializer": json.dumps}).to_json())
+    handed = json.loads(parse(**{"value.serializer": json.dumps}).to_json(UID))["settings"]
 
-    of_producers = {name for name, setting in ProducerConfig.settings.items() if setting.scope is Scope.PRODUCER}
+    of_producers = {name for name, setting in ProducerConfig.settings.items() if setting.group == Group.PRODUCER}
     assert set(handed) == set(ProducerConfig.settings) - of_producers
+
+
+def test_the_name_of_the_slab_is_handed_over() -> None:
+    """Another version of the package may derive another one."""
+    config = parse()
+
+    assert ProducerConfig.from_json(config.to_json(UID)).shmaccum_name == config.slab_name(UID)
+
+
+def test_a_setting_of_another_version_is_left_out_unless_it_matters() -> None:
+    handed = json.loads(parse().to_json(UID))
+    handed["settings"] |= {"batch.color": "blue", "linger.mood": 3}
+    assert (
+        ProducerConfig.from_json(json.dumps(handed)).as_dict()
+        == ProducerConfig.from_json(parse().to_json(UID)).as_dict()
+    )
+    handed["fixed"].append("batch.color")
+    with pytest.raises(ConfigError, match=r"has no setting batch\.color, which the program that started this sender"):
+        ProducerConfig.from_json(json.dumps(handed))
+
+
+def test_what_holds_in_the_slab_takes_the_place_of_ones_own() -> None:
+    config = parse(**{"client.id": "mine", "linger.ms": 7})
+    there = {"client.id": "theirs", "linger.ms": 9, "retry.backoff.ms": -5, "batch.color": "blue"}
+    held = config.with_shared(there)
+
+    assert (held.client_id, held.linger_ms, held.retry_backoff_ms) == ("theirs", 7, config.retry_backoff_ms)
+    assert config.client_id == "mine"
+
+
+def test_no_secret_is_among_what_the_slab_holds() -> None:
+    config = parse(**{"sasl.password": "guess me", "sasl.username": "me"})
+
+    held = json.dumps([config.fixed_settings(), config.shared_settings()])
+    assert "guess me" not in held
+    assert config.fixed_settings()["sasl.username"] == "me"
+    assert "shmaccum.name" not in config.fixed_settings()
 
 
 @pytest.mark.parametrize("text", ["", '{"log.dir": "/da', "[]", "null"])

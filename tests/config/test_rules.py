@@ -137,9 +137,23 @@ def test_a_segment_takes_a_full_batch() -> None:
 
 def test_the_slab_has_room_for_a_topic() -> None:
     assert_refused(
-        "num.partitions = 4097: must be at most shmaccum.max.partitions, which is 4096; .*", num_partitions=4097
+        "num.partitions = 4097: must be at most shmaccum.max.partitions, which is 4096; .*",
+        num_partitions=4097,
+        shmaccum_max_partitions=4096,
     )
     assert parse(num_partitions=4097, shmaccum_max_partitions=4097).num_partitions == 4097
+
+
+@pytest.mark.parametrize(
+    ("buffer_memory", "topics", "partitions"),
+    [(1 << 20, 512, 4096), (32 << 20, 10_922, 32_768), (1 << 37, 100_000, 200_000)],
+)
+def test_the_tables_follow_the_memory(buffer_memory: int, topics: int, partitions: int) -> None:
+    config = parse(buffer_memory=buffer_memory)
+    assert (config.shmaccum_max_topics, config.shmaccum_max_partitions) == (topics, partitions)
+    same = parse(buffer_memory=buffer_memory, shmaccum_max_topics=" AUTO ", shmaccum_max_partitions=partitions)
+    assert same.slab_digest(0) == config.slab_digest(0)
+    assert parse(buffer_memory=buffer_memory, shmaccum_max_topics=7).shmaccum_max_topics == 7
 
 
 class TestTransportKafka:

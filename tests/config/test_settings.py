@@ -7,6 +7,7 @@ import pytest
 from shmaccum.config import ProducerConfig
 from shmaccum.config.configdef import Scope, Setting
 from shmaccum.config.elsewhere import ELSEWHERE
+from shmaccum.config.valuetypes import AUTO
 from shmaccum.errors import ConfigError
 
 KAFKA_DEFAULTS = {
@@ -16,7 +17,10 @@ KAFKA_DEFAULTS = {
     "bootstrap.servers": (),
     "client.dns.lookup": "use_all_dns_ips",
     "client.id": "",
+    "compression.gzip.level": -1,
+    "compression.lz4.level": 9,
     "compression.type": "none",
+    "compression.zstd.level": 3,
     "connections.max.idle.ms": 540000,
     "delivery.timeout.ms": 120000,
     "enable.idempotence": True,
@@ -30,6 +34,8 @@ KAFKA_DEFAULTS = {
     "message.format.version": "3.0-IV1",
     "metadata.max.age.ms": 300000,
     "metadata.max.idle.ms": 300000,
+    "metadata.recovery.rebootstrap.trigger.ms": 300000,
+    "metadata.recovery.strategy": "rebootstrap",
     "num.partitions": 1,
     "partitioner.adaptive.partitioning.enable": True,
     "partitioner.availability.timeout.ms": 0,
@@ -63,9 +69,9 @@ OWN_DEFAULTS = {
     "sasl.username": "",
     "sender.idle.ms": 10000,
     "sender.log.file": "",
-    "shmaccum.max.partitions": 4096,
+    "shmaccum.max.partitions": AUTO,
     "shmaccum.max.processes": 128,
-    "shmaccum.max.topics": 512,
+    "shmaccum.max.topics": AUTO,
     "shmaccum.name": "",
     "ssl.keystore.location": "",
     "ssl.keystore.type": "PEM",
@@ -97,13 +103,45 @@ def test_documentation_names_only_settings_that_exist(setting: Setting[object]) 
 
 def test_what_may_differ_between_the_producers_of_a_slab() -> None:
     assert {name for name, setting in ProducerConfig.settings.items() if setting.scope is Scope.PRODUCER} == {
+        "compression.type",
+        "delivery.timeout.ms",
         "interceptor.classes",
         "key.serializer",
+        "linger.ms",
         "max.block.ms",
         "partitioner.adaptive.partitioning.enable",
         "partitioner.availability.timeout.ms",
         "partitioner.ignore.keys",
+        "retries",
         "value.serializer",
+    }
+
+
+def test_of_what_the_newest_value_holds_for_all() -> None:
+    """How the one sender works, and nothing that is promised to a producer."""
+    assert {name for name, setting in ProducerConfig.settings.items() if setting.scope is Scope.SHARED} == {
+        "client.dns.lookup",
+        "client.id",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "connections.max.idle.ms",
+        "max.request.size",
+        "metadata.max.age.ms",
+        "metadata.max.idle.ms",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "metadata.recovery.strategy",
+        "num.partitions",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "request.timeout.ms",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "segment.bytes",
+        "send.buffer.bytes",
+        "socket.connection.setup.timeout.max.ms",
+        "socket.connection.setup.timeout.ms",
     }
 
 
@@ -121,6 +159,11 @@ def test_what_may_differ_between_the_producers_of_a_slab() -> None:
         ("max.request.size", 0, -1),
         ("metadata.max.age.ms", 0, -1),
         ("metadata.max.idle.ms", 5000, 4999),
+        ("metadata.recovery.rebootstrap.trigger.ms", 0, -1),
+        ("compression.gzip.level", 1, 0),
+        ("compression.gzip.level", -1, -2),
+        ("compression.lz4.level", 1, 0),
+        ("compression.zstd.level", -131072, -131073),
         ("num.partitions", 1, 0),
         ("partitioner.availability.timeout.ms", 0, -1),
         ("receive.buffer.bytes", -1, -2),
@@ -154,6 +197,10 @@ def test_batch_size_says_why_kafkas_zero_is_refused() -> None:
         ("transport", "pulsar"),
         ("client.dns.lookup", "resolve_canonical_bootstrap_servers_only"),
         ("compression.type", "lzma"),
+        ("compression.gzip.level", 10),
+        ("compression.lz4.level", 18),
+        ("compression.zstd.level", 23),
+        ("metadata.recovery.strategy", "retry"),
         ("sasl.mechanism", "DIGEST-MD5"),
         ("sasl.oauthbearer.token.provider", "not a name"),
         ("security.protocol", "TLS"),

@@ -7,19 +7,21 @@ from collections.abc import Callable
 from kafka_faults.table import Table
 from kafka_faults.trial import PARTITIONS, Trial
 
+from shmaccum.errors import KafkaTimeoutError
 from tools.kafka import KafkaCluster
 from tools.stresstest.records import route_of
 
 
 def test_topic_deleted(kafka: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
-    run = trial("topic deleted", kafka, topics=2, settings={"delivery.timeout.ms": 10_000})
+    """What is in the slab expires; what comes after the next refresh is refused, after ``max.block.ms``."""
+    run = trial("topic deleted", kafka, topics=2, settings={"delivery.timeout.ms": 10_000, "max.block.ms": 1000})
     run.start_producers()
     run.await_heard()
     run.delete_topic(run.topics[1])
-    run.await_appended()
+    run.await_refused(KafkaTimeoutError)
     stays, deleted = table.finish_by_topic(run, "the other topic", "that topic")
     assert stays.all_arrived(), stays
-    assert deleted.errors.keys() == {"DeliveryTimeoutError"}
+    assert deleted.errors.keys() == {"DeliveryTimeoutError", "KafkaTimeoutError"}
     assert deleted.acknowledged > 0
     assert deleted.sent == deleted.acknowledged + deleted.errors.total()
 

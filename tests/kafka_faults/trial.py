@@ -17,9 +17,10 @@ from kafka_faults.load import PATIENCE_S, Load, append
 from processes import Child
 from producers import wait_until_gone
 
+from shmaccum.errors import KafkaError
 from shmaccum.shm.lifecycle import look, unlink
 from tools.kafka import KafkaCluster
-from tools.stresstest.account import NOT_HEARD, Account
+from tools.stresstest.account import NOT_HEARD, Account, failure_of
 from tools.stresstest.reading import Stored
 from tools.stresstest.records import topic_of
 from tools.stresstest.slabcheck import SlabFigures, figures, sender_pid
@@ -160,6 +161,14 @@ class Trial:
     def await_appended(self, more: int = 200) -> None:
         """Wait until each producer has appended so many more records."""
         self._await_each(lambda account: account.appended, more, "appended")
+
+    def await_refused(self, error: type[KafkaError]) -> None:
+        """Wait until a record of one of the producers has failed with this error."""
+        word = failure_of(error())
+        self.await_that(
+            lambda: any(word in self._account(writer).outcomes() for writer in self.producers),
+            f"a record fails with {error.__name__}",
+        )
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic."""

@@ -3,7 +3,7 @@
 Kafka's threads are processes here where a scenario is about waiting for each other; its sizes are multiples of 8,
 the least that a slot can be. What differs:
 
-* ``testSimple``: a larger buffer is a run of slots, so its memory counts as handed out once, like any other.
+* ``testSimple``: a larger buffer is a chain of slots, so its memory counts as handed out once, like any other.
 * ``testLargeAvailableMemory`` is about 32-bit overflow, which Python's integers do not have.
 * ``outOfMemoryOnAllocation``: memory is reserved when the slab is made; handing it out cannot fail for want of it.
 * ``testCleanupMemoryAvailabilityOnMetricsException`` stands for any error in the middle of a wait: here,
@@ -51,7 +51,7 @@ def test_simple(make_pool: MakePool) -> None:
     pool = make_pool(total_memory, size)
 
     buffer = pool.allocate(size, MAX_BLOCK_MS)
-    assert len(pool.slab.slot_memory(buffer.slot, buffer.slots)) == size
+    assert buffer.slots * pool.poolable_size == size
     assert pool.unallocated_memory() == total_memory - size
     assert pool.available_memory() == total_memory - size
     pool.deallocate(buffer)
@@ -64,7 +64,7 @@ def test_simple(make_pool: MakePool) -> None:
     assert pool.unallocated_memory() == total_memory - size  # it was taken from the free list
 
     buffer = pool.allocate(2 * size, MAX_BLOCK_MS)
-    assert len(pool.slab.slot_memory(buffer.slot, buffer.slots)) == 2 * size
+    assert buffer.slots * pool.poolable_size == 2 * size
     pool.deallocate(buffer)
     assert pool.available_memory() == total_memory
     assert pool.unallocated_memory() == total_memory - 2 * size
@@ -198,12 +198,14 @@ def hammer(link: Connection, name: str, iterations: int, seed: int) -> None:
         pooled = randomness.random() < 0.5
         size = pool.poolable_size if pooled else randomness.randrange(1, pool.total_memory)
         buffer = pool.allocate(size, FOREVER_MS)
-        with pool.slab.slot_memory(buffer.slot, buffer.slots) as memory:
-            mark = randomness.randbytes(8)
-            memory[:] = mark * (len(memory) // 8)
-            if not randomness.randrange(8):
-                time.sleep(0)
-            assert memory == mark * (len(memory) // 8), "somebody else has the same memory"
+        slots = pool.slab.memory.chain(buffer.slot, buffer.slots)
+        places = pool.slab.memory.places(slots, 0, buffer.slots * pool.poolable_size)
+        mark = randomness.randbytes(8)
+        pool.slab.memory.write(places, mark * (buffer.slots * pool.poolable_size // 8))
+        if not randomness.randrange(8):
+            time.sleep(0)
+        for begin, end in places:
+            assert pool.slab.buffer[begin:end] == mark * ((end - begin) // 8), "somebody else has the same memory"
         pool.deallocate(buffer)
     detach(pool.slab)
 

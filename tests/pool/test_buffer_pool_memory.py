@@ -15,8 +15,8 @@ from shmaccum.pool.slots import Buffer
 from shmaccum.shm.layout import (
     OWNER_MASK,
     OWNER_SHIFT,
-    RUN_MASK,
-    RUN_SHIFT,
+    SLOTS_MASK,
+    SLOTS_SHIFT,
     STATE_MASK,
     Process,
     Slot,
@@ -45,7 +45,7 @@ def test_memory_is_its_takers_by_the_slots_header(make_pool: MakePool) -> None:
     state = state_of(pool, buffer.slot)
     assert state & STATE_MASK == SlotState.ALLOCATED
     assert state >> OWNER_SHIFT & OWNER_MASK == pool.slab.me
-    assert state >> RUN_SHIFT & RUN_MASK == buffer.slots == 3
+    assert state >> SLOTS_SHIFT & SLOTS_MASK == buffer.slots == 3
     assert pool.is_taken(buffer)
     pool.deallocate(buffer)
     assert state_of(pool, buffer.slot) == SlotState.FREE
@@ -138,16 +138,53 @@ def test_memory_may_be_given_back_by_another_process(make_pool: MakePool, start:
     assert pool.available_memory() == 16
 
 
-def test_a_request_larger_than_a_slot_gets_a_run_of_its_own(make_pool: MakePool) -> None:
+def chain_of(pool: BufferPool, buffer: Buffer) -> list[int]:
+    return pool.slab.memory.chain(buffer.slot, buffer.slots)
+
+
+def test_a_request_larger_than_a_slot_gets_adjacent_ones_where_there_are(make_pool: MakePool) -> None:
     pool = make_pool(64, 8)
     small = [pool.allocate(8, 0) for _ in range(8)]
     pool.deallocate(small[1], small[3], small[4], small[6])
 
-    with pytest.raises(BufferExhaustedError):
-        pool.allocate(24, 0)  # four are free, but no three of them adjacent
-    run = pool.allocate(16, 0)
+    adjacent = pool.allocate(16, 0)
+    others = pool.allocate(16, 0)
 
-    assert (run.slot, run.slots) == (3, 2)
+    assert chain_of(pool, adjacent) == [3, 4]
+    assert chain_of(pool, others) == [1, 6]
+    assert pool.available_memory() == 0
+    assert [state_of(pool, slot) & STATE_MASK for slot in (1, 3, 4, 6)] == [1, 1, 0, 0]
+
+
+def test_any_free_slots_serve_a_request_at_once(make_pool: MakePool) -> None:
+    """With half of the memory free in every other slot."""
+    pool = make_pool(64, 8)
+    small = [pool.allocate(8, 0) for _ in range(8)]
+    pool.deallocate(*small[::2])
+
+    large = pool.allocate(32, 0)
+
+    assert chain_of(pool, large) == [0, 2, 4, 6]
+    assert pool.queued() == 0
+    pool.deallocate(large, *small[1::2])
+    assert chain_of(pool, pool.allocate(64, 0)) == list(range(8))
+
+
+def test_memory_of_a_broken_chain_is_free_again_once_it_is_given_back(make_pool: MakePool) -> None:
+    pool = make_pool(64, 8)
+    kept = [pool.allocate(8, 0) for _ in range(4)]
+    pool.deallocate(kept[1])
+    broken = pool.allocate(40, 0)
+    assert chain_of(pool, broken) == [1, 4, 5, 6, 7]
+    for link in (3, 5, 99, 0, 1 << 63):  # to another's, back into the chain, out of the slab, its end, anything
+        pool.slab.words[pool.slab.geometry.header(5) + Slot.CHAIN] = link
+        assert chain_of(pool, broken) == [1]
+
+    pool.deallocate(broken)
+
+    assert pool.available_memory() == 40
+    assert all(pool.is_taken(buffer) for buffer in (kept[0], kept[2], kept[3]))
+    assert pool.allocate(40, 0).slots == 5
 
 
 def test_several_are_taken_at_once_as_far_as_they_are_free(make_pool: MakePool) -> None:
@@ -167,9 +204,9 @@ def test_several_are_taken_at_once_as_far_as_they_are_free(make_pool: MakePool) 
 
     pool.deallocate(*taken, *more)
     assert pool.available_memory() == 24
-    runs: list[Buffer] = []
-    pool.allocate(16, 0, runs, most=3)
-    assert [(buffer.slot, buffer.slots) for buffer in runs] == [(3, 2)]
+    pairs: list[Buffer] = []
+    pool.allocate(16, 0, pairs, most=3)
+    assert [(buffer.slot, buffer.slots) for buffer in pairs] == [(3, 2)]
 
 
 @pytest.mark.parametrize(("size", "slots"), [(0, 1), (1, 1), (8, 1), (9, 2), (16, 2), (17, 3), (64, 8)])

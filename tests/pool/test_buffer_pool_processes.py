@@ -132,16 +132,13 @@ def test_a_large_request_at_the_head_is_not_overtaken_by_small_ones(
     assert pool.queued() == 3
 
     pool.deallocate(buffers[2])
-    with pytest.raises(BufferExhaustedError):
-        pool.allocate(8, 50)  # three are free, of which two are adjacent
+    chain = large.hear()
+    assert pool.slab.memory.chain(chain.slot, chain.slots) == [0, 2, 3]
+    assert pool.queued() == 2
     pool.deallocate(buffers[1])
-
-    run = large.hear()
-    assert (run.slot, run.slots) == (0, 3)
-    first = small[0].hear()
-    assert first.slot == 3
+    assert small[0].hear().slot == 1
     assert pool.queued() == 1
-    pool.deallocate(run)
+    pool.deallocate(chain)
     small[1].hear()
     end(large, *small)
 
@@ -289,7 +286,7 @@ def test_where_there_is_enough_for_all_nobody_queues_up(make_pool: MakePool, sta
 
 
 @pytest.mark.usefixtures("nobody_is_absent")
-def test_who_waits_for_a_run_is_not_overtaken_though_enough_is_free(
+def test_what_a_large_request_waits_for_is_kept_for_it_and_only_that(
     make_pool: MakePool, start: Start, slab_name: str
 ) -> None:
     pool = make_pool(40, 8)
@@ -302,13 +299,15 @@ def test_who_waits_for_a_run_is_not_overtaken_though_enough_is_free(
     for buffer in buffers[::2]:
         pool.deallocate(buffer)
 
+    assert not pool.is_exhausted()
+    assert pool.allocate(8, 0).slot == 0
     assert pool.is_exhausted()
     with pytest.raises(BufferExhaustedError):
         pool.allocate(8, 50)
 
-    pool.deallocate(buffers[1])
     stopped.signal(signal.SIGCONT)
-    assert stopped.hear().slots == 2
+    chain = stopped.hear()
+    assert pool.slab.memory.chain(chain.slot, chain.slots) == [2, 4]
     end(stopped)
 
 

@@ -41,13 +41,15 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue = WaiterQueue("queue", SlabMemory(self.words, GEOMETRY), GEOMETRY)
         self.next_ticket = drawn
         self.waiting: dict[int, int] = {}  # by ticket, in order of arrival
+        self.wanted: dict[int, int] = {}
         self.left: list[int] = []
         self.passed_over: set[int] = set()
 
-    @rule(owner=tags, patience_s=st.floats(0, 1e6))
-    def join(self, owner: int, patience_s: float) -> None:
-        ticket = self.queue.join(owner, 1000.0, patience_s)
+    @rule(owner=tags, patience_s=st.floats(0, 1e6), slots=st.integers(1, 9))
+    def join(self, owner: int, patience_s: float, slots: int) -> None:
+        ticket = self.queue.join(owner, 1000.0, patience_s, slots)
         assert ticket == self.next_ticket
+        self.wanted[ticket] = slots
         self.next_ticket += 1
         self.waiting[ticket] = owner
 
@@ -86,7 +88,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def die_over_joining(self) -> None:
         """A cell is stored before the tail moves past it: a death in between leaves it to the next to join."""
-        self.words[GEOMETRY.waiters // 8 + self.next_ticket % WAITERS] = tag(7, 7) | 1
+        self.words[GEOMETRY.waiter(self.next_ticket % WAITERS)] = tag(7, 7) | 1
 
     @invariant()
     def it_is_like_the_list(self) -> None:
@@ -94,6 +96,9 @@ class QueueMachine(RuleBasedStateMachine):
             assert len(self.queue) == len(self.waiting)
             assert self.queue.is_empty() == (not self.waiting)
             assert self.queue.head() == min(set(self.waiting) - self.passed_over, default=-1)
+            served = sum(self.wanted[ticket] for ticket in set(self.waiting) - self.passed_over)
+            for free in (0, served - 1, served, served + 1, 99):
+                assert self.queue.spare(max(0, free)) == max(0, free - served)
             for ticket, owner in self.waiting.items():
                 assert self.queue.owner_tag(ticket) == owner
                 assert self.queue.owner_entry(ticket) == owner >> OWNER_SHIFT & 0xFFFF
@@ -139,7 +144,7 @@ def test_who_comes_late_to_leave_does_not_take_the_place_of_another(queue: Waite
 
 def test_a_death_over_leaving_is_mended_by_the_next_to_leave(words: memoryview, queue: WaiterQueue) -> None:
     first, second = queue.join(tag(1, 1), 0.0, 10.0), queue.join(tag(2, 1), 0.0, 10.0)
-    words[GEOMETRY.waiters // 8 + first] = 0  # and then it dies
+    words[GEOMETRY.waiter(first)] = 0  # and then it dies
     assert (queue.head(), queue.owner_tag(first), len(queue)) == (second, 0, 1)
 
     queue.leave(first)
@@ -232,3 +237,10 @@ def test_the_head_is_woken_once_for_each_of_its_looks(words: memoryview, queue: 
     assert [queue.to_be_woken(6) for _ in range(2)] == [2, -1]
     queue.pass_over(second)
     assert queue.to_be_woken(6) == -1
+
+
+def test_the_head_is_woken_for_as_many_slots_as_it_waits_for(queue: WaiterQueue) -> None:
+    queue.join(tag(1, 1), 0.0, 10.0, 3)
+    queue.join(tag(2, 1), 0.0, 10.0)
+
+    assert [queue.to_be_woken(free) for free in (1, 2, 3)] == [-1, -1, 1]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from producers import in_the_way, settings_of, wait_until_gone, wait_until_refused
 from senders import read_topic
@@ -15,6 +17,7 @@ from shmaccum import Producer
 from shmaccum.errors import (
     BufferExhaustedError,
     ConfigError,
+    IllegalArgumentError,
     InvalidTimestampError,
     InvalidTopicError,
     KafkaStorageError,
@@ -64,10 +67,11 @@ CASES: dict[str, Case] = {
     "headers of one": ({"headers": [("name",)]}, SerializationError, "headers must be pairs"),
     "headers int": ({"headers": 5}, SerializationError, "headers must be pairs"),
     "header name bytes": ({"headers": [(b"n", b"")]}, SerializationError, "name must be a str, not bytes"),
-    "header value text": ({"headers": [("n", "v")]}, SerializationError, "header 'n' must be bytes-like or None"),
+    "header value int": ({"headers": [("n", 5)]}, SerializationError, "header 'n' must be bytes-like or None"),
+    "header value int in a dict": ({"headers": {"n": 5}}, SerializationError, "header 'n' must be bytes-like or None"),
     "partition text": ({"partition": "0"}, SerializationError, "partition must be an int, not str"),
     "partition bool": ({"partition": True}, SerializationError, "partition must be an int, not bool"),
-    "partition negative": ({"partition": -1}, UnknownTopicOrPartitionError, "Partition -1 of topic t"),
+    "partition negative": ({"partition": -1}, IllegalArgumentError, "Invalid partition: -1"),
     "partition unknown": ({"partition": 3}, UnknownTopicOrPartitionError, "with partition count 3 does not exist"),
     "timestamp text": ({"timestamp_ms": "now"}, InvalidTimestampError, "must be an int.*not str"),
     "timestamp float": ({"timestamp_ms": 1.5}, InvalidTimestampError, "must be an int.*not float"),
@@ -151,6 +155,19 @@ def test_headers_in_an_old_format(produce: Produce) -> None:
     assert producer.send("t", b"value").get(10).offset == 0
 
 
+def test_headers_that_lie_about_where_they_are(produce: Produce) -> None:
+    offsets = np.array([0, 1, 2], np.int32)
+    entries = pa.array([{"key": "n", "value": b"v"}] * 2, pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = pa.Array.from_buffers(pa.list_(entries.type), 2, [None, pa.py_buffer(offsets)], children=[entries])
+    batch = pa.record_batch({"value": pa.array([b"1", b"2"], pa.binary()), "headers": headers})
+    producer = produce()
+    offsets[1] = 1 << 30
+    with pytest.raises(SerializationError, match="headers: "):
+        producer.send_batch("t", batch)
+    offsets[1] = 1
+    assert producer.send_batch("t", batch).get(10).offsets.tolist() == [0, 1]
+
+
 def test_the_tables_are_full(produce: Produce) -> None:
     producer = produce(shmaccum_max_topics=2, shmaccum_max_partitions=4, num_partitions=2)
     producer.partitions_for("t")
@@ -162,7 +179,7 @@ def test_the_tables_are_full(produce: Produce) -> None:
 def test_the_partition_table_is_full(produce: Produce) -> None:
     producer = produce(shmaccum_max_partitions=3, num_partitions=2)
     producer.partitions_for("t")
-    with pytest.raises(SlabFullError, match="no metadata of topic 'u'"):
+    with pytest.raises(SlabFullError, match=r"the 2 partitions of topic 'u'.*shmaccum\.max\.partitions to 4"):
         producer.send("u", b"value")
     assert producer.send("t", b"value").get(10).offset == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -12,6 +13,7 @@ from producers import wait_until, wait_until_gone
 
 from shmaccum import Producer
 from shmaccum.errors import (
+    InvalidRecordError,
     KafkaTimeoutError,
     SaslAuthenticationError,
     ShmaccumError,
@@ -84,6 +86,30 @@ def test_a_topic_that_grows_is_noticed(kafka: KafkaCluster, topic: str, connect:
     assert sum(map(len, found.values())) == 300
 
 
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_large_records_from_slots_that_are_not_adjacent(
+    kafka: KafkaCluster, topic: str, connect: Connect, codec: str
+) -> None:
+    kafka.admin.create_topic(topic)
+    producer = connect(kafka, buffer_memory=128 * 16_384, compression_type=codec)
+    pool = producer._accumulator.pool
+    held = [pool.allocate(1, 0) for _ in range(128)]
+    pool.deallocate(*held[::2])
+    values = [
+        os.urandom(20_000),
+        b"small",
+        os.urandom(900_000),
+        b"even" * 50_000,
+        os.urandom(16_400),
+        os.urandom(32_800),
+    ]
+    for value in values:
+        producer.send(topic, value)
+    producer.flush(20)
+    found = consume_values({"bootstrap.servers": kafka.bootstrap_servers}, topic)
+    assert found == {0: values}
+
+
 def test_an_unknown_topic(kafka: KafkaCluster, topic: str, connect: Connect) -> None:
     producer = connect(kafka, max_block_ms=500)
     with pytest.raises(KafkaTimeoutError, match=rf"Topic {topic} not present in metadata after 500 ms"):
@@ -97,6 +123,16 @@ def test_an_unknown_partition(kafka: KafkaCluster, topic: str, connect: Connect)
     producer = connect(kafka)
     with pytest.raises(UnknownTopicOrPartitionError, match="with partition count 1 does not exist"):
         producer.send(topic, b"value", partition=1)
+
+
+def test_the_words_of_the_broker_reach_the_error(kafka: KafkaCluster, topic: str, connect: Connect) -> None:
+    """KIP-467: what the broker says of the record is what its future says."""
+    kafka.admin.create_topic(topic, settings={"cleanup.policy": "compact"})
+    producer = connect(kafka)
+    words = rf"broker \d says: Compacted topic cannot accept message without key in topic partition {topic}-0"
+    with pytest.raises(InvalidRecordError, match=rf"^{topic}-0: .*: {words}"):
+        producer.send(topic, b"value").get(20)
+    assert producer.send(topic, b"value", key=b"key").get(20).offset == 0
 
 
 def test_the_right_password(secured: KafkaCluster, topic: str, connect: Connect) -> None:

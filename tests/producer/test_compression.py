@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from processes import Child
-from producers import kill_sender, wait_until
+from producers import kill_sender, wait_until, wait_until_gone
 from senders import read_topic
 
 from shmaccum import Producer
@@ -48,6 +48,31 @@ def numbers_of(log_dir: Path, name: bytes) -> dict[int, list[int]]:
         partition: [int(record.value.split(b":")[1]) for record in records if record.value.startswith(name + b":")]
         for partition, records in read_topic(log_dir, "t").items()
     }
+
+
+@pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("lz4", 9, 12), ("zstd", 1, 19)])
+@pytest.mark.parametrize("who", ["producer", "sender"])
+def test_both_compress_at_the_level_that_is_set(
+    who: str, codec: str, low: int, high: int, settings: Callable[..., dict[str, object]], log_dir: Path
+) -> None:
+    """Full batches are the producer's to compress; one that is sent before it is full is the sender's."""
+    text = b" ".join(b"%d" % (number * number % 997) for number in range(7000))
+    values = [text[start : start + 500] for start in range(0, len(text) if who == "producer" else 7000, 500)]
+    sizes = []
+    for level in (low, high):
+        directory = log_dir.with_name(f"level-{level}")
+        changes = {"compression_type": codec, f"compression_{codec}_level": level, "num_partitions": 1}
+        config = settings(**changes, linger_ms=60_000) | {"log.dir": str(directory), "batch.size": 8192}
+        with Producer(config) as producer:
+            for value in values:
+                producer.send("t", value)
+            producer.flush(30)
+            compressed = producer._slab.words[producer._slab.geometry.process(producer._slab.me) + Process.COMPRESSED]
+            assert (compressed > 0) == (who == "producer")
+        wait_until_gone(str(config["shmaccum.name"]))
+        assert [record.value for record in read_topic(directory, "t")[0]] == values
+        sizes.append(sum(path.stat().st_size for path in directory.glob("t-0/*.log")))
+    assert sizes[0] > sizes[1]
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])

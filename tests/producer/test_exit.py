@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,9 @@ from pathlib import Path
 import pytest
 from producers import wait_until_gone, wait_until_stored
 from senders import read_values
+
+from shmaccum import Producer
+from shmaccum.shm.names import leftovers
 
 Settings = Callable[..., dict[str, object]]
 
@@ -133,3 +137,50 @@ def test_a_daemon_thread_sends_to_the_end(settings: Settings, slab_name: str, lo
         assert (program.returncode, program.stdout, program.stderr) == (0, "", "")
     wait_until_stored(log_dir, 400)
     wait_until_gone(slab_name)
+
+
+ACKNOWLEDGED = """
+future.get(20)
+with look(producer._slab.name) as view:
+    os.kill(view.sender().pid, signal.SIGKILL)
+while producer._slab.processes.others_alive():
+    pass
+"""
+
+
+BEGIN_WITH_LOOK = BEGIN.replace("import json,", "from shmaccum.shm.lifecycle import look\nimport signal, json,", 1)
+
+
+@pytest.mark.parametrize("also", ["", "second = Producer(producer.config)", "atexit.register(producer.close)"])
+def test_who_ends_without_close_after_its_sender_leaves_no_empty_slab(
+    settings: Settings, slab_name: str, also: str
+) -> None:
+    """All is acknowledged and the sender dead: the producer is the last one out."""
+    program_text = f"{BEGIN_WITH_LOOK}import atexit\n{also}\n{ACKNOWLEDGED}"
+    program = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program_text, json.dumps(settings(sender_idle_ms=60_000))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (program.returncode, program.stdout, program.stderr) == (0, "", "")
+    assert not any(map(os.path.exists, leftovers(slab_name)))
+
+
+def test_the_next_producer_removes_the_empty_slab_of_those_who_were_killed(settings: Settings, slab_name: str) -> None:
+    program = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            BEGIN_WITH_LOOK + ACKNOWLEDGED + "os.kill(os.getpid(), signal.SIGKILL)",
+            json.dumps(settings()),
+        ],
+        timeout=60,
+        check=False,
+    )
+    assert program.returncode == -signal.SIGKILL
+    other = settings(shmaccum_name=slab_name + "-other")
+    Producer(other).close()
+    assert not any(map(os.path.exists, leftovers(slab_name)))
+    wait_until_gone(slab_name + "-other")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from kafka.record import MemoryRecords
+from producers import wait_until
 from senders import read_partition
 
 from shmaccum import Producer
@@ -54,6 +56,47 @@ def test_end_to_end(produce: Produce, log_dir: Path, version: str, compression: 
         assert slab["compression-rate-avg"] < 0.8
     if version != "0.8.2":  # whose compressed sets the log compresses anew, with their offsets
         assert slab["byte-total"] == segment.stat().st_size
+
+
+@pytest.mark.parametrize(("version", "compression"), COMBINATIONS)
+def test_large_records_in_slots_that_are_not_adjacent(
+    produce: Produce, log_dir: Path, version: str, compression: str
+) -> None:
+    producer = produce(
+        message_format_version=version,
+        compression_type=compression,
+        num_partitions=1,
+        batch_size=1024,
+        buffer_memory=128 << 10,
+        max_block_ms=5000,
+    )
+    pool = producer._accumulator.pool
+    held = [pool.allocate(1, 0) for _ in range(128)]
+    pool.deallocate(*held[::2])
+    single = [
+        (b"random", os.urandom(5000)),
+        (b"even", b"even" * 5000),
+        (None, b"exactly a slot".ljust(1024 - 100)),
+        (b"key" * 1000, None),
+        (b"small", b"small"),
+        (b"half of the memory", os.urandom(60_000)),
+    ]
+    for number, (key, value) in enumerate(single):
+        producer.send("t", value, key, timestamp_ms=1000 + number)
+    rows = [(None, os.urandom(size) if size % 2 else b"a" * size) for size in (10, 3000, 4001, 20, 962, 963, 9999)]
+    columns = {
+        "key": pa.array([row[0] for row in rows], pa.binary()),
+        "value": pa.array([row[1] for row in rows], pa.binary()),
+        "timestamp": pa.array(range(2000, 2007)),
+    }
+    future = producer.send_batch("t", pa.record_batch(columns))
+    assert future.get(30).offsets.tolist() == list(range(6, 13))
+    found = read_partition(log_dir, "t")
+    assert [(record.key, record.value) for record in found] == single + rows
+    stamps = [None] * 13 if version == "0.8.2" else [*range(1000, 1006), *range(2000, 2007)]
+    assert [record.timestamp for record in found] == stamps
+    pool.deallocate(*held[1::2])
+    wait_until(lambda: pool.available_memory() == pool.total_memory, "all memory is free")
 
 
 SIZES = (None, 0, 1, 63, 64, 8191, 8192, 20_000)

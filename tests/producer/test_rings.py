@@ -19,7 +19,7 @@ from shmaccum.shm.layout import Super
 def rings(producer: Producer) -> int:
     """Return how many rings the sender has not answered yet."""
     count = array.array("i", [0])
-    fcntl.ioctl(producer._slab.rope._descriptor, termios.FIONREAD, count)
+    fcntl.ioctl(producer._slab.rope.fifo.number, termios.FIONREAD, count)
     return count[0]
 
 

@@ -19,6 +19,7 @@ from senders import LogRecord, read_partition, read_topic
 from shmaccum import Producer
 from shmaccum.errors import (
     BufferExhaustedError,
+    IllegalArgumentError,
     InvalidTimestampError,
     RecordTooLargeError,
     SerializationError,
@@ -246,8 +247,8 @@ REFUSED: dict[str, tuple[Any, type[ShmaccumError], str]] = {
     ),
     "partition negative": (
         pa.record_batch({"value": ["a", "b"], "partition": [0, -1]}),
-        UnknownTopicOrPartitionError,
-        "Partition -1 of topic t",
+        IllegalArgumentError,
+        "Invalid partition: -1",
     ),
     "partition too large": (
         pa.record_batch({"value": ["a"], "partition": pa.array([2**63], pa.uint64())}),

@@ -66,6 +66,7 @@ def seal(
     producer_epoch: int = -1,
     base_sequence: int = -1,
     compressed: bool = False,
+    rest: tuple[memoryview, ...] = (),
 ) -> memoryview:
     """What the sender makes of the slot."""
     return fmt.seal(
@@ -78,6 +79,7 @@ def seal(
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
         compressed=compressed,
+        rest=rest,
     )
 
 

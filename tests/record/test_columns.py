@@ -335,3 +335,38 @@ def test_offsets_that_are_changed_later_lead_nowhere(kind: pa.DataType, wrong: l
         assert bytes(memory[10:-10]) == expected
     assert not any(memory[:10])
     assert not any(memory[-10:])
+
+
+def changeable_headers() -> tuple[pa.Array, dict[str, np.ndarray]]:
+    """Return the headers of three records, two each, and the memory of what leads to them, which can be changed."""
+    lists, names = np.array([0, 2, 4, 6], np.int32), np.arange(7, dtype=np.int32)
+    views = np.zeros((6, 4), np.int32)
+    values = pa.Array.from_buffers(pa.binary_view(), 6, [None, pa.py_buffer(views)])
+    keys = pa.Array.from_buffers(pa.string(), 6, [None, pa.py_buffer(names), pa.py_buffer(b"abcdef")])
+    entries = pa.StructArray.from_arrays([keys, values], ["key", "value"])
+    kind = pa.list_(entries.type)
+    column = pa.Array.from_buffers(kind, 3, [None, pa.py_buffer(lists)], children=[entries])
+    return column, {"lists": lists, "names": names, "views": views.reshape(-1)}
+
+
+@pytest.mark.parametrize("wrong", [-1, 1000, 1 << 30, -(1 << 31)])
+@pytest.mark.parametrize(("memory", "index"), [("lists", 1), ("names", 1), ("views", 4)])
+def test_headers_that_are_elsewhere_are_refused(memory: str, index: int, wrong: int) -> None:
+    """Arrow's own kernels, which read them, would follow any offset."""
+    headers, memories = changeable_headers()
+    values = pa.array([b"1", b"2", b"3"], pa.binary())
+    encode_columns(record_format(2), None, values, headers, NOW)
+    memories[memory][index] = wrong
+    with pytest.raises(SerializationError):
+        encode_columns(record_format(2), None, values, headers, NOW)
+
+
+def test_what_lies_behind_the_null_of_a_view_is_not_read() -> None:
+    views = np.zeros((3, 4), np.int32)
+    views[1] = -1, 1 << 30, 1 << 30, 1 << 30
+    validity = pa.py_buffer(bytes([0b101]))
+    column = pa.Array.from_buffers(pa.binary_view(), 3, [validity, pa.py_buffer(views)])
+    (ready,) = encode_columns(record_format(2), None, column, None, NOW).lay_out(0, 1000, 1)
+    plain = pa.array([b"", None, b""], pa.binary())
+    (expected,) = encode_columns(record_format(2), None, plain, None, NOW).lay_out(0, 1000, 1)
+    assert bytes(ready.records(0)) == bytes(expected.records(0))

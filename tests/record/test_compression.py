@@ -74,6 +74,27 @@ def test_garbage_is_corrupt_or_decodes(
             assert len(decompress(compression, data, magic, max_size=10_000)) <= 10_000
 
 
+WORDS = b" ".join(b"%d" % (number * number % 997) for number in range(4000))
+
+
+@pytest.mark.parametrize(("compression", "levels"), [(GZIP, [1, 6, 9]), (LZ4, [9, 3, 12]), (ZSTD, [-131072, 3, 19])])
+def test_a_higher_level_compresses_better(compression: CompressionType, levels: list[int]) -> None:
+    """Kafka's default of lz4, 9, is below all other levels: it stands for the fast compressor."""
+    compressed = [compress(compression, WORDS, 2, level) for level in levels]
+    assert all(decompress(compression, each, 2) == WORDS for each in compressed)
+    sizes = [len(each) for each in compressed]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[-1]
+
+
+def test_levels_that_others_count_otherwise() -> None:
+    """Kafka's gzip has -1 for zlib's own choice, its lz4 has levels that LZ4 takes for the next that it has."""
+    assert compress(GZIP, WORDS, 2, -1) == compress(GZIP, WORDS, 2, 6) == compress(GZIP, WORDS, 2)
+    assert compress(LZ4, WORDS, 2, 1) == compress(LZ4, WORDS, 2, 2) == compress(LZ4, WORDS, 2, 3)
+    assert compress(LZ4, WORDS, 2, 17) == compress(LZ4, WORDS, 2, 12)
+    assert compress(ZSTD, WORDS, 2) == compress(ZSTD, WORDS, 2, 3)
+
+
 def test_snappy_is_framed_as_the_java_client_frames_it() -> None:
     framed = compress(SNAPPY, bytes(40_000), 2)
     assert framed[:16] == bytes.fromhex("82 53 4e 41 50 50 59 00 00 00 00 01 00 00 00 01")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -63,6 +64,30 @@ def test_records_that_were_compressed_ahead(compression: CompressionType, record
     sealed = seal(fmt, ahead, records, compression, 3, 1, 8, compressed=True)
     assert sealed.obj is ahead.obj
     assert sealed == seal(fmt, slot, records, compression, 3, 1, 8)
+
+
+@pytest.mark.parametrize(("magic", "compression"), COMBINATIONS)
+def test_a_batch_whose_memory_is_not_adjacent(magic: int, compression: CompressionType) -> None:
+    """The same bytes as in adjacent memory; format 2 leaves what it does not compress in place."""
+
+    @examples
+    @given(records=samples(magic), data=st.data())
+    def check(records: list[Sample], data: st.DataObject) -> None:
+        fmt = record_format(magic)
+        slot = fill(fmt, records)
+        where = st.integers(max(fmt.header_size, 1), len(slot))
+        cuts = [0, *sorted(data.draw(st.lists(where, min_size=1, max_size=4), "cuts")), len(slot)]
+        views = [memoryview(slot[begin:end]) for begin, end in pairwise(cuts)]
+        sealed = seal(fmt, slot, records, compression)
+
+        first = seal(fmt, views[0], records, compression, rest=tuple(views[1:]))
+
+        in_place = magic == 2 and compression is CompressionType.NONE
+        assert (first.obj is views[0].obj) == in_place
+        assert b"".join((first, *(views[1:] if in_place else []))) == sealed
+        assert b"".join(views)[fmt.header_size :] == slot[fmt.header_size :]
+
+    check()
 
 
 @pytest.mark.parametrize("magic", [0, 1])

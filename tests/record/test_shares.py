@@ -1,4 +1,4 @@
-"""How the rows of a column are shared out by their bytes: as one would who goes from row to row."""
+"""How the rows of a column are shared out by the batches that they fill: as one would who goes from row to row."""
 
 from __future__ import annotations
 
@@ -6,31 +6,27 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shmaccum.record.shares import grouped, stops_of_shares, total_and_largest
+from shmaccum.record.shares import grouped, least_and_largest, stops_of_batches
 
 sizes_of_rows = st.lists(st.integers(1, 50), min_size=1, max_size=30)
 
 
 @settings(deadline=None)
 @given(sizes_of_rows)
-def test_total_and_largest(sizes: list[int]) -> None:
-    assert total_and_largest(np.array(sizes)) == (sum(sizes), max(sizes))
+def test_least_and_largest(sizes: list[int]) -> None:
+    assert least_and_largest(np.array(sizes)) == (min(sizes), max(sizes))
 
 
 @settings(deadline=None)
-@given(sizes_of_rows, st.lists(st.integers(0, 200), max_size=5))
-def test_a_share_ends_with_the_row_that_fills_it(sizes: list[int], shares: list[int]) -> None:
-    shares = [*shares, max(0, sum(sizes) - sum(shares))]
-    while sum(shares) > sum(sizes):  # no more than there is
-        shares.remove(max(shares))
-    stops, row, before, end = [], 0, 0, 0
-    for share in shares:
-        end += share
-        while before < end:
-            before += sizes[row]
-            row += 1
-        stops.append(row)
-    assert stops_of_shares(np.array(sizes), shares) == stops
+@given(sizes_of_rows, st.integers(0, 9), st.integers(0, 60), st.integers(1, 90))
+def test_a_batch_ends_with_the_last_row_that_fits(sizes: list[int], overhead: int, first_room: int, room: int) -> None:
+    stops, filled, left = [], 0, first_room
+    for row, size in enumerate(sizes):
+        if filled and filled + size + overhead > left:
+            stops.append(row)
+            filled, left = 0, room
+        filled += size + overhead
+    assert stops_of_batches(np.array(sizes), overhead, first_room, room) == [*stops, len(sizes)]
 
 
 @settings(deadline=None)

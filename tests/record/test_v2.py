@@ -68,7 +68,9 @@ def test_large_fields(size: int) -> None:
     [
         ("text", b"", [], "key"),
         (b"", 7, [], "value"),
-        (b"", b"", [("h", "text")], "header 'h'"),
+        (b"", b"", [("h", 7)], "header 'h'"),
+        (b"", b"", [("h", "\ud800")], "header 'h' is not valid Unicode"),
+        (b"", b"", {b"h": b""}, "header's name"),
         (b"", b"", [(b"h", b"")], "header's name"),
         (b"", b"", [("\ud800", b"")], "Unicode"),
     ],
@@ -76,6 +78,12 @@ def test_large_fields(size: int) -> None:
 def test_what_is_not_serialized_is_refused(key: bytes, value: bytes, headers: list, named: str) -> None:
     with pytest.raises(SerializationError, match=named):
         v2.encode_body(key, value, headers)
+
+
+def test_headers_are_pairs_or_a_dict_of_bytes_and_text() -> None:
+    pairs = v2.encode_body(None, b"v", [("h", "größe".encode()), ("n", None)])
+    assert v2.encode_body(None, b"v", {"h": "größe", "n": None}) == pairs
+    assert v2.encode_body(None, b"v", [("h", "größe"), ("n", None)]) == pairs
 
 
 def test_a_header_is_written_in_place_and_nothing_else() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 from pieces import StartRun, config_of
+from producers import settings_of, wait_until_gone
 from senders import HandRun
 from wires import PATIENCE_S
 
@@ -15,6 +16,13 @@ from wires import PATIENCE_S
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
     return tmp_path / "log"
+
+
+@pytest.fixture
+def settings(slab_name: str, log_dir: Path) -> Iterator[Callable[..., dict[str, object]]]:
+    """Return a function that gives the settings of the test's slab; at the end, the slab must go by itself."""
+    yield lambda **changes: settings_of(slab_name, log_dir, **changes)
+    wait_until_gone(slab_name)
 
 
 @pytest.fixture

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 from pieces import StartRun
-from producers import kill_sender, settings_of, wait_until_gone
+from processes import Child
+from producers import kill_sender, sender_pid, settings_of, wait_until, wait_until_gone
 from senders import HandRun, read_values
 
 from shmaccum import Producer
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import CorruptRecordError, SenderError
-from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Process, Slot
+from shmaccum.errors import CorruptRecordError, SenderError, SlabDamagedError, SlabNotFoundError
+from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Process, Slot, Super
+from shmaccum.shm.lifecycle import destroy
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -58,6 +67,28 @@ def test_a_batch_that_cannot_be_is_given_up_alone(
     assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
 
 
+@pytest.mark.parametrize("link", [0, 1, 3, 99, (1 << 64) - 1])
+def test_a_record_whose_chain_of_slots_is_damaged_is_given_up_alone(
+    start_run: StartRun, log_dir: Path, link: int
+) -> None:
+    """By an end too early, a link to another's slot or into the chain itself, or out of the slab."""
+    run = start_run()
+    pool = run.accumulator.pool
+    sound = run.accumulator.append(T1, 1, None, b"sound").future
+    damaged = run.accumulator.append(T0, 1, None, bytes(3 * pool.poolable_size)).future
+    assert header_of(run, T0) == run.slab.geometry.header(1)
+    run.slab.words[run.slab.geometry.header(3) + Slot.CHAIN] = link
+    run.run(3)
+    run.accumulator.acks.poll()
+    assert isinstance(damaged.exception, CorruptRecordError)
+    assert sound.get(0).offset == 0
+    assert pool.available_memory() == pool.total_memory
+    after = run.accumulator.append(T0, 1, None, bytes(3 * pool.poolable_size)).future
+    run.run(4)
+    run.accumulator.acks.poll()
+    assert after.get(0).offset == 0
+
+
 def test_producers_are_told_why_no_sender_can_serve(slab_name: str, tmp_path: Path) -> None:
     log_file = tmp_path / "sender.log"
     producer = Producer(settings_of(slab_name, tmp_path / "log", sender_log_file=str(log_file)))
@@ -73,3 +104,43 @@ def test_producers_are_told_why_no_sender_can_serve(slab_name: str, tmp_path: Pa
     producer._slab.words[damaged] = 0
     producer.close(30)
     wait_until_gone(slab_name)
+
+
+def send_on_over_damage(link: Connection, name: str, log_dir: Path) -> None:
+    """Flip a bit of the waiter queue's head, and go on until that is told; tell of the sender first."""
+    producer = Producer(settings_of(name, log_dir, buffer_memory=1 << 16, linger_ms=0))
+    producer.send("t", b"first").get(30)
+    link.send(sender_pid(producer))
+    link.recv()
+    producer._slab.words[Super.WAITER_HEAD] ^= 1 << 63
+    try:
+        while True:
+            producer.send("t", bytes(5000), partition=0)
+    except (SlabDamagedError, SenderError) as error:
+        link.send(str(error))
+    os._exit(0)
+
+
+def test_a_flipped_bit_hangs_neither_producers_nor_the_sender(
+    start: Callable[..., Child], slab_name: str, tmp_path: Path
+) -> None:
+    """Bit 63 of the waiter queue's head: reckoned with sign, the queue has as many tickets as there are numbers."""
+    producer = start(send_on_over_damage, slab_name, tmp_path / "log")
+    sender = producer.hear()
+    began_s = time.monotonic()
+    producer.tell(None)
+    try:
+        assert re.search("waiter queue|WAITER_HEAD", producer.hear())
+        wait_until(lambda: not is_running(sender), "the sender ends")
+        assert time.monotonic() - began_s < 5
+    finally:
+        if is_running(sender):
+            os.kill(sender, signal.SIGKILL)
+            wait_until(lambda: not is_running(sender), "the sender is killed")
+        producer.join()
+        with contextlib.suppress(SlabNotFoundError):  # whoever was the last may have removed it
+            destroy(slab_name, force=True)
+
+
+def is_running(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()

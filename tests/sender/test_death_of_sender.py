@@ -14,7 +14,7 @@ from shmaccum.accumulator.futures import FutureRecordMetadata
 from shmaccum.accumulator.record_batch import RecordBatch
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import ShmaccumError
+from shmaccum.errors import KafkaError, PolicyViolationError, ShmaccumError
 from shmaccum.sender.process import ensure_sender
 from shmaccum.shm.layout import Super
 
@@ -107,10 +107,11 @@ def scene(survivor: HandRun, tmp_path: Path) -> Scene:
     return Scene(survivor, tmp_path / "log")
 
 
-def die_over_completing(config: ProducerConfig) -> None:
+def die_over_completing(config: ProducerConfig, refuse: dict[TopicPartition, type[KafkaError]] | None = None) -> None:
     """Be a sender that dies with one batch completed and not freed, others in flight and others queued."""
     run = HandRun(config)
     run.begin()
+    run.transport.refuse = refuse or {}
     set_result = RecordBatch.set_result
     completed: list[RecordBatch] = []
 
@@ -136,6 +137,19 @@ def test_a_line_of_dying_senders(scene: Scene, config: ProducerConfig) -> None:
     assert words[Super.SENDER_STARTS] == 1 + 4
     scene.finish("after four deaths")
     scene.check_log()
+
+
+@pytest.mark.plain  # a method is replaced
+def test_a_successor_tells_what_the_broker_said_to_the_sender_before_it(scene: Scene, config: ProducerConfig) -> None:
+    accumulator = scene.survivor.accumulator
+    futures = [accumulator.append(partition, 0, None, b"x").future for partition in PARTITIONS]
+    die_in(lambda: die_over_completing(config, dict.fromkeys(PARTITIONS, PolicyViolationError)))
+    ensure_sender(scene.survivor.slab, config)
+    accumulator.begin_flush()
+    accumulator.await_flush_completion(20)
+    (error,) = [future.exception for future in futures if future.failed()]
+    assert isinstance(error, PolicyViolationError)
+    assert str(error).endswith("forbids it: not on Sundays")
 
 
 @pytest.mark.plain  # a method is replaced

@@ -134,6 +134,18 @@ def test_a_topic_that_finds_no_room_in_the_slab(start_run: StartRun, caplog: pyt
     assert future.get(0).offset == 0
 
 
+def test_tables_that_are_nearly_full_are_warned_of_once(start_run: StartRun, caplog: pytest.LogCaptureFixture) -> None:
+    run = start_run(num_partitions=1, shmaccum_max_partitions=10, shmaccum_max_topics=20)
+    for number in range(8):
+        run.topic(f"t{number}")
+    assert "of the slab's" not in caplog.text
+    for number in range(8, 10):
+        run.topic(f"t{number}")
+    assert caplog.text.count("9 of the slab's 10 partitions are in use") == 1
+    assert caplog.text.count("shmaccum.max.partitions") == 1
+    assert "shmaccum.max.topics" not in caplog.text
+
+
 def test_a_topic_grows(run: HandRun, tmp_path: Path) -> None:
     (tmp_path / "log" / "t-2").mkdir()
     run.topic("t")

@@ -66,7 +66,8 @@ class PickyTransport(TransportModel):
         values = [record.value or b"" for batch in MemoryRecords(flight.data) for record in batch]
         invalid = tuple(number for number, value in enumerate(values) if is_invalid(value))
         if invalid:
-            return ProduceResponse(flight.batch, error=InvalidRecordError, message="no good", invalid_records=invalid)
+            named = dict.fromkeys(invalid, "")
+            return ProduceResponse(flight.batch, error=InvalidRecordError, message="no good", invalid_records=named)
         return super()._handle(node, flight)
 
 

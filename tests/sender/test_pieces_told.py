@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -27,12 +26,12 @@ from processes import Child
 from senders import HandRun, read_values
 
 from shmaccum.accumulator.futures import FutureColumnsMetadata, FutureRecordMetadata
-from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
+from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, KafkaTimeoutError, NetworkError
 from shmaccum.record.columns import encode_columns
 from shmaccum.shm.layout import PIECES_IN_FLIGHT, Process, Super
-from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.lifecycle import detach
 
 Start = Callable[..., Child]
 
@@ -40,7 +39,7 @@ Start = Callable[..., Child]
 def append_some(link: Connection, name: str, log_dir: str, numbers: list[int]) -> list[object]:
     """Append records with these numbers, one each time that the test says so; return what became of them."""
     config = config_of(name, Path(log_dir))
-    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
+    slab = attach_for(config)
     accumulator = RecordAccumulator(slab, config)
     futures = []
     for number in numbers:

@@ -22,7 +22,6 @@ from producers import (
     kill_sender,
     sender_pid,
     sender_starts,
-    settings_of,
     stop_sender,
     wait_until,
     wait_until_gone,
@@ -31,7 +30,7 @@ from producers import (
 from senders import read_partition, read_topic, read_values
 
 from shmaccum import Producer, ProducerConfig
-from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
+from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for
 from shmaccum.cli.report import report
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import (
@@ -45,23 +44,11 @@ from shmaccum.sender import process
 from shmaccum.sender.log.transport import LogTransport
 from shmaccum.sender.process import ensure_sender, serve
 from shmaccum.shm.layout import Role, Slot, Super
-from shmaccum.shm.lifecycle import attach, detach, look
+from shmaccum.shm.lifecycle import detach, look
 from shmaccum.shm.names import segment_path
 from shmaccum.shm.slab import Slab
 
 Start = Callable[..., Child]
-
-
-@pytest.fixture
-def log_dir(tmp_path: Path) -> Path:
-    return tmp_path / "log"
-
-
-@pytest.fixture
-def settings(slab_name: str, log_dir: Path) -> Iterator[Callable[..., dict[str, object]]]:
-    """Return a function that gives the settings of the test's slab; at the end, the slab must go by itself."""
-    yield lambda **changes: settings_of(slab_name, log_dir, **changes)
-    wait_until_gone(slab_name)
 
 
 Settings = Callable[..., dict[str, object]]
@@ -80,7 +67,7 @@ def serve_here(link: Connection, settings: dict[str, object]) -> str:
 def somebody_there(settings: dict[str, object]) -> Iterator[Slab]:
     """Have a producer's place in the slab, without being one: no sender leaves during the block because it is idle."""
     config = ProducerConfig.parse(settings)
-    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
+    slab = attach_for(config)
     try:
         slab.add_role(Role.PRODUCER)
         yield slab
@@ -343,7 +330,7 @@ def serve_and_be_late(link: Connection, settings: dict[str, object]) -> str:
 
     def append_and_close(transport: LogTransport) -> None:
         if not late:
-            slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
+            slab = attach_for(config)
             accumulator = RecordAccumulator(slab, config)
             accumulator.map.request("t")
             accumulator.map.update("t", 3, None)
@@ -630,7 +617,7 @@ def test_the_log_is_full(settings: Settings, log_dir: Path) -> None:
 def test_nobody_starts_two_at_once(settings: Settings) -> None:
     """Who finds another one starting a sender does not wait for it, and does not start a second."""
     config = ProducerConfig.parse(settings())
-    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
+    slab = attach_for(config)
     try:
         with slab.lock_file.try_start() as mine:
             assert mine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -14,9 +15,11 @@ from processes import Child
 
 from shmaccum.errors import SlabAbiError, SlabError, SlabInUseError, SlabNotFoundError, SlabPermissionError
 from shmaccum.shm import names
+from shmaccum.shm.inspection import SILENCE_MS
 from shmaccum.shm.layout import (
     ABI_VERSION,
     COMMIT_SIZE_SHIFT,
+    SLEEP_BITS,
     WORD,
     Geometry,
     Partition,
@@ -96,6 +99,38 @@ def test_the_dead_are_told_from_the_living(slab: Slab, start: Callable[..., Chil
     child.kill()
     with look(slab.name) as view:
         assert {process.pid: process.alive for process in view.processes()} == {os.getpid(): True, pid: False}
+
+
+@pytest.mark.parametrize(
+    ("silent_ms", "sleep_ms", "stopped"),
+    [
+        (0, 0, False),
+        (SILENCE_MS - 500, 0, False),
+        (SILENCE_MS + 500, 0, True),
+        (SILENCE_MS + 500, 10_000, False),
+        (10_000 + SILENCE_MS - 500, 10_000, False),
+        (10_000 + SILENCE_MS + 500, 10_000, True),
+    ],
+)
+def test_a_sender_that_sleeps_is_told_from_one_that_does_not_run(
+    slab: Slab, slab_name: str, start: Callable[..., Child], silent_ms: int, sleep_ms: int, stopped: bool
+) -> None:
+    sender = start(be_sender, slab_name)
+    pid = sender.hear()
+    now_ms = time.monotonic_ns() // 1_000_000
+    slab.words[Super.SENDER_RAN] = now_ms - silent_ms << SLEEP_BITS | sleep_ms
+    with look(slab_name) as view:
+        seen = view.sender()
+    assert seen.stopped is stopped
+    assert seen.silent_ms is not None
+    assert seen.silent_ms >= silent_ms
+    said = f"process {pid} is stopped: it has not run for {silent_ms // 1000}" if stopped else ""
+    assert seen.halt().startswith(said)
+    assert bool(slab.trouble()) is stopped
+    sender.tell()
+    sender.result()
+    with look(slab_name) as view:
+        assert (view.sender().stopped, view.sender().silent_ms) == (False, None)
 
 
 def test_the_senders_life(slab: Slab, start: Callable[..., Child]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from enum import Enum
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -32,7 +33,9 @@ from shmaccum.shm.layout import (
 
 GEOMETRY = Geometry(slot_size=16384, slot_count=2048, max_processes=128, max_topics=512, max_partitions=4096)
 
-ABI: dict[int, dict[str, object]] = {
+_SIZES = ("ring_length", "slot_words", "bitmap_size")
+
+ABI: dict[int, dict[str, Any]] = {
     3: {
         "Super": {
             "MAGIC": 0,
@@ -154,8 +157,8 @@ ABI: dict[int, dict[str, object]] = {
             "STATE_MASK": 0xFF,
             "OWNER_SHIFT": 8,
             "OWNER_MASK": 0xFFFF,
-            "RUN_SHIFT": 24,
-            "RUN_MASK": 0xFFFFFF,
+            "SLOTS_SHIFT": 24,
+            "SLOTS_MASK": 0xFFFFFF,
             "INCARNATION_SHIFT": 48,
             "COMMIT_SIZE_SHIFT": 25,
             "COMMIT_COUNT_MASK": 0xFFFFFF,
@@ -209,6 +212,45 @@ ABI: dict[int, dict[str, object]] = {
 ABI[4] = ABI[3]  # but what ASLEEP says
 
 ABI[5] = ABI[4] | {"Super": ABI[4]["Super"] | {"ENOUGH_SLOTS": 39}}
+ABI[6] = ABI[5] | {
+    "Super": ABI[5]["Super"]
+    | {"HEIR_MS": 53, "INCIDENTS": 55, "SENDER_RAN": 56, "LET_IN_MS": 57}
+    | {"SETTINGS_GENERATION": 58, "LIMITS_CHANGED": 59, "ROOM_WANTED": 60},
+    "Process": ABI[5]["Process"] | {"LIMITS": 7},
+    "Topic": ABI[5]["Topic"] | {"ID_HIGH": 5, "ID_LOW": 6, "CHANGED": 7},
+    "Slot": ABI[5]["Slot"] | {"CHAIN": 23, "LINGER": 24, "CONTRIBUTORS": 25},
+    "Waiter": {"HOLDER": 0, "SLOTS": 1},
+    "Incident": {"NUMBER": 0, "CODE": 1, "FIRST_MS": 2, "LAST_MS": 3, "LASTS": 4, "LENGTH": 5, "TEXT": 8},
+    "constants": ABI[5]["constants"]
+    | {"INCIDENTS": 32, "SLEEP_BITS": 16}
+    | {"LINGER_SHIFT": 8, "LIMITS_SHIFT": 32, "LIMITS_MASK": 0xFFFFFFFF, "SETTINGS_SIZE": 16384},
+    "geometry": ABI[5]["geometry"]
+    | {
+        "incidents": 763520,
+        "waiters": 780416,
+        "rings": 796800,
+        "bitmap": 9447552,
+        "headers": 9447808,
+        "redo": 9972096,
+        "slots": 9973760,
+        "total_size": 43528192,
+    },
+    "entries": ABI[5]["entries"]
+    | {
+        "incident": 95440 + 64,
+        "waiter": 97552 + 2,
+        "ring": 99600 + 2112 * 4,
+        "header": 1180976 + 32,
+        "slot": 9973760 + 16384,
+    },
+}
+# The settings are behind the superblock, and all else is behind them.
+ABI[6]["geometry"] = {
+    name: offset if name in _SIZES else offset + 32768 for name, offset in ABI[6]["geometry"].items()
+} | {"settings": 512}
+ABI[6]["entries"] = {
+    name: offset + (32768 if name == "slot" else 32768 // WORD) for name, offset in ABI[6]["entries"].items()
+}
 
 
 def tables() -> dict[str, dict[str, int]]:
@@ -241,6 +283,8 @@ def entry_words(geometry: Geometry) -> dict[str, int]:
         "Topic": layout.TOPIC_WORDS,
         "Partition": layout.PARTITION_WORDS,
         "Slot": geometry.slot_words,
+        "Waiter": layout.WAITER_WORDS,
+        "Incident": layout.INCIDENT_WORDS,
         "Completion": layout.COMPLETION_WORDS,
     }
 
@@ -290,7 +334,7 @@ def test_the_fields_of_a_state_word_hold_their_largest_values_side_by_side() -> 
     fields = [
         (0, layout.STATE_MASK, max(SlotState)),
         (layout.OWNER_SHIFT, layout.OWNER_MASK, MAX_PROCESSES - 1),
-        (layout.RUN_SHIFT, layout.RUN_MASK, MAX_SLOTS),
+        (layout.SLOTS_SHIFT, layout.SLOTS_MASK, MAX_SLOTS),
         (layout.INCARNATION_SHIFT, 0xFFFF, 0xFFFF),
     ]
 
@@ -316,11 +360,13 @@ geometries = st.builds(
 def test_the_regions_follow_each_other_and_do_not_overlap(geometry: Geometry) -> None:
     regions = [
         (0, layout.SUPER_WORDS * WORD),
+        (geometry.settings, geometry.settings + 2 * layout.SETTINGS_SIZE),
         (geometry.locks, geometry.lock(LOCK_COUNT) * WORD),
         (geometry.processes, geometry.process(geometry.max_processes) * WORD),
         (geometry.topics, geometry.topic(geometry.max_topics) * WORD),
         (geometry.partitions, geometry.partition(geometry.max_partitions) * WORD),
-        (geometry.waiters, geometry.waiters + WAITERS * WORD),
+        (geometry.incidents, (geometry.sender_log() + layout.INCIDENT_WORDS) * WORD),
+        (geometry.waiters, geometry.waiter(WAITERS) * WORD),
         (geometry.rings, geometry.ring(geometry.max_processes) * WORD),
         (geometry.bitmap, geometry.bitmap + geometry.bitmap_size),
         (geometry.headers, geometry.header(geometry.slot_count) * WORD),

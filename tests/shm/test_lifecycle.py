@@ -18,7 +18,7 @@ from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabMemoryError, SlabN
 from shmaccum.shm import names
 from shmaccum.shm.layout import (
     COMMIT_SIZE_SHIFT,
-    RUN_SHIFT,
+    SLOTS_SHIFT,
     Geometry,
     Partition,
     Slot,
@@ -54,7 +54,7 @@ def leave_records(link: Connection, name: str, geometry: Geometry) -> None:
     words[Super.PARTITION_COUNT] = 1
     header = geometry.header(0)
     words[header + Slot.COMMIT] = 64 << COMMIT_SIZE_SHIFT | 3 << 1
-    words[header + Slot.STATE] = SlotState.CLOSED | 1 << RUN_SHIFT
+    words[header + Slot.STATE] = SlotState.CLOSED | 1 << SLOTS_SHIFT
     detach(slab)
 
 
@@ -101,7 +101,7 @@ def test_a_slab_is_opened_without_knowing_its_settings(slab: Slab, start: Callab
 def test_other_settings_than_this_process_has_are_refused(slab: Slab) -> None:
     with pytest.raises(SlabAbiError, match="8 slots of 64 bytes"):
         attach(slab.name, Geometry(64, 16))
-    with pytest.raises(SlabAbiError, match="same settings"):
+    with pytest.raises(SlabAbiError, match="other settings"):
         attach(slab.name, slab.geometry, digest=1 << 32)
     with pytest.raises(SlabAbiError, match=r"other passwords or keys; if they were changed, .* shmaccum\.name"):
         attach(slab.name, slab.geometry, digest=1)
@@ -117,7 +117,7 @@ def test_other_settings_than_others_have_are_refused(
 
     with pytest.raises(SlabAbiError, match="8 slots of 64 bytes"):
         attach(slab_name, Geometry(64, 16))
-    with pytest.raises(SlabAbiError, match="same settings"):
+    with pytest.raises(SlabAbiError, match="other settings"):
         attach(slab_name, geometry, digest=1 << 32)
 
     assert len(whats_there(slab_name)) == 22  # all but a bell of ours

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -12,8 +13,8 @@ from pathlib import Path
 import pytest
 from processes import Child
 
-from shmaccum.errors import SlabNotFoundError, SlabPermissionError
-from shmaccum.shm import names
+from shmaccum.errors import SlabError, SlabNotFoundError, SlabPermissionError
+from shmaccum.shm import lockfile, names
 from shmaccum.shm.lockfile import LIFECYCLE, PROCESS, SENDER, START, TAKEOVER, LockFile
 
 BYTES = [LIFECYCLE, SENDER, TAKEOVER, START, PROCESS, PROCESS + 1023]
@@ -210,3 +211,32 @@ def test_another_users_file_is_refused(slab_name: str) -> None:
 
 def test_a_file_is_made_for_its_owner_alone(lock_file: LockFile) -> None:
     assert os.stat(names.lock_path(lock_file.name)).st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_was_closed_is_opened_again_as_soon_as_there_is_a_descriptor(
+    lock_file: LockFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.close(lock_file.make_sure())
+
+    def none_left(path: str, flags: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as context:
+        context.setattr(lockfile, "open_own", none_left)
+        with pytest.raises(SlabError, match="ulimit -n"):
+            lock_file.holder(PROCESS)
+
+    assert lock_file.try_lock(PROCESS)
+
+
+def test_a_descriptor_that_is_another_files_is_left_alone(lock_file: LockFile, tmp_path: Path) -> None:
+    number = lock_file.make_sure()
+    with (tmp_path / "file").open("w+b") as file:
+        os.dup2(file.fileno(), number)
+
+        assert lock_file.try_lock(PROCESS)
+        lock_file.unlock(PROCESS)
+        lock_file.close()
+
+        assert os.path.samestat(os.fstat(number), os.fstat(file.fileno()))
+        os.close(number)

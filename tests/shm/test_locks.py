@@ -162,6 +162,21 @@ def test_a_holder_that_lives_is_waited_for_and_named(slab: Slab, start: Callable
     assert takeovers(slab) == 0
 
 
+@pytest.mark.parametrize("word", [Process.RELEASED, Process.PARKED])
+def test_a_damaged_count_begins_again(slab: Slab, start: Callable[..., Child], word: int) -> None:
+    """An error in the middle of a release would keep the lock from everybody."""
+    holder = start(hold, slab.name, NUMBER)
+    holder.hear()
+    slab.words[slab.geometry.process(slab.me) + word + NUMBER] = (1 << 64) - 1
+    with pytest.raises(LockTimeoutError), slab.locks[NUMBER].within(0.05):
+        pass
+    holder.tell()
+    holder.join()
+    with slab.locks[NUMBER]:
+        pass
+    assert my_word(slab, word + NUMBER) < 1 << 32
+
+
 def take(link: Connection, name: str) -> None:
     slab = attach(name)
     link.send(slab.me)

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from shmaccum.shm import native
 from shmaccum.shm.layout import Lock, Process, Super
 from shmaccum.shm.slab import Slab
 
@@ -53,7 +54,7 @@ class Naps:
 @pytest.fixture
 def naps(slab: Slab, monkeypatch: pytest.MonkeyPatch) -> Naps:
     naps = Naps(slab)
-    monkeypatch.setattr(time, "sleep", naps.sleep)
+    monkeypatch.setattr(native, "sleep", naps.sleep)
     monkeypatch.setattr(time, "process_time", lambda: naps.now_s)
     return naps
 

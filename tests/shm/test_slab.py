@@ -216,16 +216,6 @@ def test_regions_are_views_of_the_same_memory(slab: Slab) -> None:
     assert slab.partitions.shape == (2, PARTITION_WORDS)
 
 
-def test_slots_lie_next_to_each_other(slab: Slab) -> None:
-    with slab.slot_memory(2, 3) as run:
-        run[:] = b"a" * 64 + b"b" * 64 + b"c" * 64
-
-    with slab.slot_memory(3) as slot:
-        assert bytes(slot) == b"b" * 64
-    with slab.slot_memory(7) as last:
-        assert len(last) == 64
-
-
 def test_a_stripe_is_one_of_the_stripes(slab: Slab) -> None:
     numbers = [slab.stripe(partition).number for partition in range(40)]
 

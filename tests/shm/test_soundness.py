@@ -16,7 +16,7 @@ from shmaccum.cli.report import report
 from shmaccum.errors import IllegalStateError, SlabDamagedError, SlabError
 from shmaccum.shm import names, soundness
 from shmaccum.shm.inspection import SlabView
-from shmaccum.shm.layout import RUN_SHIFT, Geometry, Partition, Process, Slot, SlotState, Super, Topic
+from shmaccum.shm.layout import SLOTS_SHIFT, Geometry, Partition, Process, Slot, SlotState, Super, Topic
 from shmaccum.shm.lifecycle import attach, destroy, detach, look
 from shmaccum.shm.slab import Slab
 
@@ -73,9 +73,13 @@ WORDS: dict[str, Callable[[int, Geometry], tuple[int, int]]] = {
         geometry.partition(0) + Partition.NEXT_SEQUENCE,
         1 << 47,
     ),
-    "says state 6": lambda header, geometry: (header + Slot.STATE, 6 | 1 << RUN_SHIFT),
+    "says state 6": lambda header, geometry: (header + Slot.STATE, 6 | 1 << SLOTS_SHIFT),
     "3, 0 slots of 10": lambda header, geometry: (header + Slot.STATE, SlotState.CLOSED),
-    "3, 2 slots of 10": lambda header, geometry: (header + Slot.STATE, SlotState.CLOSED | 2 << RUN_SHIFT),
+    "3, 11 slots of 10": lambda header, geometry: (header + Slot.STATE, SlotState.CLOSED | 11 << SLOTS_SHIFT),
+    "the chain of 2 slots from slot 0 on has 1": lambda header, geometry: (
+        header + Slot.STATE,
+        SlotState.CLOSED | 2 << SLOTS_SHIFT,
+    ),
     "partition entry 4 of 4": lambda header, geometry: (header + Slot.PARTITION, 4),
 }
 
@@ -129,14 +133,67 @@ def test_a_sound_slab_is_found_sound_whatever_goes_on_in_it(slab_name: str) -> N
     onlooker.start()
     log = Log(accumulator)
     for number in range(300):
-        # Runs of two slots and single ones take turns in the same memory.
-        add(accumulator, (TP0, TP1)[number % 2], bytes(1500 if number % 3 else 300))
+        # Chains of two and three slots, and single ones, take turns in the same memory.
+        add(accumulator, (TP0, TP1)[number % 2], bytes((300, 1500, 2500)[number % 3]))
         log.take(drain(accumulator))
     ended.set()
     onlooker.join()
     log.take_all()
     detach(slab)
     assert not found
+
+
+# --- chains ---------------------------------------------------------------------------------------------
+
+
+def leave_chains(link: Connection, name: str) -> None:
+    """Leave a slab with a batch in slot 1 and chains of slots 0, 2, 3 and of slots 4, 5, 6; nobody has 7 to 9."""
+    accumulator = open_accumulator(config_of(name))
+    alone = accumulator.pool.allocate(1, 0)
+    add(accumulator, TP0)
+    accumulator.pool.deallocate(alone)
+    rest = [accumulator.pool.allocate(1, 0) for _ in range(9)]
+    accumulator.pool.deallocate(rest[0], *rest[1:3])
+    add(accumulator, TP1, bytes(2500))
+    accumulator.pool.deallocate(*rest[3:])
+    add(accumulator, TP1, bytes(2500))
+    link.send(accumulator.slab.geometry)
+    os._exit(0)
+
+
+CHAINS: dict[str, dict[int, int]] = {
+    "of 3 slots from slot 0 on goes on in slot 10, of 10": {2: 11},
+    "of 3 slots from slot 0 on goes on in slot 18446744073709551614, of 10": {0: HUGE},
+    "of 3 slots from slot 0 on comes back to slot 2": {3: 3},
+    "of 3 slots from slot 0 on comes back to slot 0": {2: 1},
+    "of 3 slots from slot 0 on has 2": {2: 0},
+    "of 3 slots from slot 0 on has 4": {3: 8, 7: 0},
+    "of 3 slots from slot 0 on goes on in slot 1, which is another batch's": {2: 2},
+    "of 3 slots from slot 4 on shares slot 3 with that from slot 0 on": {5: 4},
+    "of 3 slots from slot 0 on goes on in slot 4, which": {0: 5},
+}
+
+
+@pytest.mark.parametrize("said", CHAINS)
+def test_a_damaged_chain_is_named_by_whoever_comes(slab_name: str, start: Start, said: str) -> None:
+    child = start(leave_chains, slab_name)
+    geometry = child.hear()
+    child.join()
+    for slot, link in CHAINS[said].items():
+        overwrite(slab_name, geometry.header(slot) + Slot.CHAIN, link)
+    with pytest.raises(SlabDamagedError, match=f"the chain {said}"):
+        attach(slab_name)
+    destroy(slab_name, force=True)
+
+
+def test_links_of_free_slots_mean_nothing(slab_name: str, start: Start) -> None:
+    child = start(leave_chains, slab_name)
+    geometry = child.hear()
+    child.join()
+    for slot in (1, 7, 8, 9):  # a batch of one slot has no links either
+        overwrite(slab_name, geometry.header(slot) + Slot.CHAIN, HUGE)
+    detach(attach(slab_name))
+    destroy(slab_name, force=True)
 
 
 # --- indexes --------------------------------------------------------------------------------------------
@@ -207,21 +264,23 @@ def test_a_bit_of_a_taken_slot_is_not_believed(queued: RecordAccumulator) -> Non
     slab = queued.slab
     slab.buffer[slab.geometry.bitmap] |= 1
     slab.words[Super.FREE_SLOTS] += 1
-    with pytest.raises(SlabDamagedError, match="slots 0 to 0 are free"):
+    with pytest.raises(SlabDamagedError, match="slot 0 is free"):
         queued.pool.allocate(1, 0)
     assert queued.pool.allocate(1, 0).slot == 3
     detach(slab)
     destroy(slab.name, force=True)
 
 
-@pytest.mark.parametrize(("head", "tail"), [(1, 0), (0, 1 << 60)])
+@pytest.mark.parametrize(
+    ("head", "tail"), [(1, 0), (0, 1 << 60), (1 << 63, 1), (1, 1 << 63), (HUGE, 0), (HUGE, HUGE), (1 << 63, 1 << 63)]
+)
 def test_a_damaged_waiter_queue_is_no_endless_one(queued: RecordAccumulator, head: int, tail: int) -> None:
     slab = queued.slab
     before = slab.words[Super.WAITER_HEAD], slab.words[Super.WAITER_TAIL]
     slab.words[Super.WAITER_HEAD], slab.words[Super.WAITER_TAIL] = head, tail
     with pytest.raises(SlabDamagedError, match="waiter queue"):
         queued.pool.reclaim()
-    with pytest.raises(SlabDamagedError, match="waiter queue"):
+    with pytest.raises(SlabDamagedError, match=r"waiter queue|word WAITER_"):
         report(slab.name)
     slab.words[Super.WAITER_HEAD], slab.words[Super.WAITER_TAIL] = before
     detach(slab)

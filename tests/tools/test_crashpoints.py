@@ -98,7 +98,7 @@ def test_a_lock_that_keeps_its_dead_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_memory_that_is_not_taken_back_from_the_dead_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Slots, "_free_dead", lambda slots, runs: [])
+    monkeypatch.setattr(Slots, "_free_dead", lambda slots, taken: [])
     assert "is allocated to dead process entry" in problems_of(findings_of(OPERATIONS["allocate"]))
 
 
@@ -150,7 +150,7 @@ def test_a_slab_that_is_whole(survivor: Survivor) -> None:
         (lambda slab: Super.FREE_SLOTS, 5, "5 slots are counted free, 6 are"),
         (lambda slab: Super.TOUCHED_SLOTS, 1, "but those from 1 on were never"),
         (lambda slab: slab.geometry.bitmap // 8, 0, "the bitmap has [] free"),
-        (lambda slab: slab.geometry.header(7) + Slot.STATE, 1 | 2 << 24, "the run at slot 7 has 2 slots"),
+        (lambda slab: slab.geometry.header(7) + Slot.STATE, 1 | 2 << 24, "the chain of 2 slots at slot 7 has [7]"),
         (lambda slab: slab.geometry.header(6) + Slot.STATE, 1 | 5 << 8 | 1 << 24, "slot 6 is allocated to dead"),
         (lambda slab: first_header(slab) + Slot.NEXT, 0, "deque of partition entry 0"),
         (lambda slab: slab.geometry.partition(0) + Partition.TAIL, 7, "TAIL is 7"),

@@ -98,7 +98,7 @@ def test_every_partition_is_acknowledged(version: int, monkeypatch: pytest.Monke
         while (node := transport.cluster().leader_for(first)) is None or not transport.ready(node, now_ms()):
             transport.poll(1000, -1)
         batches = [
-            ProduceBatch(TopicPartition(name, partition), memoryview(bytearray(size)), 1, 2, -1, -1, -1, 0, size)
+            ProduceBatch(TopicPartition(name, partition), (memoryview(bytearray(size)),), 1, 2, -1, -1, -1, 0, size)
             for name, sizes in zip(names, [(61, 200), (16_384, 100_000), (1_000_000, 62)], strict=True)
             for partition, size in enumerate(sizes)
         ]

@@ -33,16 +33,20 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit status."""
     given = sys.argv[1:] if arguments is None else arguments
     options = parse(given)
-    if options.list:
-        _list(options)
-        return 0
     try:
+        if options.list:
+            _list(options)
+            sys.stdout.flush()
+            return 0
         result = load(options.result) if options.result is not None else _measure(options, given)
-        print(as_text(result))
         if options.plots is not None:
             write_plots(result, options.plots)
         if options.document is not None:
             options.document.write_text(renew(options.document.read_text(), result))
+        print(as_text(result), flush=True)
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes there at exit
+        return 0
     except BenchmarkError as error:
         print(f"tools/bench.py: {error}", file=sys.stderr)
         return 2

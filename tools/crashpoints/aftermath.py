@@ -61,9 +61,9 @@ def _do_everything(survivor: Survivor) -> None:
     survivor.deliver()
     survivor.accumulator.await_flush_completion(0)
     slots = survivor.slab.geometry.slot_count
-    for runs in ([slots], [1] * slots):
-        for run in runs:
-            survivor.take(run)
+    for requests in ([slots], [1] * slots):
+        for count in requests:
+            survivor.take(count)
         while survivor.held:
             survivor.give_one_back()
 

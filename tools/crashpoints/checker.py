@@ -17,8 +17,8 @@ from shmaccum.record.split import read_records
 from shmaccum.shm.layout import (
     OWNER_MASK,
     OWNER_SHIFT,
-    RUN_MASK,
-    RUN_SHIFT,
+    SLOTS_MASK,
+    SLOTS_SHIFT,
     STATE_MASK,
     WORD,
     Partition,
@@ -44,7 +44,7 @@ def violations(accumulator: RecordAccumulator, *, in_flight: bool) -> list[str]:
         in_flight: whether there may be batches that a dead sender left in flight.
     """
     slab = accumulator.slab
-    batches = [batch_in(slab.memory, first) for first, _ in _runs(slab)]
+    batches = [batch_in(slab.memory, first) for first, _ in _taken(slab)]
     return [
         *locks_in_use(slab.name, slab.words, slab.geometry),
         *_only_this_process_is_left(slab),
@@ -79,30 +79,42 @@ def _nobody_waits_for_memory(slab: Slab) -> Iterator[str]:
         yield f"tickets {head} to {tail - 1} wait for memory"
 
 
-def _runs(slab: Slab) -> Iterator[tuple[int, int]]:
-    """Yield the runs that are taken, by the headers: (first slot, slots)."""
+def _taken(slab: Slab) -> Iterator[tuple[int, int]]:
+    """Yield what is taken, by the headers: (first slot, slots)."""
     for slot in range(slab.geometry.slot_count):
         state = slab.words[slab.geometry.header(slot) + Slot.STATE]
         if state & STATE_MASK:
-            yield slot, state >> RUN_SHIFT & RUN_MASK
+            yield slot, state >> SLOTS_SHIFT & SLOTS_MASK
 
 
 def _every_slot_is_free_or_allocated_once(slab: Slab) -> Iterator[str]:
-    """The runs are within the slab, and no two of them share a slot."""
+    """Every chain has as many slots as its first one says, within the slab, and no two of them share one."""
     taken: dict[int, int] = {}
-    for first, count in _runs(slab):
-        if not 0 < count <= slab.geometry.slot_count - first:
-            yield f"the run at slot {first} has {count} slots"
-        for slot in range(first, first + count):
+    for first, count in _taken(slab):
+        slots = list(_chain(slab, first, count))
+        if len(slots) != count or len(set(slots)) != count:
+            yield f"the chain of {count} slots at slot {first} has {slots}"
+        for slot in set(slots):
             if slot in taken:
-                yield f"slot {slot} is in the runs at {taken[slot]} and {first}"
+                yield f"slot {slot} is in the chains at {taken[slot]} and {first}"
             taken[slot] = first
 
 
+def _chain(slab: Slab, first: int, count: int) -> Iterator[int]:
+    """Yield a batch's slots; ends after one more than there are to be. A batch of one slot has no links."""
+    yield first
+    following = slab.words[slab.geometry.header(first) + Slot.CHAIN] if count > 1 else 0
+    for _ in range(count):
+        if not 0 < following <= slab.geometry.slot_count:
+            return
+        yield following - 1
+        following = slab.words[slab.geometry.header(following - 1) + Slot.CHAIN]
+
+
 def _the_bitmap_is_what_the_headers_say(slab: Slab) -> Iterator[str]:
-    """A slot's bit is set if no run has it; the count of free slots is that of the bits; peaks are above it."""
+    """A slot's bit is set if no chain has it; the count of free slots is that of the bits; peaks are above it."""
     geometry, words = slab.geometry, slab.words
-    taken = {slot for first, count in _runs(slab) for slot in range(first, first + count)}
+    taken = {slot for first, count in _taken(slab) for slot in _chain(slab, first, count)}
     bits = int.from_bytes(slab.buffer[geometry.bitmap : geometry.bitmap + geometry.bitmap_size], "little")
     free = {slot for slot in range(geometry.bitmap_size * 8) if bits >> slot & 1}
     expected = set(range(geometry.slot_count)) - taken
@@ -116,7 +128,7 @@ def _the_bitmap_is_what_the_headers_say(slab: Slab) -> Iterator[str]:
 
 def _no_memory_is_a_dead_ones(slab: Slab) -> Iterator[str]:
     """A slot that is ALLOCATED and not in a deque yet has a living owner."""
-    for first, _ in _runs(slab):
+    for first, _ in _taken(slab):
         state = slab.words[slab.geometry.header(first) + Slot.STATE]
         if state & STATE_MASK == SlotState.ALLOCATED and not slab.owner_is_alive(state):
             yield f"slot {first} is allocated to dead process entry {state >> OWNER_SHIFT & OWNER_MASK}"
@@ -175,19 +187,18 @@ def _committed_records_are_whole(accumulator: RecordAccumulator, batches: list[R
             yield f"{batch!r} is empty"
         if batch.stored_size > batch.buffer().slots * accumulator.slab.geometry.slot_size:
             yield f"{batch!r}: {batch.stored_size} bytes are more than its slots have"
-        with batch.memory() as memory:
-            try:
-                records = read_records(
-                    accumulator.format,
-                    memory,
-                    record_count=batch.record_count,
-                    base_timestamp=batch.base_timestamp,
-                    max_timestamp=batch.max_timestamp,
-                    compression=batch.compression or CompressionType.NONE,
-                )
-            except ShmaccumError as error:
-                yield f"{batch!r}: {error}"
-                continue
+        try:
+            records = read_records(
+                accumulator.format,
+                memoryview(b"".join(batch.views())),
+                record_count=batch.record_count,
+                base_timestamp=batch.base_timestamp,
+                max_timestamp=batch.max_timestamp,
+                compression=batch.compression or CompressionType.NONE,
+            )
+        except ShmaccumError as error:
+            yield f"{batch!r}: {error}"
+            continue
         if len(records) != batch.record_count:
             yield f"{batch!r}: {len(records)} records can be read"
         if max((record.timestamp for record in records), default=0) != batch.max_timestamp:
@@ -196,7 +207,7 @@ def _committed_records_are_whole(accumulator: RecordAccumulator, batches: list[R
 
 def _nothing_is_half_replaced(slab: Slab) -> Iterator[str]:
     """No batch waits for compressed records to be copied over its own."""
-    for first, _ in _runs(slab):
+    for first, _ in _taken(slab):
         if slab.words[slab.geometry.header(first) + Slot.REDO]:
             yield f"slot {first}: its records are still to be replaced"
 

@@ -62,12 +62,12 @@ class Log(LogTransport):
 
     def _refusal(self, batch: ProduceBatch) -> ProduceResponse | None:
         if self.refusing:
-            if len(batch.payload) > LARGEST:
+            if batch.size > LARGEST:
                 return ProduceResponse(batch, error=RecordTooLargeError)
-            records = [record for entry in iter_batches(batch.payload) for record in entry.records()]
+            records = [record for entry in iter_batches(b"".join(batch.payload)) for record in entry.records()]
             invalid = tuple(number for number, record in enumerate(records) if record.value == INVALID)
             if invalid:
-                return ProduceResponse(batch, error=InvalidRecordError, invalid_records=invalid)
+                return ProduceResponse(batch, error=InvalidRecordError, invalid_records=dict.fromkeys(invalid, ""))
         if not self._follows(batch):
             return ProduceResponse(batch, error=OutOfOrderSequenceError)
         return None

@@ -123,6 +123,15 @@ class Survivor:
         size = slots * self.slab.geometry.slot_size
         self.held.append(self.accumulator.pool.allocate(size, PATIENCE_MS))
 
+    def scatter(self) -> None:
+        """Take every other slot of those that are free: no two that are left are adjacent."""
+        pool = self.accumulator.pool
+        taken: list[Buffer] = []
+        while pool.available_memory():
+            taken.append(pool.allocate(1, 0))
+        pool.deallocate(*taken[::2])
+        self.held += taken[1::2]
+
     def give_one_back(self) -> None:
         """Give the memory back that was taken first, if any is left."""
         if self.held:

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from shmaccum import Producer
-from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
+from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for
 from shmaccum.config import ProducerConfig
-from shmaccum.shm.lifecycle import attach
 from tools.crashpoints.account import Account, Records
 from tools.crashpoints.sending import HandSender
 from tools.crashpoints.settings import PARTITIONS, TOPIC, value
@@ -84,7 +83,7 @@ class Victim:
 
 def attached(config: ProducerConfig) -> RecordAccumulator:
     """Attach to the slab for some settings."""
-    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
+    slab = attach_for(config)
     return RecordAccumulator(slab, config)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import random
 import sys
@@ -12,16 +13,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import shmaccum
+from tools.fuzz import sanitize
 from tools.fuzz.child import Attempt
+from tools.fuzz.columns import ColumnsTarget
 from tools.fuzz.corpus import CORPUS, keep, load
 from tools.fuzz.decoders import CompressionTarget, LogTarget, RecordsTarget, SettingsTarget
 from tools.fuzz.responses import ResponsesTarget
 from tools.fuzz.slab import SlabTarget
+from tools.fuzz.sweep import SweepTarget, Table
 
 TARGETS: Final[dict[str, Callable[[], Any]]] = {
     "slab": SlabTarget,
+    "sweep": SweepTarget,
     "records": RecordsTarget,
     "compression": CompressionTarget,
+    "columns": ColumnsTarget,
     "log": LogTarget,
     "responses": ResponsesTarget,
     "settings": SettingsTarget,
@@ -30,12 +37,16 @@ _DESCRIPTION: Final = """\
 Damage on purpose. For each target: the corpus is tried first, then random inputs until the time is over.
 
   slab         a slab with words overwritten, and operations on it
+  sweep        every word of a slab's tables, with each of the values at which arithmetic goes wrong; all of them, and
+               a table of what became of them, if it is named alone and no time is given, which takes two hours
   records      logs of message formats 0, 1 and 2, and batches in slots
   compression  compressed sections
+  columns      Arrow batches that say of themselves what is not so
   log          directories of segments, as senders recover them and `shmaccum dump` prints them
   responses    what brokers answer
   settings     files of settings, and credentials
 """
+_SECONDS: Final = 60.0
 _EPILOG: Final = """\
 An input fails if what reads it crashes, hangs, takes memory without bound, or raises an error that it does not declare.
 Inputs that fail are written into the corpus; tests/tools/test_fuzz.py tries all that are there. The same seed makes the
@@ -44,20 +55,25 @@ same inputs. Exit status: 0 nothing failed, 1 something did, 2 misused.
 examples:
   python -m tools.fuzz                          # a minute, over all targets
   python -m tools.fuzz slab --seconds 600
+  python -m tools.fuzz sweep                    # all of it
   python -m tools.fuzz records --seed 7 --corpus /tmp/found
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the targets; return the exit status."""
+    argv = sys.argv[1:] if argv is None else argv
     args = _parser().parse_args(argv)
+    if args.sanitize:
+        return sanitize.run([each for each in argv if each != "--sanitize"])
     logging.disable(logging.CRITICAL)  # what is wrong with inputs is no news here
     targets = args.targets or list(TARGETS)
-    failed = False
-    print(f"seed {args.seed}", flush=True)
-    for name in targets:
-        failed |= _run(name, args.seconds / len(targets), args.seed, args.corpus)
-    return 1 if failed else 0
+    print(f"seed {args.seed}, {'compiled' if shmaccum.compiled else 'plain'}", flush=True)
+    if targets == ["sweep"] and args.seconds is None:
+        return 1 if _sweep(args.corpus) else 0
+    seconds = _SECONDS if args.seconds is None else args.seconds
+    failed = [_run(name, seconds / len(targets), args.seed, args.corpus) for name in targets]
+    return 1 if any(failed) else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,11 +82,17 @@ def _parser() -> argparse.ArgumentParser:
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("targets", metavar="TARGET", nargs="*", type=_target, help="all of them, if none is named")
-    parser.add_argument("--seconds", type=_seconds, default=60.0, help="in all; %(default)s by default")
+    parser.add_argument("--seconds", type=_seconds, help=f"in all; {_SECONDS:.0f} by default")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="of the inputs; else random")
     parser.add_argument("--corpus", metavar="DIR", type=Path, default=CORPUS, help="default: tests/fuzz_corpus")
+    parser.add_argument(
+        "--sanitize",
+        action="store_true",
+        help="over modules compiled with AddressSanitizer and UBSan",
+    )
     return parser
 
 
@@ -94,29 +116,49 @@ def _run(name: str, seconds: float, seed: int, corpus: Path) -> bool:
     """Run a target; say whether anything failed."""
     deadline = time.monotonic() + seconds
     outcomes: Counter[str] = Counter()
-    failures: Counter[str] = Counter()
-
-    def note(attempt: Attempt) -> None:
-        outcomes[attempt.outcome] += 1
-        if attempt.wrong:
-            what = attempt.wrong.strip().splitlines()[-1]
-            failures[what] += 1
-            if failures[what] == 1:
-                path = keep(corpus, name, attempt.data, target.suffix)
-                print(f"{name}: {path} fails:\n{attempt.wrong}", flush=True)
-
     with TARGETS[name]() as target:
+        failures = _Failures(corpus, name, target.suffix)
         kept = [data for _, data in load(corpus, name)]
-        for attempt in target.try_all(kept):
-            note(attempt)
-        for attempt in target.attempts(random.Random(f"{name} {seed}")):
-            note(attempt)
-            if time.monotonic() > deadline:
+        for attempt in itertools.chain(target.try_all(kept), target.attempts(random.Random(f"{name} {seed}"))):
+            outcomes[attempt.outcome] += 1
+            failures.note(attempt)
+            if outcomes.total() > len(kept) and time.monotonic() > deadline:
                 break
-    print(f"{name}: {outcomes.total()} inputs, {len(kept)} of them from the corpus, {failures.total()} failed")
+    print(f"{name}: {outcomes.total()} inputs, {len(kept)} of them from the corpus, {failures.count} failed")
     for outcome, count in outcomes.most_common(8):
         print(f"  {count:8} {outcome}")
-    return bool(failures)
+    return failures.count > 0
+
+
+def _sweep(corpus: Path) -> bool:
+    """Overwrite every word by every value; say whether anything failed."""
+    with SweepTarget() as target:
+        table, failures = Table(target.geometry), _Failures(corpus, "sweep", target.suffix)
+        for attempt in target.try_all(target.plans()):
+            table.note(attempt)
+            failures.note(attempt)
+    print("\n".join(table.lines()))
+    print(f"sweep: {failures.count} failed")
+    return failures.count > 0
+
+
+class _Failures:
+    """Counts what failed; keeps, and prints, the first input that fails in a way."""
+
+    def __init__(self, corpus: Path, target: str, suffix: str) -> None:
+        self.count = 0
+        self._corpus, self._target, self._suffix = corpus, target, suffix
+        self._known: set[str] = set()
+
+    def note(self, attempt: Attempt) -> None:
+        if not attempt.wrong:
+            return
+        self.count += 1
+        what = attempt.wrong.strip().splitlines()[-1]
+        if what not in self._known:
+            self._known.add(what)
+            path = keep(self._corpus, self._target, attempt.data, self._suffix)
+            print(f"{self._target}: {path} fails:\n{attempt.wrong}", flush=True)
 
 
 if __name__ == "__main__":

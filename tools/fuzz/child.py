@@ -31,29 +31,31 @@ class Attempt(NamedTuple):
     """What is wrong with that, with a traceback where there is one; empty if nothing is."""
 
 
-def try_in_child(action: Callable[[], str]) -> tuple[str, str]:
+def try_in_child(action: Callable[[], str], time_limit_s: float | None = None) -> tuple[str, str]:
     """Run an action in a child.
 
     Args:
         action: returns in a word how it ended.
+        time_limit_s: how long it can take in all; `TIME_LIMIT_S` by default.
 
     Returns:
         That word, or the name of the error of `shmaccum.errors` that it raised; and what is wrong: empty, or an
         undeclared error, a signal, or where it hung.
     """
+    time_limit_s = TIME_LIMIT_S if time_limit_s is None else time_limit_s
     readable, writable = os.pipe()
     pid = os.fork()
     if not pid:
         os.close(readable)
-        _be_child(action, writable)
+        _be_child(action, writable, time_limit_s)
     os.close(writable)
-    report = _read_all(readable, time.monotonic() + TIME_LIMIT_S + 5)
+    report = _read_all(readable, time.monotonic() + time_limit_s + 5)
     os.close(readable)
     if report is None:
         os.kill(pid, signal.SIGKILL)
     status = os.waitpid(pid, 0)[1]
     if report is None:
-        return "hung", f"it did not end within {TIME_LIMIT_S + 5:.0f} s"
+        return "hung", f"it did not end within {time_limit_s + 5:.0f} s"
     text = report.decode(errors="replace")
     if os.WIFSIGNALED(status):
         return "killed", f"it was ended by signal {os.WTERMSIG(status)}\n{text}"
@@ -62,14 +64,25 @@ def try_in_child(action: Callable[[], str]) -> tuple[str, str]:
     return text, ""
 
 
-def _be_child(action: Callable[[], str], writable: int) -> None:
+def allow(seconds: float) -> None:
+    """Give the child that this is so much time from now on; it ends itself after that, and says where it was."""
+    faulthandler.dump_traceback_later(seconds, exit=True, file=_report)
+
+
+_report = -1
+"""Where this child reports."""
+
+
+def _be_child(action: Callable[[], str], writable: int, time_limit_s: float) -> None:
+    global _report
+    _report = writable
     try:
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
         # A hang tells where.
         faulthandler.enable(writable)
-        faulthandler.dump_traceback_later(TIME_LIMIT_S, exit=True, file=writable)
+        allow(time_limit_s)
         _limit_memory()
         try:
             outcome = action()

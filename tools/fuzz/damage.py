@@ -11,22 +11,28 @@ from typing import Final, NamedTuple
 
 from shmaccum.shm.layout import (
     COMPLETION_WORDS,
+    INCIDENT_WORDS,
+    INCIDENTS,
     LOCK_COUNT,
     LOCK_WORDS,
     PARTITION_WORDS,
     PROCESS_WORDS,
+    SETTINGS_SIZE,
     SUPER_WORDS,
     TOPIC_WORDS,
+    WAITER_WORDS,
     WAITERS,
     WORD,
     Completion,
     Geometry,
+    Incident,
     Lock,
     Partition,
     Process,
     Slot,
     Super,
     Topic,
+    Waiter,
 )
 
 _LARGEST: Final = (1 << 64) - 1
@@ -49,11 +55,13 @@ def regions(geometry: Geometry) -> dict[str, Region]:
     rings = geometry.max_processes * geometry.ring_length
     return {
         "super": Region(0, 1, SUPER_WORDS, _names(Super)),
+        "settings": Region(geometry.settings // WORD, 2, SETTINGS_SIZE // WORD, {}),
         "lock": Region(geometry.lock(0), LOCK_COUNT, LOCK_WORDS, _names(Lock)),
         "process": Region(geometry.process(0), geometry.max_processes, PROCESS_WORDS, _names(Process)),
         "topic": Region(geometry.topic(0), geometry.max_topics, TOPIC_WORDS, _names(Topic)),
         "partition": Region(geometry.partition(0), geometry.max_partitions, PARTITION_WORDS, _names(Partition)),
-        "waiter": Region(geometry.waiters // WORD, WAITERS, 1, {}),
+        "incident": Region(geometry.incident(0), INCIDENTS + 1, INCIDENT_WORDS, _names(Incident)),
+        "waiter": Region(geometry.waiter(0), WAITERS, WAITER_WORDS, _names(Waiter)),
         "completion": Region(geometry.rings // WORD, rings, COMPLETION_WORDS, _names(Completion)),
         "bitmap": Region(geometry.bitmap // WORD, -(-geometry.bitmap_size // WORD), 1, {}),
         "slot": Region(geometry.header(0), geometry.slot_count, geometry.slot_words, _names(Slot)),
@@ -67,8 +75,8 @@ def _names(kind: type) -> dict[str, int]:
 
 
 _WEIGHTS: Final = {
-    "super": 5, "lock": 2, "process": 4, "topic": 3, "partition": 8, "waiter": 1, "completion": 1, "bitmap": 2,
-    "slot": 12, "redo": 1, "memory": 2,
+    "super": 5, "settings": 1, "lock": 2, "process": 4, "topic": 3, "partition": 8, "incident": 1, "waiter": 1,
+    "completion": 1, "bitmap": 2, "slot": 12, "redo": 1, "memory": 2,
 }  # fmt: skip
 
 

@@ -23,9 +23,9 @@ from typing import ClassVar, Final, Self
 from crc32c import crc32c
 
 from shmaccum.cli.main import main
-from shmaccum.cli.settingsfile import read_settings
 from shmaccum.config import ProducerConfig
 from shmaccum.config.jaas import parse_jaas
+from shmaccum.config.settingsfile import read_settings
 from shmaccum.errors import ConfigError, CorruptRecordError, IllegalStateError
 from shmaccum.record import legacy, v2
 from shmaccum.record.compression import CompressionType, compress, decompress

@@ -7,6 +7,7 @@ over half a replacement. Nobody alive uses it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +16,15 @@ from typing import Final, Self
 import posix_ipc
 
 from shmaccum.accumulator.completer import BatchOutcome
-from shmaccum.accumulator.record_accumulator import RecordAccumulator, slab_geometry
+from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for, slab_geometry
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
+from shmaccum.errors import NetworkError
 from shmaccum.shm import names
+from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import LOCK_COUNT, Geometry, Slot, SlotState
-from shmaccum.shm.lifecycle import attach, unlink
+from shmaccum.shm.lifecycle import unlink
+from shmaccum.shm.lockfile import LockFile
 
 TOPIC: Final = "orders"
 OTHER_TOPIC: Final = "fully.asked.for"
@@ -58,7 +62,7 @@ def config_of(name: str, log_dir: Path) -> ProducerConfig:
 
 def open_accumulator(config: ProducerConfig) -> RecordAccumulator:
     """Attach to the slab; nobody detaches, for who does this is about to end."""
-    slab = attach(config.shmaccum_name, slab_geometry(config), config.slab_digest(os.geteuid()))
+    slab = attach_for(config)
     with slab.telling_of_damage():
         return RecordAccumulator(slab, config)
 
@@ -90,13 +94,15 @@ class SlabImage:
     def restore(self) -> None:
         """Put everything back as it was made, or what is not there any more; nobody uses the slab meanwhile."""
         unlink(self._name)
-        for path, content in ((names.segment_path(self._name), self.memory), (names.lock_path(self._name), b"")):
+        # Any other producer of this host would remove a slab that is half there (`shmaccum.shm.sweep`).
+        with contextlib.closing(LockFile.open(self._name, create=True)) as lock_file, lock_file.lifecycle():
+            path = names.segment_path(self._name)
             with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-                file.write(content)
-        os.mkfifo(names.doorbell_path(self._name), 0o600)
-        for number, value in enumerate(self._semaphores):
-            name = names.lock_semaphore(self._name, number)
-            posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600, initial_value=value).close()
+                file.write(self.memory)
+            os.mkfifo(names.doorbell_path(self._name), 0o600)
+            for number, value in enumerate(self._semaphores):
+                name = names.lock_semaphore(self._name, number)
+                posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600, initial_value=value).close()
 
     def _value(self, number: int) -> int:
         semaphore = posix_ipc.Semaphore(names.lock_semaphore(self._name, number))
@@ -129,13 +135,20 @@ def _be_first_producer(accumulator: RecordAccumulator) -> None:
     for partition in range(PARTITIONS):
         for number in range(4):
             _append(accumulator, partition, b"%d" % number * 400)
-    _append(accumulator, 2, os.urandom(2 * SLOT_SIZE))
+    pool = accumulator.pool
+    rest = [pool.allocate(SLOT_SIZE, 0) for _ in range(pool.available_memory() // SLOT_SIZE)]
+    pool.deallocate(*rest[::2])
+    _append(accumulator, 2, os.urandom(2 * SLOT_SIZE))  # in slots that are not adjacent
+    pool.deallocate(*rest[1::2])
 
 
 def _be_sender(accumulator: RecordAccumulator) -> None:
     accumulator.slab.become_sender()
     accumulator.recover()
     accumulator.sequences.use_producer_id(7, 0)
+    incidents = Incidents(accumulator.slab)
+    incidents.note(NetworkError, "the broker has closed the connection", lasts=True)
+    incidents.note_log("/var/log/sender.log")
     drained = [*accumulator.drain(CLUSTER, [NODE], _LARGEST, 0)[0], *accumulator.drain(CLUSTER, [NODE], _LARGEST, 0)[0]]
     stored, tried_again, in_pieces, completing = drained[:4]
     accumulator.complete([BatchOutcome(stored, 0)])

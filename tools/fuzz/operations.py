@@ -14,7 +14,10 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Final
 
+import crc32c  # noqa: F401  # what the package imports when it needs it: once here, and not in each child
 import pyarrow as pa
+import rich.console
+import rich.table  # noqa: F401
 
 from shmaccum.accumulator.completer import BatchOutcome
 from shmaccum.accumulator.futures import FutureColumnsMetadata
@@ -26,12 +29,16 @@ from shmaccum.producer import Producer
 from shmaccum.record.columns import encode_columns
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender
+from shmaccum.shm.bell import Doorbell
 from shmaccum.shm.lifecycle import attach, destroy
-from shmaccum.shm.locks import SlabLock
+from shmaccum.shm.locks import LEAST_PATIENCE_S
 from tools.fuzz.image import CLUSTER, NODE, OTHER_TOPIC, PARTITIONS, SLOT_SIZE, TOPIC, SlabImage, open_accumulator
 
-_PATIENCE_S: Final = 0.3
+_PATIENCE_S: Final = LEAST_PATIENCE_S
+_PASSES: Final = 8
 _MAX_REQUEST: Final = 1 << 20
+_COLUMNS: Final = pa.record_batch({"value": pa.array([b"%d" % number * 30 for number in range(60)], pa.binary())})
+_LARGE_VALUES: Final = pa.array([b"%d" % number + bytes(SLOT_SIZE // 4) for number in range(6)], pa.binary())
 
 
 def _now_ms() -> int:
@@ -44,8 +51,6 @@ class Session:
     def __init__(self, image: SlabImage) -> None:
         self._image = image
         self._drained: list[RecordBatch] = []
-        # A lock whose holder nobody can be sure of is given up after a minute otherwise.
-        SlabLock.acquire.__defaults__ = (_PATIENCE_S,)
 
     def do(self, operation: str) -> None:
         """Do one thing.
@@ -63,13 +68,19 @@ class Session:
 
     @cached_property
     def _accumulator(self) -> RecordAccumulator:
-        return open_accumulator(self._image.config)
+        accumulator = open_accumulator(self._image.config)
+        # A lock whose holder nobody can be sure of is given up after a minute otherwise.
+        accumulator.slab.be_patient(_PATIENCE_S)
+        return accumulator
+
+    @cached_property
+    def _doorbell(self) -> Doorbell:
+        return self._accumulator.slab.become_sender()
 
     @cached_property
     def _sender(self) -> Sender:
-        slab = self._accumulator.slab
-        with slab.telling_of_damage():
-            doorbell = slab.become_sender()
+        with self._accumulator.slab.telling_of_damage():
+            doorbell = self._doorbell
             transport = make_transport(self._image.config)
             transport.start()
             return Sender(self._accumulator, transport, doorbell, self._image.config)
@@ -93,8 +104,7 @@ class Session:
         self._producer.send(TOPIC, os.urandom(2 * SLOT_SIZE), partition=1)
 
     def _send_batch(self) -> None:
-        values = pa.array([b"%d" % number * 30 for number in range(60)], pa.binary())
-        self._producer.send_batch(TOPIC, pa.record_batch({"value": values}))
+        self._producer.send_batch(TOPIC, _COLUMNS)
 
     def _send_to_new_topic(self) -> None:
         self._producer.send(OTHER_TOPIC, b"value")
@@ -113,16 +123,11 @@ class Session:
 
     def _serve(self) -> None:
         """Be the sender for some passes, with its recovery."""
-        passes = 0
-
-        def is_done() -> bool:
-            nonlocal passes
-            passes += 1
-            return passes > 8
-
-        self._sender._is_done = is_done  # type: ignore[method-assign]
-        self._sender._idleness.longest_sleep_ms = lambda now_ms, has_batches: 5.0  # type: ignore[method-assign]
-        self._sender.run()
+        sender, self._drained = self._sender, []
+        self._accumulator.recover()
+        for _ in range(_PASSES):
+            self._doorbell.ring()  # no pass sleeps for longer than it takes to find that out
+            sender.run_once(_now_ms())
 
     def _status(self) -> None:
         _command("status", self._image.config.shmaccum_name)
@@ -139,10 +144,9 @@ class Session:
             self._accumulator.appender.append(queue, 1_700_000_000_001, body, None, 20)
 
     def _append_columns(self) -> None:
-        values = [b"%d" % number + bytes(SLOT_SIZE // 4) for number in range(6)]
-        bodies = encode_columns(self._accumulator.format, None, pa.array(values, pa.binary()), None, 0)
+        bodies = encode_columns(self._accumulator.format, None, _LARGE_VALUES, None, 0)
         for topic_partition in self._accumulator.map.queues:
-            future = FutureColumnsMetadata(len(values), self._accumulator.acks)
+            future = FutureColumnsMetadata(len(_LARGE_VALUES), self._accumulator.acks)
             self._accumulator.append_columns(topic_partition, bodies, future, 20)
 
     def _allocate(self) -> None:

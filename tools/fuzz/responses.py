@@ -31,7 +31,7 @@ _TOPIC: Final = "orders"
 _NODE: Final = Node(1, "here", 9092)
 _WHERE: Final = tuple(TopicPartition(_TOPIC, number) for number in range(2))
 _BATCHES: Final = by_partition(
-    ProduceBatch(each, memoryview(b""), 3, 2, 7, 0, 0, 1, number) for number, each in enumerate(_WHERE)
+    ProduceBatch(each, (memoryview(b""),), 3, 2, 7, 0, 0, 1, number) for number, each in enumerate(_WHERE)
 )
 _CONFIG: Final = ProducerConfig.parse(
     {

@@ -61,11 +61,15 @@ class SlabTarget:
     def try_all(self, plans: Sequence[bytes]) -> Iterator[Attempt]:
         """Follow plans, each with a slab as it was made."""
         for plan in plans:
-            self._image.restore()
-            for path in self._log_dir.rglob("*.log"):
-                path.unlink()
+            self._begin()
             outcome, wrong = try_in_child(partial(self._follow, json.loads(plan)))
             yield Attempt(plan, outcome, wrong)
+
+    def _begin(self) -> None:
+        """Put the slab back, and remove what was sent."""
+        self._image.restore()
+        for path in self._log_dir.rglob("*.log"):
+            path.unlink()
 
     def _follow(self, plan: dict[str, Any]) -> str:
         session = Session(self._image)

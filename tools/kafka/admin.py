@@ -26,6 +26,9 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaPythonTopicPartition
@@ -36,6 +39,7 @@ from tools.kafka.jvm import java_command
 TIMEOUT_S: Final = 30.0
 """How long anything may take."""
 NO_LEADER: Final = -1
+_ITERATIONS: Final = 4096
 
 
 class Admin:
@@ -127,6 +131,15 @@ class Admin:
         rules = _rules_of(topic)
         self._client.delete_acls([rules])[rules].result(TIMEOUT_S)
         self._until(lambda: not self._client.describe_acls(rules).result(TIMEOUT_S), f"topic {topic} without rules")
+
+    def set_password(self, user: str, password: str) -> None:
+        """Give a user another password for SCRAM, from some moment soon; whoever is logged in stays so."""
+        changes = [
+            UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, _ITERATIONS), password.encode())
+            for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+        ]
+        for change in changes:  # a request has one change of a user at most
+            self._client.alter_user_scram_credentials([change])[user].result(TIMEOUT_S)
 
     def throttle(self, bytes_per_second: int | None) -> None:
         """Have every broker slow down whoever produces more than this to it, from some moment soon; None ends that."""

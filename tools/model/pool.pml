@@ -2,7 +2,8 @@
  * The life of slots and records: allocate, fill, place, append, close, drain, number, send, complete, free; with
  * producers and senders killed at every step (DEATHS times in all), and what the next ones make of the remains.
  *
- * P producers append RECORDS records each to one partition, in S slots of CAP records. One sender at a time sends to a
+ * P producers append RECORDS records each to one partition, in S slots of CAP records; the first LARGE records of all
+ * take a chain of two slots each, and are whole only if both have their bytes. One sender at a time sends to a
  * broker that keeps what it has got on the wire though the sender dies, and drops what it has stored already, by the
  * sequence number. A lock is one step here, with its takeover: lock.pml is about that. Under a lock, a store of a
  * slot header and the change of the index that follows are two steps; of an index that is half changed a rebuild reads no
@@ -11,9 +12,11 @@
  *   in the code                                                        here
  *   shmaccum.pool.buffer_pool.BufferPool.allocate                      allocate
  *   shmaccum.pool.slots.Slots.take                                     allocate
+ *   shmaccum.pool.slots.Slots._take_chain                              allocate
  *   shmaccum.pool.buffer_pool.BufferPool.deallocate                    deallocate
  *   shmaccum.pool.buffer_pool.BufferPool.reclaim                       reclaim
  *   shmaccum.pool.slots.Slots.give                                     deallocate
+ *   shmaccum.pool.slots.Slots._give_chain                              GIVE_CHAIN
  *   shmaccum.pool.slots.Slots.reclaim                                  reclaim
  *   shmaccum.pool.slots.Slots.rebuild                                  rebuild_pool
  *   shmaccum.accumulator.batch_appender.BatchAppender.append           append
@@ -45,10 +48,10 @@
  * each, one after the other, and what they have taken and not placed is ALLOCATED, as with one.
  *
  * Checked: a record reaches the log only if it was committed, once, whole, and in the order of the commits; a slot that
- * is taken is FREE; a completion ring does not overflow, and tells no one of a batch that is not theirs; at the end all
+ * is taken is FREE, and in no chain; a completion ring does not overflow, and tells no one of a batch that is not theirs; at the end all
  * that was committed is in the log, all slots are free, by header and by bitmap, and nobody waits any more.
  *
- * Options: -DP=producers -DRECORDS= -DS=slots -DCAP= -DDEATHS= -DRETRIES=; -DM_... are mutants.
+ * Options: -DP=producers -DRECORDS= -DS=slots (1 to 3) -DCAP= -DLARGE= -DDEATHS= -DRETRIES=; -DM_... are mutants.
  */
 
 #ifndef P
@@ -62,6 +65,9 @@
 #endif
 #ifndef CAP
 #define CAP 2
+#endif
+#ifndef LARGE
+#define LARGE 0
 #endif
 #ifndef DEATHS
 #define DEATHS 1
@@ -84,6 +90,10 @@
 typedef Slot {
     byte state;
     byte owner;                 /* process that allocated it */
+#if LARGE
+    bit is_chain;               /* a batch of two slots; a part of the state word */
+    byte next;                  /* + 1: the second slot of its chain */
+#endif
     bit generation;             /* its lowest bit: enough to tell two that follow each other */
     byte position;
     byte count;                 /* the commit word */
@@ -121,6 +131,27 @@ byte logged;                    /* records in the log */
 byte deaths;
 byte retries;
 
+/* Of all slots, of which there are three at most. */
+#define ANY(test) (test(0) || test(S / 2) || test(S - 1))
+#define IS_FREE(s) is_free[s]
+#define IS_ALLOCATED(s) (slot[s].state == ALLOCATED)
+#define IS_PENDING(s) pending[s]
+#if S == 3
+#define ENOUGH(wanted) (is_free[0] + is_free[1] + is_free[2] >= wanted)
+#elif S == 2
+#define ENOUGH(wanted) (is_free[0] + is_free[1] >= wanted)
+#else
+#define ENOUGH(wanted) (is_free[0] >= wanted)
+#endif
+#define LOWEST_FREE (is_free[0] -> 0 : (is_free[S / 2] -> S / 2 : S - 1))
+#if LARGE
+#define IS_LARGE(id) (id <= LARGE)
+#define WANTED(id) (id <= LARGE -> 2 : 1)
+#else
+#define IS_LARGE(id) false
+#define WANTED(id) 1
+#endif
+
 #define DIE atomic { deaths < DEATHS -> die(); goto died }
 #define STEP(...) if :: atomic { __VA_ARGS__ } :: DIE fi
 
@@ -141,6 +172,17 @@ inline die() {
     if :: me != SENDER -> dead[me] = 1; done++ :: else fi
 }
 
+/* Of a batch that has just been freed: the second slot of its chain. */
+#if LARGE
+#define GIVE_CHAIN(first) \
+    if \
+    :: slot[first].is_chain -> STEP(assert(slot[first].next > 0); is_free[slot[first].next - 1] = 1) \
+    :: else \
+    fi;
+#else
+#define GIVE_CHAIN(first)
+#endif
+
 /* Frees what the dead took and never used; header first. */
 inline reclaim() {
     s = 0;
@@ -158,7 +200,7 @@ inline reclaim() {
         fi;
 #endif
         if
-        :: take_back -> STEP(slot[s].state = FREE); STEP(is_free[s] = 1; take_back = 0)
+        :: take_back -> STEP(slot[s].state = FREE); GIVE_CHAIN(s) STEP(is_free[s] = 1; take_back = 0)
         :: else
         fi;
         s++
@@ -173,7 +215,17 @@ inline rebuild_pool() {
     skip
 #else
     reclaim();
-    STEP(for (s : 0 .. S - 1) { is_free[s] = (slot[s].state == FREE) } s = 0)
+    STEP(
+        for (s : 0 .. S - 1) { is_free[s] = (slot[s].state == FREE) }
+#if LARGE
+#ifndef M_REBUILD_WITHOUT_CHAINS
+        for (s : 0 .. S - 1) {
+            if :: slot[s].state != FREE && slot[s].is_chain -> is_free[slot[s].next - 1] = 0 :: else fi
+        }
+#endif
+#endif
+        s = 0
+    )
 #endif
 }
 
@@ -234,10 +286,10 @@ inline read_ring() {
 inline try_append() {
     appended = 0;
     if
-    :: open_slot != NONE && slot[open_slot].count == CAP ->
+    :: open_slot != NONE && (slot[open_slot].count == CAP || IS_LARGE(id)) ->
         STEP(slot[open_slot].state = CLOSED);
         STEP(open_slot = NONE)
-    :: open_slot != NONE && slot[open_slot].count < CAP ->
+    :: open_slot != NONE && slot[open_slot].count < CAP && !IS_LARGE(id) ->
 #ifdef M_COMMIT_BEFORE_BYTES
         STEP(contribute(open_slot));
         STEP(slot[open_slot].count++; count_commit(id));
@@ -253,6 +305,12 @@ inline try_append() {
 
 inline fill() {                 /* nobody else reads it as long as the slot is ALLOCATED */
     STEP(slot[mine].record[0] = id);
+#if LARGE
+    if
+    :: IS_LARGE(id) -> STEP(slot[other].record[0] = id)
+    :: else
+    fi;
+#endif
     STEP(
         slot[mine].count = 1; slot[mine].sequence = 0; slot[mine].result = 0;
         for (i : 0 .. P - 1) { slot[mine].contributor[i] = 0 }
@@ -264,6 +322,9 @@ proctype producer(byte me) {
     byte n;                     /* records appended */
     byte id;                    /* the record at hand */
     byte mine = NONE;           /* slot at hand */
+#if LARGE
+    byte other;                 /* the one behind it in its chain */
+#endif
     bit appended;
     bit pending[S];             /* batches that it waits for */
     bit pending_generation[S];
@@ -285,21 +346,48 @@ allocate:
         LOCK_POOL;
         if
         :: atomic {
-            is_free[0] || is_free[S - 1];
-            mine = (is_free[0] -> 0 : S - 1);
+            ENOUGH(WANTED(id));
+            mine = LOWEST_FREE;
             assert(slot[mine].state == FREE)
            };
+#if LARGE
+           if
+           :: IS_LARGE(id) ->   /* any other free slot is the second of the chain */
+              atomic {
+                other = (mine == 0 && is_free[S / 2] -> S / 2 : S - 1);
+                assert(other != mine && is_free[other] && slot[other].state == FREE)
+              };
+#ifndef M_LINK_LAST
+              STEP(slot[mine].next = other + 1)
+#endif
+           :: else
+           fi;
+#endif
            STEP(slot[mine].generation = !slot[mine].generation);
+#if LARGE
+           STEP(slot[mine].owner = me; slot[mine].is_chain = IS_LARGE(id); slot[mine].state = ALLOCATED);
+           if
+           :: IS_LARGE(id) -> STEP(is_free[other] = 0)
+           :: else
+           fi;
+#else
            STEP(slot[mine].owner = me; slot[mine].state = ALLOCATED);
+#endif
            STEP(is_free[mine] = 0);
            UNLOCK(pool_lock)
-        :: atomic { !is_free[0] && !is_free[S - 1] -> skip };
+        :: atomic { !ENOUGH(WANTED(id)) -> skip };
            UNLOCK(pool_lock);
            if
-           :: is_free[0] || is_free[S - 1] || pool_lock == DEAD -> goto allocate
+           :: ENOUGH(WANTED(id)) || pool_lock == DEAD -> goto allocate
            :: DIE
            fi
         fi;
+#if LARGE && defined(M_LINK_LAST)
+        if
+        :: IS_LARGE(id) -> STEP(slot[mine].next = other + 1)
+        :: else
+        fi;
+#endif
 #ifndef M_STATE_BEFORE_FILL
         fill();
 #endif
@@ -321,10 +409,10 @@ allocate:
             fill();
             STEP(contribute(mine); count_commit(id));
 #else
-            STEP(slot[mine].state = OPEN; count_commit(id));
+            STEP(slot[mine].state = (IS_LARGE(id) -> CLOSED : OPEN); count_commit(id));
 #endif
             STEP(next_position++);
-            STEP(deque[queued] = mine; queued++; open_slot = mine);
+            STEP(deque[queued] = mine; queued++; open_slot = (IS_LARGE(id) -> NONE : mine));
             mine = NONE
         :: else
         fi;
@@ -333,6 +421,7 @@ allocate:
         :: mine != NONE ->      /* somebody else had opened a batch meanwhile: it is given back */
             LOCK_POOL;
             STEP(assert(slot[mine].state == ALLOCATED && slot[mine].owner == me); slot[mine].state = FREE);
+            GIVE_CHAIN(mine)
             STEP(is_free[mine] = 1; mine = NONE);
             UNLOCK(pool_lock)
         :: else
@@ -343,7 +432,7 @@ next_record:
     od;
     do                          /* waits until it has been told of everything */
     :: atomic { nempty(ring[me]) -> read_ring() }
-    :: atomic { !pending[0] && !pending[S - 1] -> break }
+    :: atomic { !ANY(IS_PENDING) -> break }
     :: DIE
     od;
     done++;
@@ -371,6 +460,7 @@ inline put_back() {
 inline deallocate() {
     LOCK_POOL;
     STEP(slot[b].state = FREE);
+    GIVE_CHAIN(b)
     STEP(is_free[b] = 1);
     UNLOCK(pool_lock)
 }
@@ -454,11 +544,11 @@ idle:
     atomic { b = NONE; s = 0; i = 0; position = 0; again = 0; take_back = 0 };
     if
     :: queued > 0 -> goto drain
-    :: (pool_lock == DEAD || slot[0].state == ALLOCATED || slot[S - 1].state == ALLOCATED) -> goto housekeeping_pool
+    :: (pool_lock == DEAD || ANY(IS_ALLOCATED)) -> goto housekeeping_pool
     :: stripe_lock == DEAD -> goto housekeeping_stripe
     :: atomic {
         done == P && queued == 0 && pool_lock == NONE && stripe_lock == NONE &&
-        slot[0].state != ALLOCATED && slot[S - 1].state != ALLOCATED ->
+        !ANY(IS_ALLOCATED) ->
         assert(logged == commits);
         for (s : 0 .. S - 1) { assert(slot[s].state == FREE && is_free[s]) };
         goto over
@@ -508,7 +598,14 @@ drain:
     :: else
 #endif
     fi;
+#if LARGE
+    STEP(
+        assert(!slot[b].is_chain || slot[slot[b].next - 1].record[0] == slot[b].record[0]);
+        wire ! slot[b].sequence - 1, slot[b].count, slot[b].record[0], slot[b].record[CAP - 1]
+    );
+#else
     STEP(wire ! slot[b].sequence - 1, slot[b].count, slot[b].record[0], slot[b].record[CAP - 1]);
+#endif
     if                          /* the answer: it is stored; or nobody knows, and it is sent again */
     :: expected >= slot[b].sequence
     :: atomic { retries < RETRIES -> retries++ }; put_back(); goto idle

@@ -17,6 +17,8 @@ class Property(StrEnum):
     WRONG_RECORD_BEHIND_SENT = "assertion violated ((last!=0)&&(rank"
     SEQUENCE_GAP = "assertion violated 0"
     RECORD_LOST = "assertion violated (logged==commits)"
+    CHAIN_TORN = "assertion violated ( !(slot[b].is_chain)||(slot[(slot[b].next-1)].record"
+    NO_CHAIN = "assertion violated (slot[s].next>0)"
     SLOT_LEAKED = "assertion violated ((slot[s].state==0)&&is_free"
     WRONGLY_TOLD = "assertion violated ((!q_full(ring"
     WAITS_FOR_EVER = "invalid end state"
@@ -48,8 +50,9 @@ def _lock(name: str, processes: int, deaths: int, *options: str, progress: bool 
     return Run(name, "lock.pml", defines, progress)
 
 
-def _pool(name: str, producers: int, records: int, slots: int, deaths: int) -> Run:
-    return Run(name, "pool.pml", {"P": producers, "RECORDS": records, "S": slots, "DEATHS": deaths})
+def _pool(name: str, producers: int, records: int, slots: int, deaths: int, large: int = 0) -> Run:
+    defines: dict[str, int | None] = {"P": producers, "RECORDS": records, "S": slots, "DEATHS": deaths}
+    return Run(name, "pool.pml", defines | ({"LARGE": large} if large else {}))
 
 
 def _mutants(of: Run, violates: Property, *names: str) -> list[Run]:
@@ -63,6 +66,8 @@ BRIEF = (
     _pool("pool: 2 producers, 1 record each, 2 slots, 1 death", 2, 1, 2, 1),
     _pool("pool: 2 producers, 1 record each, 1 slot, 1 death", 2, 1, 1, 1),
     _pool("pool: 1 producer, 3 records, 2 slots, 1 death", 1, 3, 2, 1),
+    _pool("pool: 2 producers, 1 record each, 1 of it large, 3 slots, 1 death", 2, 1, 3, 1, large=1),
+    _pool("pool: 1 producer, 3 records, 2 of them large, 3 slots, 1 death", 1, 3, 3, 1, large=2),
 )
 """For every change: about a minute."""
 
@@ -76,6 +81,7 @@ _FULL = (
     _pool("pool: 2 producers, 1 record each, 2 slots, 2 deaths", 2, 1, 2, 2),
     _pool("pool: 2 producers, 2 records each, 2 slots, 1 death", 2, 2, 2, 1),
     _pool("pool: 1 producer, 3 records, 2 slots, 3 deaths", 1, 3, 2, 3),
+    _pool("pool: 2 producers, 1 record each, 1 of it large, 3 slots, 2 deaths", 2, 1, 3, 2, large=1),
 )
 FULL = tuple(replace(run, long=True) for run in _FULL)
 """Larger: many minutes, and gigabytes."""
@@ -83,6 +89,7 @@ FULL = tuple(replace(run, long=True) for run in _FULL)
 _THREE = _lock("", 3, 1)
 _ONE_LOOKS = _lock("", 3, 1, "ONE_LOOKER")
 _POOL = _pool("", 2, 1, 2, 1)
+_CHAIN = _pool("", 1, 3, 3, 1, large=2)
 
 MUTANTS = (
     # The rules of a look.
@@ -116,6 +123,8 @@ MUTANTS = (
     *_mutants(_POOL, Property.SEQUENCE_GAP, "PUT_BACK_LAST"),
     *_mutants(_POOL, Property.RECORD_LOST, "NO_SEQUENCE_FIX"),
     *_mutants(_POOL, Property.SLOT_LEAKED, "NO_INDEX_REBUILD"),
+    *_mutants(_CHAIN, Property.CHAIN_TORN, "REBUILD_WITHOUT_CHAINS"),
+    *_mutants(_CHAIN, Property.NO_CHAIN, "LINK_LAST"),
     *_mutants(_POOL, Property.WAITS_FOR_EVER, "NO_RECOVERY", "FREE_BEFORE_TELLING"),
     *_mutants(_POOL, Property.WRONGLY_TOLD, "COMPLETING_FIRST"),
     *_mutants(_pool("", 1, 1, 1, 2), Property.WRONGLY_TOLD, "TELL_AGAIN"),

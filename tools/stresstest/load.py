@@ -130,11 +130,24 @@ def _rows(routes: Sequence[Route], values: Sequence[bytes]) -> pa.RecordBatch:
     )
 
 
+class _NoTopic:
+    """A topic without partitions, for a partitioner that chooses none."""
+
+    queues = ()
+
+
 def preload() -> None:
     """Import what a producer imports at first use: forked ones are to append in their short lives, not to import."""
-    sticky = StickyPartitioner(1, lambda times: [0] * times)
+    sticky = StickyPartitioner(_NoTopic(), 1, lambda times: [0] * times)
     partition_columns(
-        _rows([route_of(0, 0, 1)], [b""]), record_format(2), 1, sticky, ignore_keys=False, max_body_size=1 << 10
+        _rows([route_of(0, 0, 1)], [b""]),
+        record_format(2),
+        1,
+        sticky,
+        ignore_keys=False,
+        max_body_size=1 << 10,
+        batch_size=1 << 10,
+        open_room=0,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shmaccum.config.configdef import Config, Importance, Scope, Setting
 from shmaccum.config.settings.group import Group
-from shmaccum.config.validators import at_least, one_of
+from shmaccum.config.validators import at_least, between, between_or, one_of
 from shmaccum.config.valuetypes import INT, LONG, STRING
 
 
@@ -30,13 +30,43 @@ class AccumulatorSettings(Config):
         "none",
         one_of("none", "gzip", "snappy", "lz4", "zstd"),
         importance=Importance.HIGH,
-        scope=Scope.SLAB,
+        scope=Scope.PRODUCER,
         group=Group.ACCUMULATOR,
-        doc="""How batches are compressed. A batch is compressed as a whole, so fuller batches compress better. The
-            producer that fills a batch compresses it; the sender compresses those that are sent before they are full,
-            and all of them where `message.format.version` is older than 0.11. A full batch that compression does not
-            make smaller is sent as it is. `zstd` needs `message.format.version` 0.11 or later. The slab takes sixteen
-            times `batch.size` more memory than without compression.""",
+        doc="""How batches are compressed: each as the producer that began it wants it. A batch is compressed as a
+            whole, so fuller batches compress better. The producer that fills a batch compresses it; the sender
+            compresses those that are sent before they are full, and all of them where `message.format.version` is older
+            than 0.11. A full batch that compression does not make smaller is sent as it is. `zstd` needs
+            `message.format.version` 0.11 or later. Where sixteen times `batch.size` is more than an eighth of
+            `buffer.memory`, a slab that was made without compression has no memory for the producers to compress in,
+            and the sender compresses all.""",
+    )
+    compression_gzip_level = Setting(
+        INT,
+        -1,
+        between_or(1, 9, -1),
+        importance=Importance.MEDIUM,
+        scope=Scope.SHARED,
+        group=Group.ACCUMULATOR,
+        doc="""Level of `compression.type` gzip: 1 is fastest, 9 compresses best; -1 is zlib's own choice, 6.""",
+    )
+    compression_lz4_level = Setting(
+        INT,
+        9,
+        between(1, 17),
+        importance=Importance.MEDIUM,
+        scope=Scope.SHARED,
+        group=Group.ACCUMULATOR,
+        doc="""Level of `compression.type` lz4. The default stands for LZ4's fast compressor, as in Kafka; every other
+            level for its high compressor, which compresses better the higher the level, and has no more than 12.""",
+    )
+    compression_zstd_level = Setting(
+        INT,
+        3,
+        between(-131072, 22),
+        importance=Importance.MEDIUM,
+        scope=Scope.SHARED,
+        group=Group.ACCUMULATOR,
+        doc="""Level of `compression.type` zstd: the higher, the better it compresses, and the longer it takes.""",
     )
     batch_size = Setting(
         INT,
@@ -47,19 +77,20 @@ class AccumulatorSettings(Config):
         group=Group.ACCUMULATOR,
         doc="""Bytes in a slot, which holds one batch: records for the same partition, from any producer of the
             host. A batch is sent once it is full or `linger.ms` have passed. Every batch takes its slot as a whole,
-            however few its records. A record larger than a slot gets a run of adjacent slots and a batch of its
-            own.""",
+            however few its records. A record larger than a slot gets as many slots as it takes, wherever they are
+            free, and a batch of its own.""",
     )
     linger_ms = Setting(
         LONG,
         5,
         at_least(0),
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
+        scope=Scope.PRODUCER,
         group=Group.ACCUMULATOR,
-        doc="""Milliseconds that a batch that is not full waits for more records, counted from its first. A batch is
-            sent sooner when it is full, while producers wait for memory, and on `flush` and `close`; and later by 50 ms
-            at most, or until there is an answer, where the sender is busy with very many that are small.""",
+        doc="""Milliseconds that a batch that is not full waits for more records, counted from its first. A batch of
+            several producers waits for the least of theirs. It is sent sooner when it is full, while producers wait for
+            memory, and on `flush` and `close`; and later by 50 ms at most, or until there is an answer, where the
+            sender is busy with very many that are small.""",
     )
     max_block_ms = Setting(
         LONG,

@@ -6,7 +6,7 @@ from shmaccum.config.addresses import ADDRESSES
 from shmaccum.config.configdef import Config, Importance, Scope, Setting
 from shmaccum.config.settings.group import Group
 from shmaccum.config.validators import at_least, one_of
-from shmaccum.config.valuetypes import INT, LONG, STRING
+from shmaccum.config.valuetypes import INT, LONG, STRING, word
 
 
 class ConnectionSettings(Config):
@@ -28,7 +28,7 @@ class ConnectionSettings(Config):
         "use_all_dns_ips",
         one_of("use_all_dns_ips"),
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
+        scope=Scope.SHARED,
         group=Group.CONNECTION,
         doc="""How a broker's name is looked up: every address that it has is tried, until one can be connected to.""",
     )
@@ -36,26 +36,47 @@ class ConnectionSettings(Config):
         STRING,
         "",
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
+        scope=Scope.SHARED,
         group=Group.CONNECTION,
-        doc="""The name that the sender gives to brokers, for their logs and quotas. Producers that give different
-            names do not share a slab, so it is the application's name that belongs here, not the process's. Empty:
+        doc="""The name that the sender gives to brokers, for their logs and quotas. One sender has one name: that of
+            its newest producer. For a quota of its own, a program needs a `shmaccum.name` of its own. Empty:
             `shmaccum-` and the slab's name.""",
     )
     connections_max_idle_ms = Setting(
         LONG,
         540_000,
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
+        scope=Scope.SHARED,
         group=Group.CONNECTION,
         doc="""Milliseconds after which a connection that is not used is closed. Negative: never.""",
+    )
+    metadata_recovery_rebootstrap_trigger_ms = Setting(
+        LONG,
+        300_000,
+        at_least(0),
+        importance=Importance.LOW,
+        scope=Scope.SHARED,
+        group=Group.CONNECTION,
+        doc="""Milliseconds without any answer about the cluster after which the sender closes its connections and
+            begins again from `bootstrap.servers`. Only with `metadata.recovery.strategy` rebootstrap.""",
+    )
+    metadata_recovery_strategy = Setting(
+        word(str.lower),
+        "rebootstrap",
+        one_of("rebootstrap", "none"),
+        importance=Importance.LOW,
+        scope=Scope.SHARED,
+        group=Group.CONNECTION,
+        doc="""What the sender does when none of the brokers that it knows can be had. `rebootstrap`: it asks
+            `bootstrap.servers` too, and begins again from them when a broker says so (REBOOTSTRAP_REQUIRED), or after
+            `metadata.recovery.rebootstrap.trigger.ms`. `none`: it goes on trying those that it knows.""",
     )
     receive_buffer_bytes = Setting(
         INT,
         32 * 1024,
         at_least(-1),
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
+        scope=Scope.SHARED,
         group=Group.CONNECTION,
         doc="""Bytes of a connection's receive buffer (SO_RCVBUF). -1: what the operating system thinks best.""",
     )
@@ -64,7 +85,7 @@ class ConnectionSettings(Config):
         128 * 1024,
         at_least(-1),
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
+        scope=Scope.SHARED,
         group=Group.CONNECTION,
         doc="""Bytes of a connection's send buffer (SO_SNDBUF). -1: what the operating system thinks best.""",
     )
@@ -73,7 +94,7 @@ class ConnectionSettings(Config):
         30_000,
         at_least(1),
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
+        scope=Scope.SHARED,
         group=Group.CONNECTION,
         doc="""Most milliseconds that the sender waits for a connection to a broker to stand, however often it failed
             before.""",
@@ -83,7 +104,7 @@ class ConnectionSettings(Config):
         10_000,
         at_least(1),
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
+        scope=Scope.SHARED,
         group=Group.CONNECTION,
         doc="""Milliseconds that the sender waits for a connection to a broker to stand. Grows exponentially with each
             further failure, up to `socket.connection.setup.timeout.max.ms`.""",
@@ -93,7 +114,7 @@ class ConnectionSettings(Config):
         1_000,
         at_least(0),
         importance=Importance.LOW,
-        scope=Scope.SLAB,
+        scope=Scope.SHARED,
         group=Group.CONNECTION,
         doc="""Most milliseconds between two attempts to connect to a broker. Where only `reconnect.backoff.ms` was
             given, it is the same as that.""",
@@ -103,7 +124,7 @@ class ConnectionSettings(Config):
         50,
         at_least(0),
         importance=Importance.LOW,
-        scope=Scope.SLAB,
+        scope=Scope.SHARED,
         group=Group.CONNECTION,
         doc="""Milliseconds that the sender waits before it connects again to a broker that it could not connect to.
             The wait grows exponentially with each further failure, up to `reconnect.backoff.max.ms`.""",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shmaccum.config.configdef import Config, Importance, Scope, Setting
 from shmaccum.config.settings.group import Group
 from shmaccum.config.validators import at_least, between, one_of
-from shmaccum.config.valuetypes import BOOLEAN, INT, INT_MAX, LONG, STRING
+from shmaccum.config.valuetypes import BOOLEAN, INT, INT_MAX, LONG, STRING_OR_NUMBER
 
 
 class DeliverySettings(Config):
@@ -18,46 +18,47 @@ class DeliverySettings(Config):
         INT_MAX,
         between(0, INT_MAX),
         importance=Importance.HIGH,
-        scope=Scope.SLAB,
+        scope=Scope.PRODUCER,
         group=Group.DELIVERY,
         doc="""How often a batch that failed with a retriable error is sent again. It is given up when this many retries
-            have failed or `delivery.timeout.ms` have passed, whichever comes first; the latter is the better one
-            to set. Idempotence needs more than 0.""",
+            have failed or `delivery.timeout.ms` have passed, whichever comes first; the latter is the better one to
+            set. A batch of several producers has the most of theirs. Idempotence needs more than 0.""",
     )
     delivery_timeout_ms = Setting(
         INT,
         120_000,
         at_least(0),
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
+        scope=Scope.PRODUCER,
         group=Group.DELIVERY,
         doc="""Milliseconds from the creation of a batch until its records are either acknowledged or reported as
-            failed, with DeliveryTimeoutError. Covers lingering, waiting for a connection, requests and retries.
-            At least `linger.ms` + `request.timeout.ms`; where it was not given, it is raised to that.""",
+            failed, with DeliveryTimeoutError. Covers lingering, waiting for a connection, requests and retries. A batch
+            of several producers has the longest of theirs, and one in a queue goes after those before it. At least
+            `linger.ms` + `request.timeout.ms`; where it was not given, it is raised to that.""",
     )
     max_request_size = Setting(
         INT,
         1024 * 1024,
         at_least(0),
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
+        scope=Scope.SHARED,
         group=Group.DELIVERY,
         doc="""Most bytes in one request of the sender, which carries at most one batch for each partition; a single
-            batch goes out even if it is larger. Also the largest record that `send` takes, before compression.
-            At most `buffer.memory`; where it was not given, it is lowered to that.""",
+            batch goes out even if it is larger. Also the largest record that `send` of this producer takes, before
+            compression. At most `buffer.memory`; where it was not given, it is lowered to that.""",
     )
     request_timeout_ms = Setting(
         INT,
         30_000,
         at_least(0),
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
+        scope=Scope.SHARED,
         group=Group.DELIVERY,
         doc="""Milliseconds that the sender waits for the answer to a request before it counts as failed and its
             batches are tried again.""",
     )
     acks = Setting(
-        STRING,
+        STRING_OR_NUMBER,
         "all",
         one_of("all", "-1", "0", "1"),
         importance=Importance.LOW,
@@ -96,7 +97,7 @@ class DeliverySettings(Config):
         300_000,
         at_least(0),
         importance=Importance.LOW,
-        scope=Scope.SLAB,
+        scope=Scope.SHARED,
         group=Group.DELIVERY,
         doc="""Milliseconds after which the sender asks again about the topics in use, even if nothing hints at a
             change, to find new partitions.""",
@@ -106,7 +107,7 @@ class DeliverySettings(Config):
         300_000,
         at_least(5_000),
         importance=Importance.LOW,
-        scope=Scope.SLAB,
+        scope=Scope.SHARED,
         group=Group.DELIVERY,
         doc="""Milliseconds after which the sender stops asking about a topic to which nothing has been sent.""",
     )
@@ -115,7 +116,7 @@ class DeliverySettings(Config):
         1_000,
         at_least(0),
         importance=Importance.LOW,
-        scope=Scope.SLAB,
+        scope=Scope.SHARED,
         group=Group.DELIVERY,
         doc="""Most milliseconds between two attempts to send a batch. If `retry.backoff.ms` is larger, this is the wait
             before every retry.""",
@@ -125,7 +126,7 @@ class DeliverySettings(Config):
         100,
         at_least(0),
         importance=Importance.LOW,
-        scope=Scope.SLAB,
+        scope=Scope.SHARED,
         group=Group.DELIVERY,
         doc="""Milliseconds that a batch waits before its first retry. The wait grows exponentially with each further
             retry, up to `retry.backoff.max.ms`.""",

@@ -62,7 +62,7 @@ class LogSettings(Config):
         1,
         at_least(1),
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
+        scope=Scope.SHARED,
         group=Group.LOG_TRANSPORT,
         doc="""Partitions that a topic gets when it is first used. A topic that is in the log already keeps those that
             it has. At most `shmaccum.max.partitions`.""",
@@ -72,7 +72,7 @@ class LogSettings(Config):
         1024 * 1024 * 1024,
         at_least(1024),
         importance=Importance.MEDIUM,
-        scope=Scope.SLAB,
+        scope=Scope.SHARED,
         group=Group.LOG_TRANSPORT,
         doc="""Most bytes in a segment file: a batch that would exceed them begins the next one. At least `batch.size`;
             a batch of one large record that does not fit either fails with RecordBatchTooLargeError.""",

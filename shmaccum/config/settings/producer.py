@@ -5,7 +5,7 @@ from __future__ import annotations
 from shmaccum.config.configdef import Config, Importance, Scope, Setting
 from shmaccum.config.settings.group import Group
 from shmaccum.config.validators import DISTINCT, at_least
-from shmaccum.config.valuetypes import BOOLEAN, CLASS, LONG, list_of, optional
+from shmaccum.config.valuetypes import BOOLEAN, CLASS, LONG, SERIALIZER, list_of, optional
 
 
 class OwnSettings(Config):
@@ -14,22 +14,24 @@ class OwnSettings(Config):
     __slots__ = ()
 
     key_serializer = Setting(
-        optional(CLASS),
+        optional(SERIALIZER),
         None,
         importance=Importance.HIGH,
         scope=Scope.PRODUCER,
         group=Group.PRODUCER,
-        doc="""A callable that takes a record's key and returns its bytes, or its dotted name. Without one, a key is
-            bytes or text.""",
+        doc="""A callable that takes a record's key and returns its bytes, or its dotted name. An object with a method
+            `serialize`, as kafka-python has them, or a class of such, is called as `serialize(topic, key)`. Without
+            one, a key is bytes or text.""",
     )
     value_serializer = Setting(
-        optional(CLASS),
+        optional(SERIALIZER),
         None,
         importance=Importance.HIGH,
         scope=Scope.PRODUCER,
         group=Group.PRODUCER,
-        doc="""A callable that takes a record's value and returns its bytes, or its dotted name. Without one, a value is
-            bytes or text.""",
+        doc="""A callable that takes a record's value and returns its bytes, or its dotted name. An object with a method
+            `serialize`, as kafka-python has them, or a class of such, is called as `serialize(topic, value)`. Without
+            one, a value is bytes or text.""",
     )
     partitioner_ignore_keys = Setting(
         BOOLEAN,

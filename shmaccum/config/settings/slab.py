@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from shmaccum.config.configdef import Config, Importance, Scope, Setting
 from shmaccum.config.settings.group import Group
-from shmaccum.config.validators import at_least, between, matching, one_of
-from shmaccum.config.valuetypes import INT, LONG, PATH, STRING
+from shmaccum.config.validators import Validator, at_least, between, matching, one_of
+from shmaccum.config.valuetypes import AUTO, INT, INT_OR_AUTO, LONG, STRING, path_or
 from shmaccum.slabname import SLAB_NAME_PATTERN, SLAB_NAME_RULE
+
+NO_LOG: Final = "none"
+"""Instead of a file: no log at all."""
+_AUTO_OR_SOME: Final[Validator[int]] = Validator(lambda value: value == AUTO or value >= 1, "auto, or at least 1")
 
 
 class SlabSettings(Config):
@@ -35,23 +41,27 @@ class SlabSettings(Config):
             slab and exits. -1: it stays for ever, as `shmaccum sender` does by default.""",
     )
     sender_log_file = Setting(
-        PATH,
+        path_or(NO_LOG),
         "",
         importance=Importance.MEDIUM,
         scope=Scope.SENDER,
         group=Group.SLAB,
-        doc="""File to which the sender process appends its own messages. Empty: it writes none; `shmaccum sender`
-            writes them to its standard error in any case.""",
+        doc="""File to which the sender process appends its own messages. Empty: `$XDG_STATE_HOME/shmaccum/NAME.log`
+            (`~/.local/state` where that is not set), NAME being the slab's; it rotates at 1 MiB, with one more kept.
+            Without a home that can be written to there is none. `none`: it writes none. `shmaccum sender` writes to its
+            standard error, and to a file only if one is named.""",
     )
     shmaccum_max_partitions = Setting(
-        INT,
-        4096,
-        at_least(1),
+        INT_OR_AUTO,
+        AUTO,
+        _AUTO_OR_SOME,
+        shown_default="auto",
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SLAB,
-        doc="""Partitions, of all topics together, for which the slab has room. A topic that brings more fails with
-            SlabFullError.""",
+        doc="""Partitions, of all topics together, for which the slab has room; each takes 128 bytes of shared memory. A
+            topic that brings more fails with SlabFullError. `auto`: one for each KiB of `buffer.memory`, which is
+            32,768 for 32 MiB; at least 4,096, and at most 200,000.""",
     )
     shmaccum_max_processes = Setting(
         INT,
@@ -63,13 +73,16 @@ class SlabSettings(Config):
         doc="""Processes, the sender included, that can use the slab at once. One more fails with SlabFullError.""",
     )
     shmaccum_max_topics = Setting(
-        INT,
-        512,
-        at_least(1),
+        INT_OR_AUTO,
+        AUTO,
+        _AUTO_OR_SOME,
+        shown_default="auto",
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SLAB,
-        doc="""Topics for which the slab has room. One more fails with SlabFullError.""",
+        doc="""Topics for which the slab has room; each takes 320 bytes of shared memory. One more fails with
+            SlabFullError. `auto`: one for each 3 KiB of `buffer.memory`, which is 10,922 for 32 MiB; at least 512, and
+            at most 100,000.""",
     )
     shmaccum_name = Setting(
         STRING,
@@ -78,8 +91,8 @@ class SlabSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SLAB,
-        doc="""Name of the slab. By default it is made from all settings of scope slab, the user id and the version of
-            shmaccum, so that producers with the same settings share a slab and others do not. Passwords are not in
-            it, since everybody can read it. A producer whose settings or passwords are not those that the slab was made
-            with is refused.""",
+        doc="""Name of the slab. By default it is made from the settings of scope slab that are not as by default, the
+            user id and the version of the slab's layout, so that producers that agree on these share a slab and others
+            do not. Passwords are not in it, since everybody can read it. A producer whose settings of scope slab, or
+            whose passwords, are not those that the slab was made with is refused.""",
     )

@@ -7,6 +7,8 @@ cdef class Broker:
     cdef public Py_ssize_t failures
     cdef public double retry_ms
     cdef public list addresses
+    cdef public object incident
+    cdef public object unreachable_since_ms
 
     cpdef Connection ready_connection(self)
 
@@ -17,6 +19,7 @@ cdef class Brokers:
     cdef object _mechanism
     cdef object _poller
     cdef object _on_change
+    cdef object _journal
     cdef readonly object _backoff
     cdef object _setup_timeout
     cdef readonly dict _brokers

@@ -10,6 +10,7 @@ import logging
 import random
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -22,6 +23,7 @@ from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
 from shmaccum.sender.kafka.connection import Connection, describe
 from shmaccum.sender.kafka.greeting import Greeting
 from shmaccum.sender.kafka.poller import Poller
+from shmaccum.sender.transport import Journal
 
 logger = logging.getLogger(__name__)
 
@@ -35,9 +37,11 @@ class Broker:
         failures: attempts to connect that failed since the last one that did not.
         retry_ms: when to try again, in milliseconds of the monotonic clock.
         addresses: of its name, those that were not tried since it was looked up.
+        incident: number of the one that keeps us from connecting, 0 for none.
+        unreachable_since_ms: wall-clock milliseconds when the first of these attempts failed.
     """
 
-    __slots__ = ("addresses", "connection", "failures", "node", "retry_ms")
+    __slots__ = ("addresses", "connection", "failures", "incident", "node", "retry_ms", "unreachable_since_ms")
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -45,6 +49,8 @@ class Broker:
         self.failures = 0
         self.retry_ms = 0.0
         self.addresses: list[Address] = []
+        self.incident = 0
+        self.unreachable_since_ms = 0
 
     def ready_connection(self) -> Connection | None:
         """Return the connection, if requests can be sent over it."""
@@ -61,6 +67,7 @@ class Brokers:
         mechanism: makes a SASL conversation with a host; None where there is no SASL.
         poller: that waits for the connections.
         on_change: called when a connection has become ready, and when one has ended with an error.
+        journal: where connections that fail are noted.
     """
 
     def __init__(
@@ -71,24 +78,34 @@ class Brokers:
         mechanism: Callable[[str], Any] | None,
         poller: Poller,
         on_change: Callable[[type[KafkaError] | None], None],
+        journal: Journal,
     ) -> None:
-        self._config = config
-        self._client_id = client_id
         self._tls = tls
         self._mechanism = mechanism
         self._poller = poller
         self._on_change = on_change
-        self._backoff = ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
-        self._setup_timeout = ExponentialBackoff(
-            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
-        )
+        self._journal = journal
         self._brokers: dict[int, Broker] = {}
         self._failure: tuple[float, type[KafkaError]] | None = None
         self.next_check_ms = FOREVER_MS
         """When `check` is to be called again."""
+        self.apply(config, client_id)
+
+    def apply(self, config: ProducerConfig, client_id: str) -> None:
+        """Work by these settings: waits from the next one on, sockets from the next connection on."""
+        self._config = config
+        self._client_id = client_id
+        self._backoff = ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
+        self._setup_timeout = ExponentialBackoff(
+            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
+        )
+        for broker in self._brokers.values():
+            if broker.connection is not None:
+                broker.connection.apply(config, client_id)
+                self.check_by(0.0)  # by the new settings, it can be idle for too long
 
     def failure(self, now_ms: float) -> type[KafkaError] | None:
-        """Return why no broker lets us in: since the last attempt to log in, and until the next may be made."""
+        """Return why no broker has ever let us in: since the last attempt, and until the next may be made."""
         if self._failure is None or now_ms >= self._failure[0]:
             return None
         for broker in self._brokers.values():
@@ -172,8 +189,16 @@ class Brokers:
             if connection is None or not connection.in_flight:
                 if connection is not None:
                     connection.close(None, "it is not needed any more")
-                del self._brokers[node_id]
+                self._is_over(self._brokers.pop(node_id))
         return not others & self._brokers.keys()
+
+    def forget_all(self, message: str) -> None:
+        """Close all connections and forget all brokers; requests under way fail with NetworkError."""
+        brokers, self._brokers = self._brokers, {}
+        for broker in brokers.values():
+            if broker.connection is not None:
+                broker.connection.close(None, message)
+            self._is_over(broker)
 
     def check(self, now_ms: float) -> None:
         """Do what it is time for on each connection."""
@@ -200,6 +225,8 @@ class Brokers:
         if broker is None or (broker.node is not node and broker.node != node):
             if broker is not None and broker.connection is not None:
                 broker.connection.close(NetworkError, f"it is at {node.host}:{node.port} now")
+            if broker is not None:
+                self._is_over(broker)
             broker = self._brokers[node.id] = Broker(node)
         return broker
 
@@ -211,7 +238,10 @@ class Brokers:
             reason = getattr(error, "strerror", None) or error
             self._failed(broker, NetworkError, f"connection to {describe(broker.node)}: {reason}")
             return
-        greeting = Greeting(self._mechanism, self._config.sasl_mechanism, broker.node.host)
+        password = self._config.sasl_password
+        greeting = Greeting(
+            self._mechanism, self._config.sasl_mechanism, broker.node.host, password.value if password else ""
+        )
         broker.connection = Connection(
             broker.node, channel, greeting, self._poller, self._config, self._client_id, setup_timeout_ms, self
         )
@@ -240,6 +270,11 @@ class Brokers:
         broker.failures = 0
         broker.addresses.clear()
         self._failure = None
+        self._journal.let_in()
+        for each in self._brokers.values():
+            # The first addresses are of no interest any more: nobody connects to them again.
+            if each is broker or each.node.id < 0:
+                self._is_over(each)
         self.check_by(monotonic_ms())  # it is not the end of the setup any more that is to be watched for
         self._on_change(None)
 
@@ -252,17 +287,37 @@ class Brokers:
         if error is None:
             logger.info("%s", message)
         else:
-            self._failed(broker, error, message)
+            self._failed(broker, error, message, was_ready=connection.has_been_ready)
 
-    def _failed(self, broker: Broker, error: type[KafkaError], message: str) -> None:
+    def _failed(self, broker: Broker, error: type[KafkaError], message: str, *, was_ready: bool = False) -> None:
         broker.failures += 1
         wait_ms = self._backoff.wait_ms(broker.failures)
         broker.retry_ms = monotonic_ms() + wait_ms
+        self._note(broker, error, message, lasts=not was_ready)
         level = logging.WARNING
         if issubclass(error, AuthenticationError | UnsupportedVersionError):
-            self._failure = (broker.retry_ms, error)
             level = logging.ERROR
+            if self._journal.has_been_let_in:
+                # It did so before, with the same settings, and may do so again: to wait is all there is to do. Whoever
+                # fails now fails the records of all processes, for what may last a second.
+                error = NetworkError
+            else:
+                self._failure = (broker.retry_ms, error)
         # Said again after 2, 4, 8 ... attempts: an outage of hours is no reason for thousands of lines.
         seldom = level if broker.failures & (broker.failures - 1) == 0 else logging.DEBUG
         logger.log(seldom, "%s; attempt %d failed, the next one is in %.0f ms", message, broker.failures, wait_ms)
         self._on_change(error)
+
+    def _note(self, broker: Broker, error: type[KafkaError], message: str, *, lasts: bool) -> None:
+        """Note why a connection ended; it lasts where there was none: one that breaks is replaced when it is needed."""
+        if lasts and not broker.unreachable_since_ms:
+            broker.unreachable_since_ms = time.time_ns() // 1_000_000
+        incident = self._journal.note(error, message, lasts=lasts, since_ms=broker.unreachable_since_ms)
+        if incident != broker.incident:
+            self._journal.end(broker.incident)
+        broker.incident = incident
+
+    def _is_over(self, broker: Broker) -> None:
+        """Note that nothing keeps us from connecting to a broker, or that we do not want to any more."""
+        self._journal.end(broker.incident)
+        broker.incident = broker.unreachable_since_ms = 0

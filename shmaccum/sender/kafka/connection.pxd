@@ -24,7 +24,7 @@ cdef class Connection:
     cdef double _setup_timeout_ms
     cdef object _owner
     cdef object _state
-    cdef bint _has_been_ready
+    cdef readonly bint has_been_ready
     cdef FrameReader _frames
     cdef object _conversation
     cdef list _output

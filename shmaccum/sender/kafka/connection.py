@@ -81,6 +81,7 @@ class Connection:
         node: the broker.
         greeting: what is known of the broker.
         last_used_ms: when something was last sent or received.
+        has_been_ready: whether requests could ever be sent over it.
     """
 
     def __init__(
@@ -98,14 +99,12 @@ class Connection:
         self.greeting = greeting
         self._channel = channel
         self._poller = poller
-        self._client_id = client_id
-        self._request_timeout_ms = config.request_timeout_ms
         self._max_in_flight = config.max_in_flight_requests_per_connection
-        self._max_idle_ms = config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else FOREVER_MS
+        self.apply(config, client_id)
         self._setup_timeout_ms = setup_timeout_ms
         self._owner = owner
         self._state = _State.OPENING
-        self._has_been_ready = False
+        self.has_been_ready = False
         self._frames = FrameReader()
         self._conversation: Conversation | None = None
         self._output: list[Buffer] = []
@@ -121,6 +120,12 @@ class Connection:
         self._setup_deadline_ms = now + setup_timeout_ms
         self._events = WRITE
         poller.add(channel.fileno(), WRITE, self._handle)
+
+    def apply(self, config: ProducerConfig, client_id: str) -> None:
+        """Work by these settings from the next request on."""
+        self._client_id = client_id
+        self._request_timeout_ms = config.request_timeout_ms
+        self._max_idle_ms = config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else FOREVER_MS
 
     # --- what others want to know -------------------------------------------------------------------
 
@@ -208,7 +213,7 @@ class Connection:
             self.close(NetworkError, "the broker closed the connection")
         elif isinstance(error, ssl.SSLError):
             # A broker may say only after the handshake that it does not take our certificate (TLS 1.3).
-            kind = NetworkError if self._has_been_ready else SslAuthenticationError
+            kind = NetworkError if self.has_been_ready else SslAuthenticationError
             self.close(kind, f"TLS: {getattr(error, 'verify_message', '') or error.reason or error.strerror}")
         else:
             self.close(NetworkError, error.strerror or type(error).__name__)
@@ -296,7 +301,7 @@ class Connection:
     def _become_ready(self) -> None:
         self._state = _State.READY
         self._conversation = None
-        self._has_been_ready = True
+        self.has_been_ready = True
         lifetime_ms = self.greeting.session_lifetime_ms
         # Before the broker ends the session, and not all connections at once (KIP-368).
         self._log_in_again_ms = monotonic_ms() + lifetime_ms * random.uniform(0.85, 0.95) if lifetime_ms else FOREVER_MS

@@ -20,6 +20,7 @@ from shmaccum.errors import (
 )
 from shmaccum.sender.kafka.kafka_python import ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest, decode
 from shmaccum.sender.kafka.produce_request import API_KEY, NEWEST_VERSION, OLDEST_VERSION
+from shmaccum.shm.incidents import printable
 
 _NAMED_VERSION: Final = 3
 """The first version of ApiVersions that says which client this is (KIP-511)."""
@@ -85,6 +86,7 @@ class Greeting:
         mechanism: makes a SASL conversation with a host (see `sasl_mechanism`); None where there is no SASL.
         mechanism_name: ``sasl.mechanism``.
         host: the broker's name.
+        password: that no error may show, whatever the broker says.
 
     Attributes:
         versions: what the broker takes; set by `introduce`.
@@ -92,10 +94,13 @@ class Greeting:
         session_lifetime_ms: how long the login is good for, or 0 for ever (KIP-368); set by `log_in`.
     """
 
-    def __init__(self, mechanism: Callable[[str], Any] | None, mechanism_name: str, host: str) -> None:
+    def __init__(
+        self, mechanism: Callable[[str], Any] | None, mechanism_name: str, host: str, password: str = ""
+    ) -> None:
         self._mechanism = mechanism
         self._mechanism_name = mechanism_name
         self._host = host
+        self._password = password
         self.versions = BrokerVersions({})
         self.produce_version = 0
         self.session_lifetime_ms = 0
@@ -133,7 +138,8 @@ class Greeting:
         response = decode_answer(call, (yield call))
         if response.error_code == UnsupportedSaslMechanismError.code:
             raise UnsupportedSaslMechanismError(
-                f"the broker does not offer sasl.mechanism {self._mechanism_name}, but {', '.join(response.mechanisms)}"
+                f"the broker does not offer sasl.mechanism {self._mechanism_name}, but "
+                f"{self._shown(', '.join(map(str, response.mechanisms)))}"
             )
         _check(response.error_code, f"asked for sasl.mechanism {self._mechanism_name}")
         mechanism = self._new_mechanism()
@@ -141,12 +147,18 @@ class Greeting:
             call = self.versions.call(SaslAuthenticateRequest(auth_bytes=self._step(mechanism.auth_bytes)))
             response = decode_answer(call, (yield call))
             if response.error_code == SaslAuthenticationError.code:
-                raise SaslAuthenticationError(f"the broker refused us: {response.error_message}")
+                raise SaslAuthenticationError(
+                    f"the broker refused us: {self._shown(response.error_message or 'it does not say why')}"
+                )
             _check(response.error_code, f"logged in by {self._mechanism_name}")
             self._step(mechanism.receive, response.auth_bytes)
         if not mechanism.is_authenticated():
             raise SaslAuthenticationError(f"the broker did not accept us by {self._mechanism_name}")
         self.session_lifetime_ms = response.session_lifetime_ms
+
+    def _shown(self, said: str) -> str:
+        """Return what a broker said, as it can be shown: PLAIN has told it the password."""
+        return printable(said.replace(self._password, "[hidden]") if self._password else said)
 
     def _new_mechanism(self) -> Any:
         assert self._mechanism is not None

@@ -31,6 +31,6 @@ cdef class ProduceEncoder:
     cdef bytes _batch_head(self, bytes before, int partition, Py_ssize_t size)
 
     @cython.locals(
-        batch=ProduceBatch, of_topic=dict, buffers=list, head=bytes, size=Py_ssize_t, payload_size=Py_ssize_t,
+        batch=ProduceBatch, of_topic=dict, buffers=list, head=bytes, size=Py_ssize_t,
     )
     cpdef list encode(self, dict batches, long long correlation_id)

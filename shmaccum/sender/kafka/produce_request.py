@@ -120,7 +120,7 @@ class ProduceEncoder:
         return before + _INT32.pack(partition) + self._count(size)
 
     def encode(self, batches: Batches, correlation_id: int) -> list[Buffer]:
-        """Return a request's frame in pieces: those of the batches are their payloads themselves."""
+        """Return a request's frame in buffers: those of the batches are the views of their payloads themselves."""
         buffers: list[Buffer] = [b""]  # for what begins with the size of all that follows
         head = self._rest_of_head + self._count(len(batches))
         size = _FRAME_AND_HEADER_SIZE - _SIZE_SIZE
@@ -128,11 +128,10 @@ class ProduceEncoder:
             head += self._topic_head(topic)
             head += self._count(len(of_topic))
             for partition, batch in of_topic.items():
-                payload_size = len(batch.payload)
-                head = self._batch_head(head, partition, payload_size)
+                head = self._batch_head(head, partition, batch.size)
                 buffers.append(head)
-                buffers.append(batch.payload)
-                size += len(head) + payload_size
+                buffers += batch.payload
+                size += len(head) + batch.size
                 head = self._end
             head += self._end
         head += self._end

@@ -16,7 +16,8 @@ from shmaccum.sender.kafka.frames import read_int32
 from shmaccum.sender.kafka.kafka_python import ProduceResponse as LibraryResponse
 from shmaccum.sender.kafka.kafka_python import decode
 from shmaccum.sender.kafka.produce_request import FIRST_FLEXIBLE_VERSION, Batches, each_of
-from shmaccum.sender.transport import ProduceBatch, ProduceResponse
+from shmaccum.sender.transport import NOTHING, ProduceBatch, ProduceResponse
+from shmaccum.shm.incidents import printable
 
 _CORRELATION_ID_SIZE: Final = 4
 _FEW_BITS: Final = 28
@@ -173,7 +174,8 @@ def _stored(batch: ProduceBatch, base_offset: int, append_time_ms: int) -> Produ
     response.log_append_time_ms = append_time_ms
     response.error = None
     response.message = ""
-    response.invalid_records = ()
+    response.invalid_records = NOTHING
+    response.words = ""
     return response
 
 
@@ -188,13 +190,28 @@ def _response(batch: ProduceBatch, result: Any, node: Node) -> ProduceResponse:
         return ProduceResponse(batch, result.base_offset, result.log_append_time_ms)
     error = error_for_code(code)
     name = f"error code {code}" if error is UnknownServerError else error.__name__
-    said = f": {result.error_message}" if result.error_message else ""
+    words = printable(result.error_message or "")
+    said = f": {words}" if words else ""
+    if error is UnknownServerError:
+        words = name + said
+    invalid = {
+        each.batch_index: _attributed(node, printable(each.batch_index_error_message or "") or words)
+        for each in result.record_errors
+    }
+    # Of a single record, what is said of it alone is what its producer wants to know (as in ``Sender.failBatch``).
+    (words,) = invalid.values() if len(invalid) == 1 else (_attributed(node, words),)
     return ProduceResponse(
         batch,
         error=error,
         message=f"broker {node.id} answered {name} for {batch.topic_partition}{said}",
-        invalid_records=tuple(each.batch_index for each in result.record_errors),
+        invalid_records=invalid,
+        words=words,
     )
+
+
+def _attributed(node: Node, words: str) -> str:
+    """Return a broker's words as its own."""
+    return f"broker {node.id} says: {words}" if words else ""
 
 
 def node_at(number: int, host: object, port: int) -> Node:
@@ -210,4 +227,4 @@ def node_at(number: int, host: object, port: int) -> Node:
 
 def refuse(batches: Iterable[ProduceBatch], error: type[KafkaError], message: str) -> list[ProduceResponse]:
     """Return the same answer for every batch."""
-    return [ProduceResponse(batch, error=error, message=message) for batch in batches]
+    return [ProduceResponse(batch, error=error, message=message, words=message) for batch in batches]

@@ -24,13 +24,17 @@ class ProducerIds:
     """
 
     def __init__(self, config: ProducerConfig) -> None:
-        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self.apply(config)
         self._wanted = False
         self._under_way = False
         self._attempts = 0
         self._not_before_ms = 0.0
         self._refused: type[KafkaError] | None = None
         self._answer: tuple[int, int] | None = None
+
+    def apply(self, config: ProducerConfig) -> None:
+        """Work by these settings from now on."""
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
 
     def take(self) -> tuple[int, int] | None:
         """Return a new producer id and its epoch; None, and see to it that one is asked for, where there is none."""

@@ -19,6 +19,7 @@ cdef class _ProduceRequest(Request):
 
 cdef class KafkaTransport:
     cdef object _config
+    cdef object _journal
     cdef object _client_id
     cdef int _acks
     cdef long long _request_timeout_ms

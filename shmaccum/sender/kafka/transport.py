@@ -27,7 +27,7 @@ from shmaccum.sender.kafka.produce_request import Batches, ProduceEncoder, by_pa
 from shmaccum.sender.kafka.produce_response import decode_answers, refuse
 from shmaccum.sender.kafka.producer_id import ProducerIds
 from shmaccum.sender.kafka.requests import Request
-from shmaccum.sender.transport import ProduceBatch, ProduceResponse
+from shmaccum.sender.transport import Journal, OwnJournal, ProduceBatch, ProduceResponse
 
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
@@ -80,11 +80,13 @@ class KafkaTransport:
 
     Args:
         config: the settings, with ``bootstrap.servers``.
+        journal: where it notes how its connections fare.
     """
 
-    def __init__(self, config: ProducerConfig) -> None:
+    def __init__(self, config: ProducerConfig, journal: Journal | None = None) -> None:
         self._config = config
-        self._client_id = config.client_id or f"shmaccum-{config.slab_name(os.geteuid())}"
+        self._journal = journal or OwnJournal()
+        self._client_id = _client_id(config)
         self._acks = _ACKS[config.acks]
         self._request_timeout_ms = config.request_timeout_ms
         addresses = map(split_address, config.bootstrap_servers)
@@ -111,7 +113,9 @@ class KafkaTransport:
         """
         tls, mechanism = tls_context(self._config), sasl_mechanism(self._config)
         self._poller = Poller()
-        self._brokers = Brokers(self._config, self._client_id, tls, mechanism, self._poller, self._on_change)
+        self._brokers = Brokers(
+            self._config, self._client_id, tls, mechanism, self._poller, self._on_change, self._journal
+        )
 
     def init_producer_id(self) -> tuple[int, int] | None:
         """Return a new (producer id, epoch), or None while a broker is asked for one."""
@@ -179,6 +183,16 @@ class KafkaTransport:
         self._awaited.clear()
         return answers
 
+    def apply(self, config: ProducerConfig) -> None:
+        """Work by other values of the settings of scope shared, from the next request or connection on."""
+        self._config = config
+        self._client_id = _client_id(config)
+        self._request_timeout_ms = config.request_timeout_ms
+        self._encoders.clear()  # they write the client id and the timeout
+        self._metadata.apply(config)
+        self._producer_ids.apply(config)
+        self._brokers.apply(config, self._client_id)
+
     def close(self) -> None:
         """Close all connections. What was not answered is forgotten."""
         self._brokers.close()
@@ -214,12 +228,21 @@ class KafkaTransport:
         """Let go of brokers that are none any more, ask what it is time to ask, and work out when to be back."""
         if self._has_new_nodes:
             self._has_new_nodes = not self._brokers.keep_only(self.cluster().nodes.values())
+        if now_ms >= self._metadata.rebootstrap_ms():
+            self._rebootstrap(now_ms)
         metadata_ms, producer_id_ms = self._metadata.due_ms(), self._producer_ids.due_ms()
         if now_ms >= metadata_ms:
+            self._metadata.trying(now_ms)
             metadata_ms = self._ask(self._metadata, now_ms)
         if now_ms >= producer_id_ms:
             producer_id_ms = self._ask(self._producer_ids, now_ms)
-        self._next_ms = min(metadata_ms, producer_id_ms, self._brokers.next_check_ms)
+        self._next_ms = min(metadata_ms, producer_id_ms, self._brokers.next_check_ms, self._metadata.rebootstrap_ms())
+
+    def _rebootstrap(self, now_ms: float) -> None:
+        """Begin again from ``bootstrap.servers``: those that we know may be no members of the cluster any more."""
+        self._metadata.rebootstrap(now_ms)
+        self._brokers.forget_all("bootstrap.servers are asked again")
+        self._has_news = True
 
     def _ask(self, inquiry: _Inquiry, now_ms: float) -> float:
         """Send a request to any broker; return when to try again where that is not possible now."""
@@ -233,9 +256,14 @@ class KafkaTransport:
         return FOREVER_MS
 
     def _nodes(self) -> list[Node]:
-        """Return the brokers to ask: those that we know, and as long as there is none to be had, the first ones."""
+        """Return the brokers to ask: those that we know, and as long as there is none to be had, the first ones.
+
+        With ``metadata.recovery.strategy`` none the first ones are only asked before any other is known.
+        """
         known = list(self.cluster().nodes.values())
-        return known + self._bootstrap if self._brokers.all_failed(known) else known
+        if known and (not self._metadata.rebootstraps or not self._brokers.all_failed(known)):
+            return known
+        return known + self._bootstrap
 
     def _told(self, inquiry: _Inquiry, call: Call, frame: bytes) -> int:
         response = decode_answer(call, frame)
@@ -259,7 +287,7 @@ class KafkaTransport:
         if is_final or self._brokers.all_failed(self._nodes()):
             self._metadata.refuse(error)
         if not is_final:
-            self._metadata.doubt()
+            self._metadata.doubt(monotonic_ms())
 
     def _has_something(self, now_ms: float) -> bool:
         """Say whether `poll` has something to return for."""
@@ -269,3 +297,7 @@ class KafkaTransport:
             if self._brokers.can_send(node, now_ms):
                 return True
         return False
+
+
+def _client_id(config: ProducerConfig) -> str:
+    return config.client_id or f"shmaccum-{config.slab_name(os.geteuid())}"

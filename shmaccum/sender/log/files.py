@@ -9,11 +9,14 @@ import errno
 import logging
 import os
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 logger = logging.getLogger(__name__)
 
+_MOST_BUFFERS: Final = os.sysconf("SC_IOV_MAX")
+"""Views that one call writes at most."""
 MAX_OPEN_FILES: Final = 512
 """Half of the usual limit of descriptors of a process (1,024)."""
 
@@ -89,15 +92,20 @@ def _close(path: Path, descriptor: int) -> None:
         logger.error("%s: error on close: %s", path, os.strerror(error.errno or 0))
 
 
-def write_fully(descriptor: int, data: memoryview, position: int) -> None:
+def write_fully(descriptor: int, data: Sequence[memoryview], position: int) -> None:
     """Write all of ``data`` (bytes) at ``position``, straight from its memory, in as many calls as it takes.
 
     Raises:
         OSError: part of the data may have been written.
     """
-    written = os.pwrite(descriptor, data, position)
-    while written < len(data):
-        written += os.pwrite(descriptor, data[written:], position + written)
+    left = list(data)
+    while left:
+        written = os.pwritev(descriptor, left[:_MOST_BUFFERS], position)
+        position += written
+        while left and written >= len(left[0]):
+            written -= len(left.pop(0))
+        if left:
+            left[0] = left[0][written:]
 
 
 def sync_directory(path: Path) -> None:

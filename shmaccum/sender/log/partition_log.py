@@ -31,12 +31,12 @@ _MAX_OFFSETS: Final = 2**31
 """Most offsets of a segment: an index has four bytes, signed, for an offset relative to the first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LogConfig:
     """What the partitions of a log have in common.
 
     Attributes:
-        segment_bytes: most bytes of a segment.
+        segment_bytes: most bytes of a segment; can change.
         flush_messages: records after which a partition is synced.
         magic: message format of everything that is appended.
     """
@@ -89,7 +89,7 @@ class PartitionLog:
         except OSError as error:
             if isinstance(error, FileNotFoundError | FileExistsError):
                 self._forget_end()  # somebody else is at work in the directory
-            raise self._storage_error(f"cannot write a batch of {len(batch.payload)} bytes", error) from error
+            raise self._storage_error(f"cannot write a batch of {batch.size} bytes", error) from error
 
     def flush(self) -> None:
         """Sync to disk what is not yet.
@@ -116,8 +116,10 @@ class PartitionLog:
 
     def _append_new(self, batch: ProduceBatch, end: LogEnd) -> int:
         base_offset = end.next_offset
-        data = self._format.set_base_offset(batch.payload, batch.record_count, base_offset)
-        size = len(data)
+        first, *rest = batch.payload
+        # A message set is never in several views; what is compressed anew has another size.
+        data = (self._format.set_base_offset(first, batch.record_count, base_offset), *rest)
+        size = sum(map(len, data))
         if size > self._config.segment_bytes:
             raise RecordBatchTooLargeError(
                 f"{self._directory}: a batch of {size} bytes does not fit a segment of {self._config.segment_bytes}; "

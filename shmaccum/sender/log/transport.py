@@ -14,11 +14,12 @@ import math
 import secrets
 import select
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
 from shmaccum.cluster import Cluster, Node, TopicPartition, check_topic
+from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartitionError
 from shmaccum.sender.log.directory import LogDirectory
 from shmaccum.sender.log.files import OpenFiles
@@ -53,7 +54,8 @@ class LogTransport:
         self._config = LogConfig(segment_bytes, flush_messages, magic)
         self._flush_ms = flush_ms
         self._files = OpenFiles()
-        self._cluster = Cluster(nodes={NODE.id: NODE})
+        self._changes: dict[str, int] = {}
+        self._cluster = Cluster(nodes={NODE.id: NODE}, changes=self._changes)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._flush_at: dict[PartitionLog, float] = {}
         """When the logs that hold unflushed records are to be flushed, the earliest first."""
@@ -83,17 +85,30 @@ class LogTransport:
 
     def request_update(self, topics: Collection[str]) -> None:
         """Look for the topics on disk, and make those that are not there. What was known stays if that fails."""
-        counts, errors = dict(self._cluster.partition_counts), dict(self._cluster.topic_errors)
+        known = self._cluster
+        counts, leaders, errors = dict(known.partition_counts), dict(known.leaders), dict(known.topic_errors)
+        changed = []
         for topic in topics:
-            errors.pop(topic, None)
+            before = counts.get(topic, 0), errors.pop(topic, None)
             try:
                 counts[topic] = self._find_or_create(check_topic(topic))
             except KafkaError as error:
                 if topic not in counts:
                     errors[topic] = type(error)
                     logger.warning("no metadata of topic %r: %s", topic, error)
-        if (counts, errors) != (self._cluster.partition_counts, self._cluster.topic_errors):
-            self._cluster = Cluster(self._cluster.nodes, counts, _leaders(counts), errors)
+            count = counts.get(topic, 0)
+            if before != (count, errors.get(topic)):
+                changed.append(topic)
+                for number in range(before[0], count):
+                    leaders[TopicPartition(topic, number)] = NODE.id
+                for number in range(count, before[0]):
+                    del leaders[TopicPartition(topic, number)]
+        if changed:
+            version = known.version + 1
+            for topic in changed:
+                self._changes.pop(topic, None)
+                self._changes[topic] = version
+            self._cluster = Cluster(known.nodes, counts, leaders, errors, changes=self._changes, version=version)
 
     def ready(self, node: Node, now_ms: int) -> bool:
         """Return True: a directory needs no connection."""
@@ -123,6 +138,11 @@ class LogTransport:
             next_flush = next(iter(self._flush_at.values()), math.inf)
             if self._wait(max(0.0, min(end, next_flush) - now), doorbell):
                 return []
+
+    def apply(self, config: ProducerConfig) -> None:
+        """Begin segments by another size, and topics with another number of partitions, from now on."""
+        self._num_partitions = config.num_partitions
+        self._config.segment_bytes = config.segment_bytes
 
     def close(self) -> None:
         """Flush and close all files, and unlock the directory."""
@@ -156,7 +176,7 @@ class LogTransport:
             finally:
                 self._plan_flush(log, now_ms)
         except KafkaError as error:
-            return ProduceResponse(batch, error=type(error), message=str(error))
+            return ProduceResponse(batch, error=type(error), message=str(error), words=str(error))
 
     def _plan_flush(self, log: PartitionLog, now_ms: int) -> None:
         if log.is_flushed:
@@ -198,10 +218,6 @@ class LogTransport:
             self._poller.register(doorbell, select.POLLIN)
             self._doorbell = doorbell
         return bool(self._poller.poll(min(timeout_ms, _LONGEST_WAIT_MS)))
-
-
-def _leaders(partition_counts: Mapping[str, int]) -> dict[TopicPartition, int]:
-    return {TopicPartition(topic, each): NODE.id for topic, count in partition_counts.items() for each in range(count)}
 
 
 def _monotonic_ms() -> float:

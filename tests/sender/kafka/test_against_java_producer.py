@@ -19,8 +19,11 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
+import time
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +32,7 @@ import pyarrow as pa
 import pytest
 from brokers import consume
 from crc32c import crc32c
-from producers import settings_of, wait_until_gone
+from producers import sender_pid, settings_of, stop_sender, wait_until, wait_until_gone
 
 from shmaccum import Producer
 from shmaccum.record.compression import CompressionType, decompress
@@ -172,9 +175,9 @@ def send_batches(cluster: KafkaCluster, codec: str) -> None:
     wait_until_gone(slab)
 
 
-def read_batches(cluster: KafkaCluster, topic: str) -> list[bytes]:
-    """Return the batches as they are in the segments of the topic's one partition."""
-    data = b"".join(segment.read_bytes() for segment in segments(cluster.nodes[1].data, topic))
+def read_batches(cluster: KafkaCluster, topic: str, partition: int = 0) -> list[bytes]:
+    """Return the batches as they are in the segments of one of the topic's partitions."""
+    data = b"".join(segment.read_bytes() for segment in segments(cluster.nodes[1].data, topic, partition))
     starts = [0]
     while starts[-1] < len(data):
         starts.append(starts[-1] + 12 + int.from_bytes(data[starts[-1] :][LENGTH]))
@@ -242,6 +245,39 @@ def test_another_consumer_on_ours(stored: dict[str, Stored], kafka: KafkaCluster
     ]
 
 
+@pytest.mark.parametrize(("producers", "partitions"), [(1, 100), (3, 12)])
+def test_records_without_keys_fill_as_few_batches(
+    kafka: KafkaCluster, topic: str, slab_name: str, producers: int, partitions: int
+) -> None:
+    """Where the partition of the moment changes, Java's producer leaves no fractional batch, and neither do ours.
+
+    Ours share one slab, so that two of them may fill one batch. Their sender is stopped meanwhile: like Kafka's, it
+    sends open batches along with full ones to the same broker, and how many depends on the moment.
+    """
+    javas, count = f"{topic}-java", 12_000 // producers
+    for name in (topic, javas):
+        kafka.admin.create_topic(name, partitions=partitions)
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "batch.size": 4096, "linger.ms": 60_000}
+    begin = "\t".join(["producer", *(f"{name}={value}" for name, value in settings.items())])
+    run_java([begin, *[Sample(bytes(100)).line(javas, "-")] * count] * producers)
+    with ExitStack() as closing:
+        own = settings_of(slab_name, "", transport="kafka", buffer_memory=8 << 20)
+        made = [closing.enter_context(Producer(own | settings)) for _ in range(producers)]
+        made[0].partitions_for(topic)
+        stop_sender(made[0])
+        try:
+            for _ in range(count):
+                for producer in made:
+                    producer.send(topic, bytes(100), timestamp_ms=NOW)
+        finally:
+            os.kill(sender_pid(made[0]), signal.SIGCONT)
+    wait_until_gone(slab_name)
+    ours, theirs = (
+        sum(len(read_batches(kafka, name, number)) for number in range(partitions)) for name in (topic, javas)
+    )
+    assert ours <= theirs
+
+
 def test_keys_go_to_the_same_partitions(kafka: KafkaCluster, topic: str, slab_name: str) -> None:
     draw = random.Random(7)
     keys = [b"", *(draw.randbytes(draw.randrange(40)) for _ in range(5000))]
@@ -255,4 +291,51 @@ def test_keys_go_to_the_same_partitions(kafka: KafkaCluster, topic: str, slab_na
         assert [future.get().partition for future in futures] == partitions
         assert rows.get().partitions.tolist() == partitions
     assert set(partitions) == set(range(13))
+    wait_until_gone(slab_name)
+
+
+def test_a_topic_made_again_with_fewer_partitions(kafka: KafkaCluster, topic: str, slab_name: str) -> None:
+    """Both notice with their next refresh, and send the same keys to the same partitions as before and after."""
+    keys = [b"key %d" % number for number in range(60)]
+    topics = {"ours": f"{topic}-ours", "javas": f"{topic}-javas"}
+    for each in topics.values():
+        kafka.admin.create_topic(each, partitions=6)
+    lines = [Sample(b"v", key).line(topics["javas"], "-") for key in keys]
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "metadata.max.age.ms": 200}
+    with (
+        subprocess.Popen(
+            java_command(str(PROGRAM)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as java,
+        Producer(settings | {"shmaccum.name": slab_name, "sender.idle.ms": 100}) as producer,
+    ):
+        assert java.stdin is not None
+
+        def have_java_send() -> None:
+            assert java.stdin is not None
+            java.stdin.write("\n".join([*lines, "flush", ""]))
+            java.stdin.flush()
+
+        def stored(count: int) -> bool:
+            found = consume({"bootstrap.servers": kafka.bootstrap_servers}, topics["javas"])
+            return sum(map(len, found.values())) == count
+
+        java.stdin.write("\t".join(["producer", *(f"{name}={value}" for name, value in settings.items())]) + "\n")
+        have_java_send()
+        ours = [producer.send(topics["ours"], b"v", key) for key in keys]
+        producer.flush(30)
+        wait_until(lambda: stored(60), "Java has sent the first records")
+        for each in topics.values():
+            kafka.admin.delete_topic(each)
+            kafka.admin.create_topic(each, partitions=2)
+        wait_until(lambda: producer.partitions_for(topics["ours"]) == {0, 1}, "we have noticed")
+        time.sleep(1)  # five times what Java may take to notice
+        have_java_send()
+        ours += [producer.send(topics["ours"], b"v", key) for key in keys]
+        producer.flush(30)
+        output, errors = java.communicate(timeout=60)
+        assert java.returncode == 0, errors
+        partitions = [int(line.split()[0]) for line in output.splitlines()]
+        assert [future.get().partition for future in ours] == partitions
+        assert (set(partitions[:60]), set(partitions[60:])) == (set(range(6)), {0, 1})
+        assert stored(60)
     wait_until_gone(slab_name)

@@ -133,7 +133,7 @@ def test_what_a_broker_refuses(
         batch = batch | {"producer_id": producer_id}
         here.store(make_batch([b"first"], to=to, producer_id=producer_id, sequence=0))
     (answer,) = here.store(make_batch(**batch, to=to))
-    assert (answer.error, answer.invalid_records) == expected
+    assert (answer.error, tuple(answer.invalid_records)) == expected
     assert f"for {topic}-0" in answer.message
 
 

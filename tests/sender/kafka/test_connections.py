@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import pytest
-from batches import make_batch
+from batches import make_batch, scattered
 from fake_broker import API_VERSIONS, METADATA, PRODUCE, FakeBroker, Request, encoded, produced
 from kafka.protocol.metadata import ApiVersionsResponse
 from producers import wait_until
@@ -34,11 +34,12 @@ def silent(request: Request) -> None:
 
 def is_free(batch: ProduceBatch) -> bool:
     """Say whether nothing refers to a batch's memory, once its payload is released."""
-    memory = batch.payload.obj
-    assert isinstance(memory, bytearray)
-    batch.payload.release()
+    memories = [view.obj for view in batch.payload]
+    batch.release()
     try:
-        memory.append(0)  # a bytearray that somebody has a view of cannot grow
+        for memory in memories:
+            assert isinstance(memory, bytearray)
+            memory.append(0)  # a bytearray that somebody has a view of cannot grow
     except BufferError:
         return False
     return True
@@ -201,7 +202,24 @@ def test_a_large_request_goes_out_in_parts(fake: FakeBroker, wire: MakeWire) -> 
     large = [make_batch([os.urandom(3_000_000)], to=to) for to in (T0, T1)]
     assert [answer.error for answer in here.ask(*large)] == [None, None]
     frame = fake.of(PRODUCE)[0].frame
-    assert all(bytes(each.payload) in frame for each in large)
+    assert all(b"".join(each.payload) in frame for each in large)
+    assert all(is_free(each) for each in large)
+
+
+def test_a_batch_in_many_slots_goes_out_from_all_of_them(fake: FakeBroker, wire: MakeWire) -> None:
+    """More of them than the system takes in one call, and the socket takes a part of one now and then."""
+    fake.answers[PRODUCE] = lambda request: produced((0, 0), (1, 0))
+    here = wire(fake.servers, send_buffer_bytes=4096)
+    here.connect(T0)
+    fake.pause()
+    whole = [make_batch([os.urandom(600_000)], to=to) for to in (T0, T1)]
+    large = [scattered(each, 1000) for each in whole]
+    here.send(*large)
+    here.poll(20)
+    fake.resume()
+    assert [answer.error for answer in here.take(2)] == [None, None]
+    frame = fake.of(PRODUCE)[0].frame
+    assert all(b"".join(each.payload) in frame for each in whole)
     assert all(is_free(each) for each in large)
 
 
@@ -266,7 +284,7 @@ def test_a_request_that_does_not_even_get_out_in_time(fake: FakeBroker, wire: Ma
     large = make_batch([b"\x01" * 8_000_000])
     (answer,) = here.ask(large)
     assert answer.error is RequestTimedOutError
-    memory = large.payload.obj
+    memory = large.payload[0].obj
     assert is_free(large)
     memory[:] = b"\x02" * len(memory)
     fake.resume()

@@ -17,14 +17,14 @@ TOPICS = st.text("abcdefghijklmnopqrstuvwxyz._-", min_size=1, max_size=249)
 
 
 def batch(topic: str, partition: int, payload: bytes) -> ProduceBatch:
-    return ProduceBatch(TopicPartition(topic, partition), memoryview(payload), 1, 2, -1, -1, -1, -1, 0)
+    return ProduceBatch(TopicPartition(topic, partition), (memoryview(payload),), 1, 2, -1, -1, -1, -1, 0)
 
 
 def by_library(version: int, correlation_id: int, client_id: str, batches: list[ProduceBatch], **fields: Any) -> bytes:
     Topic = ProduceRequest.TopicProduceData
     topics: dict[str, list[Any]] = {}
     for each in batches:
-        data = Topic.PartitionProduceData(index=each.topic_partition.partition, records=bytes(each.payload))
+        data = Topic.PartitionProduceData(index=each.topic_partition.partition, records=b"".join(each.payload))
         topics.setdefault(each.topic_partition.topic, []).append(data)
     request = ProduceRequest(
         transactional_id=None,
@@ -70,5 +70,7 @@ def test_carries_the_batches_themselves() -> None:
     """Not copies of them."""
     batches = [batch("t", number, bytes(100)) for number in range(3)]
     buffers = ProduceEncoder(NEWEST_VERSION, "me", -1, 1).encode(by_partition(batches), 1)
-    assert [each for each in buffers if isinstance(each, memoryview)] == [each.payload for each in batches]
-    assert all(any(buffer is each.payload for buffer in buffers) for each in batches)
+    assert [each for each in buffers if isinstance(each, memoryview)] == [
+        view for each in batches for view in each.payload
+    ]
+    assert all(any(buffer is each.payload[0] for buffer in buffers) for each in batches)

@@ -41,7 +41,7 @@ def frame(version: int, results: dict[TopicPartition, dict[str, Any]], throttle_
 
 
 def batch(to: TopicPartition) -> ProduceBatch:
-    return ProduceBatch(to, memoryview(b""), 1, 2, -1, -1, -1, -1, 0)
+    return ProduceBatch(to, (memoryview(b""),), 1, 2, -1, -1, -1, -1, 0)
 
 
 ONE = by_partition([batch(TopicPartition("t", 0))])

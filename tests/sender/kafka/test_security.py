@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from batches import make_batch
+from batches import make_batch, scattered
 from confluent_kafka.admin import (
     AclOperation,
     AdminClient,
@@ -116,6 +117,9 @@ def test_by_certificate(tls: KafkaCluster, certificates: Certificates, wire: Mak
     here = wire(tls.bootstrap_servers, security_protocol="SSL", **given)
     for size in (10, 5_000_000, 10):
         assert here.store(make_batch([bytes(size)], to=TopicPartition(topic, 0)))[0].error is None
+    large = make_batch([os.urandom(1_000_000)], to=TopicPartition(topic, 0))
+    for slot_size in (1024, 16_384):  # the broker looks at the checksum
+        assert here.store(scattered(large, slot_size))[0].error is None
 
 
 def test_logs_in_again_before_the_session_ends(
@@ -237,7 +241,7 @@ def test_a_name_that_is_not_the_certificates(
     assert failure_of(wire, f"127.1:{port}", **given) is SslAuthenticationError
     assert "certificate is not valid for '127.1'" in caplog.text
     unchecked = wire(f"127.1:{port}", ssl_endpoint_identification_algorithm="", **given)
-    unchecked.transport.request_update([])
+    unchecked.transport.request_update(["t"])
     unchecked.until(lambda: unchecked.transport.cluster().nodes)
 
 

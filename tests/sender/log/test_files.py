@@ -69,12 +69,13 @@ def test_write_fully_goes_on_after_a_partial_write(
     tmp_path: Path, disk_full_beyond: Callable[[int], AbstractContextManager[None]]
 ) -> None:
     data = bytes(range(256)) * 16
+    views = [memoryview(data)[begin : begin + 7] for begin in range(0, len(data), 7)]
     with (tmp_path / "a").open("w+b") as file:
         with disk_full_beyond(1000), pytest.raises(OSError, match="File too large") as caught:
-            write_fully(file.fileno(), memoryview(data), 100)
+            write_fully(file.fileno(), views, 100)
         assert caught.value.errno == errno.EFBIG  # the second write's answer, the first one wrote 900 bytes
         assert os.fstat(file.fileno()).st_size == 1000
-        write_fully(file.fileno(), memoryview(data), 100)
+        write_fully(file.fileno(), views, 100)
     assert (tmp_path / "a").read_bytes() == bytes(100) + data
 
 

@@ -84,10 +84,10 @@ def test_the_base_offset_is_set_in_the_payload_itself(make_batch: MakeBatch, ope
     log = open_log()
     log.append(make_batch([b"a", b"b", b"c"]))
     batch = make_batch([b"d"])
-    sealed = bytes(batch.payload)
+    sealed = b"".join(batch.payload)
     log.append(batch)
-    assert batch.payload[:8] == (3).to_bytes(8, "big")
-    assert batch.payload[8:] == sealed[8:]
+    assert batch.payload[0][:8] == (3).to_bytes(8, "big")
+    assert batch.payload[0][8:] == sealed[8:]
 
 
 @pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.GZIP], ids=str)
@@ -111,7 +111,7 @@ def test_another_decoder_reads_what_was_written(
 def test_a_batch_that_does_not_fit_begins_a_segment(
     tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
 ) -> None:
-    size = len(make_batch([b"a"]).payload)
+    size = make_batch([b"a"]).size
     log = open_log(segment_bytes=2 * size)
     for i in range(5):
         assert log.append(make_batch([b"%d" % i])) == i
@@ -126,7 +126,7 @@ def test_a_batch_larger_than_a_segment_is_refused(
     tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
 ) -> None:
     batch = make_batch([b"a"])
-    log = open_log(segment_bytes=len(batch.payload))
+    log = open_log(segment_bytes=batch.size)
     assert log.append(batch) == 0
     with pytest.raises(RecordBatchTooLargeError, match=rf"{tmp_path}: a batch of \d+ bytes .* raise segment.bytes"):
         log.append(make_batch([b"ab"]))
@@ -138,8 +138,8 @@ def test_offsets_in_a_segment_fit_four_bytes_of_an_index(
     tmp_path: Path, make_batch: MakeBatch, open_log: OpenLog
 ) -> None:
     first = make_batch([b"a"])
-    record_format(2).set_base_offset(first.payload, 1, 2**31 - 3)  # as compaction leaves it
-    segment_path(tmp_path, 0).write_bytes(first.payload)
+    record_format(2).set_base_offset(first.payload[0], 1, 2**31 - 3)  # as compaction leaves it
+    segment_path(tmp_path, 0).write_bytes(first.payload[0])
     log = open_log()
     assert log.append(make_batch([b"b", b"c"])) == 2**31 - 2
     assert list(sizes(tmp_path)) == [0]
@@ -160,7 +160,7 @@ def test_a_batch_of_another_format_is_refused(tmp_path: Path, make_batch: MakeBa
 def test_a_batch_sent_again_is_not_written_again(
     tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog, same_process: bool
 ) -> None:
-    size = len(make_batch([b"0"]).payload)
+    size = make_batch([b"0"]).size
     log = open_log(segment_bytes=3 * size)
     for i in range(7):
         log.append(make_batch([b"%d" % i], producer_id=9, sequence=i))
@@ -230,7 +230,7 @@ def test_flush_syncs_once(make_batch: MakeBatch, open_log: OpenLog, synced: list
 def test_a_segment_is_synced_before_the_next_one_begins(
     tmp_path: Path, make_batch: MakeBatch, open_log: OpenLog, synced: list[tuple[str, int]]
 ) -> None:
-    size = len(make_batch([b"a"]).payload)
+    size = make_batch([b"a"]).size
     log = open_log(segment_bytes=size)
     log.append(make_batch([b"a"]))
     log.append(make_batch([b"b"]))
@@ -247,7 +247,7 @@ def test_a_duplicate_is_not_acknowledged_before_it_is_on_disk(
     open_log().append(batch)
     assert synced == []
     assert open_log(flush_messages=1).append(batch) == 0
-    assert synced == [("00000000000000000000.log", len(batch.payload)), (tmp_path.name, -1)]
+    assert synced == [("00000000000000000000.log", batch.size), (tmp_path.name, -1)]
 
 
 # --- errors --------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def test_a_partial_write_is_cut_off_and_a_later_one_succeeds(
 def test_a_segment_that_cannot_be_made_is_made_later(
     tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
 ) -> None:
-    log = open_log(segment_bytes=len(make_batch([b"a"]).payload))
+    log = open_log(segment_bytes=make_batch([b"a"]).size)
     log.append(make_batch([b"a"]))
     in_the_way = segment_path(tmp_path, 1)
     in_the_way.mkdir()
@@ -303,7 +303,7 @@ def test_a_torn_batch_that_cannot_be_cut_off_is_recovered_before_the_next_write(
         log.append(make_batch([b"a"]))
     assert f"{segment}: cannot cut off a torn batch from byte 0 on: Invalid argument" in caplog.text
     segment.unlink()
-    stored, torn = make_batch([b"stored"]).payload, make_batch([b"torn"]).payload
+    stored, torn = make_batch([b"stored"]).payload[0], make_batch([b"torn"]).payload[0]
     segment.write_bytes(bytes(stored) + bytes(torn[:-1]))
     assert log.append(make_batch([b"a"])) == 1
     assert read_log(tmp_path) == [(0, b"stored"), (1, b"a")]
@@ -358,11 +358,11 @@ def test_a_segment_that_somebody_else_made_is_gone_on_with(
     tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
 ) -> None:
     batch = make_batch([b"a"])
-    log = open_log(segment_bytes=2 * len(batch.payload))
+    log = open_log(segment_bytes=2 * batch.size)
     for _ in range(2):
         log.append(batch)
-    record_format(2).set_base_offset(batch.payload, 1, 2)
-    segment_path(tmp_path, 2).write_bytes(batch.payload)
+    record_format(2).set_base_offset(batch.payload[0], 1, 2)
+    segment_path(tmp_path, 2).write_bytes(batch.payload[0])
     with pytest.raises(KafkaStorageError, match="File exists"):
         log.append(make_batch([b"b"]))
     assert log.append(make_batch([b"b"])) == 3

@@ -23,7 +23,7 @@ PRODUCER = 4711
 
 def at(offset: int, batch: ProduceBatch) -> bytes:
     """The bytes of the batch as they are in a log."""
-    return bytes(record_format(batch.magic).set_base_offset(batch.payload, batch.record_count, offset))
+    return bytes(record_format(batch.magic).set_base_offset(batch.payload[0], batch.record_count, offset))
 
 
 def write_segment(directory: Path, base_offset: int, *batches: bytes) -> Path:

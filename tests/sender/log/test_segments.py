@@ -43,7 +43,7 @@ def test_list_segments_of_a_directory_that_is_gone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_a_reader_says_where_every_batch_is(tmp_path: Path, make_batch: MakeBatch, magic: int) -> None:
-    parts = [bytes(make_batch([value], magic=magic).payload) for value in (b"a", b"bb" * 1_000_000, b"ccc")]
+    parts = [b"".join(make_batch([value], magic=magic).payload) for value in (b"a", b"bb" * 1_000_000, b"ccc")]
     path = tmp_path / "segment"
     path.write_bytes(b"".join(parts))
     reader = SegmentReader(path)
@@ -64,7 +64,7 @@ def _first_byte(batch: Batch) -> bytes | None:
 def test_a_reader_stops_at_a_batch_that_is_cut_short_and_at_what_comes_later(
     tmp_path: Path, make_batch: MakeBatch
 ) -> None:
-    whole = bytes(make_batch([b"whole"]).payload)
+    whole = b"".join(make_batch([b"whole"]).payload)
     path = tmp_path / "segment"
     path.write_bytes(whole + whole[:-1])
     reader = SegmentReader(path)
@@ -75,7 +75,7 @@ def test_a_reader_stops_at_a_batch_that_is_cut_short_and_at_what_comes_later(
 
 
 def test_a_reader_stops_where_a_writer_cut_the_file_meanwhile(tmp_path: Path, make_batch: MakeBatch) -> None:
-    whole = bytes(make_batch([b"whole"]).payload)
+    whole = b"".join(make_batch([b"whole"]).payload)
     path = tmp_path / "segment"
     path.write_bytes(whole + whole)
     for kept in (len(whole) + 5, len(whole) + 20):
@@ -88,7 +88,7 @@ def test_a_reader_stops_where_a_writer_cut_the_file_meanwhile(tmp_path: Path, ma
 
 def test_one_batch_is_in_memory_at_a_time(tmp_path: Path, make_batch: MakeBatch) -> None:
     path = tmp_path / "segment"
-    path.write_bytes(bytes(make_batch([b"x" * 16_000] * 4).payload) * 400)
+    path.write_bytes(b"".join(make_batch([b"x" * 16_000] * 4).payload) * 400)
     tracemalloc.start()
     try:
         assert sum(batch.size for batch in SegmentReader(path).batches()) == path.stat().st_size > 25_000_000
@@ -99,7 +99,7 @@ def test_one_batch_is_in_memory_at_a_time(tmp_path: Path, make_batch: MakeBatch)
 
 @pytest.mark.parametrize(("size", "reason"), [(-1, "size as -1"), (0, "size as 0"), (13, "size as 13")])
 def test_a_size_that_no_batch_has_is_corrupt(tmp_path: Path, make_batch: MakeBatch, size: int, reason: str) -> None:
-    whole = bytes(make_batch([b"whole"]).payload)
+    whole = b"".join(make_batch([b"whole"]).payload)
     path = tmp_path / "segment"
     path.write_bytes(whole + whole[:8] + size.to_bytes(4, "big", signed=True) + whole[12:])
     reader = SegmentReader(path)
@@ -109,7 +109,7 @@ def test_a_size_that_no_batch_has_is_corrupt(tmp_path: Path, make_batch: MakeBat
 
 
 def test_a_wrong_checksum_is_corrupt_unless_it_is_not_asked_for(tmp_path: Path, make_batch: MakeBatch) -> None:
-    whole = bytes(make_batch([b"whole"]).payload)
+    whole = b"".join(make_batch([b"whole"]).payload)
     path = tmp_path / "segment"
     path.write_bytes(whole + whole[:-1] + b"?")
     with pytest.raises(CorruptRecordError, match=rf"at byte {len(whole)}; .*checksum"):

@@ -209,11 +209,11 @@ def test_batches_are_written_from_shared_memory_and_let_go_of(
     sender = open_sender()
     sender.offsets(make_batch([b"a"]))
     sealed = make_batch([b"b" * 1000])
-    slab = SharedMemory(create=True, size=len(sealed.payload))
+    slab = SharedMemory(create=True, size=sealed.size)
     try:
-        payload = slab.buf[: len(sealed.payload)]
-        payload[:] = sealed.payload
-        batch = ProduceBatch(sealed.topic_partition, payload, *_rest_of(sealed))
+        payload = slab.buf[: sealed.size]
+        payload[:] = sealed.payload[0]
+        batch = ProduceBatch(sealed.topic_partition, (payload,), *_rest_of(sealed))
         with disk_full_beyond(500):
             assert [response.error for response in sender.send(batch)] == [KafkaStorageError]
         assert sender.offsets(batch) == [1]

@@ -46,14 +46,16 @@ def _give_back_once_wanted(survivor: Survivor) -> None:
 
 
 def _leave_dead(survivor: Survivor) -> None:
+    survivor.scatter()
     survivor.have_died(lambda accumulator: accumulator.pool.allocate(2 * SLOT, 0))
 
 
 OPERATIONS: Final = (
     Operation("allocate", _allocate(1)),
-    Operation("allocate-run", _allocate(3)),
+    Operation("allocate-adjacent", _allocate(3)),
+    Operation("allocate-chain", _allocate(3), Survivor.scatter),
     Operation("allocate-waiting", _allocate(1), _take_everything, _give_back_once_wanted),
-    Operation("allocate-run-waiting", _allocate(3), _take_everything, _give_back_once_wanted),
-    Operation("deallocate", _deallocate),
+    Operation("allocate-chain-waiting", _allocate(3), _take_everything, _give_back_once_wanted),
+    Operation("deallocate", _deallocate, Survivor.scatter),
     Operation("clean-up", _clean_up, _leave_dead),
 )

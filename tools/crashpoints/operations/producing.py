@@ -29,6 +29,12 @@ def _send_batch(victim: Victim) -> Callable[[], object]:
     return lambda: victim.send_batch(producer, 0, rows, HALF // 2)
 
 
+def _send_large_batch(victim: Victim) -> Callable[[], object]:
+    producer = victim.producer()
+    producer.partitions_for(TOPIC)
+    return lambda: victim.send_batch(producer, 0, ["large row"], LARGE)
+
+
 def _flush(victim: Victim) -> Callable[[], object]:
     producer = victim.producer()
     victim.send(producer, 0, "to be flushed", HALF)
@@ -51,6 +57,12 @@ def _open_batch(survivor: Survivor) -> None:
     survivor.append(0, "open")
 
 
+def _scattered(survivor: Survivor) -> None:
+    """An open batch, and of the other slots every other one is free."""
+    _open_batch(survivor)
+    survivor.scatter()
+
+
 def _nearly_full_batch(survivor: Survivor) -> None:
     survivor.append(0, "nearly full", HALF)
 
@@ -58,11 +70,13 @@ def _nearly_full_batch(survivor: Survivor) -> None:
 OPERATIONS: Final = (
     Operation("append-open", _send("small"), _open_batch),
     Operation("append-new", _send("small")),
-    Operation("append-run", _send("large", LARGE), _open_batch),
+    Operation("append-adjacent", _send("large", LARGE), _open_batch),
+    Operation("append-chain", _send("large", LARGE), _scattered),
     Operation("seal", _send("half", HALF), _nearly_full_batch),
     Operation("seal-compressed", _send("half", HALF), _nearly_full_batch, settings=_COMPRESSED),
-    Operation("append-run-compressed", _send("large", LARGE), _open_batch, settings=_COMPRESSED),
+    Operation("append-chain-compressed", _send("large", LARGE), _scattered, settings=_COMPRESSED),
     Operation("append-columns", _send_batch, _open_batch),
+    Operation("append-columns-chain", _send_large_batch, _scattered),
     Operation("append-columns-compressed", _send_batch, _open_batch, settings=_COMPRESSED),
     Operation("flush", _flush, meanwhile=Survivor.run_once),
     Operation("close", _close, meanwhile=Survivor.run_once),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from shmaccum.accumulator.record_accumulator import RecordAccumulator
@@ -22,6 +23,14 @@ def _batches(survivor: Survivor) -> None:
     survivor.append(0, "a", HALF)
     survivor.append(1, "b")
     survivor.append(0, "c", HALF)
+    survivor.resign()
+
+
+def _chains(survivor: Survivor) -> None:
+    """A large batch in slots that are not adjacent, and a small one behind it."""
+    survivor.scatter()
+    survivor.append(0, "large", LARGE)
+    survivor.append(0, "small")
     survivor.resign()
 
 
@@ -160,7 +169,16 @@ def _update_topic(victim: Victim) -> Callable[[], object]:
 
 def _grow_topic(victim: Victim) -> Callable[[], object]:
     accumulator = victim.attach()
-    return lambda: accumulator.map.update(TOPIC, len(PARTITIONS) + 2, None)
+    count = len(PARTITIONS) + 2
+    for number in range(len(PARTITIONS), count):  # the next sender finds the same
+        (Path(victim.config.log_dir) / f"{TOPIC}-{number}").mkdir(exist_ok=True)
+    return lambda: accumulator.map.update(TOPIC, count, None)
+
+
+def _shrink_topic(victim: Victim) -> Callable[[], object]:
+    """The next sender finds all partitions again."""
+    accumulator = victim.attach()
+    return lambda: accumulator.map.update(TOPIC, 1, None, topic_id=1)
 
 
 OPERATIONS: Final = (
@@ -170,6 +188,7 @@ OPERATIONS: Final = (
     Operation("drain", _drain_all, _batches),
     Operation("reenqueue", _reenqueue, _several_batches),
     Operation("deliver", _deliver, _batches),
+    Operation("deliver-chain", _deliver, _chains),
     Operation("deliver-first", _deliver_first, alone=True),
     Operation("deliver-compressing", _deliver, _batches, settings={"compression.type": "gzip"}),
     Operation("deliver-pieces", _deliver, _bad_records, refusing=True),
@@ -178,4 +197,5 @@ OPERATIONS: Final = (
     Operation("expire-in-flight", _expire(in_flight=True), _batches),
     Operation("update-topic", _update_topic, Survivor.resign),
     Operation("grow-topic", _grow_topic, Survivor.resign),
+    Operation("shrink-topic", _shrink_topic, Survivor.resign),
 )

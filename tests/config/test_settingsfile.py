@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import json
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmaccum.cli.settingsfile import parse_properties, read_settings
+from shmaccum.config.settingsfile import parse_properties, read_settings
 from shmaccum.errors import ConfigError
 
 
@@ -82,11 +80,6 @@ def test_the_content_says_which_it_is(tmp_path: Path) -> None:
     assert read_settings(str(file)) == {"linger.ms": 5, "enable.idempotence": False}
     file.write_text("linger.ms=5\nname={not json}\n")
     assert read_settings(str(file)) == {"linger.ms": "5", "name": "{not json}"}
-
-
-def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"acks": "1"})))
-    assert read_settings("-") == {"acks": "1"}
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ Which of the two a file is, its content says: JSON begins with ``{``, and no lin
 from __future__ import annotations
 
 import json
+import os
 import re
-import sys
 from collections.abc import Iterator
 from typing import Final
 
@@ -20,28 +20,34 @@ _PROPERTY: Final = re.compile(r"(?P<key>(?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\
 _BLANKS: Final = " \t\f"
 
 
-def read_settings(path: str) -> dict[str, object]:
-    """Read a file of settings; ``-`` is standard input.
+def read_settings(path: str | os.PathLike[str]) -> dict[str, object]:
+    """Read a file of settings.
 
     Raises:
         ConfigError: it cannot be read, or is not what it begins as.
     """
     try:
-        if path == "-":
-            text = sys.stdin.read()
-        else:
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
     except OSError as error:
         raise ConfigError(f"the settings cannot be read from {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not a file of settings: it is not UTF-8 text") from error
+    return parse_settings(text, str(path))
+
+
+def parse_settings(text: str, name: str) -> dict[str, object]:
+    """Return the settings that a text holds; ``name`` stands for it in errors.
+
+    Raises:
+        ConfigError: it begins as JSON does, and is none.
+    """
     if not text.lstrip().startswith("{"):
         return dict(parse_properties(text))
     try:
         return dict(json.loads(text))
     except ValueError as error:
-        raise ConfigError(f"{path} begins as JSON does, but is not: {error}") from error
+        raise ConfigError(f"{name} begins as JSON does, but is not: {error}") from error
 
 
 def parse_properties(text: str) -> dict[str, str]:

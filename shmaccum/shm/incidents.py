@@ -1,0 +1,225 @@
+"""Incidents: what went wrong between the sender and the brokers, in words, for everybody who uses the slab.
+
+A ring of `INCIDENTS` entries, written by the sender alone and read by anybody without a lock. A completion, or the
+header of a batch that failed, has an incident's number. A process that reads it in time finds the words there, and goes
+without them if `INCIDENTS` others have been noted since. The same words of the same error are one incident, however
+often they come: a thousand batches refused for one reason take one entry.
+
+* **Written** number last, and cleared first: a reader that finds the same number before and after has read one
+  incident. A sender that dies over it leaves number 0, and the next one goes on behind it.
+* **Ended**: an incident *lasts* while a broker cannot be connected to. A new sender knows of none that lasts.
+* **Hostile**: a broker says what it likes. `printable` escapes and cuts it. What is damaged here is not shown.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from shmaccum.errors import KafkaError, error_for_code
+from shmaccum.shm import native
+from shmaccum.shm.layout import INCIDENT_WORDS, INCIDENTS, WORD, Geometry, Incident, Super
+
+if TYPE_CHECKING:
+    from shmaccum.shm.slab import Slab
+
+TEXT_BYTES: Final = (INCIDENT_WORDS - Incident.TEXT) * WORD
+"""A longer text is cut."""
+RECENT_MS: Final = 300_000
+"""An incident that is over explains a failure for so long: longer than the default ``delivery.timeout.ms``."""
+_CODE_MASK: Final = 0xFFFF
+_LAST_MS: Final = 1 << 47
+_CUT: Final = "..."
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentInfo:
+    """An incident, read at one moment.
+
+    Attributes:
+        error: the class of the error.
+        text: what the network, or the broker, said.
+        first_ms, last_ms: wall-clock milliseconds when it began, and when it was last met.
+        lasts: whether it goes on, as far as the sender knows.
+    """
+
+    error: type[KafkaError]
+    text: str
+    first_ms: int
+    last_ms: int
+    lasts: bool
+
+    def __str__(self) -> str:
+        what = f"{self.error.__name__}: {self.text or self.error.meaning()}"
+        when = f"since {_time(self.first_ms)}, last at" if self.lasts else "at"
+        return f"{what} ({when} {_time(self.last_ms)})"
+
+
+class Incidents:
+    """The incidents of a slab: its sender notes them, everybody reads them.
+
+    Args:
+        slab: that has them.
+    """
+
+    def __init__(self, slab: Slab) -> None:
+        self._words = slab.words
+        self._buffer = slab.buffer
+        self._geometry = slab.geometry
+        self._barrier = native.Lock()
+        self._known: dict[tuple[int, str], int] = {}
+        """Of this sender: the incidents that are in the ring, oldest first, by code and text."""
+
+    # --- the sender's half ----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Be the sender's: what the one before could not connect to is not known to last."""
+        self._known.clear()
+        for number in range(INCIDENTS):
+            self._words[self._geometry.incident(number) + Incident.LASTS] = 0
+
+    def note(self, error: type[KafkaError], text: str, *, lasts: bool = False, since_ms: int = 0) -> int:
+        """Note an incident; return its number.
+
+        Args:
+            error: its class.
+            text: what was said of it; escaped and cut here.
+            lasts: whether it goes on until `end`.
+            since_ms: wall-clock milliseconds when it began, if not now.
+        """
+        words, now_ms = self._words, _now_ms()
+        text = printable(text)
+        key = (error.code & _CODE_MASK, text)
+        number = self._known.get(key, 0)
+        if number > words[Super.INCIDENTS] - INCIDENTS and number:
+            at = self._geometry.incident(number)
+            if not words[at + Incident.LASTS]:
+                words[at + Incident.FIRST_MS] = since_ms or now_ms
+            words[at + Incident.LAST_MS] = now_ms
+            words[at + Incident.LASTS] = int(lasts)
+            return number
+        number = words[Super.INCIDENTS] + 1
+        words[Super.INCIDENTS] = number
+        self._write(self._geometry.incident(number), number, key[0], text, since_ms or now_ms, now_ms, lasts)
+        self._known.pop(key, None)
+        self._known[key] = number
+        if len(self._known) > INCIDENTS:
+            del self._known[next(iter(self._known))]
+        return number
+
+    def end(self, number: int) -> None:
+        """Note that an incident does not go on."""
+        at = self._geometry.incident(number)
+        if number and self._words[at + Incident.NUMBER] == number:
+            self._words[at + Incident.LASTS] = 0
+
+    def last_of(self, error: type[KafkaError]) -> int:
+        """Return the number of this sender's newest incident of a class, 0 if there is none."""
+        code = error.code & _CODE_MASK
+        return max((number for (known, _), number in self._known.items() if known == code), default=0)
+
+    def let_in(self) -> None:
+        """Note that a broker has let us in."""
+        if not self._words[Super.LET_IN_MS]:
+            self._words[Super.LET_IN_MS] = _now_ms()
+
+    @property
+    def has_been_let_in(self) -> bool:
+        """Whether a broker has ever let a sender of this slab in."""
+        return bool(self._words[Super.LET_IN_MS])
+
+    def note_log(self, text: str) -> None:
+        """Note where the sender's log is, or why there is none."""
+        now_ms = _now_ms()
+        self._write(self._geometry.sender_log(), 1, 0, printable(text), now_ms, now_ms, False)
+
+    def _write(self, at: int, number: int, code: int, text: str, first_ms: int, last_ms: int, lasts: bool) -> None:
+        words = self._words
+        words[at + Incident.NUMBER] = 0
+        self._fence()
+        data = text.encode()
+        start = (at + Incident.TEXT) * WORD
+        self._buffer[start : start + len(data)] = data
+        words[at + Incident.CODE] = code
+        words[at + Incident.FIRST_MS] = first_ms
+        words[at + Incident.LAST_MS] = last_ms
+        words[at + Incident.LASTS] = int(lasts)
+        words[at + Incident.LENGTH] = len(data)
+        self._fence()
+        words[at + Incident.NUMBER] = number
+
+    def _fence(self) -> None:
+        with self._barrier:
+            pass  # a full barrier: nobody sees a number with another one's words
+
+    # --- everybody's half -----------------------------------------------------------------------------
+
+    def find(self, number: int) -> IncidentInfo | None:
+        """Return the incident of a number; None if it is 0, or not remembered any more."""
+        return read(self._words, self._geometry.incident(number), number)
+
+    def log(self) -> str:
+        """Return where the sender's log is, or why there is none; empty while that is not known."""
+        return sender_log(self._words, self._geometry)
+
+    def current(self) -> IncidentInfo | None:
+        """Return what keeps the sender from sending, as far as it knows: what lasts, or else what was last."""
+        found = [each for each in incidents(self._words, self._geometry) if each.last_ms > _now_ms() - RECENT_MS]
+        lasting = [each for each in found if each.lasts]
+        return (lasting or found)[0] if found else None
+
+
+def incidents(words: memoryview, geometry: Geometry) -> list[IncidentInfo]:
+    """Read all incidents that are remembered, the latest first."""
+    found = []
+    for entry in range(INCIDENTS):
+        at = geometry.incident(entry)
+        number = words[at + Incident.NUMBER]
+        incident = read(words, at, number) if number % INCIDENTS == entry else None
+        if incident is not None:
+            found.append((incident.last_ms, number, incident))
+    return [incident for _, _, incident in sorted(found, key=lambda each: each[:2], reverse=True)]
+
+
+def sender_log(words: memoryview, geometry: Geometry) -> str:
+    """Read where the sender's log is, or why there is none; empty while that is not known."""
+    found = read(words, geometry.sender_log(), 1)
+    return found.text if found is not None else ""
+
+
+def read(words: memoryview, at: int, number: int) -> IncidentInfo | None:
+    """Read an entry; None if it does not have that number, or says what no sender writes."""
+    if not number or words[at + Incident.NUMBER] != number:
+        return None
+    code, length = words[at + Incident.CODE], words[at + Incident.LENGTH]
+    first_ms, last_ms = words[at + Incident.FIRST_MS], words[at + Incident.LAST_MS]
+    data = words[at + Incident.TEXT : at + INCIDENT_WORDS].tobytes()[:length]
+    lasts = words[at + Incident.LASTS] != 0
+    with native.Lock():
+        pass  # a full barrier: the number is read after the words
+    if words[at + Incident.NUMBER] != number or max(first_ms, last_ms) >= _LAST_MS or code > _CODE_MASK:
+        return None
+    signed = code - 0x10000 if code & 0x8000 else code
+    text = printable(data.decode(errors="replace"))
+    return IncidentInfo(error_for_code(signed), text, first_ms, last_ms, lasts)
+
+
+def printable(text: str) -> str:
+    """Return text of strangers as it can be shown: in one line, without control characters, of `TEXT_BYTES` at most."""
+    text = text[: TEXT_BYTES + 1]
+    if not text.isprintable():
+        text = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    data = text.encode()
+    if len(data) <= TEXT_BYTES:
+        return text
+    return data[: TEXT_BYTES - len(_CUT)].decode(errors="ignore") + _CUT
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _time(wall_ms: int) -> str:
+    return datetime.fromtimestamp(wall_ms / 1000).astimezone().isoformat(timespec="milliseconds")

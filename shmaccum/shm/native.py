@@ -1,0 +1,94 @@
+"""The operating system's threads, locks and sleep, whatever gevent or eventlet put in their place.
+
+Both libraries replace `threading`, `time.sleep` and more ("monkey-patching"). Their versions do not block, but switch
+to another greenlet of the same thread. A switch in the middle of a critical section lets that greenlet into it. So
+the package takes its locks, its threads and its short naps from here. Other greenlets run during a wait that can be
+long and holds nothing: such a wait calls `pause`.
+
+Import order does not matter: what is patched already is asked for its original.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import posix
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+
+def _original(module: str, name: str) -> Any:
+    """Return what a module of the standard library had by a name before anybody patched it."""
+    gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
+    if gevent is not None and gevent.is_object_patched(module, name):
+        return gevent.get_original(module, name)
+    if eventlet is not None and eventlet.is_monkey_patched("time" if module == "time" else "thread"):
+        return getattr(eventlet.original(module), name)
+    return getattr(importlib.import_module(module), name)
+
+
+Lock: Final = _original("_thread", "allocate_lock")
+"""Make a lock as `threading.Lock` does; its owner is nobody."""
+RLock: Final = _original("_thread", "RLock")
+"""Make a lock as `threading.RLock` does; its owner is a thread, not a greenlet."""
+sleep: Final[Callable[[float], None]] = _original("time", "sleep")
+"""Sleep with the whole thread."""
+write: Final = posix.write
+"""`os.write`, which never waits where the descriptor does not block."""
+_SHORTEST_NAP_S: Final = 0.0005
+_LONGEST_NAP_S: Final = 0.01
+_start_new_thread: Final = _original("_thread", "start_new_thread")
+_get_native_id: Final = _original("_thread", "get_native_id")
+
+
+def start_thread(function: Callable[..., object], *args: object) -> None:
+    """Run a function in a thread of the operating system, which the process's exit does not wait for.
+
+    What it calls must wait by this module alone: the patched versions make an event loop in each thread that uses them.
+    """
+    _start_new_thread(function, args)
+
+
+def is_patched() -> bool:
+    """Return whether gevent or eventlet has replaced `time.sleep` in this process."""
+    gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
+    return bool(
+        (gevent is not None and gevent.is_module_patched("time"))
+        or (eventlet is not None and eventlet.is_monkey_patched("time"))
+    )
+
+
+def is_green() -> bool:
+    """Return whether other greenlets of this thread stand still while this one blocks.
+
+    A thread of the operating system beside them blocks nobody: it is not the main thread, and runs no greenlet.
+    """
+    if not is_patched():
+        return False
+    return _get_native_id() == os.getpid() or sys.modules["greenlet"].getcurrent().parent is not None
+
+
+def pause(pause_s: float) -> None:
+    """Sleep, and let other greenlets of this thread run where there are any. Hold nothing that they could want."""
+    (time.sleep if is_green() else sleep)(pause_s)
+
+
+def poll(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Wait until a condition holds, and let other greenlets run; False if the time ran out first."""
+    deadline = time.monotonic() + timeout_s
+    nap_s = _SHORTEST_NAP_S
+    while not condition():
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            return False
+        pause(min(nap_s, left_s))
+        nap_s = min(nap_s * 2, _LONGEST_NAP_S)
+    return True
+
+
+def current_greenlet() -> Callable[[], Any] | None:
+    """Return what returns the greenlet that runs; None in a process that has not imported greenlets."""
+    greenlet = sys.modules.get("greenlet")
+    return None if greenlet is None else greenlet.getcurrent

@@ -1,0 +1,51 @@
+"""Batches that are lost with a damaged header: whoever waits for one gets an error, and does not wait for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.errors import SlabDamagedError
+from shmaccum.shm.layout import Slot, SlotState
+from shmaccum.shm.lifecycle import detach
+from tests.accumulators import KEY, TP0, TP1, VALUE, Log, config_of, first, open_accumulator
+
+PATIENCE_S = 5.0
+
+
+@pytest.fixture
+def accumulator(slab_name: str) -> Iterator[RecordAccumulator]:
+    opened = open_accumulator(config_of(slab_name))
+    yield opened
+    detach(opened.slab)
+
+
+@pytest.mark.parametrize("word", [Slot.STATE, Slot.GENERATION])
+def test_a_batch_that_is_lost_fails_alone(accumulator: RecordAccumulator, word: int) -> None:
+    called: list[object] = []
+    lost = accumulator.append(TP0, 0, KEY, VALUE, (), lambda error, metadata: called.append(error)).future
+    sound = accumulator.append(TP1, 0, KEY, VALUE).future
+    batch = first(accumulator, TP0)
+    assert batch is not None
+    at = accumulator.slab.geometry.header(batch.slot) + word
+    before = accumulator.slab.words[at]
+    accumulator.slab.words[at] = SlotState.FREE if word == Slot.STATE else before + 1
+
+    with pytest.raises(SlabDamagedError, match=rf"a batch of test-0 is gone from slot {batch.slot}"):
+        lost.get(PATIENCE_S)
+
+    assert isinstance(called[0], SlabDamagedError)
+    assert not sound.is_done
+    accumulator.slab.words[at] = before
+    Log(accumulator).take_all()
+    assert sound.get(PATIENCE_S).offset == 0
+
+
+def test_what_is_only_late_is_waited_for(accumulator: RecordAccumulator) -> None:
+    future = accumulator.append(TP0, 0, KEY, VALUE).future
+    assert not accumulator.acks.wait_until(lambda: future.is_done, 0.6)
+    assert not future.is_done
+    Log(accumulator).take_all()
+    assert future.get(PATIENCE_S).offset == 0

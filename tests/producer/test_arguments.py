@@ -1,0 +1,163 @@
+"""What users bring along from other clients: the ways in which they give headers, serializers, settings, timeouts."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from producers import wait_until, wait_until_gone
+from senders import read_partition
+
+from shmaccum import Producer, ProducerConfig, RecordMetadata, TopicPartition
+from shmaccum.config import rules
+from shmaccum.errors import (
+    ConfigError,
+    IllegalArgumentError,
+    KafkaTimeoutError,
+    SerializationError,
+)
+from shmaccum.shm import layout
+
+Produce = Callable[..., Producer]
+
+
+class TopicSerializer:
+    """Serializes as kafka-python's ``Serializer`` does."""
+
+    def serialize(self, topic: str, data: Any) -> bytes:
+        return f"{topic}: {data}".encode()
+
+
+class CallableSerializer(TopicSerializer):
+    """Can be called, too; what counts is its method."""
+
+    def __call__(self, data: Any) -> bytes:
+        raise AssertionError(data)
+
+
+class NeedsMore(TopicSerializer):
+    """Cannot be made by a producer."""
+
+    def __init__(self, registry: str) -> None:
+        self.registry = registry
+
+
+@pytest.mark.parametrize("serializer", [TopicSerializer, TopicSerializer(), CallableSerializer()])
+def test_a_serializer_gets_the_topic(produce: Produce, log_dir: Path, serializer: Any) -> None:
+    producer = produce(value_serializer=serializer, key_serializer=json.dumps)
+    metadata = producer.send("t", 5, {"a": 1}, partition=0).get(20)
+    (record,) = read_partition(log_dir, "t", while_written=True)
+    assert (record.key, record.value) == (b'{"a": 1}', b"t: 5")
+    assert (metadata.serialized_key_size, metadata.serialized_value_size) == (8, 4)
+
+
+def test_a_serializer_that_cannot_be_made(settings: Callable[..., dict[str, object]]) -> None:
+    with pytest.raises(SerializationError, match=r"value\.serializer: NeedsMore\(\) cannot be made without arguments"):
+        Producer(settings(value_serializer=NeedsMore))
+
+
+def test_what_is_no_serializer(settings: Callable[..., dict[str, object]]) -> None:
+    with pytest.raises(
+        ConfigError, match=r"key\.serializer = 5: expected a callable, an object with a method serialize"
+    ):
+        Producer(settings(key_serializer=5))
+
+
+def test_headers_can_be_a_dict_and_text(producer: Producer, log_dir: Path) -> None:
+    producer.send("t", b"v", headers={"a": "1", "b": b"2", "c": None}, partition=0)
+    producer.send("t", b"v", headers=[("a", "1"), ("a", b"2")], partition=0).get(20)
+    found = [record.headers for record in read_partition(log_dir, "t", while_written=True)]
+    assert [list(headers) for headers in found] == [
+        [("a", b"1"), ("b", b"2"), ("c", None)],
+        [("a", b"1"), ("a", b"2")],
+    ]
+
+
+def test_metadata_has_sizes_and_the_partition(producer: Producer) -> None:
+    sent = [(b"", None), (b"key", b"value"), (None, b""), ("größe", bytearray(70_000)), (None, None)]
+    found: list[RecordMetadata] = []
+    for key, value in sent:
+        producer.send("t", value, key, partition=2, on_delivery=lambda error, metadata: found.append(metadata))
+    producer.flush(20)
+    sizes = [(each.serialized_key_size, each.serialized_value_size) for each in found]
+    assert sizes == [(0, -1), (3, 5), (-1, 0), (7, 70_000), (-1, -1)]
+    assert {each.topic_partition for each in found} == {TopicPartition("t", 2)}
+
+
+@pytest.mark.parametrize("timeout", [-1, -0.001, math.nan])
+def test_a_negative_timeout_is_refused(producer: Producer, timeout: float) -> None:
+    with pytest.raises(IllegalArgumentError, match=r"timeout = .*: must be at least 0 s"):
+        producer.flush(timeout)
+    with pytest.raises(IllegalArgumentError, match=r"timeout = .*: must be at least 0 s"):
+        producer.close(timeout)
+    assert producer.send("t", b"still open").get(20).topic == "t"
+
+
+def test_a_negative_partition_is_no_reason_to_try_again(producer: Producer) -> None:
+    with pytest.raises(IllegalArgumentError, match="Invalid partition: -2") as caught:
+        producer.send("t", b"v", partition=-2)
+    assert not caught.value.retriable
+    with pytest.raises(IllegalArgumentError, match="Invalid partition: -2"):
+        producer.send_batch("t", pa.record_batch({"value": ["v"], "partition": [-2]}))
+
+
+def test_without_time_to_block_known_topics_are_enough(produce: Produce) -> None:
+    """A producer that never waits: what the sender knows of a topic is there for all."""
+    produce().partitions_for("t")
+    hasty = produce(max_block_ms=0)
+    assert hasty.send("t", b"v").get(20).offset == 0
+    assert len(hasty.send_batch("t", pa.record_batch({"value": ["v"] * 5000})).get(20).offsets) == 5000
+    with pytest.raises(KafkaTimeoutError, match=r"u not present in metadata after 0 ms.*max\.block\.ms = 0.*asked for"):
+        hasty.send("u", b"v")
+    wait_until(lambda: hasty._accumulator.map.topics["u"].partition_count, "the sender has asked")
+    assert hasty.send("u", b"v").get(20).offset == 0
+
+
+@pytest.mark.parametrize(("given", "meant"), [(1, "1"), (0, "0"), (-1, "all"), ("all", "all"), ("-1", "all")])
+def test_acks_can_be_a_number(settings: Callable[..., dict[str, object]], given: object, meant: str) -> None:
+    assert ProducerConfig.parse(settings(acks=given)).acks == meant
+
+
+@pytest.mark.parametrize("given", [2, True, 1.0])
+def test_other_acks_are_refused(settings: Callable[..., dict[str, object]], given: object) -> None:
+    with pytest.raises(ConfigError, match="acks = "):
+        ProducerConfig.parse(settings(acks=given))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"batch_size": 1024, "buffer_memory": 1 << 40},
+            r"buffer\.memory = 1099511627776: must be at most 17179868160 ",
+        ),
+        ({"batch_size": 1 << 27, "buffer_memory": 1 << 40}, r"batch\.size = 134217728: must be at most 117440505; "),
+    ],
+)
+def test_memory_beyond_the_layout(settings: Callable[..., dict[str, object]], changes: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Producer(settings(segment_bytes=1 << 30, **changes))
+
+
+def test_the_layout_is_that_of_the_rules() -> None:
+    assert rules.MOST_SLOTS == layout.MAX_SLOTS
+    assert rules.MOST_RECORDS == layout.COMMIT_COUNT_MASK
+
+
+def test_a_producer_of_a_file(settings: Callable[..., dict[str, object]], slab_name: str, tmp_path: Path) -> None:
+    file = tmp_path / "producer.properties"
+    file.write_text("".join(f"{name} = {value}\n" for name, value in settings(linger_ms=7).items()))
+    with Producer.from_file(file) as producer:
+        assert producer.config.linger_ms == 7
+        assert producer.send("t", b"v").get(20).offset == 0
+    wait_until_gone(slab_name)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the settings cannot be read from .*missing: No such file"):
+        Producer.from_file(tmp_path / "missing")

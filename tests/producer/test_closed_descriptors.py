@@ -1,0 +1,189 @@
+"""A program that closes all its descriptors after it has made a producer, as one that becomes a daemon does."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import Child
+from producers import sender_pid, wait_until, wait_until_gone
+from senders import read_values
+
+from shmaccum import Producer
+from shmaccum.errors import DeadOwnerError, ShmaccumError
+from shmaccum.shm.lockfile import PROCESS
+
+Settings = Callable[..., dict[str, object]]
+Start = Callable[..., Child]
+Produce = Callable[..., Producer]
+
+FILES = 40
+"""More than a producer has descriptors."""
+
+afterwards = pytest.mark.parametrize("reuse", [False, True], ids=["closed", "reused"])
+
+
+def close_descriptors(directory: Path, reuse: bool) -> list[int]:
+    """Close all descriptors but the pipes that lead to the test; with ``reuse``, open files under their numbers."""
+    for number in sorted(map(int, os.listdir("/proc/self/fd"))):
+        path = Path(f"/proc/self/fd/{number}")
+        if number > 2 and path.is_symlink() and str(path.readlink()).startswith("/"):
+            os.close(number)
+    directory.mkdir()
+    return [os.open(directory / str(number), os.O_RDWR | os.O_CREAT) for number in range(FILES * reuse)]
+
+
+def check_files(descriptors: list[int], directory: Path) -> None:
+    """Make sure that nobody has written to our files, or closed them."""
+    for number, descriptor in enumerate(descriptors):
+        assert os.path.samestat(os.fstat(descriptor), os.stat(directory / str(number)))
+        assert os.fstat(descriptor).st_size == 0
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether another process has a record lock on a file."""
+    with path.open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def use_after_closing(link: Connection, settings: dict[str, object], directory: Path, reuse: bool) -> None:
+    producer = Producer(settings)
+    producer.send("t", b"before", partition=0).get(20)
+    time.sleep(0.05)  # the sender sleeps again
+    files = close_descriptors(directory, reuse)
+    began = time.monotonic()
+    for number in range(3):
+        producer.send("t", b"after %d" % number, partition=0).get(20)
+    producer.flush(20)
+    assert time.monotonic() - began < 5, "the sender is woken"
+    link.send(("entry", producer._slab.me))
+    link.recv()
+
+    os.kill(sender_pid(producer), signal.SIGKILL)
+    producer.send("t", b"by the next sender", partition=0).get(20)
+    second = Producer(settings)
+    second.send("t", b"second", partition=0).get(20)
+    second.close()
+    check_files(files, directory)
+    producer.close()
+    third = Producer(settings)
+    third.send("t", b"third", partition=0).get(20)
+    third.close()
+    link.send("closed")
+    link.recv()
+    check_files(files, directory)
+
+
+@afterwards
+def test_a_producer_goes_on_after_its_program_has_closed_all_descriptors(
+    start: Start, produce: Produce, settings: Settings, log_dir: Path, tmp_path: Path, reuse: bool
+) -> None:
+    """It opens what it needs again, and leaves files alone that have its old numbers."""
+    watcher = produce()
+    child = start(use_after_closing, settings(), tmp_path / "files", reuse)
+
+    _, entry = child.hear()
+    assert watcher._slab.lock_file.holder(PROCESS + entry) == child.pid, "it shows that it lives, as before"
+    assert not any(map(is_locked, (tmp_path / "files").iterdir()))
+    child.tell()
+    assert child.hear() == "closed"
+    assert watcher._slab.lock_file.holder(PROCESS + entry) == 0
+    child.tell()
+    child.result()
+    expected = [b"before", b"after 0", b"after 1", b"after 2", b"by the next sender", b"second", b"third"]
+    assert read_values(log_dir, "t") == expected
+
+
+def use_inherited(
+    producer: Producer, settings: dict[str, object], directory: Path, reuse: bool, link: Connection
+) -> None:
+    files = close_descriptors(directory, reuse)
+    producer.send("t", b"inherited", partition=0).get(20)
+    second = Producer(settings)
+    second.send("t", b"second", partition=0).get(20)
+    check_files(files, directory)
+    second.close()
+    producer.close()
+    check_files(files, directory)
+
+
+@afterwards
+def test_a_forked_child_closes_all_descriptors(
+    start: Start, produce: Produce, settings: Settings, log_dir: Path, tmp_path: Path, reuse: bool
+) -> None:
+    """As with a double fork: the child takes its own place in the slab all the same."""
+    producer = produce()
+    producer.send("t", b"parent", partition=0).get(20)
+
+    start(lambda link: use_inherited(producer, settings(), tmp_path / "files", reuse, link), how="fork").result()
+
+    assert producer.send("t", b"parent again", partition=0).get(20).offset == 3
+    assert read_values(log_dir, "t") == [b"parent", b"inherited", b"second", b"parent again"]
+
+
+def use_what_is_removed(
+    producer: Producer, settings: dict[str, object], directory: Path, reuse: bool, link: Connection
+) -> str:
+    files = close_descriptors(directory, reuse)
+    link.send("forked")
+    link.recv()
+    with pytest.raises(DeadOwnerError) as failure:
+        producer.send("t", b"value", partition=0)
+    with Producer(settings) as second:
+        second.send("t", b"second", partition=0).get(20)
+        with pytest.raises(ShmaccumError):
+            producer.close()
+        second.send("t", b"third", partition=0).get(20)
+    check_files(files, directory)
+    return str(failure.value)
+
+
+@afterwards
+def test_a_daemons_parent_was_the_last_user_of_the_slab(
+    start: Start, settings: Settings, slab_name: str, log_dir: Path, tmp_path: Path, reuse: bool
+) -> None:
+    """The daemon's own producer says what happened, and another one works."""
+    producer = Producer(settings())
+    producer.send("t", b"parent", partition=0).get(20)
+    directory: Any = tmp_path / "files"
+    child = start(lambda link: use_what_is_removed(producer, settings(), directory, reuse, link), how="fork")
+    assert child.hear() == "forked"
+    producer.close()
+    wait_until_gone(slab_name)
+
+    child.tell()
+
+    assert "make a new Producer" in child.result()
+    wait_until_gone(slab_name)
+    assert read_values(log_dir, "t") == [b"parent", b"second", b"third"]
+
+
+def test_a_program_that_has_closed_its_descriptors_is_not_taken_for_dead(
+    start: Start, produce: Produce, settings: Settings, tmp_path: Path
+) -> None:
+    """The others go by its process id, until the thread that looks after the sender has opened the file again."""
+    watcher = produce()
+    child = start(close_and_stay, settings(), tmp_path / "files")
+    entry = child.hear()
+    assert watcher._slab.processes.is_alive(entry)
+    wait_until(lambda: watcher._slab.lock_file.holder(PROCESS + entry) == child.pid, "it has its lock again")
+    child.tell()
+    child.result()
+
+
+def close_and_stay(link: Connection, settings: dict[str, object], directory: Path) -> None:
+    with Producer(settings) as producer:
+        close_descriptors(directory, reuse=True)
+        link.send(producer._slab.me)
+        link.recv()

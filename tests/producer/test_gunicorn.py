@@ -1,0 +1,118 @@
+"""A web application behind gunicorn: its workers fork, are patched by gevent, and share one producer's slab."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from producers import wait_until, wait_until_gone
+from senders import read_topic
+
+Settings = Callable[..., dict[str, object]]
+
+CLIENTS, REQUESTS = 16, 30
+
+
+class Connection(http.client.HTTPConnection):
+    """A connection by a socket that has a path."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=60)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(60)
+        self.sock.connect(str(self._path))
+
+
+def ask(path: Path, number: int) -> tuple[int, str]:
+    """Have the application send a record; return its answer."""
+    connection = Connection(path)
+    try:
+        connection.request("GET", f"/{number}", headers={"Connection": "close"})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def is_served(path: Path, number: int) -> bool:
+    try:
+        return ask(path, number)[0] > 0
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("options", [[], ["--preload"]], ids=["each worker loads it", "preloaded"])
+def test_gevent_workers_send_each_record_once(
+    options: list[str], settings: Settings, slab_name: str, log_dir: Path, tmp_path: Path
+) -> None:
+    """While many requests are served at once, and the workers are replaced in the middle of it."""
+    path = tmp_path / "socket"
+    small = settings(buffer_memory=64 << 10, batch_size=4096, max_request_size=16 << 10)
+    command = [sys.executable, "-m", "gunicorn", "-k", "gevent", "-w", "2", "-b", f"unix:{path}", *options, "wsgi"]
+    server = subprocess.Popen(
+        command,
+        cwd=Path(__file__).parent,
+        env=os.environ | {"SHMACCUM_TEST_SETTINGS": json.dumps(small), "HOME": str(tmp_path)},
+        stderr=(tmp_path / "errors").open("w"),
+    )
+    numbers = itertools.count(1)
+    answers: dict[int, tuple[int, str]] = {}
+    reloaded = threading.Event()
+
+    def ask_next() -> None:
+        number = next(numbers)
+        try:
+            answers[number] = ask(path, number)
+        except (OSError, http.client.HTTPException) as error:  # its worker has left: it is not known what became
+            answers[number] = (0, repr(error))
+
+    def workers_that_answered() -> set[str]:
+        return {pid for status, pid in list(answers.values()) if status == 200}
+
+    def has_a_new_worker_answered() -> bool:
+        ask_next()
+        return len(workers_that_answered()) > 2
+
+    def client() -> None:
+        for turn in range(REQUESTS):
+            if turn == REQUESTS // 2 and not reloaded.is_set():
+                reloaded.set()
+                server.send_signal(signal.SIGHUP)
+            ask_next()
+
+    try:
+        wait_until(lambda: is_served(path, next(numbers)), "gunicorn serves")
+        threads = [threading.Thread(target=client) for _ in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if not options:  # on a quick machine the old workers may have answered all: go on until a new one does
+            wait_until(has_a_new_worker_answered, "a worker that came with the reload answers")
+    finally:
+        server.terminate()
+        server.wait(60)
+        print((tmp_path / "errors").read_text())  # shown if the test has failed
+    wait_until_gone(slab_name)
+
+    assert not [answer for answer in answers.values() if answer[0] not in (0, 200)]
+    taken = {number for number, (status, _) in answers.items() if status == 200}
+    assert len(taken) > CLIENTS * REQUESTS // 2
+    assert len(workers_that_answered()) > (2 if not options else 1)
+    stored = Counter(int(record.key or b"") for records in read_topic(log_dir, "t").values() for record in records)
+    assert set(stored.values()) == {1}
+    assert taken - stored.keys() == set()

@@ -1,0 +1,240 @@
+"""Producers with different settings: which of these share a slab, which change it, and which need one of their own."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+from fake_broker import PRODUCE, FakeBroker
+from kafka.record import MemoryRecords
+from processes import Child
+from producers import (
+    in_the_way,
+    kill_sender,
+    sender_pid,
+    sender_starts,
+    settings_of,
+    wait_until,
+    wait_until_gone,
+    wait_until_stored,
+)
+
+from shmaccum import Producer, ProducerConfig
+from shmaccum.errors import DeliveryTimeoutError, SlabAbiError
+
+Start = Callable[..., Child]
+Settings = Callable[..., dict[str, object]]
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def settings(log_dir: Path) -> Iterator[Settings]:
+    """Return a function that gives settings of a slab with a derived name; at the end, all such slabs must go."""
+    made: set[str] = set()
+
+    def make(**changes: object) -> dict[str, object]:
+        given = settings_of("", log_dir, **changes)
+        made.add(ProducerConfig.parse(given).slab_name(os.geteuid()))
+        return given
+
+    yield make
+    for name in made:
+        wait_until_gone(name)
+
+
+def stay(link: Connection, settings: dict[str, object]) -> None:
+    """Be a producer, and send what is asked for; answer how many milliseconds its acknowledgement took."""
+    with Producer(settings) as producer:
+        producer.partitions_for("t")
+        link.send((producer._slab.name, sender_pid(producer)))
+        while (value := link.recv()) is not None:
+            started = time.monotonic()
+            try:
+                producer.send("t", value, partition=0).get(30)
+                link.send((time.monotonic() - started) * 1000)
+            except DeliveryTimeoutError:
+                link.send(None)
+
+
+# --- one slab ----------------------------------------------------------------------------------------
+
+
+def test_six_client_ids_are_one_slab_and_one_sender(settings: Settings, start: Start) -> None:
+    producers = [start(stay, settings(client_id=f"service-{number}")) for number in range(6)]
+    found = {producer.hear() for producer in producers}
+    assert len(found) == 1
+    for producer in producers:
+        producer.tell()
+        producer.result()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"linger_ms": 100},
+        {"delivery_timeout_ms": 40_000, "request_timeout_ms": 3_000},
+        {"compression_type": "zstd"},
+        {"retries": 7},
+        {"max_request_size": 1 << 19},
+        {"retry_backoff_ms": 7, "reconnect_backoff_ms": 8, "metadata_max_age_ms": 9_000, "connections_max_idle_ms": 1},
+        {"send_buffer_bytes": -1, "socket_connection_setup_timeout_ms": 500},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+@pytest.mark.parametrize("name", ["", "given"])
+def test_changed_settings_meet_the_slab_that_is_there(
+    settings: Settings, slab_name: str, start: Start, changes: dict[str, object], name: str
+) -> None:
+    """A graceful reload: processes with the new settings come while those with the old ones are at work."""
+    name = name and slab_name
+    old = start(stay, settings(shmaccum_name=name))
+    slab, sender = old.hear()
+    with Producer(settings(shmaccum_name=name, **changes)) as new:
+        assert (new._slab.name, sender_pid(new)) == (slab, sender)
+        assert new.send("t", b"new").get(20).offset >= 0
+        old.tell(b"old")
+        assert old.hear() is not None
+        old.tell()
+        old.result()
+        assert new.send("t", b"newer").get(20).offset >= 0
+        assert sender_starts(new) == 1
+
+
+@pytest.mark.parametrize("changes", [{"acks": "1"}, {"batch_size": 8192}, {"buffer_memory": 1 << 19}], ids=str)
+def test_settings_of_the_layout_make_a_slab_of_their_own(settings: Settings, changes: dict[str, object]) -> None:
+    config, other = ProducerConfig.parse(settings()), ProducerConfig.parse(settings(**changes))
+    assert other.slab_name(os.geteuid()) != config.slab_name(os.geteuid())
+
+
+@pytest.mark.parametrize("is_here", [True, False], ids=["this process's slab", "another's"])
+def test_a_refusal_names_each_setting_and_both_values(
+    settings: Settings, slab_name: str, start: Start, is_here: bool
+) -> None:
+    given = settings(shmaccum_name=slab_name)
+    with ExitStack() as stack:
+        if is_here:
+            stack.enter_context(Producer(given))
+        else:
+            other = start(stay, given)
+            other.hear()
+        with pytest.raises(SlabAbiError) as refused:
+            Producer(given | {"batch.size": 4096, "acks": "1", "linger.ms": 3})
+        assert str(refused.value) == (
+            f"slab '{slab_name}' is in use with other settings: acks is 'all' there and '1' here; batch.size is 16384 "
+            "there and 4096 here; enable.idempotence is true there and false here. Programs that share a slab must "
+            "have the same ones: end those that have the others and try again, or choose another shmaccum.name for "
+            "this one"
+        )
+        if not is_here:
+            other.tell()
+            other.result()
+
+
+# --- each producer's own -----------------------------------------------------------------------------
+
+
+def test_each_producer_lingers_for_its_own_time(settings: Settings, start: Start) -> None:
+    patient = start(stay, settings(linger_ms=600))
+    patient.hear()
+    with Producer(settings(linger_ms=0)) as hasty:
+        hasty.send("t", b"first", partition=0).get(20)
+        patient.tell(b"patient")
+        assert patient.hear() >= 600
+        started = time.monotonic()
+        hasty.send("t", b"hasty", partition=0).get(20)
+        assert time.monotonic() - started < 0.5
+    patient.tell()
+    patient.result()
+
+
+def test_a_batch_leaves_when_the_hastiest_of_its_producers_wants_it(settings: Settings, start: Start) -> None:
+    patient = start(stay, settings(linger_ms=30_000, delivery_timeout_ms=100_000))
+    patient.hear()
+    with Producer(settings(linger_ms=0)) as hasty:
+        hasty.send("t", b"first", partition=0).get(20)
+        patient.tell(b"patient")
+        wait_until(lambda: hasty._slab.undelivered() != (0, 0), "the patient one has begun a batch")
+        hasty.send("t", b"hasty", partition=0).get(20)
+        assert patient.hear() < 20_000
+    patient.tell()
+    patient.result()
+
+
+def test_no_record_is_given_up_before_its_own_producers_time(settings: Settings, start: Start, log_dir: Path) -> None:
+    """While nothing can be written, one gives up soon, and the other's record is delivered."""
+    patient = start(stay, settings())
+    patient.hear()
+    changes = {"delivery_timeout_ms": 300, "request_timeout_ms": 200, "retry_backoff_ms": 10}
+    with Producer(settings(**changes)) as brief:
+        brief.partitions_for("t")
+        with in_the_way(log_dir / "t-0"):
+            future = brief.send("t", b"brief", partition=0)
+            with pytest.raises(DeliveryTimeoutError):
+                future.get(20)
+            patient.tell(b"patient")
+            time.sleep(0.6)
+        assert patient.hear() >= 600
+    patient.tell()
+    patient.result()
+    wait_until_stored(log_dir, 1)
+
+
+def test_each_batch_is_compressed_as_its_producer_wants(settings: Settings, log_dir: Path) -> None:
+    """Also one that is sent before it is full, which the sender compresses, in a slab whose maker does not."""
+    value = b"all work and no play " * 40
+    with Producer(settings()) as plain, Producer(settings(compression_type="zstd")) as packed:
+        for producer in (plain, packed, plain):
+            producer.send("t", value, partition=0).get(20)
+        packed.send("t", value * 1000, partition=0).get(20)
+    batches = MemoryRecords(b"".join(path.read_bytes() for path in sorted((log_dir / "t-0").glob("*.log"))))
+    found = []
+    while batches.has_next():
+        found.append(batches.next_batch().compression_type)
+    assert found == [0, 4, 0, 4]
+
+
+# --- what the newest one sets for all ------------------------------------------------------------------
+
+
+def test_the_newest_value_holds_for_the_sender(settings: Settings, log_dir: Path, tmp_path: Path) -> None:
+    log = tmp_path / "sender.log"
+    with Producer(settings(num_partitions=2, sender_log_file=log)) as old:
+        assert len(old.partitions_for("first")) == 2
+        with Producer(settings(num_partitions=5)) as new:
+            assert len(old.partitions_for("second")) == 5
+            assert sender_starts(new) == 1
+    assert "num.partitions is 5 now, and was 2" in log.read_text()
+
+
+def test_a_sender_that_takes_over_goes_by_what_holds_in_the_slab(settings: Settings) -> None:
+    """Whoever started it: here the one with the old value, since the new one has left."""
+    with Producer(settings(num_partitions=2)) as old:
+        Producer(settings(num_partitions=5)).close()
+        kill_sender(old)
+        assert len(old.partitions_for("third")) == 5
+        assert sender_starts(old) == 2
+
+
+def test_brokers_see_the_new_values_from_the_next_request_on(slab_name: str) -> None:
+    with FakeBroker() as broker:
+        given = settings_of(slab_name, "") | {"transport": "kafka", "log.dir": "", "bootstrap.servers": broker.servers}
+        with Producer(given | {"client.id": "the-old-one"}) as old:
+            old.send("t", b"value", partition=0).get(20)
+            connections = len(broker.connections)
+            with Producer(given | {"client.id": "the-new-one", "request.timeout.ms": 4321}):
+                old.send("t", b"value", partition=1).get(20)
+            frames = [request.frame for request in broker.of(PRODUCE)]
+        assert [b"the-old-one" in frame for frame in frames] == [True, False]
+        assert [b"the-new-one" in frame for frame in frames] == [False, True]
+        assert (4321).to_bytes(4, "big") in frames[1]
+        assert len(broker.connections) == connections
+    wait_until_gone(slab_name)

@@ -1,0 +1,331 @@
+"""An outage as its users meet it: errors say what the network or the broker said, and a refused login waits."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_broker import PRODUCE, FakeBroker, Request, produced
+from faults import is_stopped
+from kafka.protocol.producer import ProduceResponse
+from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+from producers import kill_sender, sender_pid, settings_of, wait_until, wait_until_gone
+
+from shmaccum import Producer
+from shmaccum.cli.report import SlabReport, report
+from shmaccum.errors import (
+    BufferExhaustedError,
+    DeliveryTimeoutError,
+    InvalidRecordError,
+    KafkaTimeoutError,
+    NetworkError,
+    NotEnoughReplicasError,
+    PolicyViolationError,
+    SaslAuthenticationError,
+    ShmaccumError,
+)
+
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+REFUSED = 58
+POLICY_VIOLATION, INVALID_RECORD, NOT_ENOUGH_REPLICAS = 44, 87, 19
+PASSWORD = "very-secret"
+
+Connect = Callable[..., Producer]
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def connect(slab_name: str, broker: FakeBroker) -> Iterator[Connect]:
+    """Return a function that makes a producer of the broker, in a slab that must be gone at the end."""
+    made: list[Producer] = []
+
+    def make(**settings: object) -> Producer:
+        given = settings_of(slab_name, "") | {"transport": "kafka", "log.dir": "", "bootstrap.servers": broker.servers}
+        given |= {"linger.ms": 0, "retry.backoff.ms": 20, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 20}
+        given |= {name.replace("_", "."): value for name, value in settings.items()}
+        made.append(Producer(given))
+        return made[-1]
+
+    yield make
+    for producer in made:
+        with contextlib.suppress(ShmaccumError):
+            producer.close(10)
+    wait_until_gone(slab_name)
+
+
+def fill(producer: Producer) -> None:
+    """Send more than the slab of four slots holds."""
+    for _ in range(10):
+        producer.send("t", bytes(15_000), partition=0)
+
+
+def log_of(producer: Producer) -> str:
+    return Path(seen(producer).log).read_text(encoding="utf-8")
+
+
+def seen(producer: Producer) -> SlabReport:
+    return report(producer._slab.name)
+
+
+# --- the broker's own words ------------------------------------------------------------------------------
+
+
+def test_the_words_of_a_policy_reach_the_error(broker: FakeBroker, connect: Connect) -> None:
+    broker.answers[PRODUCE] = lambda request: produced((0, POLICY_VIOLATION), error_message="not on Sundays")
+    producer = connect()
+
+    with pytest.raises(PolicyViolationError) as caught:
+        producer.send("t", b"value", partition=0).get(20)
+
+    assert str(caught.value).startswith("t-0: ")
+    assert str(caught.value).endswith("broker 1 says: not on Sundays")
+
+
+def test_hostile_words_are_escaped_and_cut(broker: FakeBroker, connect: Connect) -> None:
+    hostile = "\x1b]0;owned\x07\n2030-01-01 INFO all is well " + "\U0001f600" * 10_000
+    broker.answers[PRODUCE] = lambda request: produced((0, POLICY_VIOLATION), error_message=hostile)
+    producer = connect()
+
+    with pytest.raises(PolicyViolationError) as caught:
+        producer.send("t", b"value", partition=0).get(20)
+
+    text = str(caught.value)
+    assert text.isprintable()
+    assert r"says: \x1b]0;owned\x07\n2030" in text
+    assert text.endswith("...")
+    assert len(text.encode()) < 1024
+    assert "\x1b" not in log_of(producer)
+    assert "\n2030" not in log_of(producer)
+
+
+def test_each_record_gets_what_is_said_of_it(broker: FakeBroker, connect: Connect) -> None:
+    """KIP-467: of three records, the broker names two, by different words."""
+    Error = ProduceResponse.TopicProduceResponse.PartitionProduceResponse.BatchIndexAndErrorMessage
+    answers = iter(
+        [
+            {0: "no key", 2: "no value"},  # of all three
+            {0: "no key"},  # of the first, alone
+            {1: "no value"},  # of the other two
+            {},
+            {0: "no value"},
+        ]
+    )
+
+    def answer(request: Request) -> Any:
+        named = next(answers)
+        errors = [Error(batch_index=index, batch_index_error_message=words) for index, words in named.items()]
+        code = INVALID_RECORD if named else 0
+        return produced((0, code), record_errors=errors, error_message="rejected" if named else None)
+
+    broker.answers[PRODUCE] = answer
+    producer = connect(linger_ms=60_000)
+    futures = [producer.send("t", b"value", partition=0) for _ in range(3)]
+    producer.flush(20)
+
+    errors = [future.exception for future in futures]
+    assert [type(error) for error in errors] == [InvalidRecordError, type(None), InvalidRecordError]
+    assert str(errors[0]).endswith("broker 1 says: no key")
+    assert str(errors[2]).endswith("broker 1 says: no value")
+
+
+def test_an_error_without_words_says_what_it_means(broker: FakeBroker, connect: Connect) -> None:
+    broker.answers[PRODUCE] = lambda request: produced((0, POLICY_VIOLATION))
+    producer = connect()
+
+    with pytest.raises(PolicyViolationError) as caught:
+        producer.send("t", b"value", partition=0).get(20)
+
+    assert str(caught.value) == f"t-0: {PolicyViolationError.meaning()}"
+
+
+# --- outages ---------------------------------------------------------------------------------------------
+
+
+def test_who_is_given_up_in_an_outage_hears_why(broker: FakeBroker, connect: Connect) -> None:
+    producer = connect(delivery_timeout_ms=1000, request_timeout_ms=500)
+    producer.send("t", b"before", partition=0).get(20)
+    broker.stop()
+    future = producer.send("t", b"value", partition=0)
+
+    with pytest.raises(KafkaTimeoutError, match=f"last error: NetworkError: .*127.0.0.1:{broker.port}") as waiting:
+        future.get(0.5)
+    assert not isinstance(waiting.value, DeliveryTimeoutError)
+    with pytest.raises(DeliveryTimeoutError, match=f"127.0.0.1:{broker.port}: Connection refused") as given_up:
+        future.get(20)
+    assert isinstance(given_up.value.__cause__, NetworkError)
+    assert " (since 20" in str(given_up.value)
+
+
+def test_who_gets_no_memory_in_an_outage_hears_why(broker: FakeBroker, connect: Connect) -> None:
+    producer = connect(max_block_ms=300, buffer_memory=64 << 10, delivery_timeout_ms=1500, request_timeout_ms=500)
+    producer.send("t", b"before", partition=0).get(20)
+    broker.stop()
+
+    with pytest.raises(BufferExhaustedError, match=f"last error: NetworkError: .*127.0.0.1:{broker.port}"):
+        fill(producer)
+
+
+def test_status_shows_an_outage_and_its_end(slab_name: str, connect: Connect, broker: FakeBroker) -> None:
+    producer = connect()
+    producer.send("t", b"before", partition=0).get(20)
+    assert not any(incident.lasts for incident in seen(producer).incidents)
+    began_ms = time.time() * 1000 - 1
+    port = broker.port
+    broker.stop()
+    future = producer.send("t", b"value", partition=0)
+    wait_until(lambda: any(each.lasts for each in seen(producer).incidents), "the outage is seen")
+    wait_until(lambda: seen(producer).incidents[0].last_ms > began_ms + 200, "it goes on")
+    (outage,) = [each for each in seen(producer).incidents if each.lasts and "broker 1 " in each.text]
+    assert outage.error is NetworkError
+    assert outage.text == f"connection to broker 1 at 127.0.0.1:{port}: Connection refused"
+    assert began_ms < outage.first_ms < outage.last_ms - 100
+
+    with FakeBroker(port):
+        future.get(20)
+        assert not any(each.lasts for each in seen(producer).incidents)
+        assert seen(producer).incidents[0].text.startswith("connection to broker ")
+
+
+def test_who_waits_for_a_topic_in_an_outage_hears_why(broker: FakeBroker, connect: Connect) -> None:
+    producer = connect(max_block_ms=300)
+    broker.stop()
+
+    with pytest.raises(KafkaTimeoutError, match=r"Connection refused.*; log of the sender: /"):
+        producer.send("t", b"value", partition=0)
+
+
+def test_an_attempt_that_a_broker_refused_is_the_cause(broker: FakeBroker, connect: Connect) -> None:
+    broker.answers[PRODUCE] = lambda request: produced((0, NOT_ENOUGH_REPLICAS), error_message="1 of 2")
+    producer = connect(delivery_timeout_ms=500, request_timeout_ms=400, retry_backoff_ms=10_000)
+    last_attempt = "its last attempt: NotEnoughReplicasError: broker 1 says: 1 of 2"
+    with pytest.raises(DeliveryTimeoutError, match=last_attempt) as caught:
+        producer.send("t", b"value", partition=0).get(20)
+    assert isinstance(caught.value.__cause__, NotEnoughReplicasError)
+
+
+# --- a sender that does not run --------------------------------------------------------------------------
+
+
+def test_a_stopped_sender_is_named(connect: Connect) -> None:
+    producer = connect(max_block_ms=300, buffer_memory=64 << 10)
+    producer.send("t", b"before", partition=0).get(20)
+    pid = sender_pid(producer)
+    assert not seen(producer).sender.stopped
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: is_stopped(pid), "it is stopped")
+        sender = seen(producer).sender
+        assert sender.alive
+        assert sender.stopped
+        with pytest.raises(BufferExhaustedError, match=f"; the sender, process {pid} is stopped: it has not run for "):
+            fill(producer)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    producer.flush(20)
+    assert not seen(producer).sender.stopped
+
+
+# --- a refused login -------------------------------------------------------------------------------------
+
+
+class Logins:
+    """What a broker says to those who log in by PLAIN; a broker that has begun to refuse ends all connections.
+
+    Attributes:
+        welcome: whether it lets them in.
+        refused: how many it did not.
+    """
+
+    def __init__(self, broker: FakeBroker) -> None:
+        self.welcome = True
+        self.refused = 0
+        self._broker = broker
+        broker.versions |= {SASL_HANDSHAKE: (0, 1), SASL_AUTHENTICATE: (0, 2)}
+        broker.answers[SASL_HANDSHAKE] = lambda request: SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"])
+        broker.answers[SASL_AUTHENTICATE] = self._answer
+
+    def refuse(self) -> None:
+        """Let nobody in from now on."""
+        self.welcome = False
+        self._broker.cut()
+
+    def _answer(self, request: Request) -> Any:
+        code, words = (0, None) if self.welcome else (REFUSED, f"who has the password {PASSWORD}?")
+        self.refused += bool(code)
+        return SaslAuthenticateResponse(error_code=code, error_message=words, auth_bytes=b"", session_lifetime_ms=0)
+
+
+LOGIN: dict[str, object] = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "PLAIN",
+    "sasl_username": "alice",
+    "sasl_password": PASSWORD,
+}
+
+
+@pytest.fixture
+def logins(broker: FakeBroker) -> Logins:
+    return Logins(broker)
+
+
+def test_records_wait_while_a_login_is_refused_that_succeeded_before(
+    broker: FakeBroker, logins: Logins, connect: Connect
+) -> None:
+    producer = connect(**LOGIN)
+    producer.send("t", b"before", partition=0).get(20)
+    logins.refuse()
+    futures = [producer.send("t", b"value", partition=number % 2) for number in range(20)]
+    wait_until(lambda: logins.refused >= 3, "the login is refused, again and again")
+    assert not any(future.is_done for future in futures)
+    logins.welcome = True
+    assert [future.get(20).topic for future in futures] == ["t"] * 20
+
+
+def test_a_login_that_stays_refused_is_the_cause_of_the_timeout(logins: Logins, connect: Connect) -> None:
+    producer = connect(delivery_timeout_ms=600, request_timeout_ms=300, **LOGIN)
+    producer.send("t", b"before", partition=0).get(20)
+    logins.refuse()
+    with pytest.raises(DeliveryTimeoutError, match=r"SaslAuthenticationError: .*the broker refused us: who") as caught:
+        producer.send("t", b"value", partition=0).get(20)
+    assert PASSWORD not in str(caught.value)
+    assert isinstance(caught.value.__cause__, NetworkError | SaslAuthenticationError)
+
+
+def test_a_refused_login_waits_under_the_next_sender_as_well(logins: Logins, connect: Connect) -> None:
+    producer = connect(**LOGIN)
+    producer.send("t", b"before", partition=0).get(20)
+    logins.refuse()
+    kill_sender(producer)
+    future = producer.send("t", b"value", partition=0)
+    wait_until(lambda: logins.refused >= 3 and producer._slab.has_sender(), "the next sender is refused")
+    assert not future.is_done
+    logins.welcome = True
+    future.get(20)
+
+
+def test_who_waits_for_a_topic_while_a_login_is_refused_waits_on(logins: Logins, connect: Connect) -> None:
+    producer = connect(max_block_ms=400, **LOGIN)
+    producer.send("t", b"before", partition=0).get(20)
+    logins.refuse()
+    with pytest.raises(KafkaTimeoutError, match=r"SaslAuthenticationError: .*the broker refused us: who"):
+        producer.send("another", b"value")
+
+
+def test_a_login_that_never_succeeded_fails_at_once_with_the_reason(logins: Logins, connect: Connect) -> None:
+    logins.welcome = False
+    producer = connect(**LOGIN)
+    with pytest.raises(SaslAuthenticationError, match=r"refused us: who has the password \[hidden\]\?") as caught:
+        producer.send("t", b"value")
+    assert PASSWORD not in str(caught.value)
+    assert PASSWORD not in log_of(producer)

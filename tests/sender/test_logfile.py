@@ -1,0 +1,126 @@
+"""The sender's log: written without being asked, private, bounded, and never in the way of records."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from producers import settings_of, wait_until_gone
+
+from shmaccum import Producer, ProducerConfig
+from shmaccum.cli.report import report
+from shmaccum.errors import SenderError
+from shmaccum.sender.logfile import MAX_BYTES, begin_log, default_directory, log_path
+
+Settings = Callable[..., dict[str, object]]
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return where the user's logs belong."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def settings(slab_name: str, tmp_path: Path) -> Iterator[Settings]:
+    yield lambda **changes: settings_of(slab_name, tmp_path / "log", **changes)
+    wait_until_gone(slab_name)
+
+
+@pytest.fixture
+def root_logger() -> Iterator[logging.Logger]:
+    """Return the root logger, and take back what the test does to it."""
+    logger = logging.getLogger()
+    level, handlers = logger.level, list(logger.handlers)
+    yield logger
+    for handler in logger.handlers[:]:
+        if handler not in handlers:
+            logger.removeHandler(handler)
+            handler.close()
+    logger.setLevel(level)
+
+
+def config_of(name: str, **changes: object) -> ProducerConfig:
+    return ProducerConfig.parse(settings_of(name, "/nowhere", **changes))
+
+
+def serve_once(settings: dict[str, object], slab_name: str) -> str:
+    """Have a record delivered; return where the log is, as everybody is told."""
+    with Producer(settings) as producer:
+        producer.send("t", b"value", partition=0).get(20)
+        return report(slab_name).log
+
+
+def test_a_sender_has_a_log_without_being_asked(settings: Settings, slab_name: str, state: Path) -> None:
+    log = state / "shmaccum" / f"{slab_name}.log"
+    assert serve_once(settings(), slab_name) == str(log)
+    assert "INFO shmaccum.sender.sender: producer id" in log.read_text()
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    assert stat.S_IMODE(log.parent.stat().st_mode) == 0o700
+
+
+def test_none_is_none(settings: Settings, slab_name: str, state: Path) -> None:
+    assert serve_once(settings(sender_log_file="none"), slab_name) == "none, by sender.log.file"
+    assert not state.exists()
+
+
+def test_a_user_without_a_home_has_no_log(
+    settings: Settings, slab_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    said = serve_once(settings(), slab_name)
+    assert said.startswith("none: ")
+    assert said.endswith("; sender.log.file names another place")
+
+
+def test_a_link_is_not_followed(settings: Settings, slab_name: str, state: Path, tmp_path: Path) -> None:
+    (state / "shmaccum").mkdir(parents=True)
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    (state / "shmaccum" / f"{slab_name}.log").symlink_to(precious)
+    assert serve_once(settings(), slab_name).startswith("none: ")
+    assert precious.read_text() == "precious"
+
+
+def test_who_starts_no_sender_is_told_where_its_log_is(settings: Settings, slab_name: str, state: Path) -> None:
+    Path(str(settings()["log.dir"])).touch()
+    with pytest.raises(SenderError, match=f"; log of the sender: {state}/shmaccum/{slab_name}.log$"):
+        Producer(settings())
+
+
+def test_a_log_is_bounded(slab_name: str, state: Path, root_logger: logging.Logger) -> None:
+    log = Path(begin_log(config_of(slab_name)))
+    line = "x" * 10_000
+    for _ in range(3 * MAX_BYTES // len(line)):
+        root_logger.info(line)
+    assert sorted(path.name for path in log.parent.iterdir()) == [log.name, f"{log.name}.1"]
+    assert all(0 < path.stat().st_size <= MAX_BYTES for path in log.parent.iterdir())
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in log.parent.iterdir())
+
+
+def test_logs_of_long_ago_are_removed(slab_name: str, state: Path, root_logger: logging.Logger) -> None:
+    directory = state / "shmaccum"
+    directory.mkdir(parents=True)
+    for name, days in (("old.log", 31), ("old.log.1", 40), ("new.log", 29), ("other.txt", 400)):
+        (directory / name).touch()
+        os.utime(directory / name, (time.time() - days * 86_400,) * 2)
+    begin_log(config_of(slab_name))
+    assert {path.name for path in directory.iterdir()} == {"new.log", "other.txt", f"{slab_name}.log"}
+
+
+def test_where_logs_belong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/alice")
+    for value in ("", "relative"):
+        monkeypatch.setenv("XDG_STATE_HOME", value)
+        assert default_directory() == Path("/home/alice/.local/state/shmaccum")
+    monkeypatch.delenv("XDG_STATE_HOME")
+    assert log_path(config_of("orders")) == "/home/alice/.local/state/shmaccum/orders.log"
+    assert log_path(config_of("orders", sender_log_file="/x/y.log")) == "/x/y.log"
+    assert log_path(config_of("orders", sender_log_file="None")) == ""

@@ -1,0 +1,219 @@
+"""Incidents: what the sender notes is read by everybody, whole or not at all, whatever brokers say and who dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from processes import Child
+
+from shmaccum.errors import BufferExhaustedError, KafkaStorageError, NetworkError, PolicyViolationError
+from shmaccum.shm.incidents import TEXT_BYTES, Incidents, incidents, printable, sender_log
+from shmaccum.shm.layout import INCIDENTS, Geometry, Incident, Super
+from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.slab import Slab
+
+GEOMETRY = Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4)
+
+
+@pytest.fixture
+def slab(slab_name: str) -> Iterator[Slab]:
+    slab = attach(slab_name, GEOMETRY)
+    yield slab
+    detach(slab)
+
+
+@pytest.fixture
+def noted(slab: Slab) -> Incidents:
+    """Return the incidents of a sender."""
+    noted = Incidents(slab)
+    noted.begin()
+    return noted
+
+
+def test_an_incident_is_found_by_its_number(slab: Slab, noted: Incidents) -> None:
+    number = noted.note(PolicyViolationError, "broker 1 says: not on Sundays")
+
+    found = Incidents(slab).find(number)
+
+    assert found is not None
+    assert (found.error, found.text) == (PolicyViolationError, "broker 1 says: not on Sundays")
+    assert found.first_ms == found.last_ms
+    assert not found.lasts
+
+
+def test_there_is_no_incident_0(noted: Incidents) -> None:
+    assert noted.find(0) is None
+
+
+def test_the_same_words_are_one_incident(slab: Slab, noted: Incidents) -> None:
+    numbers = {noted.note(NetworkError, "refused") for _ in range(1000)}
+    other = noted.note(KafkaStorageError, "refused")
+
+    assert len(numbers) == 1
+    assert other not in numbers
+    assert len(incidents(slab.words, GEOMETRY)) == 2
+
+
+def test_as_many_incidents_are_remembered_as_there_is_room_for(slab: Slab, noted: Incidents) -> None:
+    numbers = [noted.note(NetworkError, f"error {number}") for number in range(3 * INCIDENTS)]
+
+    found = [noted.find(number) for number in numbers]
+    assert found[: 2 * INCIDENTS] == [None] * 2 * INCIDENTS
+    assert [each.text for each in found[2 * INCIDENTS :] if each is not None] == [
+        f"error {number}" for number in range(2 * INCIDENTS, 3 * INCIDENTS)
+    ]
+    assert incidents(slab.words, GEOMETRY)[0].text == f"error {3 * INCIDENTS - 1}"
+
+
+def test_an_incident_that_is_forgotten_is_noted_again(noted: Incidents) -> None:
+    first = noted.note(NetworkError, "refused")
+    for number in range(INCIDENTS):
+        noted.note(NetworkError, f"error {number}")
+    again = noted.note(NetworkError, "refused")
+
+    assert again != first
+    assert noted.find(first) is None
+    assert (found := noted.find(again)) is not None
+    assert found.text == "refused"
+
+
+def test_an_incident_lasts_until_its_end(noted: Incidents) -> None:
+    number = noted.note(NetworkError, "refused", lasts=True, since_ms=1000)
+    noted.note(PolicyViolationError, "not on Sundays")
+
+    current = noted.current()
+    assert current is not None
+    assert (current.text, current.first_ms, current.lasts) == ("refused", 1000, True)
+    noted.end(number)
+    found = noted.find(number)
+    assert found is not None
+    assert not found.lasts
+
+
+def test_a_new_sender_knows_of_nothing_that_lasts(slab: Slab, noted: Incidents) -> None:
+    number = noted.note(NetworkError, "refused", lasts=True)
+    successor = Incidents(slab)
+    successor.begin()
+
+    found = successor.find(number)
+    assert found is not None
+    assert not found.lasts
+    assert successor.note(NetworkError, "another") > number
+
+
+def test_what_is_long_over_explains_nothing(slab: Slab, noted: Incidents) -> None:
+    number = noted.note(NetworkError, "refused")
+    slab.words[GEOMETRY.incident(number) + Incident.LAST_MS] -= 3_600_000
+
+    assert noted.current() is None
+    assert slab.trouble() == ""
+
+
+def die_over_an_incident(link: Connection, name: str, stores: int) -> None:
+    """Note an incident, and be killed after so many stores of words."""
+    slab = attach(name, GEOMETRY)
+    noted = Incidents(slab)
+
+    class Words:
+        left = stores
+
+        def __getitem__(self, index: int) -> int:
+            return int(slab.words[index])
+
+        def __setitem__(self, index: int, value: int) -> None:
+            if not self.left:
+                signal.raise_signal(signal.SIGKILL)
+            self.left -= 1
+            slab.words[index] = value
+
+    noted._words = Words()
+    for number in range(INCIDENTS):
+        noted.note(NetworkError, f"another text, {number}")
+    link.send("survived")
+
+
+@pytest.mark.parametrize("stores", range(8))
+def test_death_over_an_incident_tears_none(
+    slab: Slab, noted: Incidents, start: Callable[..., Child], stores: int
+) -> None:
+    """The one that it was writing is not there; the others are, and the next sender goes on."""
+    for number in range(INCIDENTS):
+        noted.note(KafkaStorageError, f"text {number}")
+    child = start(die_over_an_incident, slab.name, stores)
+    assert child.join() == -signal.SIGKILL
+    found = incidents(slab.words, GEOMETRY)
+    assert len(found) >= INCIDENTS - 1
+    assert all(each.error is KafkaStorageError and each.text.startswith("text ") for each in found)
+    successor = Incidents(slab)
+    successor.begin()
+    number = successor.note(NetworkError, "next")
+    assert (after := successor.find(number)) is not None
+    assert after.text == "next"
+
+
+@given(st.text())
+def test_the_words_of_strangers_are_one_printable_line(text: str) -> None:
+    shown = printable(text)
+
+    assert shown.isprintable()
+    assert len(shown.encode()) <= TEXT_BYTES
+    assert printable(shown) == shown
+    if text.isprintable() and len(text.encode()) <= TEXT_BYTES:
+        assert shown == text
+
+
+def test_what_is_cut_says_so() -> None:
+    for text in ("x" * 10_000, "\u00e4" * 10_000, "\x1b[2J" * 10_000, "\U0001f600" * TEXT_BYTES):
+        assert printable(text).endswith("...")
+        assert len(printable(text).encode()) > TEXT_BYTES - 8
+
+
+def test_escapes_do_not_reach_a_terminal(noted: Incidents) -> None:
+    number = noted.note(PolicyViolationError, "no\x1b[31m\nINFO all is well\u202e")
+
+    found = noted.find(number)
+    assert found is not None
+    assert found.text == r"no\x1b[31m\nINFO all is well\u202e"
+
+
+@given(st.lists(st.tuples(st.integers(0, 63), st.integers(0, 2**64 - 1)), min_size=1))
+def test_a_damaged_incident_is_not_shown_or_harmless(changes: list[tuple[int, int]]) -> None:
+    slab = attach(f"test{os.getpid()}-damaged", GEOMETRY)
+    try:
+        noted = Incidents(slab)
+        number = noted.note(NetworkError, "refused", lasts=True)
+        for word, value in changes:
+            slab.words[GEOMETRY.incident(number) + word] = value
+        for each in incidents(slab.words, GEOMETRY):
+            assert str(each).isprintable()
+        assert slab.trouble().isprintable()
+        sender_log(slab.words, GEOMETRY)
+    finally:
+        detach(slab)
+
+
+def test_the_log_is_told_of(slab: Slab, noted: Incidents) -> None:
+    assert noted.log() == ""
+    noted.note_log("/var/log/sender.log")
+    noted.note(NetworkError, "refused")
+    assert Incidents(slab).log() == "/var/log/sender.log"
+
+
+def test_to_be_let_in_once_is_remembered(slab: Slab, noted: Incidents) -> None:
+    assert not noted.has_been_let_in
+    noted.let_in()
+    first = slab.words[Super.LET_IN_MS]
+    noted.let_in()
+    assert Incidents(slab).has_been_let_in
+    assert slab.words[Super.LET_IN_MS] == first
+
+
+def test_what_keeps_the_sender_from_sending_is_said(slab: Slab, noted: Incidents) -> None:
+    noted.note(BufferExhaustedError, "")
+    assert slab.trouble().startswith("; last error: BufferExhaustedError: No memory became free")

@@ -1,0 +1,110 @@
+"""The slabs of other users: root looks at them and removes them, and nobody uses them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+from processes import Child
+
+from shmaccum.cli.report import UnreadableSlab, all_reports, report
+from shmaccum.errors import SlabError, SlabInUseError, SlabPermissionError
+from shmaccum.shm import names
+from shmaccum.shm.layout import Geometry
+from shmaccum.shm.lifecycle import attach, destroy, look
+
+Start = Callable[..., Child]
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user for a while")
+
+OWNER, OTHER = 65534, 65533
+
+
+def own_slab(link: Connection, name: str, geometry: Geometry) -> None:
+    os.setgid(OWNER)
+    os.setuid(OWNER)
+    slab = attach(name, geometry)
+    link.send(slab.me)
+    link.recv()
+
+
+def be_refused(link: Connection, name: str, geometry: Geometry) -> list[str]:
+    os.setgid(OTHER)
+    os.setuid(OTHER)
+    refusals = []
+    for use in (lambda: look(name).__enter__(), lambda: destroy(name, force=True), lambda: attach(name, geometry)):
+        try:
+            use()
+        except SlabError as error:
+            refusals.append(type(error).__name__)
+    return refusals
+
+
+def is_there(name: str) -> bool:
+    return any(map(os.path.exists, names.leftovers(name)))
+
+
+def test_root_looks_at_the_slab_of_another_user(slab_name: str, geometry: Geometry, start: Start) -> None:
+    child = start(own_slab, slab_name, geometry)
+    child.hear()
+
+    seen = report(slab_name)
+
+    assert seen.owner_uid == OWNER
+    assert [(process.pid, process.alive) for process in seen.processes] == [(child.pid, True)]
+    assert slab_name in {slab.name for slab in all_reports() if not isinstance(slab, UnreadableSlab)}
+    child.kill()
+    destroy(slab_name)
+
+
+def test_root_removes_the_slab_of_another_user_once_its_users_are_gone(
+    slab_name: str, geometry: Geometry, start: Start
+) -> None:
+    child = start(own_slab, slab_name, geometry)
+    child.hear()
+    with pytest.raises(SlabInUseError, match=str(child.pid)):
+        destroy(slab_name)
+    assert is_there(slab_name)
+
+    child.kill()
+    destroy(slab_name)
+
+    assert not is_there(slab_name)
+
+
+def test_root_removes_remains_that_have_no_lock_file(slab_name: str, geometry: Geometry, start: Start) -> None:
+    child = start(own_slab, slab_name, geometry)
+    child.hear()
+    child.kill()
+    Path(names.lock_path(slab_name)).unlink()
+
+    destroy(slab_name)
+
+    assert not is_there(slab_name)
+
+
+def test_root_does_not_use_the_slab_of_another_user(slab_name: str, geometry: Geometry, start: Start) -> None:
+    child = start(own_slab, slab_name, geometry)
+    child.hear()
+
+    with pytest.raises(SlabPermissionError, match=f"user id {OWNER}"):
+        attach(slab_name, geometry)
+    with pytest.raises(SlabPermissionError, match=f"user id {OWNER}"):
+        attach(slab_name)
+
+    assert os.stat(names.lock_path(slab_name)).st_uid == OWNER
+    child.kill()
+    destroy(slab_name)
+
+
+def test_other_users_are_refused(slab_name: str, geometry: Geometry, start: Start) -> None:
+    owner = start(own_slab, slab_name, geometry)
+    owner.hear()
+
+    assert start(be_refused, slab_name, geometry).result() == ["SlabPermissionError"] * 3
+
+    owner.kill()
+    destroy(slab_name)

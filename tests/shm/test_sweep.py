@@ -1,0 +1,215 @@
+"""Empty slabs that all users left by dying are removed by whoever comes by; no others are."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pytest
+from processes import Child
+
+from shmaccum.errors import SlabNotFoundError
+from shmaccum.shm import names, soundness
+from shmaccum.shm.layout import (
+    ABI_VERSION,
+    COMMIT_SIZE_SHIFT,
+    SLOTS_SHIFT,
+    Geometry,
+    Partition,
+    Slot,
+    SlotState,
+    Super,
+    Topic,
+    TopicState,
+)
+from shmaccum.shm.lifecycle import attach, destroy, detach, look
+from shmaccum.shm.lockfile import LockFile
+from shmaccum.shm.segment import Segment
+from shmaccum.shm.slab import Slab
+from shmaccum.shm.sweep import sweep
+
+Start = Callable[..., Child]
+Leave = Callable[..., None]
+
+
+def is_there(name: str) -> bool:
+    return any(map(os.path.exists, names.leftovers(name)))
+
+
+def attach_and_die(link: Connection, name: str, geometry: Geometry, words: dict[int, int]) -> None:
+    slab = attach(name, geometry)
+    for word, value in words.items():
+        slab.words[word] = value
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.fixture
+def left(slab_name: str, geometry: Geometry, start: Start) -> Leave:
+    """Return a function that has a process make the slab, set words in it, and die."""
+
+    def leave(words: dict[int, int] | None = None) -> None:
+        assert start(attach_and_die, slab_name, geometry, words or {}).join() == -signal.SIGKILL
+
+    return leave
+
+
+def test_an_empty_slab_of_the_dead_is_removed(slab_name: str, left: Leave) -> None:
+    left()
+    sweep()
+    assert not is_there(slab_name)
+
+
+def test_the_one_that_the_caller_is_about_to_use_is_left(slab_name: str, left: Leave, geometry: Geometry) -> None:
+    left()
+    assert slab_name not in sweep(spare=slab_name)
+    sweep()
+
+
+def test_one_with_records_is_left(slab_name: str, left: Leave, geometry: Geometry) -> None:
+    topic, header = geometry.topic(0), geometry.header(0)
+    left(
+        {
+            topic + Topic.NAME: ord("t"),
+            topic + Topic.NAME_LENGTH: 1,
+            topic + Topic.STATE: TopicState.KNOWN,
+            geometry.partition(0) + Partition.KEY: 1 << 32,
+            Super.TOPIC_COUNT: 1,
+            Super.PARTITION_COUNT: 1,
+            header + Slot.COMMIT: 64 << COMMIT_SIZE_SHIFT | 3 << 1,
+            header + Slot.STATE: SlotState.CLOSED | 1 << SLOTS_SHIFT,
+        }
+    )
+    assert slab_name not in sweep()
+    with look(slab_name) as view:
+        soundness.check(slab_name, view.words, geometry)
+        assert view.undelivered() == (1, 3)
+    destroy(slab_name, force=True)
+
+
+def stay(link: Connection, name: str, geometry: Geometry) -> None:
+    attach(name, geometry)
+    link.send("there")
+    link.recv()
+
+
+def test_one_in_use_is_left(slab_name: str, geometry: Geometry, start: Start) -> None:
+    child = start(stay, slab_name, geometry)
+    child.hear()
+    assert slab_name not in sweep()
+    child.kill()
+    sweep()
+    assert not is_there(slab_name)
+
+
+def stay_without_descriptors(link: Connection, name: str, geometry: Geometry) -> None:
+    """Close them all but the test's, as a daemon does: the record locks go, the process does not."""
+    slab = attach(name, geometry)
+    os.close(slab.lock_file.make_sure())
+    link.send("there")
+    link.recv()
+
+
+def test_one_in_use_by_a_process_that_has_lost_its_lock_is_left(
+    slab_name: str, geometry: Geometry, start: Start
+) -> None:
+    child = start(stay_without_descriptors, slab_name, geometry)
+    child.hear()
+    assert slab_name not in sweep()
+    assert is_there(slab_name)
+    child.kill()
+    sweep()
+    assert not is_there(slab_name)
+
+
+def test_one_in_use_by_this_very_process_is_left(slab: Slab) -> None:
+    assert slab.name not in sweep()
+    assert slab.lock_file.is_current()
+
+
+def test_one_of_another_version_is_left(slab_name: str, left: Leave) -> None:
+    """Nobody can tell whether it is empty."""
+    left({Super.ABI: ABI_VERSION + 1})
+    assert slab_name not in sweep()
+    assert is_there(slab_name)
+    destroy(slab_name, force=True)
+
+
+def test_a_damaged_one_is_left(slab_name: str, left: Leave, geometry: Geometry) -> None:
+    left({Super.CREATED_MS: 1 << 60})
+    assert slab_name not in sweep()
+    assert is_there(slab_name)
+    destroy(slab_name, force=True)
+
+
+def make_half_and_die(link: Connection, name: str, geometry: Geometry) -> None:
+    with LockFile.open(name, create=True).lifecycle():  # as creators do, or another test's sweep may come between
+        Segment.create(name, geometry, 0)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_what_a_creator_left_that_died_half_way_is_removed(slab_name: str, geometry: Geometry, start: Start) -> None:
+    assert start(make_half_and_die, slab_name, geometry).join() == -signal.SIGKILL
+    sweep()
+    assert not is_there(slab_name)
+
+
+def come_and_wait(link: Connection, name: str) -> None:
+    try:
+        lock_file = LockFile.open(name, create=False)
+    except SlabNotFoundError:
+        link.send("gone")
+        return
+    with lock_file.lifecycle():
+        link.send("coming" if lock_file.is_current() else "gone")
+        link.recv()
+
+
+def test_one_to_which_somebody_is_coming_is_left_without_waiting(slab_name: str, left: Leave, start: Start) -> None:
+    while True:
+        left()
+        child = start(come_and_wait, slab_name)
+        if child.hear() == "coming":
+            break
+        child.kill()  # a producer of another test has come by and removed it
+    assert slab_name not in sweep()
+    assert is_there(slab_name)
+    child.kill()
+    sweep()
+    assert not is_there(slab_name)
+
+
+def attach_again_and_again(link: Connection, name: str, geometry: Geometry) -> int:
+    """Make the slab, use it, and leave it, while others sweep."""
+    count = 0
+    while not link.poll():
+        slab = attach(name, geometry)
+        assert slab.lock_file.is_current()
+        with slab.pool_lock:
+            assert slab.lock_file.is_current()
+        detach(slab)
+        count += 1
+    return count
+
+
+def sweep_again_and_again(link: Connection) -> int:
+    count = 0
+    while not link.poll():
+        sweep()
+        count += 1
+    return count
+
+
+def test_nobody_who_comes_loses_a_slab_to_those_who_sweep(slab_name: str, geometry: Geometry, start: Start) -> None:
+    users = [start(attach_again_and_again, slab_name, geometry) for _ in range(2)]
+    sweepers = [start(sweep_again_and_again) for _ in range(2)]
+    dying = start(attach_and_die, slab_name, geometry, {})
+    assert dying.join() == -signal.SIGKILL
+    time.sleep(0.5)
+    for child in (*users, *sweepers):
+        child.tell()
+    assert all(child.result() > 0 for child in (*users, *sweepers))
+    sweep()
+    assert not is_there(slab_name)

@@ -1,0 +1,59 @@
+"""The fuzz over compiled modules in which AddressSanitizer and UBSan look after each access, shift and sum.
+
+They are built into a directory of their own, once for each state of the sources, and run by another interpreter that
+has libasan loaded. Whatever these find ends the child that tries the input, and is printed with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_BUILT: Final = _ROOT / "build" / "sanitized"
+_STAMP: Final = _BUILT / "made-from"
+_SOURCES: Final = (".py", ".pyx", ".pxd")
+_OPTIONS: Final = {
+    # Python's own objects live for as long as it does. An end by abort would be taken for a crash without a report.
+    "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+    "PYTHONMALLOC": "malloc",
+}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the fuzz with these arguments; return its exit status."""
+    compiler = os.environ.get("CC", "cc").split()
+    found = subprocess.run([*compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=False)
+    library = found.stdout.strip()
+    if not os.path.isabs(library):
+        print(f"{compiler[-1]} has no libasan.so: install gcc with its sanitizers", file=sys.stderr)
+        return 2
+    _build()
+    environment = os.environ | _OPTIONS | {"LD_PRELOAD": library, "PYTHONPATH": f"{_BUILT}{os.pathsep}{_ROOT}"}
+    command = [sys.executable, "-P", "-m", "tools.fuzz", *arguments]
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+def _build() -> None:
+    """Compile the package, unless it has been since it was changed."""
+    digest = hashlib.sha256()
+    for path in sorted([_ROOT / "setup.py", *(_ROOT / "shmaccum").rglob("*")]):
+        if path.suffix in _SOURCES:
+            digest.update(f"{path.relative_to(_ROOT)}\0".encode() + path.read_bytes())
+    if _STAMP.exists() and _STAMP.read_text() == digest.hexdigest():
+        return
+    for old in (_BUILT, *(_ROOT / "build").glob("lib*")):  # what is in there may be compiled otherwise
+        shutil.rmtree(old, ignore_errors=True)
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
+    environment = os.environ | {"SHMACCUM_SANITIZE": "1"}
+    subprocess.run([*command, "--target", str(_BUILT), str(_ROOT)], env=environment, check=True)
+    for path in (_ROOT / "build").glob("lib*"):
+        shutil.rmtree(path)
+    _STAMP.write_text(digest.hexdigest())
