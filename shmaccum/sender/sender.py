@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import struct
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from typing import Final
 
 import numpy as np
 
+from shmaccum import __version__
 from shmaccum.accumulator.batch_compressor import levels_of
 from shmaccum.accumulator.completer import BatchOutcome, stored_at
 from shmaccum.accumulator.ready_check import FOREVER_MS
@@ -55,6 +57,7 @@ from shmaccum.shm.layout import (
     SlotState,
     Super,
 )
+from shmaccum.shm.memory import FORM
 
 logger = logging.getLogger(__name__)
 
@@ -148,6 +151,7 @@ class Sender:
         Args:
             on_serving: called after the first pass: what the slab holds is no reason to end at once.
         """
+        logger.info("shmaccum %s (%s), process %d", __version__, FORM, os.getpid())
         self._accumulator.recover()
         if not self._is_done():
             self.run_once(_now_ms())

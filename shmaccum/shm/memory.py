@@ -15,6 +15,8 @@ from shmaccum.shm.layout import STATE_MASK, WORD, Geometry, Slot
 # and must find it: one that is missing is an error then, and no reason to go on as plain Python among compiled modules.
 COMPILED: Final = __file__.endswith(".so")
 """Whether the package is compiled, or the same as plain Python."""
+FORM: Final = "compiled" if COMPILED else "plain Python"
+"""The same in words, for people."""
 
 # For this module alone: numbers of C where it is compiled.
 _WORD: Final = WORD

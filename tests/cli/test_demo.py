@@ -14,6 +14,7 @@ import pytest
 from shmaccum.cli.flights import load_flights, values_by_key
 from shmaccum.cli.main import main
 from shmaccum.shm import names
+from shmaccum.shm.memory import COMPILED
 from tools.kafka import KafkaCluster
 
 Command = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
@@ -37,6 +38,7 @@ def test_a_thousand_of_them(shmaccum: Command, tmp_path: Path) -> None:
     with shmaccum("demo", "--rows", 1000, "--out", out, "--partitions", 3, "--json", figures) as process:
         stdout, stderr = process.communicate(timeout=280)
     assert (process.returncode, stderr) == (0, "")
+    assert stdout.startswith("shmaccum runs as plain Python here.") == (not COMPILED)
     assert "sending: 1,000 of 1,000 records are acknowledged" in stdout
     assert "Every record is there as it was sent, once" in stdout
     result = json.loads(figures.read_text())

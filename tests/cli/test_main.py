@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import shmaccum
 from shmaccum import Producer, __version__
 from shmaccum.cli.main import main
 
@@ -32,7 +33,8 @@ def misuse(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_version(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
-    assert capfd.readouterr().out == f"shmaccum {__version__}\n"
+    form = "compiled" if shmaccum.compiled else "plain Python"
+    assert capfd.readouterr().out == f"shmaccum {__version__} ({form})\n"
 
 
 def test_help_names_all_commands(capfd: pytest.CaptureFixture[str]) -> None:

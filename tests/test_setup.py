@@ -1,0 +1,94 @@
+"""What `pip wheel` makes with and without a C compiler, by the project's own setup.py over a package of one module."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PYPROJECT = """\
+[build-system]
+requires = ["setuptools", "Cython"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "shmaccum"
+version = "1"
+[tool.setuptools]
+packages = ["shmaccum"]
+"""
+
+Wheel = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    package = tmp_path / "project" / "shmaccum"
+    package.mkdir(parents=True)
+    shutil.copy(ROOT / "setup.py", package.parent)
+    (package.parent / "pyproject.toml").write_text(PYPROJECT)
+    (package / "__init__.py").touch()
+    (package / "small.py").write_text("def f(x):\n    return x\n")
+    (package / "small.pxd").write_text("cpdef int f(int x)\n")
+    return package.parent
+
+
+@pytest.fixture
+def wheel(project: Path) -> Wheel:
+    """Return a function that builds the wheel with variables in the environment."""
+
+    def build(**variables: str) -> subprocess.CompletedProcess[str]:
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("SHMACCUM_")
+        } | variables
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "wheel",
+            "--no-deps",
+            "--no-build-isolation",
+        ]
+        return subprocess.run(
+            [*command, "."], cwd=project, env=environment, capture_output=True, text=True, check=False
+        )
+
+    return build
+
+
+def built(project: Path) -> str:
+    (found,) = project.glob("*.whl")
+    return found.name
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_what_is_compiled_is_of_one_platform(project: Path, wheel: Wheel) -> None:
+    done = wheel(SHMACCUM_REQUIRE_COMPILED="1")
+    assert done.returncode == 0, done.stderr
+    assert f"-cp{sys.version_info.major}{sys.version_info.minor}-" in built(project)
+    assert "linux" in built(project)
+
+
+def test_without_a_compiler_the_wheel_is_a_pure_one(project: Path, wheel: Wheel) -> None:
+    done = wheel(CC="/nonexistent/cc")
+    assert done.returncode == 0, done.stderr
+    assert built(project) == "shmaccum-1-py3-none-any.whl"
+
+
+def test_a_compiled_form_that_is_required_and_cannot_be_had_is_an_error(project: Path, wheel: Wheel) -> None:
+    done = wheel(CC="/nonexistent/cc", SHMACCUM_REQUIRE_COMPILED="1")
+    assert done.returncode != 0
+    assert "SHMACCUM_REQUIRE_COMPILED is set: see that there is a C compiler" in done.stdout + done.stderr
+    assert not list(project.glob("*.whl"))
+
+
+def test_a_contradiction_is_an_error(project: Path, wheel: Wheel) -> None:
+    done = wheel(SHMACCUM_PURE="1", SHMACCUM_REQUIRE_COMPILED="1")
+    assert done.returncode != 0
+    assert "contradicts SHMACCUM_PURE" in done.stdout + done.stderr
