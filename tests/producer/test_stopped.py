@@ -101,14 +101,15 @@ def test_a_look_at_the_slab_waits_for_nobody(producer: Producer, slab_name: str)
 def test_leaving_past_one_who_is_stopped_over_it_leaves_all_the_same(
     slab_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slab = attach(slab_name, Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4))
+    geometry = Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4)
+    slab = attach(slab_name, geometry)
     lifecycle = slab.lock_file.lifecycle
     with stopped_with(slab.lock_file.lifecycle()) as pid:
         monkeypatch.setattr(slab.lock_file, "lifecycle", partial(lifecycle, 0.1))
         with pytest.raises(LockTimeoutError, match=f"process {pid} has been coming or going"):
             detach(slab)
 
-    again = attach(slab_name)
+    again = attach(slab_name, geometry)  # makes a new one where a producer of another test has removed the empty slab
     again.reap_dead()
     assert list(again.processes.in_use()) == [again.me]
     detach(again)

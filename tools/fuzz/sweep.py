@@ -48,6 +48,7 @@ SCENES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 """Who meets the damage first: what is done before it, and which side of the slab goes on."""
 WENT_ON: Final = "went on"
 THE_SAME: Final = "said so already"
+REMOVED: Final = "removed before"
 _USUAL: Final = frozenset(("BufferExhaustedError", "KafkaTimeoutError"))
 """Errors of a session on a sound slab, whose waits for memory and for a sender are short."""
 _PRODUCE: Final = (
@@ -97,8 +98,12 @@ class SweepTarget(SlabTarget):
         before, parts = SCENES[scene]
         for step in before:
             session.do(step)
-        if not any(self._store(at, value) for at, _ in Damage(name, entry, word, 0).stores(self._image.geometry)):
-            return THE_SAME
+        words = [at for at, _ in Damage(name, entry, word, 0).stores(self._image.geometry)]
+        try:
+            if not any(self._store(at, value) for at in words):
+                return THE_SAME
+        except FileNotFoundError:  # any other producer of this user may remove a slab that is empty and deserted
+            return REMOVED
         errors: set[str] = set()
         for step in (*(step for part in parts for step in _PARTS[part]), *_LAST):
             allow(LIMIT_S)
@@ -179,13 +184,13 @@ class Table:
             names = self._names[region]
             word = next((f"{names[each]}.." for each in range(word, -1, -1) if each in names), "")
         outcome = attempt.outcome
-        if not attempt.wrong and outcome not in (WENT_ON, THE_SAME):
+        if not attempt.wrong and outcome not in (WENT_ON, THE_SAME, REMOVED):
             outcome = "damage" if "SlabDamagedError" in outcome else "another error"
         self._outcomes[region, word][outcome] += 1
 
     def lines(self) -> Iterator[str]:
         """Yield what there is to print."""
-        columns = (WENT_ON, "damage", "another error", THE_SAME, "failed", "killed", "hung")
+        columns = (WENT_ON, "damage", "another error", THE_SAME, REMOVED, "failed", "killed", "hung")
         yield f"{'word':32}" + "".join(f"{column:>15}" for column in columns)
         for (region, word), outcomes in self._outcomes.items():
             yield f"{f'{region} {word}':32}" + "".join(f"{outcomes[column] or '':>15}" for column in columns)
