@@ -11,7 +11,6 @@ from typing import Final
 
 _TRANSACTIONS: Final = "transactions are not supported; idempotence (enable.idempotence) is, and survives a restart"
 _METRICS: Final = "leave it out: metrics are read with Producer.metrics() and shmaccum status"
-_NO_STORE_PASSWORD: Final = "a PEM file has no password of its own; ssl.key.password is that of the key in it"
 _JAVA_ONLY: Final = "leave it out: it is about Java's TLS and SASL libraries, which are not used here"
 _TLS_VERSIONS: Final = "leave it out: TLS 1.2 and 1.3 are used, with the ciphers that OpenSSL is configured for"
 _TICKET: Final = "leave it out: keeping the Kerberos ticket fresh is the business of kinit, k5start or sssd"
@@ -37,8 +36,6 @@ ELSEWHERE: Final = {
     "ssl.protocol": _TLS_VERSIONS,
     "ssl.enabled.protocols": _TLS_VERSIONS,
     "ssl.cipher.suites": _TLS_VERSIONS,
-    "ssl.keystore.password": _NO_STORE_PASSWORD,
-    "ssl.truststore.password": _NO_STORE_PASSWORD,
     "sasl.client.callback.handler.class": _JAVA_ONLY,
     "sasl.login.class": _JAVA_ONLY,
     "sasl.login.callback.handler.class": _TOKEN,

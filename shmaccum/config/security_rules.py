@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from shmaccum.config.jaas import parse_jaas
 from shmaccum.config.rules import KEEP, Changes
-from shmaccum.config.settings.security import PEM_ONLY
 from shmaccum.config.valuetypes import Password
 from shmaccum.errors import ConfigError
 
@@ -25,7 +24,6 @@ _LOGIN_MODULES: Final = {
     "OAUTHBEARER": "OAuthBearerLoginModule",
     "GSSAPI": "Krb5LoginModule",
 }
-_JAVA_STORES: Final = (".jks", ".p12", ".pfx")
 
 
 def jaas_is_spelled_out(config: ProducerSettings) -> Changes:
@@ -105,12 +103,18 @@ def sasl_has_credentials(config: ProducerSettings) -> Changes:
     return KEEP
 
 
-def stores_are_pem(config: ProducerSettings) -> Changes:
-    """A Java keystore is told by its name before the sender trips over its bytes."""
-    for setting in (type(config).ssl_keystore_location, type(config).ssl_truststore_location):
-        path = str(config[setting.name])
-        if path.lower().endswith(_JAVA_STORES):
-            raise ConfigError(f"{setting.name} = {path!r}: must be a PEM file ({PEM_ONLY})")
+def pem_has_no_store_password(config: ProducerSettings) -> Changes:
+    """Kafka refuses such a password, since whoever gives one means another file or another type."""
+    kind = type(config)
+    for type_of, password in (
+        (kind.ssl_keystore_type, kind.ssl_keystore_password),
+        (kind.ssl_truststore_type, kind.ssl_truststore_password),
+    ):
+        if config[type_of.name] == "PEM" and config[password.name] is not None:
+            raise ConfigError(
+                f"{password.name} = [hidden]: a PEM file has no password of its own; ssl.key.password is that of the "
+                f"key in it. Leave it out, or set {type_of.name} to JKS or PKCS12"
+            )
     return KEEP
 
 
@@ -132,7 +136,7 @@ def certificates_are_given_once(config: ProducerSettings) -> Changes:
 SECURITY_RULES: Final[tuple[Callable[[ProducerSettings], Changes], ...]] = (
     jaas_is_spelled_out,
     sasl_has_credentials,
-    stores_are_pem,
+    pem_has_no_store_password,
     certificates_are_given_once,
 )
 """In this order: a rule sees what those before it have changed."""

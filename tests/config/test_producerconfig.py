@@ -64,7 +64,9 @@ SECRETS = {
     "ssl.key.password": "guess me",
     "ssl.keystore.certificate.chain": "guess me",
     "ssl.keystore.key": "guess me",
+    "ssl.keystore.password": "guess me",
     "ssl.truststore.certificates": "guess me",
+    "ssl.truststore.password": "guess me",
 }
 
 

@@ -103,10 +103,12 @@ class TestCredentials:
 
 
 class TestCertificates:
-    @pytest.mark.parametrize("name", ["ssl.keystore.location", "ssl.truststore.location"])
-    @pytest.mark.parametrize("file", ["store.jks", "store.JKS", "store.p12", "store.pfx"])
-    def test_in_a_java_store_are_refused(self, name: str, file: str) -> None:
-        assert_refused(rf"{name} = '/etc/{file}': must be a PEM file \(.*keytool.*\)", **{name: f"/etc/{file}"})
+    @pytest.mark.parametrize("store", ["keystore", "truststore"])
+    def test_in_pem_have_no_store_password(self, store: str) -> None:
+        given = {f"ssl_{store}_location": "a.pem", f"ssl_{store}_password": "hush"}
+        assert parse(**given)
+        message = rf"ssl\.{store}\.password = \[hidden\]: a PEM file has no password of its own; .*"
+        assert_refused(message, **given, **{f"ssl_{store}_type": "PEM"})
 
     def test_are_a_file_or_text(self) -> None:
         pair = {"ssl_keystore_certificate_chain": "hush", "ssl_keystore_key": "hush"}

@@ -74,9 +74,11 @@ OWN_DEFAULTS = {
     "shmaccum.max.topics": AUTO,
     "shmaccum.name": "",
     "ssl.keystore.location": "",
-    "ssl.keystore.type": "PEM",
+    "ssl.keystore.password": None,
+    "ssl.keystore.type": "",
     "ssl.truststore.location": "",
-    "ssl.truststore.type": "PEM",
+    "ssl.truststore.password": None,
+    "ssl.truststore.type": "",
     "transport": "kafka",
     "value.serializer": None,
 }
@@ -242,14 +244,6 @@ def test_message_format_versions(version: str) -> None:
 )
 def test_words_in_any_case(name: str, given: str, taken: str) -> None:
     assert ProducerConfig.parse({"transport": "log", "log.dir": "out", name: given})[name] == taken
-
-
-@pytest.mark.parametrize("name", ["ssl.truststore.type", "ssl.keystore.type"])
-def test_java_keystores_are_refused_with_a_way_to_convert_them(name: str) -> None:
-    with pytest.raises(
-        ConfigError, match=rf"^{re.escape(name)} = .*: must be PEM \(.*keytool -importkeystore.*openssl"
-    ):
-        ProducerConfig.parse({"bootstrap.servers": "a:1", name: "JKS"})
 
 
 def test_settings_of_other_clients_are_refused_with_advice() -> None:

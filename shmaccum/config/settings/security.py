@@ -6,21 +6,14 @@ the host can read.
 
 from __future__ import annotations
 
-from typing import Final
-
 from shmaccum.config.configdef import Config, Importance, Scope, Setting
 from shmaccum.config.settings.group import Group
 from shmaccum.config.validators import matching, one_of
 from shmaccum.config.valuetypes import PASSWORD, PATH, STRING, optional, word
 
-PEM_ONLY: Final = (
-    "Python reads no Java keystores. To convert one: keytool -importkeystore -srckeystore STORE -destkeystore "
-    "store.p12 -deststoretype PKCS12; then openssl pkcs12 -in store.p12 -out store.pem, with -nokeys for a truststore"
-)
-
 
 class SecuritySettings(Config):
-    """Kafka's settings of TLS and SASL (``SslConfigs``, ``SaslConfigs``), with PEM for Java's keystores (KIP-651)."""
+    """Kafka's settings of TLS and SASL (``SslConfigs``, ``SaslConfigs``), in PEM (KIP-651) or in Java's keystores."""
 
     __slots__ = ()
 
@@ -94,7 +87,8 @@ class SecuritySettings(Config):
         importance=Importance.HIGH,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""The password of the private key in `ssl.keystore.location` or `ssl.keystore.key`, if it is encrypted.""",
+        doc="""The password of the private key in `ssl.keystore.location` or `ssl.keystore.key`, if it is encrypted.
+            In a Java keystore it is by default that of the store.""",
     )
     ssl_keystore_certificate_chain = Setting(
         optional(PASSWORD),
@@ -119,8 +113,17 @@ class SecuritySettings(Config):
         importance=Importance.HIGH,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""PEM file with the sender's private key and certificates, for brokers that ask for one. A relative path
-            is taken from the working directory of the process that creates the producer.""",
+        doc="""PEM file or Java keystore (JKS, PKCS#12) with the sender's private key and certificates, for brokers that
+            ask for one. PKCS#12 needs `pip install 'shmaccum[keystores]'`. A relative path is taken from the working
+            directory of the process that creates the producer.""",
+    )
+    ssl_keystore_password = Setting(
+        optional(PASSWORD),
+        None,
+        importance=Importance.HIGH,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""The password of the Java keystore in `ssl.keystore.location`. A PEM file has none.""",
     )
     ssl_truststore_certificates = Setting(
         optional(PASSWORD),
@@ -137,26 +140,37 @@ class SecuritySettings(Config):
         importance=Importance.HIGH,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""PEM file of the certificates that the brokers' have to be signed by. Where neither it nor
-            `ssl.truststore.certificates` is given, it is those that the operating system trusts.""",
+        doc="""PEM file or Java keystore (JKS, PKCS#12) of the certificates that the brokers' have to be signed by.
+            Where neither it nor `ssl.truststore.certificates` is given, the operating system decides.""",
+    )
+    ssl_truststore_password = Setting(
+        optional(PASSWORD),
+        None,
+        importance=Importance.HIGH,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""The password of the Java keystore in `ssl.truststore.location`. Without it, a JKS is read without a check
+            for damage. A PEM file has none.""",
     )
     ssl_keystore_type = Setting(
         word(str.upper),
-        "PEM",
-        one_of("PEM", reason=PEM_ONLY),
+        "",
+        one_of("PEM", "PKCS12", "JKS", ""),
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""The form of `ssl.keystore.location`.""",
+        doc="""The form of `ssl.keystore.location`; by default it is told by what the file holds. JKS and PKCS12 stand
+            for each other, as in Java.""",
     )
     ssl_truststore_type = Setting(
         word(str.upper),
-        "PEM",
-        one_of("PEM", reason=PEM_ONLY),
+        "",
+        one_of("PEM", "PKCS12", "JKS", ""),
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""The form of `ssl.truststore.location`.""",
+        doc="""The form of `ssl.truststore.location`; by default it is told by what the file holds. JKS and PKCS12 stand
+            for each other, as in Java.""",
     )
     ssl_endpoint_identification_algorithm = Setting(
         word(str.lower),

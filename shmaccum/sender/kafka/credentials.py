@@ -14,8 +14,10 @@ from importlib.util import find_spec
 from typing import Any
 
 from shmaccum.config import ProducerConfig
+from shmaccum.config.valuetypes import Password
 from shmaccum.errors import ApiVersionError, ConfigError, SaslAuthenticationError
 from shmaccum.sender.kafka.kafka_python import AbstractTokenProvider, get_sasl_mechanism
+from shmaccum.sender.kafka.keystores import KeyStore, read_keystore
 
 
 def tls_context(config: ProducerConfig) -> ssl.SSLContext | None:
@@ -39,8 +41,15 @@ def _trust(context: ssl.SSLContext, config: ProducerConfig) -> None:
         with _naming("ssl.truststore.certificates"):
             context.load_verify_locations(cadata=config.ssl_truststore_certificates.value)
     elif config.ssl_truststore_location:
-        with _naming("ssl.truststore.location", config.ssl_truststore_location):
-            context.load_verify_locations(cafile=config.ssl_truststore_location)
+        path = config.ssl_truststore_location
+        with _naming("ssl.truststore.location", path):
+            store = _java_store(path, config.ssl_truststore_type, config.ssl_truststore_password)
+            if store is None:
+                context.load_verify_locations(cafile=path)
+            elif store.trusted:
+                context.load_verify_locations(cadata=store.trusted)
+            else:
+                raise ValueError("it holds no certificate to trust")
     else:
         context.load_default_certs()
 
@@ -49,12 +58,35 @@ def _be_known(context: ssl.SSLContext, config: ProducerConfig) -> None:
     # Without a password of its own OpenSSL would ask the terminal for one.
     password = config.ssl_key_password.value if config.ssl_key_password is not None else ""
     if config.ssl_keystore_location:
-        with _naming("ssl.keystore.location", config.ssl_keystore_location):
-            context.load_cert_chain(config.ssl_keystore_location, password=lambda: password)
+        path = config.ssl_keystore_location
+        with _naming("ssl.keystore.location", path):
+            store = _java_store(path, config.ssl_keystore_type, config.ssl_keystore_password)
+            if store is None:
+                context.load_cert_chain(path, password=lambda: password)
+            else:
+                of_key = config.ssl_key_password or config.ssl_keystore_password
+                with _unnamed_file(store.identity(of_key.value if of_key is not None else None)) as pem_path:
+                    context.load_cert_chain(pem_path)
     elif config.ssl_keystore_certificate_chain is not None and config.ssl_keystore_key is not None:
         pem = f"{config.ssl_keystore_key.value}\n{config.ssl_keystore_certificate_chain.value}\n"
         with _naming("ssl.keystore.certificate.chain and ssl.keystore.key"), _unnamed_file(pem) as path:
             context.load_cert_chain(path, password=lambda: password)
+
+
+def _java_store(path: str, kind: str, password: Password | None) -> KeyStore | None:
+    """Read a store of Java's; None if it is PEM.
+
+    Raises:
+        OSError, ValueError, ApiVersionError: as `read_keystore`; or the file has not the type that was said.
+    """
+    if kind == "PEM":
+        return None
+    store = read_keystore(path, password.value if password is not None else None)
+    if store is None and kind:
+        raise ValueError(f"it is not {kind}")
+    if store is None and password is not None:
+        raise ValueError("it is neither JKS nor PKCS#12, and nothing else has a password of its own")
+    return store
 
 
 @contextlib.contextmanager
@@ -68,6 +100,8 @@ def _naming(setting: str, path: str = "") -> Iterator[None]:
         raise ConfigError(f"{given}: OpenSSL cannot use it: {reason}") from None
     except OSError as error:
         raise ConfigError(f"{given}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{given}: {error}") from None
 
 
 @contextlib.contextmanager

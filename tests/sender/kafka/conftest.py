@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from fake_broker import FakeBroker
+from javastores import Stores, make_stores
 from wires import MakeWire, Wire
+
+from tools.kafka import Certificates
 
 
 @pytest.fixture
@@ -28,3 +31,9 @@ def fake() -> Iterator[FakeBroker]:
     """Return a broker that says what the test tells it to."""
     with FakeBroker() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def stores(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    """Return keystores of Java's with the certificates of the tests."""
+    return make_stores(certificates, tmp_path_factory.mktemp("stores"))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import javastores
 import pytest
 from batches import make_batch, scattered
 from confluent_kafka.admin import (
@@ -98,8 +99,10 @@ def test_by_password_through_tls(secure: KafkaCluster, certificates: Certificate
     assert here.store(make_batch([b"x"], to=TopicPartition(topic, 0)))[0].error is None
 
 
-@pytest.mark.parametrize("form", ["files", "texts"])
-def test_by_certificate(tls: KafkaCluster, certificates: Certificates, wire: MakeWire, topic: str, form: str) -> None:
+@pytest.mark.parametrize("form", ["files", "texts", *javastores.KINDS])
+def test_by_certificate(
+    tls: KafkaCluster, certificates: Certificates, stores: javastores.Stores, wire: MakeWire, topic: str, form: str
+) -> None:
     """Large batches, so that one goes out in many parts."""
     tls.admin.create_topic(topic, settings={"max.message.bytes": 10_000_000})
     client = certificates.client
@@ -108,13 +111,15 @@ def test_by_certificate(tls: KafkaCluster, certificates: Certificates, wire: Mak
             "ssl_truststore_location": certificates.ca,
             "ssl_keystore_location": client.pem,
         }
+    elif form in javastores.KINDS:
+        given = javastores.settings_of(stores, form)
     else:
         given = {
             "ssl_truststore_certificates": certificates.ca.read_text(),
             "ssl_keystore_certificate_chain": client.certificate.read_text(),
             "ssl_keystore_key": client.key.read_text(),
         }
-    here = wire(tls.bootstrap_servers, security_protocol="SSL", **given)
+    here = wire(tls.bootstrap_servers, **({"security_protocol": "SSL"} | given))
     for size in (10, 5_000_000, 10):
         assert here.store(make_batch([bytes(size)], to=TopicPartition(topic, 0)))[0].error is None
     large = make_batch([os.urandom(1_000_000)], to=TopicPartition(topic, 0))

@@ -1,0 +1,228 @@
+"""Java's keystores as OpenSSL can take them: JKS, which is read here, and PKCS#12, by the library cryptography.
+
+Java opens either whatever the type says, and so does this. A truststore gives the certificates that it trusts. A
+keystore gives the first of its private keys, in the order of the file, with the certificates that vouch for it; Java
+would choose by what the broker accepts.
+
+Source: ``sun.security.provider.JavaKeyStore`` and ``KeyProtector`` in OpenJDK.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shmaccum.errors import ApiVersionError
+
+_JKS: Final = 0xFEEDFEED
+_JCEKS: Final = 0xCECECECE
+_SEQUENCE: Final = 0x30
+_OCTET_STRING: Final = 0x04
+_KEY_ENTRY: Final = 1
+_TRUSTED_ENTRY: Final = 2
+_SUN_KEY_PROTECTOR: Final = bytes.fromhex("060a2b060104012a02110101")
+"""The object identifier 1.3.6.1.4.1.42.2.17.1.1, in DER."""
+_WHITENER: Final = b"Mighty Aphrodite"
+_DIGEST_BYTES: Final = 20
+_WRONG_PASSWORD: Final = "its password is another one, or it is damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStore:
+    """What a store holds.
+
+    Attributes:
+        trusted: the certificates that it trusts, in PEM.
+        key: the private key (PKCS#8, DER); none if it is empty.
+        is_protected: whether the key is still encrypted, as it is in a JKS.
+        chain: the key's certificate and those that vouch for it (DER).
+    """
+
+    trusted: str
+    key: bytes = b""
+    is_protected: bool = False
+    chain: Sequence[bytes] = ()
+
+    def identity(self, key_password: str | None) -> str:
+        """Return the private key and its certificates, in PEM.
+
+        Raises:
+            ValueError: there is no key, or it has another password.
+        """
+        if not self.key:
+            raise ValueError("it holds no private key")
+        key = _unprotected(self.key, key_password) if self.is_protected else self.key
+        own = f"-----BEGIN PRIVATE KEY-----\n{base64.encodebytes(key).decode()}-----END PRIVATE KEY-----\n"
+        return own + "".join(map(ssl.DER_cert_to_PEM_cert, self.chain))
+
+
+def read_keystore(path: str, password: str | None) -> KeyStore | None:
+    """Read a store of Java's.
+
+    Args:
+        path: of the file.
+        password: of the store. Without it a JKS is not checked for damage.
+
+    Returns:
+        What it holds; None if the file has neither form, so that it should be PEM.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the store cannot; says why, and nothing that is secret.
+        ApiVersionError: cryptography is needed and not installed.
+    """
+    data = Path(path).read_bytes()
+    magic = int.from_bytes(data[:4], "big")
+    if magic == _JCEKS:
+        raise ValueError("it is a JCEKS. Convert it, by keytool -importkeystore -deststoretype PKCS12")
+    if magic == _JKS:
+        return _read_jks(data, password)
+    if data[:1] == bytes([_SEQUENCE]):
+        return _read_pkcs12(data, password)
+    return None
+
+
+# --- JKS --------------------------------------------------------------------------------------------------
+
+
+def _read_jks(data: bytes, password: str | None) -> KeyStore:
+    if password is not None:
+        digest = hashlib.sha1(_utf16(password) + _WHITENER + data[:-_DIGEST_BYTES]).digest()
+        if not hmac.compare_digest(digest, data[-_DIGEST_BYTES:]):
+            raise ValueError(_WRONG_PASSWORD)
+    trusted: list[bytes] = []
+    keys: list[tuple[bytes, list[bytes]]] = []
+    try:
+        file = _Cursor(data, 4)
+        version, entries = file.number(), file.number()
+        if version not in (1, 2):
+            raise ValueError(f"its version is {version}, not 1 or 2")
+        for _ in range(entries):
+            kind = file.number()
+            file.string()  # the alias
+            file.skip(8)  # the date
+            if kind == _TRUSTED_ENTRY:
+                trusted.append(file.certificate(version))
+            elif kind == _KEY_ENTRY:
+                keys.append((file.block(), [file.certificate(version) for _ in range(file.number())]))
+            else:
+                raise ValueError(f"it holds an entry of the unknown kind {kind}")
+    except EOFError:
+        raise ValueError("it ends in the middle") from None
+    key, chain = keys[0] if keys else (b"", [])
+    return KeyStore("".join(map(ssl.DER_cert_to_PEM_cert, trusted)), key, bool(key), chain)
+
+
+def _unprotected(protected: bytes, password: str | None) -> bytes:
+    """Return a private key (PKCS#8, DER) that Sun's proprietary algorithm has encrypted."""
+    if password is None:
+        raise ValueError("its key has a password: set ssl.keystore.password or ssl.key.password")
+    outer = _Der(protected).read(_SEQUENCE)
+    algorithm = outer.read(_SEQUENCE)
+    if not algorithm.rest().startswith(_SUN_KEY_PROTECTOR):
+        raise ValueError("its key is encrypted in another way than JKS's")
+    secret = outer.read(_OCTET_STRING).rest()
+    salt, encrypted, check = secret[:_DIGEST_BYTES], secret[_DIGEST_BYTES:-_DIGEST_BYTES], secret[-_DIGEST_BYTES:]
+    words, stream, block = _utf16(password), bytearray(), salt
+    while len(stream) < len(encrypted):
+        block = hashlib.sha1(words + block).digest()
+        stream += block
+    key = bytes(left ^ right for left, right in zip(encrypted, stream, strict=False))
+    if not hmac.compare_digest(hashlib.sha1(words + key).digest(), check):
+        raise ValueError("its key has another password: ssl.key.password")
+    return key
+
+
+def _utf16(password: str) -> bytes:
+    return password.encode("utf-16-be")
+
+
+class _Cursor:
+    """Reads what Java's ``DataOutputStream`` has written; raises EOFError at the end."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data = data
+        self._at = at
+
+    def number(self) -> int:
+        return int.from_bytes(self._take(4), "big")
+
+    def skip(self, size: int) -> None:
+        self._take(size)
+
+    def block(self) -> bytes:
+        return self._take(self.number())
+
+    def string(self) -> bytes:
+        return self._take(int.from_bytes(self._take(2), "big"))
+
+    def certificate(self, version: int) -> bytes:
+        """Return a certificate (DER); in version 2 its type is said before it."""
+        if version == 2 and self.string() != b"X.509":
+            raise ValueError("it holds a certificate that is not X.509")
+        return self.block()
+
+    def _take(self, size: int) -> bytes:
+        taken = self._data[self._at : self._at + size]
+        if len(taken) < size:
+            raise EOFError
+        self._at += size
+        return taken
+
+
+class _Der:
+    """Reads elements of DER one after another."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def read(self, tag: int) -> _Der:
+        """Return what is in the next element, which has to have this tag."""
+        head = self._data[self._at : self._at + 2]
+        if len(head) < 2 or head[0] != tag:
+            raise ValueError("its key is damaged")
+        self._at += 2
+        size = head[1]
+        if size >= 0x80:  # so many bytes of the length follow
+            width = size & 0x7F
+            size = int.from_bytes(self._data[self._at : self._at + width], "big")
+            self._at += width
+        content = self._data[self._at : self._at + size]
+        if len(content) < size:
+            raise ValueError("its key is damaged")
+        self._at += size
+        return _Der(content)
+
+    def rest(self) -> bytes:
+        """Return what has not been read."""
+        return self._data[self._at :]
+
+
+# --- PKCS#12 ----------------------------------------------------------------------------------------------
+
+
+def _read_pkcs12(data: bytes, password: str | None) -> KeyStore:
+    try:
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
+    except ImportError:
+        raise ApiVersionError(
+            "a keystore in PKCS#12 needs the library cryptography: pip install 'shmaccum[keystores]'"
+        ) from None
+    try:
+        store = pkcs12.load_pkcs12(data, password.encode() if password is not None else None)
+    except ValueError:
+        raise ValueError(_WRONG_PASSWORD if password is not None else "it has a password, or is damaged") from None
+    others = [each.certificate.public_bytes(Encoding.DER) for each in store.additional_certs]
+    trusted = "".join(map(ssl.DER_cert_to_PEM_cert, others))
+    if store.key is None:
+        return KeyStore(trusted)
+    own = [store.cert.certificate.public_bytes(Encoding.DER)] if store.cert is not None else []
+    key = store.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+    return KeyStore(trusted, key, chain=[*own, *others])
