@@ -46,10 +46,10 @@ class SlabSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SENDER,
         group=Group.SLAB,
-        doc="""File to which the sender process appends its own messages. Empty: `$XDG_STATE_HOME/shmaccum/NAME.log`
-            (`~/.local/state` where that is not set), NAME being the slab's; it rotates at 1 MiB, with one more kept.
-            Without a home that can be written to there is none. `none`: it writes none. `shmaccum sender` writes to its
-            standard error, and to a file only if one is named.""",
+        doc="""File to which the sender process appends its own messages: a regular one of its user, and no link. Empty:
+            `$XDG_STATE_HOME/shmaccum/NAME.log` (`~/.local/state` where that is not set), NAME being the slab's; it
+            rotates at 1 MiB, with one more kept. Without a home that can be written to there is none. `none`: it writes
+            none. `shmaccum sender` writes to its standard error, and to a file only if one is named.""",
     )
     shmaccum_max_partitions = Setting(
         INT_OR_AUTO,
