@@ -1,9 +1,10 @@
 """The sender as a process: started by a producer that finds none, or in the foreground by ``shmaccum sender``.
 
 A started sender is detached: a session of its own, no parent, no open descriptor of the program that started it, the
-root directory; it imports nothing from the working directory of that program (`shmaccum.sender.interpreter`).
-Its configuration comes over a pipe, never in argv or the environment, since it can hold passwords; and over
-another it says that it serves, or why it does not, so that a wrong setting is the starter's error and not silence.
+root directory, the usual signals (`shmaccum.sender.isolation`). It imports nothing from the working directory of that
+program (`shmaccum.sender.interpreter`). Its configuration comes over a pipe, never in argv or the environment, since it
+can hold passwords; and over another it says that it serves, or why it does not, so that a wrong setting is the
+starter's error and not silence.
 
 The code that it runs is what is installed when it starts. That can be another version than its starter's, which was
 upgraded while it ran: the sender serves the slab that the starter names, if both lay slabs out alike, and says what to
@@ -33,7 +34,7 @@ from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_fo
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import SenderError, SenderExistsError, SlabInUseError
 from shmaccum.record.format import message_format_magic
-from shmaccum.sender import interpreter
+from shmaccum.sender import interpreter, isolation
 from shmaccum.sender.succession import await_role, has_heir
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.lifecycle import detach
@@ -133,6 +134,8 @@ def serve(
         SenderExistsError: the slab has a sender, and this one is not supervised.
         ShmaccumError: why the slab or the transport cannot be used.
     """
+    if not config.sender_core_dump:
+        isolation.leave_no_core_dump()
     slab = attach_for(config, decides=supervised)
     with slab.telling_of_damage():
         try:
@@ -316,6 +319,7 @@ def started_by(request: Mapping[str, Any]) -> None:
 
     from shmaccum.sender.logfile import begin_log
 
+    isolation.use_default_signals()
     os.chdir("/")
     log = ""
     try:
