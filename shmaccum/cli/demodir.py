@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Final
 
 from shmaccum.errors import KafkaStorageError
+from shmaccum.regularfile import open_regular
 
 _MARKER: Final = ".shmaccum-demo"
 _LOCK: Final = ".lock"
@@ -21,7 +23,9 @@ def make_empty(directory: Path, topic: str) -> None:
     try:
         _clear(directory, topic)
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / _MARKER).write_text("Made by `shmaccum demo`: the next one replaces what is in this directory.\n")
+        marker = open_regular(directory / _MARKER, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        with open(marker, "w") as file:
+            file.write("Made by `shmaccum demo`: the next one replaces what is in this directory.\n")
     except OSError as error:
         raise KafkaStorageError(
             f"{error.filename or directory} cannot be used for the output: {error.strerror}; choose another --out"

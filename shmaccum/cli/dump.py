@@ -109,7 +109,7 @@ def _read_records(log_dir: Path, topic_partition: TopicPartition) -> Iterator[Re
         CorruptRecordError: names file and position.
         OSError: a file cannot be read.
     """
-    readers = [SegmentReader(segment) for segment in list_segments(log_dir / str(topic_partition))]
+    readers = [SegmentReader(segment, any_owner=True) for segment in list_segments(log_dir / str(topic_partition))]
     for reader in readers:
         for batch in reader.batches():
             try:

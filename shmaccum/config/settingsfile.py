@@ -6,12 +6,18 @@ Which of the two a file is, its content says: JSON begins with ``{``, and no lin
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
+import stat
 from collections.abc import Iterator
 from typing import Final
 
+from shmaccum.config.producerconfig import ProducerConfig
+from shmaccum.config.valuetypes import PASSWORD
 from shmaccum.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 _ESCAPE: Final = re.compile(r"\\(?:u(?P<code>[0-9A-Fa-f]{4})|(?P<char>.))", re.DOTALL)
 _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -21,7 +27,7 @@ _BLANKS: Final = " \t\f"
 
 
 def read_settings(path: str | os.PathLike[str]) -> dict[str, object]:
-    """Read a file of settings.
+    """Read a file of settings. Warn of one with passwords that everybody on the host can read.
 
     Raises:
         ConfigError: it cannot be read, or is not what it begins as.
@@ -29,11 +35,25 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, object]:
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except OSError as error:
         raise ConfigError(f"the settings cannot be read from {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not a file of settings: it is not UTF-8 text") from error
-    return parse_settings(text, str(path))
+    given = parse_settings(text, str(path))
+    secrets = [name for name, value in given.items() if value and _is_secret(name)]
+    if secrets and mode & stat.S_IROTH:
+        logger.warning(
+            "%s holds %s, and everybody on the host can read it (mode %04o): chmod o-r it, and change what is secret",
+            path,
+            ", ".join(secrets),
+            mode,
+        )
+    return given
+
+
+def _is_secret(name: str) -> bool:
+    return name in ProducerConfig.settings and ProducerConfig.settings[name].type.name == PASSWORD.name
 
 
 def parse_settings(text: str, name: str) -> dict[str, object]:

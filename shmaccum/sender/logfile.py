@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import stat
 import time
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
@@ -18,6 +17,7 @@ from typing import Final
 
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settings.slab import NO_LOG
+from shmaccum.regularfile import open_regular
 
 LOG_FORMAT: Final = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 MAX_BYTES: Final = 1 << 20
@@ -26,20 +26,23 @@ _KEPT_S: Final = 30 * 86_400
 """The logs of slabs that nobody has used for so long are removed."""
 
 
-class _PrivateRotatingFile(RotatingFileHandler):
-    """A rotating log that only its owner can read, and that does not follow links: it is opened without being asked."""
+class _RotatingFile(RotatingFileHandler):
+    """A rotating log that only its owner can read: it is written without being asked for."""
 
     def _open(self) -> TextIOWrapper:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        descriptor = os.open(self.baseFilename, flags, 0o600)
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-                raise PermissionError(f"{self.baseFilename} is no file of ours")
-            return open(descriptor, "a", encoding="utf-8", errors="backslashreplace")
-        except BaseException:
-            os.close(descriptor)
-            raise
+        return _opened(self.baseFilename, 0o600)
+
+
+class _NamedFile(logging.FileHandler):
+    """The log that ``sender.log.file`` names, which others can read if the umask lets them."""
+
+    def _open(self) -> TextIOWrapper:
+        return _opened(self.baseFilename, 0o644)
+
+
+def _opened(path: str, mode: int) -> TextIOWrapper:
+    descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, mode)
+    return open(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
 
 def default_directory() -> Path:
@@ -72,20 +75,20 @@ def begin_log(config: ProducerConfig) -> str:
         Where that is; or "none", and why.
 
     Raises:
-        OSError: the file that ``sender.log.file`` names cannot be written.
+        OSError: the file that ``sender.log.file`` names cannot be written, or is not a regular one of this user.
     """
     named = config.sender_log_file
     if named == NO_LOG:
         return f"{NO_LOG}, by sender.log.file"
     if named:
-        _log_to(logging.FileHandler(named))
+        _log_to(_NamedFile(named))
         return named
     try:
         path = log_path(config)
         directory = default_directory()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         _remove_old(directory)
-        _log_to(_PrivateRotatingFile(path, maxBytes=MAX_BYTES, backupCount=1))
+        _log_to(_RotatingFile(path, maxBytes=MAX_BYTES, backupCount=1))
     except (OSError, RuntimeError) as error:
         # A daemon's user may have no home that it can write to. Nobody asked for this log: records matter more.
         return f"{NO_LOG}: {error}; sender.log.file names another place"

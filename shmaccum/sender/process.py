@@ -1,8 +1,10 @@
 """The sender as a process: started by a producer that finds none, or in the foreground by ``shmaccum sender``.
 
-A started sender is detached: a session of its own, no parent, no open descriptor of the program that started it.
-Its configuration comes over a pipe, never in argv or the environment, since it can hold passwords; and over
-another it says that it serves, or why it does not, so that a wrong setting is the starter's error and not silence.
+A started sender is detached: a session of its own, no parent, no open descriptor of the program that started it, the
+root directory, the usual signals (`shmaccum.sender.isolation`). It imports nothing from the working directory of that
+program (`shmaccum.sender.interpreter`). Its configuration comes over a pipe, never in argv or the environment, since it
+can hold passwords; and over another it says that it serves, or why it does not, so that a wrong setting is the
+starter's error and not silence.
 
 The code that it runs is what is installed when it starts. That can be another version than its starter's, which was
 upgraded while it ran: the sender serves the slab that the starter names, if both lay slabs out alike, and says what to
@@ -32,6 +34,7 @@ from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_fo
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import SenderError, SenderExistsError, SlabInUseError
 from shmaccum.record.format import message_format_magic
+from shmaccum.sender import interpreter, isolation
 from shmaccum.sender.succession import await_role, has_heir
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.lifecycle import detach
@@ -49,11 +52,15 @@ _EXISTS: Final = "exists"
 _ATTEMPTS: Final = 3
 """Senders to start before giving up: one that ends without a word has been killed, or cannot run here at all."""
 
+_COMPLAINT: Final = 2000
+"""Characters of what an interpreter that did not get far wrote to standard error, from its end, in our error."""
+
 WATCH_S: Final = 0.01
 """How often producers look whether there is a sender, at most, while they begin batches, poll and wait: it is a system
 call, and where partitions are very many, or records few, every record begins a batch."""
 
-# The child's sys.path comes with the configuration: a program may have found this package by a path of its own.
+# The child's sys.path comes with the configuration: a program may have found this package by a path of its own. The
+# package itself is loaded from where the program has it, even if sys.path has changed since or has another one first.
 _BOOTSTRAP: Final = """
 import json, os, sys
 request = json.load(sys.stdin)
@@ -61,14 +68,23 @@ if os.fork():
     os._exit(0)
 sys.path[:] = request["path"]
 try:
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+    spec = PathFinder.find_spec("shmaccum", [request["root"]])
+    if spec is None or spec.loader is None:
+        raise ImportError(f"there is no package shmaccum in {request['root']} any more")
+    sys.modules["shmaccum"] = module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["shmaccum"])
     from shmaccum.sender.process import started_by
-except ImportError as error:
-    os.write(1, f"{sys.executable} cannot import its code: {error}; if shmaccum was upgraded or removed while this "
+except Exception as error:
+    reason = error if isinstance(error, ImportError) else repr(error)
+    if isinstance(error, ModuleNotFoundError) and request["left_out"]:
+        reason = f"{reason} (not searched, for a sender runs in /: {request['left_out']} of sys.path)"
+    os.write(1, f"{sys.executable} cannot import its code: {reason}; if shmaccum was upgraded or removed while this "
              "program ran, restart the program".encode())
     sys.exit(1)
 started_by(request)
 """
-
 
 _ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}
 """Keeps numpy from starting a thread for each processor as it is imported: they spin for a while, and are of no use to
@@ -118,6 +134,8 @@ def serve(
         SenderExistsError: the slab has a sender, and this one is not supervised.
         ShmaccumError: why the slab or the transport cannot be used.
     """
+    if not config.sender_core_dump:
+        isolation.leave_no_core_dump()
     slab = attach_for(config, decides=supervised)
     with slab.telling_of_damage():
         try:
@@ -236,20 +254,23 @@ class SenderWatch:
 
 
 def _start(config: ProducerConfig) -> None:
-    starter = {"abi": ABI_VERSION, "version": __version__, "path": sys.path}
+    path, left_out = interpreter.search_path()
+    starter = {"abi": ABI_VERSION, "version": __version__, "path": path, "left_out": left_out, "root": interpreter.ROOT}
     request = json.dumps(starter | {"config": config.to_json(os.geteuid())})
     for _ in range(_ATTEMPTS):
         try:
             with subprocess.Popen(
-                [sys.executable, "-c", _BOOTSTRAP],
+                interpreter.command(_BOOTSTRAP),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=_ONE_THREAD | os.environ,
+                stderr=subprocess.PIPE,
+                cwd="/",
+                env=_ONE_THREAD | interpreter.environment(),
                 start_new_session=True,
-                text=True,
+                encoding="utf-8",
+                errors="backslashreplace",
             ) as process:
-                answer, _ = process.communicate(request)
+                answer, complaint = process.communicate(request)
         except OSError as error:
             raise SenderError(
                 f"the sender did not start: {error}; a process takes {sys.executable!r}, memory, and some descriptors "
@@ -263,7 +284,8 @@ def _start(config: ProducerConfig) -> None:
 
     raise SenderError(
         f"the sender did not start: {_ATTEMPTS} times it ended without a word, the last one with status "
-        f"{process.returncode}; log of the sender: {log_path(config) or 'none'}"
+        f"{process.returncode}; standard error of the last one: {complaint.strip()[-_COMPLAINT:] or 'empty'}; log of "
+        f"the sender: {log_path(config) or 'none'}"
     )
 
 
@@ -297,6 +319,7 @@ def started_by(request: Mapping[str, Any]) -> None:
 
     from shmaccum.sender.logfile import begin_log
 
+    isolation.use_default_signals()
     os.chdir("/")
     log = ""
     try:

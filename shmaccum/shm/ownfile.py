@@ -8,8 +8,9 @@ import stat
 from typing import Final
 
 from shmaccum.errors import SlabPermissionError
+from shmaccum.regularfile import open_regular
 
-_NOT_OURS: Final = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP)
+_NOT_OURS: Final = (errno.EACCES, errno.EPERM, errno.EISDIR)
 
 
 def open_own(path: str, flags: int, *, look: bool = False) -> int:
@@ -25,8 +26,7 @@ def open_own(path: str, flags: int, *, look: bool = False) -> int:
         SlabPermissionError: it is another user's, or others may open it, or it is no regular file.
     """
     try:
-        # Nothing that somebody else put there may lead elsewhere, as a link, or keep us waiting, as a FIFO.
-        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        descriptor = open_regular(path, flags, 0o600, any_owner=True)  # whose it is, is told below
     except OSError as error:
         if error.errno not in _NOT_OURS:
             raise
@@ -36,7 +36,7 @@ def open_own(path: str, flags: int, *, look: bool = False) -> int:
         ) from None
     status = os.fstat(descriptor)
     is_ours = status.st_uid == os.geteuid() or (look and os.geteuid() == 0)
-    if not is_ours or status.st_mode & 0o077 or not stat.S_ISREG(status.st_mode):
+    if not is_ours or status.st_mode & 0o077:
         os.close(descriptor)
         raise SlabPermissionError(
             f"{path} must be a regular file of user id {os.geteuid()} with mode 0600, but is one of user id "

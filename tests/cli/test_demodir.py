@@ -67,6 +67,17 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     assert (elsewhere / "precious").exists()
 
 
+def test_a_marker_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".shmaccum-demo").symlink_to(tmp_path / "precious")
+    with pytest.raises(
+        KafkaStorageError, match=r"\.shmaccum-demo cannot be used for the output: it is a symbolic link"
+    ):
+        make_empty(tmp_path / "out", "flights")
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
 def test_what_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
     with pytest.raises(KafkaStorageError, match="cannot be used for the output: Not a directory; choose another --out"):

@@ -317,6 +317,31 @@ def test_a_segment_that_cannot_be_read_is_status_1(log_dir: Path, capfd: pytest.
     assert capfd.readouterr() == ("", f"shmaccum dump: {segment}: Is a directory\n")
 
 
+@pytest.mark.parametrize("kind", ["fifo", "link"])
+def test_a_segment_that_is_no_regular_file_is_status_1(
+    kind: str, log_dir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Writer(log_dir).close()
+    segment = log_dir / "t-0" / "00000000000000000000.log"
+    segment.parent.mkdir()
+    if kind == "fifo":
+        os.mkfifo(segment)
+    else:
+        segment.symlink_to("/dev/zero")
+    assert run(log_dir) == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith(f"shmaccum dump: {segment}: it is ")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_another_users_log_is_read(log_dir: Path, writer: Writer, capfd: pytest.CaptureFixture[str]) -> None:
+    writer.values(b"a")
+    os.chown(log_dir / "t-0" / "00000000000000000000.log", 65534, 65534)
+    assert run(log_dir) == 0
+    assert len(capfd.readouterr().out.splitlines()) == 1
+
+
 @pytest.mark.parametrize("records", [1, 5000])
 def test_a_reader_that_has_seen_enough_is_no_error(log_dir: Path, writer: Writer, records: int) -> None:
     writer.values(*[b"x" * 1000] * records)

@@ -170,7 +170,7 @@ def test_settings_of_which_the_newest_value_holds_do_not_change_it() -> None:
 
 
 def test_settings_of_one_sender_do_not_change_it() -> None:
-    foreground = parse(**{"sender.idle.ms": -1, "sender.log.file": "/data/sender.log"})
+    foreground = parse(**{"sender.core.dump": True, "sender.idle.ms": -1, "sender.log.file": "/data/sender.log"})
 
     assert identity(foreground) == identity(parse())
 

@@ -67,6 +67,7 @@ OWN_DEFAULTS = {
     "sasl.oauthbearer.token.provider": "",
     "sasl.password": None,
     "sasl.username": "",
+    "sender.core.dump": False,
     "sender.idle.ms": 10000,
     "sender.log.file": "",
     "shmaccum.max.partitions": AUTO,

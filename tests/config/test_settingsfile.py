@@ -97,3 +97,31 @@ def test_what_cannot_be_read(content: bytes | None, said: str, tmp_path: Path) -
         file.write_bytes(content)
     with pytest.raises(ConfigError, match=said):
         read_settings(str(file))
+
+
+SECRET = "sasl.password=secret\nssl.key.password=\nlinger.ms=5\n"
+
+
+@pytest.mark.parametrize("content", [SECRET, '{"sasl.password": "secret", "linger.ms": 5}'])
+def test_passwords_that_everybody_can_read_are_warned_of(
+    content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "settings"
+    file.write_text(content)
+    file.chmod(0o644)
+    assert read_settings(file)["sasl.password"] == "secret"
+    (warning,) = caplog.messages
+    assert warning.startswith(
+        f"{file} holds sasl.password, and everybody on the host can read it (mode 0644): chmod o-r"
+    )
+
+
+@pytest.mark.parametrize(("content", "mode"), [(SECRET, 0o640), (SECRET, 0o600), ("linger.ms=5\n", 0o644)])
+def test_what_only_those_can_read_who_should_is_not_warned_of(
+    content: str, mode: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "settings"
+    file.write_text(content)
+    file.chmod(mode)
+    read_settings(file)
+    assert caplog.messages == []

@@ -21,7 +21,8 @@ class LogSettings(Config):
         group=Group.LOG_TRANSPORT,
         doc="""Directory of the log: each partition is a directory in it, named `<topic>-<partition>`, that holds
             segment files in Kafka's format. Required by `transport` log. A relative path is taken from the working
-            directory of the process that creates the producer.""",
+            directory of the process that creates the producer. A new one is for its user alone (mode 0700); one that is
+            there keeps its permissions. Segments must be regular files of the sender's user, and no links.""",
     )
     flush_messages = Setting(
         LONG,

@@ -7,7 +7,7 @@ from typing import Final
 from shmaccum.config.configdef import Config, Importance, Scope, Setting
 from shmaccum.config.settings.group import Group
 from shmaccum.config.validators import Validator, at_least, between, matching, one_of
-from shmaccum.config.valuetypes import AUTO, INT, INT_OR_AUTO, LONG, STRING, path_or
+from shmaccum.config.valuetypes import AUTO, BOOLEAN, INT, INT_OR_AUTO, LONG, STRING, path_or
 from shmaccum.slabname import SLAB_NAME_PATTERN, SLAB_NAME_RULE
 
 NO_LOG: Final = "none"
@@ -30,6 +30,15 @@ class SlabSettings(Config):
         doc="""Where the sender takes the batches. `kafka`: to the cluster that `bootstrap.servers` belong to. `log`:
             into segment files in Kafka's format, in `log.dir`.""",
     )
+    sender_core_dump = Setting(
+        BOOLEAN,
+        False,
+        importance=Importance.LOW,
+        scope=Scope.SENDER,
+        group=Group.SLAB,
+        doc="""Whether a sender that crashes leaves a core dump as other programs do. Its memory holds records and
+            passwords, so by default it leaves none, or one without memory.""",
+    )
     sender_idle_ms = Setting(
         LONG,
         10_000,
@@ -46,10 +55,10 @@ class SlabSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SENDER,
         group=Group.SLAB,
-        doc="""File to which the sender process appends its own messages. Empty: `$XDG_STATE_HOME/shmaccum/NAME.log`
-            (`~/.local/state` where that is not set), NAME being the slab's; it rotates at 1 MiB, with one more kept.
-            Without a home that can be written to there is none. `none`: it writes none. `shmaccum sender` writes to its
-            standard error, and to a file only if one is named.""",
+        doc="""File to which the sender process appends its own messages: a regular one of its user, and no link. Empty:
+            `$XDG_STATE_HOME/shmaccum/NAME.log` (`~/.local/state` where that is not set), NAME being the slab's; it
+            rotates at 1 MiB, with one more kept. Without a home that can be written to there is none. `none`: it writes
+            none. `shmaccum sender` writes to its standard error, and to a file only if one is named.""",
     )
     shmaccum_max_partitions = Setting(
         INT_OR_AUTO,

@@ -29,23 +29,29 @@ class LogDirectory:
         self._lock: DirectoryLock | None = None
 
     def open(self) -> None:
-        """Make the directory where it is missing, and lock it.
+        """Make the directory where it is missing, for this user alone, and lock it.
+
+        One that is there keeps its permissions: others can read the log where its administrator lets them.
 
         Raises:
             KafkaStorageError: it cannot be made or written; says why and what to do.
             SlabInUseError: another sender has it.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(0o700, parents=True, exist_ok=True)
             if not os.access(self.path, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             self._lock = DirectoryLock(self.path)
             sync_directory(self.path)  # what a sender made here just before it died
         except OSError as error:
             raise KafkaStorageError(
-                f"log.dir {self.path} cannot be used: {os.strerror(error.errno or 0)}; set log.dir to a directory "
+                f"log.dir {self.path} cannot be used: {self._reason(error)}; set log.dir to a directory "
                 f"that user id {os.geteuid()} may write to"
             ) from error
+
+    def _reason(self, error: OSError) -> str:
+        name = os.path.relpath(error.filename, self.path) if error.filename else "."
+        return f"{name}: {error.strerror}" if name != "." else str(error.strerror)
 
     def close(self) -> None:
         """Unlock the directory."""
@@ -81,7 +87,7 @@ class LogDirectory:
         try:
             for partition in reversed(range(num_partitions)):
                 # Higher ones may be there, from an attempt that ended half-way.
-                self.partition_path(TopicPartition(topic, partition)).mkdir(exist_ok=True)
+                self.partition_path(TopicPartition(topic, partition)).mkdir(0o755, exist_ok=True)
             sync_directory(self.path)
         except OSError as error:
             raise KafkaStorageError(

@@ -13,12 +13,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from shmaccum.regularfile import open_regular
+
 logger = logging.getLogger(__name__)
 
 _MOST_BUFFERS: Final = os.sysconf("SC_IOV_MAX")
 """Views that one call writes at most."""
 MAX_OPEN_FILES: Final = 512
 """Half of the usual limit of descriptors of a process (1,024)."""
+SEGMENT_MODE: Final = 0o644
+"""Permissions of a new file, less the umask: whom the directory lets in may read it, and nobody else may write."""
 
 
 class OpenFiles:
@@ -42,7 +46,7 @@ class OpenFiles:
         A file that is gone is not made anew: written at its old end, it would begin with a hole.
 
         Raises:
-            OSError: the file cannot be opened.
+            OSError: the file cannot be opened, or is not a regular one of this user.
         """
         descriptor = self._descriptors.get(path)
         if descriptor is None:
@@ -74,7 +78,7 @@ class OpenFiles:
             _close(*self._descriptors.popitem(last=False))
         while True:
             try:
-                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o666)
+                descriptor = open_regular(path, os.O_RDWR | flags, SEGMENT_MODE)
                 break
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._descriptors:

@@ -3,6 +3,8 @@
 The file is ``.lock`` in the log directory, as in Kafka (``kafka.utils.FileLock``). It is locked with
 ``flock``, which the kernel undoes when the process ends in any way, holds the holder's pid for the error's
 message, and is never removed: a second process could hold the lock of the removed one.
+
+Only its owner can open it: who can read a file can lock it, and would keep every sender out.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from shmaccum.errors import SlabInUseError
+from shmaccum.regularfile import open_regular
 
 _NAME: Final = ".lock"
 _ATTEMPTS: Final = 10
@@ -28,10 +31,11 @@ class DirectoryLock:
 
         Raises:
             SlabInUseError: another process has it; says which, where that is known.
-            OSError: the file cannot be opened.
+            OSError: the file cannot be opened, or is not a regular one of this user.
         """
-        self._descriptor = os.open(log_dir / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._descriptor = open_regular(log_dir / _NAME, os.O_RDWR | os.O_CREAT, 0o600)
         try:
+            os.fchmod(self._descriptor, 0o600)  # one that version 0.1.0 made can be read by everybody
             if not self._take():
                 raise SlabInUseError(
                     f"log.dir {log_dir} is in use by {self._holder()}: one sender writes to a log at a time; give "
@@ -65,7 +69,7 @@ class DirectoryLock:
 def has_writer(log_dir: Path) -> bool:
     """Say whether a sender has the directory now; for readers, who take no lock of their own."""
     try:
-        descriptor = os.open(log_dir / _NAME, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_regular(log_dir / _NAME, os.O_RDONLY, any_owner=True)
     except OSError:  # nobody ever wrote here, or it is not ours to know
         return False
     try:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.reader import Batch
+from shmaccum.regularfile import open_regular
+from shmaccum.sender.log.files import SEGMENT_MODE
 from shmaccum.sender.log.producers import BATCHES_KEPT, RecentBatches, StoredBatch
 from shmaccum.sender.log.segments import SegmentReader, base_offset_of, list_segments, segment_path
 
@@ -52,7 +54,7 @@ def recover(directory: Path, *, idempotent: bool) -> LogEnd:
     segments = list_segments(directory)
     if not segments:
         segments.append(segment_path(directory, 0))
-        segments[-1].touch(exist_ok=False)
+        os.close(open_regular(segments[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL, SEGMENT_MODE))
     end = _recover_segment(segments[-1])
     if idempotent:
         end.producers = _look_back(segments[:-1], end.producers)
@@ -77,7 +79,11 @@ def _recover_segment(segment: Path) -> LogEnd:
     excess = reader.size - end.size
     if excess:
         logger.warning("%s: cutting off %d bytes from byte %d on: %s", segment, excess, end.size, reason)
-        os.truncate(segment, end.size)
+        descriptor = open_regular(segment, os.O_WRONLY)
+        try:
+            os.ftruncate(descriptor, end.size)
+        finally:
+            os.close(descriptor)
     return end
 
 

@@ -16,6 +16,7 @@ from typing import Final
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.framing import LOG_OVERHEAD
 from shmaccum.record.reader import Batch, iter_batches
+from shmaccum.regularfile import open_regular
 
 _NAME: Final = re.compile(r"(?P<base_offset>[0-9]{20})\.log")
 _MAX_OFFSET: Final = 2**63 - 1
@@ -53,14 +54,19 @@ class SegmentReader:
         end: where it ends: behind it is what was not read yet, or is no whole batch.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, any_owner: bool = False) -> None:
         """Look at the file.
+
+        Args:
+            path: of the segment.
+            any_owner: whether it may be another user's.
 
         Raises:
             OSError: it is gone, or not to be read.
         """
         self.path = path
-        self.size = path.stat().st_size
+        self._any_owner = any_owner
+        self.size = path.lstat().st_size
         self.position = 0
         self.end = 0
 
@@ -72,9 +78,10 @@ class SegmentReader:
 
         Raises:
             CorruptRecordError: what is behind the last batch is none; names file and position.
-            OSError: the file is gone, or cannot be read.
+            OSError: the file is gone, cannot be read, is not a regular one, or is another user's.
         """
-        with self.path.open("rb", buffering=_BUFFER_BYTES) as file:
+        descriptor = open_regular(self.path, os.O_RDONLY, any_owner=self._any_owner)
+        with open(descriptor, "rb", buffering=_BUFFER_BYTES) as file:
             while len(head := file.read(LOG_OVERHEAD)) == LOG_OVERHEAD:
                 _, size = _OFFSET_AND_SIZE.unpack(head)
                 if self.end + LOG_OVERHEAD + size > self.size:

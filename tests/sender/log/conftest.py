@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -33,6 +35,27 @@ def read_log(directory: Path) -> list[tuple[int, bytes]]:
             found += [(record.offset, record.value) for record in batch]
         assert stored.valid_bytes() == segment.stat().st_size, f"{segment} ends in the middle of a batch"
     return found
+
+
+def put_device(segment: Path, device: str) -> None:
+    """Have this process's descriptors of a segment lead to a device: a disk that fails in the middle of the work.
+
+    ``/dev/full`` takes no byte, ``/dev/null`` takes everything; neither can be cut or synced.
+    """
+    replacement = os.open(device, os.O_RDWR)
+    found = 0
+    for number in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(FileNotFoundError):  # the one that the listing itself used
+            if os.readlink(f"/proc/self/fd/{number}") == str(segment):
+                os.dup2(replacement, number)
+                found += 1
+    os.close(replacement)
+    assert found == 1
+
+
+@pytest.fixture(name="put_device")
+def _put_device() -> Callable[[Path, str], None]:
+    return put_device
 
 
 @pytest.fixture(name="read_log")

@@ -18,6 +18,7 @@ from shmaccum.sender.transport import ProduceBatch
 
 MakeBatch = Callable[..., ProduceBatch]
 ReadLog = Callable[[Path], list[tuple[int, bytes]]]
+PutDevice = Callable[[Path, str], None]
 OpenLog = Callable[..., PartitionLog]
 DiskFullBeyond = Callable[[int], AbstractContextManager[None]]
 
@@ -294,15 +295,18 @@ def test_a_torn_batch_that_cannot_be_cut_off_is_recovered_before_the_next_write(
     make_batch: MakeBatch,
     read_log: ReadLog,
     open_log: OpenLog,
+    put_device: PutDevice,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     segment = segment_path(tmp_path, 0)
-    segment.symlink_to("/dev/full")  # takes no byte, and cannot be cut either
     log = open_log()
+    assert log.append(make_batch([b"first"])) == 0
+    put_device(segment, "/dev/full")
     with pytest.raises(KafkaStorageError, match=f"{segment}: .*: No space left on device"):
         log.append(make_batch([b"a"]))
-    assert f"{segment}: cannot cut off a torn batch from byte 0 on: Invalid argument" in caplog.text
-    segment.unlink()
+    assert (
+        f"{segment}: cannot cut off a torn batch from byte {segment.stat().st_size} on: Invalid argument" in caplog.text
+    )
     stored, torn = make_batch([b"stored"]).payload[0], make_batch([b"torn"]).payload[0]
     segment.write_bytes(bytes(stored) + bytes(torn[:-1]))
     assert log.append(make_batch([b"a"])) == 1
@@ -310,33 +314,31 @@ def test_a_torn_batch_that_cannot_be_cut_off_is_recovered_before_the_next_write(
 
 
 def test_a_batch_that_cannot_be_synced_is_not_stored(
-    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
+    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog, put_device: PutDevice
 ) -> None:
     segment = segment_path(tmp_path, 0)
-    segment.symlink_to("/dev/null")  # takes everything, and cannot be synced
     log = open_log(flush_messages=1)
+    assert log.append(make_batch([b"first"])) == 0
+    put_device(segment, "/dev/null")
     batch = make_batch([b"a"], producer_id=9, sequence=0)
     with pytest.raises(KafkaStorageError, match=f"{segment}: cannot write .*: Invalid argument"):
         log.append(batch)
-    segment.unlink()
-    segment.touch()
-    assert log.append(batch) == 0
-    assert read_log(tmp_path) == [(0, b"a")]
+    assert log.append(batch) == 1
+    assert read_log(tmp_path) == [(0, b"first"), (1, b"a")]
 
 
 def test_after_a_failed_flush_the_end_is_looked_for_again(
-    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
+    tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog, put_device: PutDevice
 ) -> None:
     segment = segment_path(tmp_path, 0)
-    segment.symlink_to("/dev/null")
     log = open_log()
-    assert log.append(make_batch([b"lost"])) == 0
-    with pytest.raises(KafkaStorageError, match=f"{segment}: cannot sync 1 records: Invalid argument"):
+    assert log.append(make_batch([b"first"])) == 0
+    put_device(segment, "/dev/null")
+    assert log.append(make_batch([b"lost"])) == 1
+    with pytest.raises(KafkaStorageError, match=f"{segment}: cannot sync 2 records: Invalid argument"):
         log.flush()
-    segment.unlink()
-    segment.touch()
-    assert log.append(make_batch([b"a"])) == 0
-    assert read_log(tmp_path) == [(0, b"a")]
+    assert log.append(make_batch([b"a"])) == 1
+    assert read_log(tmp_path) == [(0, b"first"), (1, b"a")]
 
 
 def test_a_partition_whose_files_somebody_removed_begins_again(

@@ -379,12 +379,13 @@ def test_a_flush_that_fails_is_told_and_does_not_keep_the_others_from_theirs(
     open_sender: OpenSender,
     make_batch: MakeBatch,
     synced: list[str],
+    put_device: Callable[[Path, str], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sender = open_sender(num_partitions=2)
     segment = tmp_path / "log" / "t-0" / "00000000000000000000.log"
-    segment.symlink_to("/dev/null")  # takes everything, and cannot be synced
     sender.offsets(make_batch([b"a"]), make_batch([b"a"], to=TopicPartition("t", 1)))
+    put_device(segment, "/dev/null")
     synced.clear()
     sender.transport.close()
     assert f"acknowledged records may not be on disk: {segment}: cannot sync 1 records: Invalid" in caplog.text

@@ -1,0 +1,155 @@
+"""What a started sender runs: the code that its program has, and nothing of the directory that the program is in."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from producers import sender_pid
+from senders import read_values
+
+import shmaccum
+from shmaccum import Producer
+from shmaccum.errors import SenderError
+from shmaccum.sender import interpreter
+
+Settings = Callable[..., dict[str, object]]
+
+PACKAGE = Path(shmaccum.__file__).parent
+
+# Writes the command line of its sender, of which nobody else can be sure once it has left.
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from shmaccum import Producer
+
+with Producer(json.loads(sys.argv[1])) as producer:
+    producer.send("t", b"value", partition=0).get(60)
+    pid = producer._slab.lock_file.holder(1)
+    print(json.dumps([pid, *Path(f"/proc/{pid}/cmdline").read_text().split(chr(0))]))
+"""
+
+
+def run(
+    where: Path, settings: dict[str, object], *options: str, path: Path | None = PACKAGE.parent, program: str = PROGRAM
+) -> tuple[int, list[str]]:
+    """Run a program with `python -c` in a directory; return its sender's pid, and that one's command line."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
+    if path is not None:
+        environment["PYTHONPATH"] = str(path)
+    ended = subprocess.run(
+        [sys.executable, *options, "-c", program, json.dumps(settings)],
+        cwd=where,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    pid, *command = json.loads(ended.stdout)
+    return pid, command
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Path:
+    """Return a directory of modules that note who imports them, and break it."""
+    directory = tmp_path / "downloads"
+    directory.mkdir()
+    for name in ("json", "types", "signal", "enum", "socket", "select", "numpy", "crc32c", "shmaccum"):
+        note = tmp_path / f"ran-{name}"
+        (directory / f"{name}.py").write_text(f"open({str(note)!r}, 'w').close()\nraise SystemExit\n")
+    return directory
+
+
+def test_no_module_of_the_working_directory_runs(trap: Path, settings: Settings, tmp_path: Path) -> None:
+    run(trap, settings() | {"log.dir": "records", "sender.log.file": "sender.log"}, "-P")
+    assert not list(tmp_path.glob("ran-*"))
+    # Its paths mean what they mean to the program.
+    assert read_values(trap / "records", "t") == [b"value"]
+    assert "INFO shmaccum.sender.sender: producer id" in (trap / "sender.log").read_text()
+
+
+def test_a_relative_path_in_the_environment_is_not_searched(
+    trap: Path, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trap)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", ".", "../downloads", str(PACKAGE.parent)]))
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    with Producer(settings()) as producer:
+        environment = Path(f"/proc/{sender_pid(producer)}/environ").read_bytes().split(b"\0")
+    assert f"PYTHONPATH={PACKAGE.parent}".encode() in environment
+    assert not list(tmp_path.glob("ran-*"))
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """Return a directory with another copy of the package, which notes by which processes it is imported."""
+    site = tmp_path / "site"
+    shutil.copytree(PACKAGE, site / "shmaccum", ignore=shutil.ignore_patterns("__pycache__"))
+    with (site / "shmaccum" / "__init__.py").open("a") as file:
+        file.write(f"\nimport os\n\nopen({str(tmp_path)!r} + f'/imported-{{os.getpid()}}', 'w').close()\n")
+    return site
+
+
+FORGETS = """
+import sys
+sys.path.insert(0, {site!r})
+import shmaccum
+sys.path.remove({site!r})
+"""
+
+
+@pytest.mark.parametrize("way", ["the working directory", "a path that it has no more"])
+def test_the_sender_has_the_package_that_its_program_has(
+    way: str, copy: Path, settings: Settings, tmp_path: Path
+) -> None:
+    """However the program came to it, and though another one is installed."""
+    if way == "the working directory":
+        pid, _ = run(copy, settings(), path=None)
+    else:
+        pid, _ = run(tmp_path, settings(), program=FORGETS.format(site=str(copy)) + PROGRAM)
+    assert (tmp_path / f"imported-{pid}").exists()
+
+
+def test_the_sender_has_the_options_of_its_program(settings: Settings, tmp_path: Path) -> None:
+    options = ("-X", "utf8", "-W", "ignore::UserWarning", "-O", "-B")
+    _, command = run(tmp_path, settings(), *options)
+    assert command[0] == sys.executable
+    assert {"-P", "-O", "-B", "utf8", "-Wignore::UserWarning"} <= set(command[1 : command.index("-c")])
+
+
+def test_an_interpreter_that_does_not_start_says_why(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.exit('this site is broken')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(SenderError, match=r"without a word.*(?s:.)*standard error.*(?s:.)*this site is broken"):
+        Producer(settings())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"), [("1 / 0", r"ZeroDivisionError\(.*\);"), ("import gone", r"No module named 'gone' \(not.*\[''\]")]
+)
+def test_code_that_cannot_be_imported_is_named(
+    line: str, said: str, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "numpy.py").write_text(line + "\n")
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path), *sys.path])
+    with pytest.raises(SenderError, match=f"cannot import its code: {said}.*restart the program"):
+        Producer(settings())
+
+
+def test_a_package_that_has_moved_is_an_error(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one, which sys.path has, is not taken for it."""
+    monkeypatch.setattr(interpreter, "ROOT", str(tmp_path))
+    with pytest.raises(SenderError, match=f"there is no package shmaccum in {tmp_path} any more.*restart the program"):
+        Producer(settings())

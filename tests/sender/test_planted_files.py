@@ -1,0 +1,121 @@
+"""What somebody else has put where the sender works: it leads the sender nowhere, and does not keep it waiting."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from producers import wait_until_gone
+from senders import read_partition
+
+from shmaccum import Producer
+from shmaccum.cluster import TopicPartition
+from shmaccum.errors import DeliveryTimeoutError, KafkaStorageError, SenderError
+from shmaccum.sender.log.lock import has_writer
+
+Settings = Callable[..., dict[str, object]]
+
+KEYS = "ssh-ed25519 AAAA\n"
+SEGMENT = "00000000000000000000.log"
+
+
+@pytest.fixture
+def precious(tmp_path: Path) -> Path:
+    """Return a file of this user's that nobody but the user should write to."""
+    path = tmp_path / "authorized_keys"
+    path.write_text(KEYS)
+    return path
+
+
+def plant(kind: str, path: Path, precious: Path) -> str:
+    """Put something into a file's place; return what an error says of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "link":
+        path.symlink_to(precious)
+        return "it is a symbolic link, and none is followed here"
+    if kind == "fifo":
+        os.mkfifo(path)
+        return "it is no regular file"
+    path.write_bytes(b"")
+    os.chown(path, 65534, 65534)
+    return "it belongs to user id 65534"
+
+
+KINDS = [
+    "link",
+    "fifo",
+    pytest.param("theirs", marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_place_of_a_segment(kind: str, settings: Settings, log_dir: Path, precious: Path) -> None:
+    """Its partition gets an error that names it, and the others go on."""
+    said = plant(kind, log_dir / "t-0" / SEGMENT, precious)
+    for partition in (1, 2):
+        (log_dir / f"t-{partition}").mkdir()
+    with Producer(settings(delivery_timeout_ms=600, request_timeout_ms=200)) as producer:
+        future = producer.send("t", b"value", partition=0)
+        assert producer.send("t", b"other", partition=1).get(30).offset == 0
+        with pytest.raises((KafkaStorageError, DeliveryTimeoutError), match=f"t-0/{SEGMENT}: cannot write .*{said}"):
+            future.get(30)
+    assert precious.read_text() == KEYS
+    assert [record.value for record in read_partition(log_dir, "t", 1)] == [b"other"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_place_of_the_lock(kind: str, settings: Settings, slab_name: str, log_dir: Path, precious: Path) -> None:
+    said = plant(kind, log_dir / ".lock", precious)
+    with pytest.raises(SenderError, match=rf"log.dir {log_dir} cannot be used: \.lock: {said}"):
+        Producer(settings())
+    assert not has_writer(log_dir)
+    assert precious.read_text() == KEYS
+    wait_until_gone(slab_name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_place_of_the_named_log(
+    kind: str, settings: Settings, slab_name: str, tmp_path: Path, precious: Path
+) -> None:
+    said = plant(kind, tmp_path / "sender.log", precious)
+    with pytest.raises(SenderError, match=rf"{said}.*{tmp_path}/sender\.log"):
+        Producer(settings(sender_log_file=str(tmp_path / "sender.log")))
+    assert precious.read_text() == KEYS
+    wait_until_gone(slab_name)
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def open_handed() -> object:
+    """Have what the sender makes be for everybody, as far as the umask goes."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("open_handed")
+def test_a_new_log_is_for_its_user_alone(settings: Settings, log_dir: Path, tmp_path: Path) -> None:
+    log = tmp_path / "sender.log"
+    with Producer(settings(sender_log_file=str(log))) as producer:
+        producer.send("t", b"value", partition=0).get(30)
+    partition = log_dir / str(TopicPartition("t", 0))
+    assert [mode_of(path) for path in (log_dir, log_dir / ".lock")] == [0o700, 0o600]
+    # Who is let in by a directory of other permissions may read, and nobody may write.
+    assert [mode_of(path) for path in (partition, partition / SEGMENT, log)] == [0o755, 0o644, 0o644]
+
+
+def test_a_directory_that_is_there_keeps_its_permissions_but_for_the_lock(settings: Settings, log_dir: Path) -> None:
+    """Who can read the lock file can lock it, and so keep every sender out: version 0.1.0 made one for everybody."""
+    log_dir.mkdir()
+    log_dir.chmod(0o750)
+    (log_dir / ".lock").touch()
+    (log_dir / ".lock").chmod(0o644)
+    with Producer(settings()):
+        assert mode_of(log_dir) == 0o750
+        assert mode_of(log_dir / ".lock") == 0o600
