@@ -16,6 +16,7 @@ from typing import Any
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import ApiVersionError, ConfigError, SaslAuthenticationError
 from shmaccum.sender.kafka.kafka_python import AbstractTokenProvider, get_sasl_mechanism
+from shmaccum.sender.kafka.masking import Mask
 
 
 def tls_context(config: ProducerConfig) -> ssl.SSLContext | None:
@@ -84,22 +85,29 @@ def _unnamed_file(text: str) -> Iterator[str]:
 class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
     """Gives the library's OAUTHBEARER the tokens of ``sasl.oauthbearer.token.provider``."""
 
-    def __init__(self, function: Callable[[], str]) -> None:
+    def __init__(self, function: Callable[[], str], mask: Mask) -> None:
         super().__init__()
         self._function = function
+        self._mask = mask
 
     def token(self) -> str:
         try:
-            return self._function()
+            token = self._function()
         except Exception as error:
             # Its text may be anything, the token's request with the client's secret included.
             raise SaslAuthenticationError(f"sasl.oauthbearer.token.provider raised {type(error).__name__}") from None
+        self._mask.hide(str(token))
+        return token
 
 
-def sasl_mechanism(config: ProducerConfig) -> Callable[[str], Any] | None:
+def sasl_mechanism(config: ProducerConfig, mask: Mask) -> Callable[[str], Any] | None:
     """Return what makes a conversation of ``sasl.mechanism`` with a host, or None where there is no SASL.
 
     What is made has the library's methods ``auth_bytes``, ``receive``, ``is_done`` and ``is_authenticated``.
+
+    Args:
+        config: the settings.
+        mask: hides the tokens from errors.
 
     Raises:
         ApiVersionError: GSSAPI needs a library that is not installed.
@@ -114,7 +122,7 @@ def sasl_mechanism(config: ProducerConfig) -> Callable[[str], Any] | None:
             raise ApiVersionError("sasl.mechanism GSSAPI needs the package gssapi: pip install gssapi")
         settings["sasl_kerberos_service_name"] = config.sasl_kerberos_service_name
     elif name == "OAUTHBEARER":
-        settings["sasl_oauth_token_provider"] = _TokenProvider(_token_function(config))
+        settings["sasl_oauth_token_provider"] = _TokenProvider(_token_function(config), mask)
     else:
         assert config.sasl_password is not None  # a rule of the configuration
         scram = name.startswith("SCRAM-")

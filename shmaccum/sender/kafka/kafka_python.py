@@ -8,10 +8,12 @@ what is sent, which its parser would do at level DEBUG, passwords and all.
 from __future__ import annotations
 
 import io
+import re
 import struct
 from typing import Any, Final
 
 from shmaccum.errors import ApiVersionError, NetworkError
+from shmaccum.shm.incidents import printable
 
 try:
     from kafka.net.sasl import get_sasl_mechanism
@@ -53,6 +55,10 @@ MISUNDERSTANDINGS: Final = (
 by assertions."""
 
 
+_ENDLESS_NUMBER: Final = re.compile(rb"[\x80-\xff]{1024}")
+"""What no answer has. The library reads numbers of any length, in time that grows with the square of it."""
+
+
 def encode(request: Any, api_version: int, correlation_id: int, client_id: str) -> bytes:
     """Return a request's frame, its size in front.
 
@@ -77,6 +83,8 @@ def decode(response: Any, frame: bytes) -> Any:
     Raises:
         NetworkError: it is no such response.
     """
+    if _ENDLESS_NUMBER.search(frame):
+        raise NetworkError(f"{len(frame)} bytes came that are no {response.__name__}: a number in them has no end")
     buffer = io.BytesIO(frame)
     with understanding(f"{len(frame)} bytes came that are no {response.__name__}"):
         response.parse_header(buffer)
@@ -108,4 +116,4 @@ class understanding:  # it reads as the statement that it is part of
 
 def misunderstood(what: str, error: BaseException) -> NetworkError:
     """Return the error for an answer that cannot be understood."""
-    return NetworkError(f"{what} ({type(error).__name__}: {error})")
+    return NetworkError(printable(f"{what} ({type(error).__name__}: {error})"))
