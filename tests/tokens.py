@@ -15,5 +15,12 @@ def token() -> str:
     return ".".join(encoded) + "."
 
 
+LONG_TOKEN = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSIsImlhdCI6MTcwMDAwMDAwMH0.c2lnbmF0dXJl"
+
+
+def long_token() -> str:
+    return LONG_TOKEN
+
+
 def no_token() -> str:
     raise RuntimeError("the answer was: client_secret=very-secret")

@@ -207,7 +207,7 @@ class KafkaStorageError(InvalidMetadataError):
 
 
 class SaslAuthenticationError(AuthenticationError):
-    """The broker refused the credentials (``SaslAuthenticationException``)."""
+    """The login by SASL failed: one side did not accept the other (``SaslAuthenticationException``)."""
 
     code = 58
 

@@ -17,9 +17,10 @@ from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
 from shmaccum.sender.kafka.credentials import sasl_mechanism
-from shmaccum.sender.kafka.frames import FrameReader
+from shmaccum.sender.kafka.frames import MAX_FRAME_BYTES, FrameReader
 from shmaccum.sender.kafka.greeting import Call, Greeting, decode_answer
 from shmaccum.sender.kafka.kafka_python import encode, understanding
+from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.metadata import Metadata
 from shmaccum.sender.kafka.produce_request import NEWEST_VERSION, OLDEST_VERSION, by_partition
 from shmaccum.sender.kafka.produce_response import decode_answers
@@ -124,12 +125,13 @@ def _producer_id(version: int, frame: bytes) -> None:
 
 def _greeting(version: int, frames: bytes) -> None:
     """Have a whole conversation; every frame has its size in front."""
-    greeting = Greeting(sasl_mechanism(_CONFIG), _CONFIG.sasl_mechanism, "here")
+    mask = Mask()
+    greeting = Greeting(sasl_mechanism(_CONFIG, mask), _CONFIG.sasl_mechanism, "here", mask)
     conversation = greeting.introduce()
     call = next(conversation)
     try:
         for frame in _frames_of(frames):
-            encode(*call, 1, "client")
+            encode(call.request, call.version, 1, "client")
             call = conversation.send(frame)
     except StopIteration:
         _require(greeting.produce_version >= OLDEST_VERSION)
@@ -139,7 +141,9 @@ def _greeting(version: int, frames: bytes) -> None:
 def _frames_of(data: bytes) -> Iterator[bytes]:
     reader = FrameReader()
     reader.feed(data)
-    while (frame := reader.next()) is not None:
+    at = 0
+    while (frame := reader.next(MAX_FRAME_BYTES, int.from_bytes(data[at + 4 : at + 8], signed=True))) is not None:
+        at += 4 + len(frame)
         yield frame
 
 
@@ -151,7 +155,7 @@ def _log_in(version: int, frames: bytes) -> None:
 def _sent(request: Any, version: int) -> Call:
     """Return a request as sent in a version, made one that there is."""
     call = Call(request, request.min_version + version % (request.max_version - request.min_version + 1))
-    encode(*call, 1, "client")
+    encode(call.request, call.version, 1, "client")
     return call
 
 

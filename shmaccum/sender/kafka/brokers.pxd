@@ -20,6 +20,7 @@ cdef class Brokers:
     cdef object _poller
     cdef object _on_change
     cdef object _journal
+    cdef object _mask
     cdef readonly object _backoff
     cdef object _setup_timeout
     cdef readonly dict _brokers

@@ -12,7 +12,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
@@ -22,10 +22,15 @@ from shmaccum.sender.kafka.channel import Address, Channel, TlsChannel
 from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
 from shmaccum.sender.kafka.connection import Connection, describe
 from shmaccum.sender.kafka.greeting import Greeting
+from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.poller import Poller
 from shmaccum.sender.transport import Journal
+from shmaccum.shm.incidents import printable
 
 logger = logging.getLogger(__name__)
+
+NOBODY: Final = -(1 << 31)
+"""Number of no broker, and of none of ``bootstrap.servers``."""
 
 
 class Broker:
@@ -68,6 +73,7 @@ class Brokers:
         poller: that waits for the connections.
         on_change: called when a connection has become ready, and when one has ended with an error.
         journal: where connections that fail are noted.
+        mask: hides from errors what brokers must not repeat.
     """
 
     def __init__(
@@ -79,12 +85,14 @@ class Brokers:
         poller: Poller,
         on_change: Callable[[type[KafkaError] | None], None],
         journal: Journal,
+        mask: Mask,
     ) -> None:
         self._tls = tls
         self._mechanism = mechanism
         self._poller = poller
         self._on_change = on_change
         self._journal = journal
+        self._mask = mask
         self._brokers: dict[int, Broker] = {}
         self._failure: tuple[float, type[KafkaError]] | None = None
         self.next_check_ms = FOREVER_MS
@@ -149,11 +157,23 @@ class Brokers:
             is_busy = True
         return is_busy
 
-    def least_loaded(self, nodes: Iterable[Node], now_ms: float) -> Connection | None:
+    def least_loaded(self, nodes: Iterable[Node], now_ms: float, shunned: int = NOBODY) -> Connection | None:
         """Return the connection with the fewest requests under way, of those that can take one more now.
 
         Without any, begin to connect to another of the nodes, unless that is under way.
+
+        Args:
+            nodes: to choose from.
+            now_ms: the time.
+            shunned: number of the one to choose last.
         """
+        nodes = list(nodes)
+        others = [node for node in nodes if node.id != shunned]
+        if others and len(others) < len(nodes):
+            # Its answer was lost or made no sense, and the next one would be no better.
+            connection = self.least_loaded(others, now_ms)
+            if connection is not None or self.next_chance_ms(others, now_ms) == FOREVER_MS:
+                return connection
         brokers = [self._broker(node) for node in nodes]
         connections = [broker.connection for broker in brokers if broker.connection is not None]
         free = [connection for connection in connections if connection.can_send(now_ms)]
@@ -236,12 +256,9 @@ class Brokers:
             channel = self._open(broker)
         except (OSError, ValueError) as error:  # ValueError: of a name that no host can have
             reason = getattr(error, "strerror", None) or error
-            self._failed(broker, NetworkError, f"connection to {describe(broker.node)}: {reason}")
+            self._failed(broker, NetworkError, printable(f"connection to {describe(broker.node)}: {reason}"))
             return
-        password = self._config.sasl_password
-        greeting = Greeting(
-            self._mechanism, self._config.sasl_mechanism, broker.node.host, password.value if password else ""
-        )
+        greeting = Greeting(self._mechanism, self._config.sasl_mechanism, broker.node.host, self._mask)
         broker.connection = Connection(
             broker.node, channel, greeting, self._poller, self._config, self._client_id, setup_timeout_ms, self
         )

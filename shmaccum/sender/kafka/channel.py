@@ -21,6 +21,8 @@ if COMPILED:
     from shmaccum.sender.kafka.fastcalls import FastCalls
 
 READ_SIZE: Final = 1 << 16
+_MOST_READS: Final = 64
+"""Pieces, of 16 KiB each as TLS has them, to read before anybody looks at them."""
 _MOST_BUFFERS: Final = min(os.sysconf("SC_IOV_MAX"), 256)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -163,11 +165,17 @@ class TlsChannel(Channel):
         return written
 
     def read(self) -> list[bytes]:
-        """Return the bytes that are there, all of them: what OpenSSL holds already wakes no ``epoll``."""
+        """Return the bytes that are there, with all that OpenSSL holds already: that wakes no ``epoll``.
+
+        The socket can hold more, which does. Else a broker that sends without end would fill the memory.
+        """
+        assert self._tls is not None
         found: list[bytes] = []
         while True:
             try:
                 found.append(_not_empty(self._socket.recv(READ_SIZE)))
+                if len(found) >= _MOST_READS and not self._tls.pending():
+                    return found
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 return found
             except OSError:

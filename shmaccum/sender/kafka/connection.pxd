@@ -1,7 +1,7 @@
 cimport cython
 from shmaccum.sender.kafka.channel cimport Channel
 from shmaccum.sender.kafka.clock cimport monotonic_ms
-from shmaccum.sender.kafka.frames cimport FrameReader, read_int32
+from shmaccum.sender.kafka.frames cimport FrameReader
 from shmaccum.sender.kafka.poller cimport Poller
 from shmaccum.sender.kafka.requests cimport CallRequest, Request
 
@@ -59,7 +59,10 @@ cdef class Connection:
     @cython.locals(data=bytes, frame=bytes, now=double)
     cpdef _receive(self)
 
-    @cython.locals(correlation_id="long long", request=Request)
+    @cython.locals(request=Request)
+    cdef bytes _next_frame(self)
+
+    @cython.locals(request=Request)
     cdef _answer(self, bytes frame, double now_ms)
 
     cdef Request _oldest(self)

@@ -18,11 +18,12 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, RequestTimedOutError, SslAuthenticationError
 from shmaccum.sender.kafka.channel import Buffer, Channel
 from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
-from shmaccum.sender.kafka.frames import FrameReader, read_int32
+from shmaccum.sender.kafka.frames import FrameReader
 from shmaccum.sender.kafka.greeting import Call, Conversation, Greeting
 from shmaccum.sender.kafka.kafka_python import MISUNDERSTANDINGS, misunderstood
 from shmaccum.sender.kafka.poller import READ, WRITE, Poller
 from shmaccum.sender.kafka.requests import CallRequest, OnAnswer, OnFailure, Request
+from shmaccum.shm.incidents import printable
 
 logger = logging.getLogger(__name__)
 
@@ -257,16 +258,18 @@ class Connection:
         for data in self._channel.read():
             self.last_used_ms = now = monotonic_ms()
             self._frames.feed(data)
-            while self._state is not _CLOSED and (frame := self._frames.next()) is not None:
+            while self._state is not _CLOSED and (frame := self._next_frame()) is not None:
                 self._answer(frame, now)
 
-    def _answer(self, frame: bytes, now_ms: float) -> None:
-        if len(frame) < 4 or not self._in_flight:
-            raise NetworkError("the broker sent an answer to nothing")
-        correlation_id = read_int32(frame, 0)
+    def _next_frame(self) -> bytes | None:
+        """Return the next answer, None as long as it is not whole."""
+        if not self._in_flight:
+            return self._frames.next(-1, 0)
         request = self._in_flight[0]
-        if correlation_id != request.correlation_id:
-            raise NetworkError(f"the broker answered request {correlation_id} before request {request.correlation_id}")
+        return self._frames.next(request.largest_answer, request.correlation_id)
+
+    def _answer(self, frame: bytes, now_ms: float) -> None:
+        request = self._in_flight[0]
         # Answered only when it is understood: until then its failure is still to be told.
         try:
             throttle_ms = request.answered(frame)
@@ -275,7 +278,9 @@ class Connection:
         if self._state is not _CLOSED:
             self._in_flight.pop(0)
             if throttle_ms:
-                self._throttled_until_ms = max(self._throttled_until_ms, now_ms + throttle_ms)
+                # No longer than an answer may take: a broker that asks for days is broken, and its clock no limit.
+                pause_ms = min(throttle_ms, self._request_timeout_ms)
+                self._throttled_until_ms = max(self._throttled_until_ms, now_ms + pause_ms)
 
     # --- greeting -----------------------------------------------------------------------------------
 
@@ -367,7 +372,7 @@ class Connection:
         failed = [*self._in_flight, *(each.request for each in self._unsent)]
         self._in_flight.clear()
         self._unsent.clear()
-        message = f"connection to {describe(self.node)}: {message}"
+        message = printable(f"connection to {describe(self.node)}: {message}")
         for request in failed:
             request.failed(RequestTimedOutError if request.deadline_ms <= late_ms else error or NetworkError, message)
         self._owner.connection_closed(self, error, message)

@@ -10,14 +10,16 @@ import os
 import pkgutil
 import ssl
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
-from typing import Any
 
 from shmaccum.config import ProducerConfig
 from shmaccum.config.valuetypes import Password
 from shmaccum.errors import ApiVersionError, ConfigError, SaslAuthenticationError
-from shmaccum.sender.kafka.kafka_python import AbstractTokenProvider, get_sasl_mechanism
+from shmaccum.sender.kafka.kafka_python import gssapi_mechanism
 from shmaccum.sender.kafka.keystores import KeyStore, read_keystore
+from shmaccum.sender.kafka.masking import Mask
+from shmaccum.sender.kafka.mechanisms import Mechanism, OAuthBearer, Plain, Scram
 
 
 def tls_context(config: ProducerConfig) -> ssl.SSLContext | None:
@@ -115,25 +117,31 @@ def _unnamed_file(text: str) -> Iterator[str]:
         os.close(descriptor)
 
 
-class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
-    """Gives the library's OAUTHBEARER the tokens of ``sasl.oauthbearer.token.provider``."""
+def _token_getter(function: Callable[[], str], mask: Mask) -> Callable[[], str]:
+    """Return what gets a token, and hides it, and what went wrong with it, from errors."""
 
-    def __init__(self, function: Callable[[], str]) -> None:
-        super().__init__()
-        self._function = function
-
-    def token(self) -> str:
+    def token() -> str:
         try:
-            return self._function()
+            token = function()
         except Exception as error:
             # Its text may be anything, the token's request with the client's secret included.
             raise SaslAuthenticationError(f"sasl.oauthbearer.token.provider raised {type(error).__name__}") from None
+        if not isinstance(token, str):
+            raise SaslAuthenticationError(
+                f"sasl.oauthbearer.token.provider returned a {type(token).__name__}, not a str"
+            )
+        mask.hide(token)
+        return token
+
+    return token
 
 
-def sasl_mechanism(config: ProducerConfig) -> Callable[[str], Any] | None:
-    """Return what makes a conversation of ``sasl.mechanism`` with a host, or None where there is no SASL.
+def sasl_mechanism(config: ProducerConfig, mask: Mask) -> Callable[[str], Mechanism] | None:
+    """Return what makes a login by ``sasl.mechanism`` to a host, or None where there is no SASL.
 
-    What is made has the library's methods ``auth_bytes``, ``receive``, ``is_done`` and ``is_authenticated``.
+    Args:
+        config: the settings.
+        mask: hides the tokens from errors.
 
     Raises:
         ApiVersionError: GSSAPI needs a library that is not installed.
@@ -141,26 +149,19 @@ def sasl_mechanism(config: ProducerConfig) -> Callable[[str], Any] | None:
     """
     if not config.security_protocol.startswith("SASL_"):
         return None
-    name = config.sasl_mechanism
-    settings: dict[str, object] = {"sasl_mechanism": name, "security_protocol": config.security_protocol}
+    name, username = config.sasl_mechanism, config.sasl_username
     if name == "GSSAPI":
         if find_spec("gssapi") is None:
             raise ApiVersionError("sasl.mechanism GSSAPI needs the package gssapi: pip install gssapi")
-        settings["sasl_kerberos_service_name"] = config.sasl_kerberos_service_name
-    elif name == "OAUTHBEARER":
-        settings["sasl_oauth_token_provider"] = _TokenProvider(_token_function(config))
-    else:
-        assert config.sasl_password is not None  # a rule of the configuration
-        scram = name.startswith("SCRAM-")
-        settings["sasl_plain_username"] = _saslname(config.sasl_username) if scram else config.sasl_username
-        settings["sasl_plain_password"] = config.sasl_password.value
-    mechanism = get_sasl_mechanism(name)
-    return lambda host: mechanism(host=host, **settings)
-
-
-def _saslname(username: str) -> str:
-    """Return a user's name as SCRAM's messages have it (RFC 5802, 5.1), which the library leaves to its caller."""
-    return username.replace("=", "=3D").replace(",", "=2C")
+        return partial(gssapi_mechanism, service_name=config.sasl_kerberos_service_name)
+    if name == "OAUTHBEARER":
+        token = _token_getter(_token_function(config), mask)
+        return lambda host: OAuthBearer(token)
+    assert config.sasl_password is not None  # a rule of the configuration
+    password = config.sasl_password.value
+    if name == "PLAIN":
+        return lambda host: Plain(username, password)
+    return lambda host: Scram(name, username, password)
 
 
 def _token_function(config: ProducerConfig) -> Callable[[], str]:

@@ -2,6 +2,7 @@ cimport cython
 
 cdef long long MAX_FRAME_BYTES
 cdef Py_ssize_t _SIZE_SIZE
+cdef Py_ssize_t _CORRELATION_ID_SIZE
 cdef long long _LAST_INT32
 cdef long long _INT32_RANGE
 
@@ -16,7 +17,7 @@ cdef class FrameReader:
 
     cpdef feed(self, bytes data)
 
-    @cython.locals(begin=Py_ssize_t, size="long long")
-    cpdef bytes next(self)
+    @cython.locals(begin=Py_ssize_t, size="long long", found="long long")
+    cpdef bytes next(self, long long largest, long long correlation_id)
 
     cdef bint _has(self, long long size) except -1

@@ -7,10 +7,12 @@ from typing import Final
 from shmaccum.errors import NetworkError
 
 MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
-"""Far more than any answer to a producer has."""
+"""Far more than any answer to a producer has. What a single answer can need, its request knows."""
 
 _SIZE_SIZE: Final = 4
 """Bytes of a frame's size, which does not count itself."""
+_CORRELATION_ID_SIZE: Final = 4
+"""Bytes that every answer begins with."""
 _LAST_INT32: Final = 0x7FFF_FFFF
 _INT32_RANGE: Final = 0x1_0000_0000
 _TLS_ALERT_OR_HANDSHAKE: Final = (0x15, 0x16)
@@ -47,17 +49,33 @@ class FrameReader:
             self._more.append(data)
             self._size += len(data)
 
-    def next(self) -> bytes | None:
+    def next(self, largest: int, correlation_id: int) -> bytes | None:
         """Return the next frame without its size, None as long as it is not whole.
 
+        A frame that cannot be the answer is refused by its first bytes: nobody waits for the rest, or keeps it.
+
+        Args:
+            largest: bytes that the answer can have; -1 if no answer is to come.
+            correlation_id: what the answer begins with.
+
         Raises:
-            NetworkError: the other side does not speak Kafka's protocol.
+            NetworkError: it is no such answer, or the other side does not speak Kafka's protocol.
         """
         if not self._has(_SIZE_SIZE):
             return None
         size = read_int32(self._bytes, self._begin)
         if not 0 <= size <= MAX_FRAME_BYTES:
             raise NetworkError(f"this is no Kafka broker: it sent {self._guess(size)}")
+        if largest < 0 or size < _CORRELATION_ID_SIZE:
+            raise NetworkError("the broker sent an answer to nothing")
+        if self._has(_SIZE_SIZE + _CORRELATION_ID_SIZE):
+            found = read_int32(self._bytes, self._begin + _SIZE_SIZE)
+            if found != correlation_id:
+                raise NetworkError(f"the broker answered request {found} before request {correlation_id}")
+        if size > largest:
+            raise NetworkError(
+                f"the broker's answer is to have {size} bytes, and what was asked takes {largest} at most"
+            )
         if not self._has(_SIZE_SIZE + size):
             return None
         begin = self._begin + _SIZE_SIZE

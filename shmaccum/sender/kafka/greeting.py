@@ -19,12 +19,16 @@ from shmaccum.errors import (
     error_for_code,
 )
 from shmaccum.sender.kafka.kafka_python import ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest, decode
+from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.produce_request import API_KEY, NEWEST_VERSION, OLDEST_VERSION
-from shmaccum.shm.incidents import printable
 
 _NAMED_VERSION: Final = 3
 """The first version of ApiVersions that says which client this is (KIP-511)."""
 _UNSUPPORTED_VERSION: Final = UnsupportedVersionError.code
+SMALL_ANSWER: Final = 64 * 1024
+"""Bytes that an answer of a few fields can have, at most: some 9,000 kinds of requests, of which Kafka 4 has 90."""
+_SASL_ANSWER: Final = 512 * 1024
+"""Bytes of an answer of SASL: what a broker takes for a question (``sasl.server.max.receive.size``)."""
 _ERROR_CODE: Final = struct.Struct(">4xh")
 """Where a frame with an ApiVersions response has its error, in every version: behind the correlation id."""
 
@@ -34,6 +38,8 @@ class Call(NamedTuple):
 
     request: Any
     version: int
+    largest_answer: int = SMALL_ANSWER
+    """Bytes that its answer can need."""
 
 
 class BrokerVersions:
@@ -69,11 +75,10 @@ class BrokerVersions:
             )
         return best
 
-    def call(self, request: Any, oldest: int = 0) -> Call:
+    def call(self, request: Any, oldest: int = 0, largest_answer: int = SMALL_ANSWER) -> Call:
         """Return the request with the newest version that both sides know (see `best`)."""
-        return Call(
-            request, self.best(request.name.removesuffix("Request"), request.API_KEY, oldest, request.max_version)
-        )
+        version = self.best(request.name.removesuffix("Request"), request.API_KEY, oldest, request.max_version)
+        return Call(request, version, largest_answer)
 
 
 Conversation: TypeAlias = Generator[Call, bytes, None]
@@ -86,7 +91,7 @@ class Greeting:
         mechanism: makes a SASL conversation with a host (see `sasl_mechanism`); None where there is no SASL.
         mechanism_name: ``sasl.mechanism``.
         host: the broker's name.
-        password: that no error may show, whatever the broker says.
+        mask: hides from errors what the broker must not repeat.
 
     Attributes:
         versions: what the broker takes; set by `introduce`.
@@ -94,13 +99,11 @@ class Greeting:
         session_lifetime_ms: how long the login is good for, or 0 for ever (KIP-368); set by `log_in`.
     """
 
-    def __init__(
-        self, mechanism: Callable[[str], Any] | None, mechanism_name: str, host: str, password: str = ""
-    ) -> None:
+    def __init__(self, mechanism: Callable[[str], Any] | None, mechanism_name: str, host: str, mask: Mask) -> None:
         self._mechanism = mechanism
         self._mechanism_name = mechanism_name
         self._host = host
-        self._password = password
+        self._mask = mask
         self.versions = BrokerVersions({})
         self.produce_version = 0
         self.session_lifetime_ms = 0
@@ -139,26 +142,24 @@ class Greeting:
         if response.error_code == UnsupportedSaslMechanismError.code:
             raise UnsupportedSaslMechanismError(
                 f"the broker does not offer sasl.mechanism {self._mechanism_name}, but "
-                f"{self._shown(', '.join(map(str, response.mechanisms)))}"
+                f"{self._mask.shown(', '.join(map(str, response.mechanisms)))}"
             )
         _check(response.error_code, f"asked for sasl.mechanism {self._mechanism_name}")
         mechanism = self._new_mechanism()
         while not mechanism.is_done():
-            call = self.versions.call(SaslAuthenticateRequest(auth_bytes=self._step(mechanism.auth_bytes)))
+            call = self.versions.call(
+                SaslAuthenticateRequest(auth_bytes=self._step(mechanism.auth_bytes)), 0, _SASL_ANSWER
+            )
             response = decode_answer(call, (yield call))
             if response.error_code == SaslAuthenticationError.code:
                 raise SaslAuthenticationError(
-                    f"the broker refused us: {self._shown(response.error_message or 'it does not say why')}"
+                    f"the broker refused us: {self._mask.shown(response.error_message or 'it does not say why')}"
                 )
             _check(response.error_code, f"logged in by {self._mechanism_name}")
             self._step(mechanism.receive, response.auth_bytes)
         if not mechanism.is_authenticated():
             raise SaslAuthenticationError(f"the broker did not accept us by {self._mechanism_name}")
-        self.session_lifetime_ms = response.session_lifetime_ms
-
-    def _shown(self, said: str) -> str:
-        """Return what a broker said, as it can be shown: PLAIN has told it the password."""
-        return printable(said.replace(self._password, "[hidden]") if self._password else said)
+        self.session_lifetime_ms = max(0, response.session_lifetime_ms)
 
     def _new_mechanism(self) -> Any:
         assert self._mechanism is not None

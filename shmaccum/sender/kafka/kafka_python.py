@@ -1,32 +1,31 @@
 """The one door to kafka-python: what is used of it, and that it is there.
 
 Used are its parts that do no input or output: the requests and responses, generated from Kafka's own definitions, and
-the SASL mechanisms. Its connections are not used, so nothing of it runs in the background and nothing of it logs
+the SASL mechanism GSSAPI. Its connections are not used, so nothing of it runs in the background and nothing of it logs
 what is sent, which its parser would do at level DEBUG, passwords and all.
 """
 
 from __future__ import annotations
 
 import io
+import re
 import struct
 from typing import Any, Final
 
 from shmaccum.errors import ApiVersionError, NetworkError
+from shmaccum.shm.incidents import printable
 
 try:
-    from kafka.net.sasl import get_sasl_mechanism
-    from kafka.net.sasl.oauth import AbstractTokenProvider
     from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
     from kafka.protocol.producer import InitProducerIdRequest, ProduceResponse
     from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 except ImportError as error:
     raise ApiVersionError(
-        f"transport kafka needs kafka-python 3.0 or later: pip install -U 'kafka-python>=3.0' ({error})"
+        f"transport kafka needs kafka-python 3.0: pip install 'kafka-python>=3.0,<3.1' ({error})"
     ) from error
 
 __all__ = [
     "MISUNDERSTANDINGS",
-    "AbstractTokenProvider",
     "ApiVersionsRequest",
     "InitProducerIdRequest",
     "MetadataRequest",
@@ -35,7 +34,7 @@ __all__ = [
     "SaslHandshakeRequest",
     "decode",
     "encode",
-    "get_sasl_mechanism",
+    "gssapi_mechanism",
     "misunderstood",
     "understanding",
 ]
@@ -51,6 +50,22 @@ MISUNDERSTANDINGS: Final = (
 )
 """What comes of an answer that lacks what every answer has: the library takes a null for any list or text, and checks
 by assertions."""
+
+
+def gssapi_mechanism(host: str, service_name: str) -> Any:
+    """Return a login by Kerberos. That asks a key distribution center, and takes its time.
+
+    Args:
+        host: the broker's name.
+        service_name: ``sasl.kerberos.service.name``.
+    """
+    from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
+
+    return SaslMechanismGSSAPI(host=host, sasl_kerberos_service_name=service_name)
+
+
+_ENDLESS_NUMBER: Final = re.compile(rb"[\x80-\xff]{1024}")
+"""What no answer has. The library reads numbers of any length, in time that grows with the square of it."""
 
 
 def encode(request: Any, api_version: int, correlation_id: int, client_id: str) -> bytes:
@@ -77,6 +92,8 @@ def decode(response: Any, frame: bytes) -> Any:
     Raises:
         NetworkError: it is no such response.
     """
+    if _ENDLESS_NUMBER.search(frame):
+        raise NetworkError(f"{len(frame)} bytes came that are no {response.__name__}: a number in them has no end")
     buffer = io.BytesIO(frame)
     with understanding(f"{len(frame)} bytes came that are no {response.__name__}"):
         response.parse_header(buffer)
@@ -108,4 +125,4 @@ class understanding:  # it reads as the statement that it is part of
 
 def misunderstood(what: str, error: BaseException) -> NetworkError:
     """Return the error for an answer that cannot be understood."""
-    return NetworkError(f"{what} ({type(error).__name__}: {error})")
+    return NetworkError(printable(f"{what} ({type(error).__name__}: {error})"))

@@ -7,6 +7,7 @@ cdef class _Topic:
 
 cdef class Metadata:
     cdef readonly object cluster
+    cdef long long _most_partitions
     cdef double _max_age_ms
     cdef double _max_idle_ms
     cdef readonly bint rebootstraps

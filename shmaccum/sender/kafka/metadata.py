@@ -16,9 +16,9 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import Any, Final
 
-from shmaccum.cluster import Cluster, Node, TopicPartition
+from shmaccum.cluster import MAX_TOPIC_LENGTH, Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import KafkaError, error_for_code
+from shmaccum.errors import KafkaError, NetworkError, error_for_code
 from shmaccum.sender.kafka.backoff import ExponentialBackoff
 from shmaccum.sender.kafka.clock import FOREVER_MS
 from shmaccum.sender.kafka.kafka_python import MetadataRequest
@@ -26,6 +26,14 @@ from shmaccum.sender.kafka.produce_response import LeaderHint, node_at
 
 logger = logging.getLogger(__name__)
 
+MOST_PARTITIONS: Final = 1 << 16
+"""Partitions that an answer can describe, at least; more where the slab has room for more."""
+_PARTITION_BYTES: Final = 64
+"""What is said of a partition with five replicas."""
+_TOPIC_BYTES: Final = 1024
+"""What is said of a topic besides: its name, 249 bytes at most, its id."""
+_CLUSTER_BYTES: Final = 1 << 20
+"""What is said of the brokers: of some 10,000, by names that are not short."""
 TOPICS_A_REQUEST: Final = 500
 """Topics in one request, at most: to read the answer takes some 50 ms, and nothing is sent meanwhile."""
 REBOOTSTRAP_REQUIRED: Final = 129
@@ -97,6 +105,7 @@ class Metadata:
 
     def apply(self, config: ProducerConfig) -> None:
         """Work by these settings from now on."""
+        self._most_partitions = max(MOST_PARTITIONS, config.shmaccum_max_partitions)
         self._max_age_ms = config.metadata_max_age_ms
         self._max_idle_ms = config.metadata_max_idle_ms
         self.rebootstraps = config.metadata_recovery_strategy == "rebootstrap"
@@ -151,6 +160,10 @@ class Metadata:
         self._under_way = True
         topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in due]
         return MetadataRequest(topics=topics, allow_auto_topic_creation=True)
+
+    def largest_answer(self) -> int:
+        """Return how many bytes the answer to the request that is under way can need."""
+        return _CLUSTER_BYTES + len(self._asked) * _TOPIC_BYTES + self._most_partitions * _PARTITION_BYTES
 
     def _want(self, name: str, topic: _Topic, now_ms: float) -> None:
         """Have a topic asked about as soon as that is allowed."""
@@ -236,6 +249,9 @@ class Metadata:
         if not nodes:  # a broker that is just starting
             self.failed(now_ms)
             return
+        for answer in response.topics:
+            if not answer.error_code:
+                self._check(answer)
         asked, self._asked = self._asked, {}
         self._under_way = False
         self._failures = 0
@@ -265,6 +281,19 @@ class Metadata:
                 self._topics[name].unchanged += 1
                 self._want(name, self._topics[name], now_ms)
         self._publish(changed)
+
+    def _check(self, answer: Any) -> None:
+        """Look through what is said of a topic before any of it is taken over.
+
+        Raises:
+            NetworkError: it cannot be so.
+        """
+        name = str(answer.name)[:MAX_TOPIC_LENGTH]
+        if not 0 < len(answer.partitions) <= self._most_partitions:
+            raise NetworkError(f"topic {name!r} is said to have {len(answer.partitions)} partitions")
+        for partition in answer.partitions:
+            if not 0 <= partition.partition_index < self._most_partitions:
+                raise NetworkError(f"topic {name!r} is said to have a partition {partition.partition_index}")
 
     def _take_over(self, answer: Any) -> tuple[bool, bool]:
         """Take over what is said of a topic; say whether it is all that there is to know, and whether it is news."""

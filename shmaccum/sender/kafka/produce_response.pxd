@@ -13,6 +13,9 @@ cdef long long _NO_TIME_MS
 cdef Py_ssize_t _THROTTLE_SIZE
 cdef Py_ssize_t _END_SIZE
 cdef long long _INT32_RANGE
+cdef long long _LITTLE_BYTES
+cdef long long _BATCH_BYTES
+cdef long long _RECORD_BYTES
 
 cdef class ProduceAnswers:
     cdef readonly list responses
@@ -20,7 +23,10 @@ cdef class ProduceAnswers:
     cdef readonly long long throttle_time_ms
 
 @cython.locals(responses=list)
-cpdef ProduceAnswers decode_answers(version, bytes frame, dict batches, node)
+cpdef ProduceAnswers decode_answers(version, bytes frame, dict batches, node, shown=*)
+
+@cython.locals(batch=ProduceBatch, of_topic=dict, size="long long")
+cpdef long long largest_answer(dict batches)
 
 @cython.locals(
     responses=list, of_topic=dict, awaited=dict, awaited_of_topic=dict, batch=ProduceBatch, position=Py_ssize_t, length=Py_ssize_t,

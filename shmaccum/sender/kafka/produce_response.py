@@ -6,7 +6,7 @@ library takes; all others, with errors or anything else to tell, are left to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,6 +31,14 @@ _MORE_AT: Final = 30
 _PARTITION_SIZE: Final = 33
 _NO_TIME_MS: Final = 1 << 47
 """Milliseconds since the epoch that no batch was stored at: a completion has no room for them."""
+_LITTLE_BYTES: Final = 64 * 1024
+"""For where the leaders are now, and for tags."""
+_BATCH_BYTES: Final = 2048
+"""For what is said of a batch: its topic's name, an error in words."""
+_RECORD_BYTES: Final = 512
+"""For what is said of one record: Kafka's longest words on one name its topic."""
+_LONGEST_HOST: Final = 255
+"""Characters of a name that can be looked up."""
 _LAST_PORT: Final = (1 << 16) - 1
 _THROTTLE_SIZE: Final = 4
 _END_SIZE: Final = 5
@@ -65,8 +73,26 @@ class ProduceAnswers:
         self.throttle_time_ms = throttle_time_ms
 
 
-def decode_answers(version: int, frame: bytes, batches: Batches, node: Node) -> ProduceAnswers:
+def largest_answer(batches: Batches) -> int:
+    """Return how many bytes the answer to a request can need: each batch and each record can have an error."""
+    size = _LITTLE_BYTES
+    for of_topic in batches.values():
+        for batch in of_topic.values():
+            size += _BATCH_BYTES + _RECORD_BYTES * batch.record_count
+    return size
+
+
+def decode_answers(
+    version: int, frame: bytes, batches: Batches, node: Node, shown: Callable[[str], str] = printable
+) -> ProduceAnswers:
     """Return what a response says of the batches of its request.
+
+    Args:
+        version: of the request.
+        frame: the response.
+        batches: of the request.
+        node: that answered.
+        shown: returns a broker's words as they can be shown.
 
     Raises:
         NetworkError: the frame holds no such response, or none to some of the batches.
@@ -75,7 +101,7 @@ def decode_answers(version: int, frame: bytes, batches: Batches, node: Node) -> 
         responses = _read_plain(frame, batches)
         if responses is not None:
             return ProduceAnswers(responses, [], read_int32(frame, len(frame) - _END_SIZE))
-    return _decode_any(version, frame, batches, node)
+    return _decode_any(version, frame, batches, node, shown)
 
 
 def _read_plain(frame: bytes, batches: Batches) -> list[ProduceResponse] | None:
@@ -148,7 +174,9 @@ def _read_length(frame: bytes, position: int) -> tuple[int, int]:
     raise ValueError("a length of more than 35 bits")
 
 
-def _decode_any(version: int, frame: bytes, batches: Batches, node: Node) -> ProduceAnswers:
+def _decode_any(
+    version: int, frame: bytes, batches: Batches, node: Node, shown: Callable[[str], str] = printable
+) -> ProduceAnswers:
     response = decode(LibraryResponse[version], frame)
     found = {(topic.name, each.index): each for topic in response.responses for each in topic.partition_responses}
     nodes = {each.node_id: node_at(each.node_id, each.host, each.port) for each in response.node_endpoints}
@@ -157,7 +185,7 @@ def _decode_any(version: int, frame: bytes, batches: Batches, node: Node) -> Pro
         result = found.get(batch.topic_partition)
         if result is None:
             raise NetworkError(f"broker {node.id} did not say what became of a batch for {batch.topic_partition}")
-        responses.append(_response(batch, result, node))
+        responses.append(_response(batch, result, node, shown))
         leader = result.current_leader
         if leader is not None and leader.leader_id >= 0:
             hints.append(
@@ -179,7 +207,7 @@ def _stored(batch: ProduceBatch, base_offset: int, append_time_ms: int) -> Produ
     return response
 
 
-def _response(batch: ProduceBatch, result: Any, node: Node) -> ProduceResponse:
+def _response(batch: ProduceBatch, result: Any, node: Node, shown: Callable[[str], str]) -> ProduceResponse:
     code: int = result.error_code
     if not code:
         if not _is_place(result.base_offset, result.log_append_time_ms):
@@ -190,12 +218,12 @@ def _response(batch: ProduceBatch, result: Any, node: Node) -> ProduceResponse:
         return ProduceResponse(batch, result.base_offset, result.log_append_time_ms)
     error = error_for_code(code)
     name = f"error code {code}" if error is UnknownServerError else error.__name__
-    words = printable(result.error_message or "")
+    words = shown(result.error_message or "")
     said = f": {words}" if words else ""
     if error is UnknownServerError:
         words = name + said
     invalid = {
-        each.batch_index: _attributed(node, printable(each.batch_index_error_message or "") or words)
+        each.batch_index: _attributed(node, shown(each.batch_index_error_message or "") or words)
         for each in result.record_errors
     }
     # Of a single record, what is said of it alone is what its producer wants to know (as in ``Sender.failBatch``).
@@ -220,9 +248,14 @@ def node_at(number: int, host: object, port: int) -> Node:
     Raises:
         NetworkError: there can be no such broker.
     """
-    if number < 0 or not isinstance(host, str) or not 0 <= port <= _LAST_PORT:
-        raise NetworkError(f"the cluster is said to have a broker {number} at {host!r}, port {port}")
+    if number < 0 or not isinstance(host, str) or not 0 <= port <= _LAST_PORT or not _is_name(host):
+        raise NetworkError(f"the cluster is said to have a broker {number}, port {port}, at {str(host)[:300]!r}")
     return Node(number, host, port)
+
+
+def _is_name(host: str) -> bool:
+    """Say whether this can be a host's name or address: what it says reaches logs and terminals."""
+    return len(host) <= _LONGEST_HOST and host.isprintable() and " " not in host
 
 
 def refuse(batches: Iterable[ProduceBatch], error: type[KafkaError], message: str) -> list[ProduceResponse]:

@@ -9,6 +9,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, error_for_code
 from shmaccum.sender.kafka.backoff import ExponentialBackoff
 from shmaccum.sender.kafka.clock import FOREVER_MS
+from shmaccum.sender.kafka.greeting import SMALL_ANSWER
 from shmaccum.sender.kafka.kafka_python import InitProducerIdRequest
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,10 @@ class ProducerIds:
         """Return the request to send now."""
         self._under_way = True
         return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTIONS_MS)
+
+    def largest_answer(self) -> int:
+        """Return how many bytes the answer can need."""
+        return SMALL_ANSWER
 
     def update(self, response: Any, now_ms: float) -> None:
         """Take over an answer.

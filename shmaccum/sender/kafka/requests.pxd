@@ -1,6 +1,7 @@
 cdef class Request:
     cdef public long long correlation_id
     cdef public double deadline_ms
+    cdef public long long largest_answer
 
     cpdef list frame(self, long long correlation_id)
     cpdef answered(self, bytes frame)

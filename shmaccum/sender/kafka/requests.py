@@ -21,12 +21,14 @@ class Request:  # not an ABC: compiled, it is a class of C, which has no metacla
     Attributes:
         correlation_id: the connection's number for it; the connection sets it, and the next one, as it sends it.
         deadline_ms: when it must have been answered.
+        largest_answer: bytes that its answer can need; a larger one is refused before it takes memory.
     """
 
-    __slots__ = ("correlation_id", "deadline_ms")
+    __slots__ = ("correlation_id", "deadline_ms", "largest_answer")
 
     correlation_id: int
     deadline_ms: float
+    largest_answer: int
 
     def frame(self, correlation_id: int) -> list[Buffer]:
         """Return its bytes, which are not copied: they have to stay as they are until it is answered."""
@@ -51,6 +53,7 @@ class CallRequest(Request):
         self._client_id = client_id
         self._on_answer = on_answer
         self._on_failure = on_failure
+        self.largest_answer = call.largest_answer
 
     def frame(self, correlation_id: int) -> list[Buffer]:
         """See `Request`."""

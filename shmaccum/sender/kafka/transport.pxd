@@ -5,7 +5,7 @@ from shmaccum.sender.kafka.connection cimport Connection
 from shmaccum.sender.kafka.metadata cimport Metadata
 from shmaccum.sender.kafka.poller cimport Poller
 from shmaccum.sender.kafka.produce_request cimport ProduceEncoder, by_partition
-from shmaccum.sender.kafka.produce_response cimport ProduceAnswers, decode_answers
+from shmaccum.sender.kafka.produce_response cimport ProduceAnswers, decode_answers, largest_answer
 from shmaccum.sender.kafka.producer_id cimport ProducerIds
 from shmaccum.sender.kafka.requests cimport Request
 
@@ -24,6 +24,9 @@ cdef class KafkaTransport:
     cdef int _acks
     cdef long long _request_timeout_ms
     cdef list _bootstrap
+    cdef object _mask
+    cdef object _shown
+    cdef long long _shunned
     cdef readonly Metadata _metadata
     cdef ProducerIds _producer_ids
     cdef dict _encoders

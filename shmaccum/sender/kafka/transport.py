@@ -15,16 +15,17 @@ from shmaccum.cluster import Cluster, Node
 from shmaccum.config import ProducerConfig
 from shmaccum.config.addresses import split_address
 from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError
-from shmaccum.sender.kafka.brokers import Brokers
+from shmaccum.sender.kafka.brokers import NOBODY, Brokers
 from shmaccum.sender.kafka.channel import Buffer
 from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
 from shmaccum.sender.kafka.connection import Connection
 from shmaccum.sender.kafka.credentials import sasl_mechanism, tls_context
 from shmaccum.sender.kafka.greeting import Call, decode_answer
+from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.metadata import Metadata
 from shmaccum.sender.kafka.poller import Poller
 from shmaccum.sender.kafka.produce_request import Batches, ProduceEncoder, by_partition, each_of
-from shmaccum.sender.kafka.produce_response import decode_answers, refuse
+from shmaccum.sender.kafka.produce_response import decode_answers, largest_answer, refuse
 from shmaccum.sender.kafka.producer_id import ProducerIds
 from shmaccum.sender.kafka.requests import Request
 from shmaccum.sender.transport import Journal, OwnJournal, ProduceBatch, ProduceResponse
@@ -40,6 +41,9 @@ class _Inquiry(Protocol):
 
     def request(self, now_ms: float) -> Any:
         """Return the request to send now."""
+
+    def largest_answer(self) -> int:
+        """Return how many bytes the answer to that request can need."""
 
     def update(self, response: Any, now_ms: float) -> None:
         """Take over an answer."""
@@ -64,6 +68,7 @@ class _ProduceRequest(Request):
         self._connection = connection
         self._encoder = encoder
         self._batches = batches
+        self.largest_answer = largest_answer(batches)
 
     def frame(self, correlation_id: int) -> list[Buffer]:
         return self._encoder.encode(self._batches, correlation_id)
@@ -94,6 +99,10 @@ class KafkaTransport:
         self._metadata = Metadata(config)
         self._producer_ids = ProducerIds(config)
         self._encoders: dict[int, ProduceEncoder] = {}
+        self._mask = Mask(config.sasl_password.value if config.sasl_password is not None else "")
+        self._shown = self._mask.shown
+        self._shunned = NOBODY
+        """The broker that was last asked something in vain: others are asked first."""
         self._answers: list[ProduceResponse] = []
         self._awaited: set[Node] = set()
         """Nodes that were not ready when the sender asked."""
@@ -111,10 +120,10 @@ class KafkaTransport:
             ConfigError: what a setting names cannot be used.
             ApiVersionError: a needed library is missing.
         """
-        tls, mechanism = tls_context(self._config), sasl_mechanism(self._config)
+        tls, mechanism = tls_context(self._config), sasl_mechanism(self._config, self._mask)
         self._poller = Poller()
         self._brokers = Brokers(
-            self._config, self._client_id, tls, mechanism, self._poller, self._on_change, self._journal
+            self._config, self._client_id, tls, mechanism, self._poller, self._on_change, self._journal, self._mask
         )
 
     def init_producer_id(self) -> tuple[int, int] | None:
@@ -213,7 +222,7 @@ class KafkaTransport:
         if not self._acks:
             self._answers += [ProduceResponse(batch) for batch in each_of(batches)]
             return 0
-        answers = decode_answers(connection.greeting.produce_version, frame, batches, connection.node)
+        answers = decode_answers(connection.greeting.produce_version, frame, batches, connection.node, self._shown)
         self._answers += answers.responses
         if answers.hints:
             self._metadata.follow(answers.hints)
@@ -247,11 +256,12 @@ class KafkaTransport:
     def _ask(self, inquiry: _Inquiry, now_ms: float) -> float:
         """Send a request to any broker; return when to try again where that is not possible now."""
         nodes = self._nodes()
-        connection = self._brokers.least_loaded(nodes, now_ms)
+        connection = self._brokers.least_loaded(nodes, now_ms, self._shunned)
         if connection is None:
             return self._brokers.next_chance_ms(nodes, now_ms)
-        call = connection.greeting.versions.call(inquiry.request(now_ms))
-        connection.call(call, partial(self._told, inquiry, call), partial(self._not_told, inquiry))
+        request = inquiry.request(now_ms)
+        call = connection.greeting.versions.call(request, largest_answer=inquiry.largest_answer())
+        connection.call(call, partial(self._told, inquiry, call), partial(self._not_told, inquiry, connection.node.id))
         self._brokers.check_by(now_ms + self._request_timeout_ms)
         return FOREVER_MS
 
@@ -269,11 +279,13 @@ class KafkaTransport:
         response = decode_answer(call, frame)
         nodes = self.cluster().nodes
         inquiry.update(response, monotonic_ms())
+        self._shunned = NOBODY
         self._has_new_nodes |= self.cluster().nodes != nodes
         self._has_news = True
         return int(response.throttle_time_ms)
 
-    def _not_told(self, inquiry: _Inquiry, error: type[KafkaError], message: str) -> None:
+    def _not_told(self, inquiry: _Inquiry, node_id: int, error: type[KafkaError], message: str) -> None:
+        self._shunned = node_id
         inquiry.failed(monotonic_ms())
 
     # --- what the sender has to know ----------------------------------------------------------------

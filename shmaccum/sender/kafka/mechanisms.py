@@ -1,0 +1,183 @@
+"""The SASL mechanisms that need no library: PLAIN, OAUTHBEARER, SCRAM.
+
+A mechanism is one login's half of a conversation. `auth_bytes` is what to send next, `receive` takes what comes back.
+GSSAPI is kafka-python's, whose class has the same methods.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from shmaccum.errors import SaslAuthenticationError
+
+LEAST_ITERATIONS: Final = 4096
+"""Of SCRAM: fewer would give the password to whoever plays the broker (RFC 7677; ``ScramMechanism.minIterations``)."""
+MOST_ITERATIONS: Final = 1_000_000
+"""Of SCRAM: about a second of a processor. Kafka's brokers keep 16,384 at most; librdkafka takes as many as this."""
+_NONCE_BYTES: Final = 24
+_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+_NO_CHANNEL_BINDING: Final = "n,,"
+
+
+class Mechanism(Protocol):
+    """One login."""
+
+    def auth_bytes(self) -> bytes:
+        """Return what to send next."""
+
+    def receive(self, auth_bytes: bytes) -> object:
+        """Take what the broker answered."""
+
+    def is_done(self) -> bool:
+        """Return whether there is nothing more to send."""
+
+    def is_authenticated(self) -> bool:
+        """Return whether the broker has let us in."""
+
+
+class _OneMessage:
+    """A login of one message."""
+
+    def __init__(self) -> None:
+        self._is_done = False
+
+    def is_done(self) -> bool:
+        """See `Mechanism`."""
+        return self._is_done
+
+    def is_authenticated(self) -> bool:
+        """See `Mechanism`."""
+        return self._is_done
+
+
+class Plain(_OneMessage):
+    """User and password as they are (RFC 4616)."""
+
+    def __init__(self, username: str, password: str) -> None:
+        super().__init__()
+        self._message = f"\0{username}\0{password}".encode()
+
+    def auth_bytes(self) -> bytes:
+        """See `Mechanism`."""
+        return self._message
+
+    def receive(self, auth_bytes: bytes) -> None:
+        """See `Mechanism`."""
+        self._is_done = True
+
+
+class OAuthBearer(_OneMessage):
+    """A token (RFC 7628).
+
+    Args:
+        token: returns one; it may take its time.
+    """
+
+    def __init__(self, token: Callable[[], str]) -> None:
+        super().__init__()
+        self._token = token
+        self._was_refused = False
+
+    def auth_bytes(self) -> bytes:
+        """See `Mechanism`."""
+        if self._was_refused:
+            return b"\x01"  # the broker, which has said why, now ends the login by an error
+        return f"n,,\x01auth=Bearer {self._token()}\x01\x01".encode()
+
+    def receive(self, auth_bytes: bytes) -> None:
+        """See `Mechanism`."""
+        if auth_bytes and self._was_refused:
+            raise SaslAuthenticationError("the broker refused the token of sasl.oauthbearer.token.provider")
+        self._was_refused = bool(auth_bytes)
+        self._is_done = not auth_bytes
+
+
+class Scram:
+    """User and password, neither of which the broker gets to know (RFC 5802). Each side proves that it knows them.
+
+    Args:
+        name: ``sasl.mechanism``.
+        username: of the user.
+        password: of the user.
+    """
+
+    def __init__(self, name: str, username: str, password: str) -> None:
+        self._name = name
+        self._hash = _HASHES[name]
+        self._password = password.encode()
+        self._nonce = secrets.token_urlsafe(_NONCE_BYTES)
+        # The two characters that separate the parts of a message, as a name has them (RFC 5802, 5.1).
+        escaped = username.replace("=", "=3D").replace(",", "=2C")
+        self._first = f"n={escaped},r={self._nonce}"
+        self._next = (_NO_CHANNEL_BINDING + self._first).encode()
+        self._signature = b""
+        self._is_authenticated = False
+
+    def auth_bytes(self) -> bytes:
+        """See `Mechanism`."""
+        return self._next
+
+    def receive(self, auth_bytes: bytes) -> None:
+        """See `Mechanism`.
+
+        Raises:
+            SaslAuthenticationError: the broker does not know the password, or asks for what is not safe.
+        """
+        try:
+            text = auth_bytes.decode()
+            parts = dict(part.split("=", 1) for part in text.split(","))
+            if "e" in parts:
+                raise SaslAuthenticationError(f"the broker refused our proof, by {self._name}, of knowing the password")
+            if self._signature:
+                self._check_signature(base64.b64decode(parts["v"], validate=True))
+            else:
+                self._answer(text, parts["r"], base64.b64decode(parts["s"], validate=True), int(parts["i"]))
+        except (KeyError, ValueError, binascii.Error):
+            # Without what it says: that may be anything.
+            raise SaslAuthenticationError(f"the broker's message is none of sasl.mechanism {self._name}") from None
+
+    def is_done(self) -> bool:
+        """See `Mechanism`."""
+        return self._is_authenticated
+
+    def is_authenticated(self) -> bool:
+        """See `Mechanism`."""
+        return self._is_authenticated
+
+    def _answer(self, first_of_broker: str, nonce: str, salt: bytes, iterations: int) -> None:
+        if not nonce.startswith(self._nonce) or nonce == self._nonce:
+            raise SaslAuthenticationError(
+                f"the broker's first message of {self._name} answers no message of ours: its nonce is another one"
+            )
+        if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
+            # Its digits are cut: a number can have thousands of them.
+            raise SaslAuthenticationError(
+                f"the broker asks for {str(iterations)[:20]} iterations of {self._name}, not {LEAST_ITERATIONS} to "
+                f"{MOST_ITERATIONS}: fewer give the password away, more take too long; set the user's password again "
+                "there (kafka-configs.sh --alter --add-config)"
+            )
+        salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, iterations)
+        without_proof = f"c={base64.b64encode(_NO_CHANNEL_BINDING.encode()).decode()},r={nonce}"
+        said = f"{self._first},{first_of_broker},{without_proof}".encode()
+        client_key = self._hmac(salted, b"Client Key")
+        client_signature = self._hmac(hashlib.new(self._hash, client_key).digest(), said)
+        proof = bytes(a ^ b for a, b in zip(client_key, client_signature, strict=True))
+        self._signature = self._hmac(self._hmac(salted, b"Server Key"), said)
+        self._next = f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+    def _check_signature(self, signature: bytes) -> None:
+        if not hmac.compare_digest(signature, self._signature):
+            raise SaslAuthenticationError(
+                f"the broker's signature of {self._name} is wrong: it let us in without knowing the password, so it is "
+                "not the broker that it says it is"
+            )
+        self._is_authenticated = True
+
+    def _hmac(self, key: bytes, message: bytes) -> bytes:
+        return hmac.digest(key, message, self._hash)

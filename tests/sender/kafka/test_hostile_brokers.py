@@ -1,0 +1,281 @@
+"""Brokers that are broken, or that nobody should trust: what they say takes little memory, and forges no log."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from typing import Any
+
+import pytest
+import tokens
+from batches import make_batch
+from fake_broker import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, FakeBroker, Request, encoded, produced
+from kafka.protocol.metadata import MetadataResponse
+from kafka.protocol.producer import InitProducerIdResponse
+from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+from wires import MakeWire, Wire, now_ms
+
+from shmaccum.cluster import TopicPartition
+from shmaccum.errors import NetworkError, SaslAuthenticationError, TopicAuthorizationError
+from shmaccum.sender.kafka.masking import Mask
+
+T0 = TopicPartition("t", 0)
+TOKEN = tokens.LONG_TOKEN
+FORGED = "\r\n2030-01-01 00:00:00,000 1 CRITICAL root: all is lost\x1b[31m\x1b]0;title\x07\u202e\u2028"
+MB = 1 << 20
+
+
+def head(size: int, request: Request) -> bytes:
+    """Return how a frame begins that is an answer."""
+    return struct.pack(">ii", size, request.correlation_id)
+
+
+def is_harmless(text: str) -> bool:
+    """Say whether a terminal or a log can take a line, and whether it is not too long."""
+    return text.isprintable() and len(text.encode()) <= 1024
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name.startswith("shmaccum")]
+
+
+# --- sizes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [API_VERSIONS, METADATA, INIT_PRODUCER_ID, PRODUCE])
+def test_a_frame_is_refused_by_its_size_alone(
+    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, key: int
+) -> None:
+    """Nobody waits for 99 MB, or keeps them, that what was asked can never need."""
+    truth = fake.answers[key]
+    fake.answers[key] = lambda request: head(99 * MB, request)
+    here = wire(fake.servers, request_timeout_ms=60_000, delivery_timeout_ms=600_000)
+    if key == PRODUCE:
+        (answer,) = here.ask(make_batch([b"x"]))
+        assert answer.error is NetworkError
+        assert "103809024 bytes" in answer.message
+    elif key == INIT_PRODUCER_ID:
+        here.transport.init_producer_id()
+    here.transport.request_update(["t"])
+    here.until(lambda: "have 103809024 bytes" in caplog.text)
+    fake.answers[key] = truth
+    assert here.producer_id() == (77, 0)
+    here.until(lambda: here.ask(make_batch([b"x"]))[0].error is None)
+
+
+def test_an_answer_to_something_else_is_refused_by_its_first_bytes(fake: FakeBroker, wire: MakeWire) -> None:
+    """Its rest never comes, and nobody waits for it."""
+    fake.answers[PRODUCE] = lambda request: struct.pack(">ii", 100, request.correlation_id + 1)
+    here = wire(fake.servers, request_timeout_ms=60_000, delivery_timeout_ms=600_000)
+    (answer,) = here.ask(make_batch([b"x"]))
+    assert answer.error is NetworkError
+    fake.answers[PRODUCE] = lambda request: produced((0, 0))
+    assert here.ask(make_batch([b"x"]))[0].error is None
+
+
+def test_errors_of_every_record_fit_an_answer(fake: FakeBroker, wire: MakeWire) -> None:
+    """A batch of tiny records, each refused in Kafka's words on a topic with the longest name."""
+    from kafka.protocol.producer import ProduceResponse
+
+    Partition = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+    words = f"Compacted topic cannot accept message without key in topic partition {'t' * 249}-0."
+    errors = [
+        Partition.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=words) for index in range(2000)
+    ]
+    fake.answers[PRODUCE] = lambda request: produced((0, 87), record_errors=errors, error_message=words)
+    (answer,) = wire(fake.servers).ask(make_batch([b""] * 2000))
+    assert len(answer.invalid_records) == 2000
+
+
+def test_a_number_without_end(fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+    """Read as the library does, 40 kB of it take a second, and 4 MB hours."""
+    size = 4 * MB
+    fake.answers[METADATA] = lambda request: (
+        struct.pack(">ii", size, request.correlation_id) + b"\0\0\0\0\0" + b"\xff" * (size - 9)
+    )
+    here = wire(fake.servers)
+    here.transport.request_update(["t"])
+    here.until(lambda: "has no end" in caplog.text)
+    fake.answers[METADATA] = fake.metadata
+    here.leader(T0)
+
+
+@pytest.mark.parametrize("index", [-1, 2**31 - 1])
+def test_a_partition_of_an_absurd_number(
+    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, index: int
+) -> None:
+    def answer(request: Request) -> Any:
+        response = fake.metadata(request)
+        response.topics[0].partitions[0].partition_index = index
+        return response
+
+    fake.answers[METADATA] = answer
+    here = wire(fake.servers)
+    here.transport.request_update(["t"])
+    here.until(lambda: "said to have a partition" in caplog.text)
+    assert not here.transport.cluster().partition_counts
+    fake.answers[METADATA] = fake.metadata
+    here.leader(T0)
+
+
+@pytest.mark.parametrize("count", [-2, -(2**31), 2**31 - 1])
+def test_a_list_of_an_absurd_length(
+    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, count: int
+) -> None:
+    """Of partitions: below zero, it is none to the library."""
+    fake.versions[METADATA] = (0, 8)
+
+    def answer(request: Request) -> bytes:
+        response = fake.metadata(request, partition_count=0)
+        data = encoded(response, request)
+        at = data.rindex(b"\0\x01t\0\0\0\0\0") + 4  # behind the name and whether it is internal
+        return data[:at] + struct.pack(">i", count) + data[at + 4 :]
+
+    fake.answers[METADATA] = answer
+    here = wire(fake.servers)
+    here.transport.request_update(["t"])
+    here.until(lambda: "failed, the next one" in caplog.text)
+    assert not here.transport.cluster().partition_counts
+    fake.answers[METADATA] = fake.metadata
+    here.leader(T0)
+
+
+def test_another_broker_is_asked_when_one_talks_nonsense(
+    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However often the first one may be connected to again meanwhile."""
+    caplog.set_level(logging.CRITICAL)
+    with FakeBroker() as other:
+        members = [(1, fake), (2, other)]
+        for broker in (fake, other):
+            broker.answers[METADATA] = lambda request: fake.metadata(request, brokers=members)
+        here = wire(fake.servers, reconnect_backoff_ms=0, reconnect_backoff_max_ms=0, metadata_max_age_ms=60_000)
+        here.connect(T0)
+        fake.answers[METADATA] = lambda request: head(99 * MB, request)
+        here.transport.request_update(["t"])
+        here.until(lambda: other.of(METADATA))
+        here.until(lambda: not here.transport.cluster().pending)
+        assert len(fake.of(METADATA)) <= 4
+
+
+def test_a_pause_of_days_is_no_longer_than_a_request_may_take(fake: FakeBroker, wire: MakeWire) -> None:
+    fake.answers[PRODUCE] = lambda request: produced((0, 0), throttle_ms=2**31 - 1)
+    here = wire(fake.servers, request_timeout_ms=20_000, delivery_timeout_ms=60_000)
+    node = here.connect(T0)
+    here.ask(make_batch([b"x"]))
+    assert 0 < here.transport.connection_delay_ms(node, now_ms()) <= 20_001
+
+
+def test_who_is_to_be_left_alone_is_not_asked_what_another_knows(fake: FakeBroker, wire: MakeWire) -> None:
+    with FakeBroker() as other:
+
+        def throttled(request: Request) -> Any:
+            response = fake.metadata(request, brokers=[(1, fake), (2, other)])
+            response.throttle_time_ms = 86_400_000
+            return response
+
+        fake.answers[METADATA] = throttled
+        other.answers[METADATA] = lambda request: fake.metadata(request, brokers=[(2, other)], leader=2)
+        here = wire(fake.servers)
+        here.leader(T0)
+        other.answers[INIT_PRODUCER_ID] = lambda request: InitProducerIdResponse(
+            throttle_time_ms=0, error_code=0, producer_id=88, producer_epoch=0
+        )
+        fake.answers[INIT_PRODUCER_ID] = lambda request: InitProducerIdResponse(
+            throttle_time_ms=86_400_000, error_code=15, producer_id=-1, producer_epoch=-1
+        )
+        assert here.producer_id() == (88, 0)
+
+
+# --- words ------------------------------------------------------------------------------------------------
+
+
+def test_words_of_an_error_do_not_reach_a_terminal_as_they_are(
+    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    fake.answers[PRODUCE] = lambda request: produced((0, TopicAuthorizationError.code), error_message=FORGED * 500)
+    (answer,) = wire(fake.servers).ask(make_batch([b"x"]))
+    assert is_harmless(answer.words)
+    assert is_harmless(answer.message)
+    assert all(map(is_harmless, logged(caplog)))
+
+
+def test_a_hosts_name_does_not_reach_a_terminal_as_it_is(
+    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    def answer(request: Request) -> Any:
+        response = fake.metadata(request)
+        response.brokers.append(
+            MetadataResponse.MetadataResponseBroker(
+                version=request.version, node_id=2, host="host" + FORGED * 200, port=9092, rack=None
+            )
+        )
+        return response
+
+    fake.answers[METADATA] = answer
+    here = wire(fake.servers)
+    here.transport.request_update(["t"])
+    here.until(lambda: "said to have a broker 2" in caplog.text)
+    assert all(map(is_harmless, logged(caplog)))
+    assert not here.transport.cluster().nodes
+    fake.answers[METADATA] = fake.metadata
+    here.leader(T0)
+
+
+def log_in(fake: FakeBroker, wire: MakeWire, said: str, **settings: str) -> Wire:
+    """Log in to a broker that refuses everybody in these words."""
+    fake.versions |= {17: (0, 1), 36: (0, 2)}
+    mechanism = settings["sasl_mechanism"]
+    fake.answers[17] = lambda request: SaslHandshakeResponse(error_code=0, mechanisms=[mechanism])
+    fake.answers[36] = lambda request: SaslAuthenticateResponse(
+        error_code=SaslAuthenticationError.code, error_message=said, auth_bytes=b"", session_lifetime_ms=0
+    )
+    here = wire(fake.servers, security_protocol="SASL_PLAINTEXT", **settings)
+    here.transport.request_update(["t"])
+    assert here.until(here.transport.failure) is SaslAuthenticationError
+    return here
+
+
+@pytest.mark.parametrize("said", [f"invalid token {TOKEN}!", f"invalid token {TOKEN[10:50]}...", "a" * 430 + TOKEN])
+def test_a_token_that_a_broker_repeats_is_hidden(
+    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, said: str
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    log_in(fake, wire, said, sasl_mechanism="OAUTHBEARER", sasl_oauthbearer_token_provider="tokens.long_token")
+    assert "the broker refused us" in caplog.text
+    parts = [TOKEN[begin : begin + 16] for begin in range(len(TOKEN) - 15)]
+    assert not [part for part in parts if part in caplog.text]
+
+
+def test_a_password_that_a_broker_repeats_is_hidden(
+    fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    said = f"no user alice with password s3cr3t{FORGED}"
+    here = log_in(fake, wire, said, sasl_mechanism="PLAIN", sasl_username="alice", sasl_password="s3cr3t")
+    assert "password [hidden]" in caplog.text
+    assert all(map(is_harmless, logged(caplog)))
+    # And by any other answer, later.
+    fake.answers[36] = lambda request: SaslAuthenticateResponse(
+        error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=0
+    )
+    fake.answers[PRODUCE] = lambda request: produced((0, 29), error_message="not with s3cr3t")
+    (answer,) = here.ask(make_batch([b"x"]))
+    assert answer.words == "broker 1 says: not with [hidden]"
+
+
+def test_what_is_hidden() -> None:
+    mask = Mask("", "short", TOKEN)
+    assert mask.shown("a short one") == "a [hidden] one"
+    assert (
+        mask.shown(f"<{TOKEN}> and <{TOKEN[:20]}> and <{TOKEN[:15]}>")
+        == f"<[hidden]> and <[hidden]> and <{TOKEN[:15]}>"
+    )
+    assert mask.shown("nothing") == "nothing"
+    for secret in map("a longer secret, number {}".format, range(3)):
+        mask.hide(secret)
+        assert mask.shown(secret) == "[hidden]"
+    assert TOKEN[:16] not in mask.shown(" " * 16_370 + TOKEN)

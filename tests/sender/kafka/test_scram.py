@@ -1,0 +1,160 @@
+"""Logins by SCRAM: a broker that does not know the password, or asks for what is not safe, gets nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import io
+from typing import Any
+
+import pytest
+from fake_broker import FakeBroker, Request
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeResponse
+from wires import MakeWire
+
+from shmaccum.cluster import TopicPartition
+from shmaccum.errors import SaslAuthenticationError
+
+SALT = b"salt of the broker"
+HANDSHAKE, AUTHENTICATE = 17, 36
+
+
+class ScramBroker:
+    """The broker's half of SCRAM-SHA-256, as RFC 5802 has it.
+
+    Attributes:
+        iterations: that it asks for, as text.
+        first, final: what it says instead of its first or last message.
+        nonce: puts a nonce of its own behind, or instead of, the client's.
+        password: that it knows.
+        proofs: whether each login's proof was right.
+    """
+
+    def __init__(self, fake: FakeBroker) -> None:
+        self.iterations = "4096"
+        self.first: bytes | None = None
+        self.final: bytes | None = None
+        self.nonce = "{}brokers"
+        self.password = b"alice-secret"
+        self.proofs: list[bool] = []
+        self._said = ""
+        fake.versions |= {HANDSHAKE: (0, 1), AUTHENTICATE: (0, 2)}
+        fake.answers[HANDSHAKE] = lambda request: SaslHandshakeResponse(error_code=0, mechanisms=["SCRAM-SHA-256"])
+        fake.answers[AUTHENTICATE] = self.answer
+
+    def answer(self, request: Request) -> Any:
+        buffer = io.BytesIO(request.frame[4:])
+        kind = SaslAuthenticateRequest[request.version]
+        kind.parse_header(buffer)
+        text = kind.decode(buffer).auth_bytes.decode()
+        data = self._first(text) if text.startswith("n,,") else self._final(text)
+        return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=data, session_lifetime_ms=0)
+
+    def _first(self, text: str) -> bytes:
+        bare = text.removeprefix("n,,")
+        salt = base64.b64encode(SALT).decode()
+        answer = f"r={self.nonce.format(bare.split(',r=')[1])},s={salt},i={self.iterations}"
+        self._said = f"{bare},{answer}"
+        return self.first if self.first is not None else answer.encode()
+
+    def _final(self, text: str) -> bytes:
+        without_proof, proof = text.rsplit(",p=", 1)
+        said = f"{self._said},{without_proof}".encode()
+        salted = hashlib.pbkdf2_hmac("sha256", self.password, SALT, int(self.iterations))
+        client_key = hmac.digest(salted, b"Client Key", "sha256")
+        signature = hmac.digest(hashlib.sha256(client_key).digest(), said, "sha256")
+        self.proofs.append(bytes(a ^ b for a, b in zip(base64.b64decode(proof), signature, strict=True)) == client_key)
+        own = hmac.digest(hmac.digest(salted, b"Server Key", "sha256"), said, "sha256")
+        return self.final if self.final is not None else b"v=" + base64.b64encode(own)
+
+
+@pytest.fixture
+def broker(fake: FakeBroker) -> ScramBroker:
+    return ScramBroker(fake)
+
+
+LOGIN: dict[str, Any] = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "SCRAM-SHA-256",
+    "sasl_username": "al=i,ce",
+    "sasl_password": "alice-secret",
+}
+
+
+@pytest.mark.parametrize("iterations", ["4096", "16384"])
+def test_lets_us_in(fake: FakeBroker, broker: ScramBroker, wire: MakeWire, iterations: str) -> None:
+    broker.iterations = iterations
+    wire(fake.servers, **LOGIN).leader(TopicPartition("t", 0))
+    assert set(broker.proofs) == {True}
+
+
+def refused(fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> str:
+    here = wire(fake.servers, **LOGIN)
+    here.transport.request_update(["t"])
+    assert here.until(here.transport.failure) is SaslAuthenticationError
+    assert "alice-secret" not in caplog.text
+    return caplog.text
+
+
+@pytest.mark.parametrize("iterations", ["4095", "1", "0", "-5", "1000001", "2147483647", "9" * 4000])
+def test_so_many_iterations_are_not_safe(
+    fake: FakeBroker, broker: ScramBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, iterations: str
+) -> None:
+    """Fewer give the password to whoever plays the broker; more keep a processor busy."""
+    broker.iterations = iterations
+    assert f"asks for {iterations[:20]} iterations of SCRAM-SHA-256, not 4096 to 1000000" in refused(fake, wire, caplog)
+    assert broker.proofs == []
+
+
+@pytest.mark.parametrize("final", [None, b"v=" + base64.b64encode(bytes(32)), b"v="])
+def test_a_wrong_signature_is_called_that(
+    fake: FakeBroker, broker: ScramBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, final: bytes | None
+) -> None:
+    """Whoever plays the broker lets everybody in, and cannot prove that it knows the password."""
+    broker.final = final
+    broker.password = b"guessed"
+    text = refused(fake, wire, caplog)
+    assert "the broker's signature of SCRAM-SHA-256 is wrong" in text
+    assert "refused" not in text
+
+
+@pytest.mark.parametrize(
+    ("first", "final"),
+    [
+        (b"", None),
+        (b"\xff\xfe", None),
+        (b"r=x", None),
+        (b"no part", None),
+        (b"r=x,s=?,i=4096", None),
+        (b"r=x,s=YQ==,i=many", None),
+        (None, b""),
+        (None, b"v=?"),
+        (None, b"alice-secret"),
+    ],
+)
+def test_what_is_no_message_of_scram(
+    fake: FakeBroker,
+    broker: ScramBroker,
+    wire: MakeWire,
+    caplog: pytest.LogCaptureFixture,
+    first: bytes | None,
+    final: bytes | None,
+) -> None:
+    broker.first, broker.final = first, final
+    assert "the broker's message is none of sasl.mechanism SCRAM-SHA-256" in refused(fake, wire, caplog)
+
+
+@pytest.mark.parametrize("nonce", ["brokers", "{}"])
+def test_a_nonce_that_is_not_both_sides(
+    fake: FakeBroker, broker: ScramBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, nonce: str
+) -> None:
+    broker.nonce = nonce
+    assert "its nonce is another one" in refused(fake, wire, caplog)
+
+
+def test_a_proof_that_is_refused(
+    fake: FakeBroker, broker: ScramBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.final = b"e=invalid-proof"
+    assert "the broker refused our proof" in refused(fake, wire, caplog)
