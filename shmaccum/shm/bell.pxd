@@ -34,7 +34,7 @@ cdef class Bell:
     cpdef expect(self, Ear ear, completions)
 
 cdef class Bells:
-    cdef object _name
+    cdef object _private
     cdef object _words
     cdef object _geometry
     cdef object _mutex

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -26,11 +27,14 @@ from typing import Final
 
 import posix_ipc
 
-from shmaccum.errors import IllegalStateError
-from shmaccum.shm import names, native
+from shmaccum.errors import IllegalStateError, ShmaccumError, SlabAbiError
+from shmaccum.shm import native
 from shmaccum.shm.clockwait import ClockWait
 from shmaccum.shm.descriptor import Descriptor
 from shmaccum.shm.layout import Geometry, Process, Super
+from shmaccum.shm.names import PrivateNames
+from shmaccum.shm.ownfile import open_own
+from shmaccum.shm.semaphores import open_bell, open_semaphore
 
 NO_COMPLETIONS: Final = (1 << 63) - 1
 """More than there will ever be: for those who wait for something else (`Ear.expect`)."""
@@ -121,10 +125,8 @@ class Bell:
         "waiting",
     )
 
-    def __init__(self, name: str, entry: int, words: memoryview, geometry: Geometry) -> None:
-        self.semaphore = posix_ipc.Semaphore(
-            names.bell_semaphore(name, entry), posix_ipc.O_CREAT, mode=0o600, initial_value=0
-        )
+    def __init__(self, private: PrivateNames, entry: int, words: memoryview, geometry: Geometry) -> None:
+        self.semaphore = open_bell(private, entry, words, geometry.process(entry) + Process.BELL)
         self.clock_wait = ClockWait(self.semaphore)
         self.rings = 0
         self._words = words
@@ -188,12 +190,13 @@ class Bell:
 class Bells:
     """Everybody's bells, to be rung."""
 
-    def __init__(self, name: str, words: memoryview, geometry: Geometry) -> None:
-        self._name = name
+    def __init__(self, private: PrivateNames, words: memoryview, geometry: Geometry) -> None:
+        self._private = private
         self._words = words
         self._geometry = geometry
         self._mutex = native.RLock()  # a signal's handler may ring, too
-        self._semaphores: dict[int, posix_ipc.Semaphore] | None = {}
+        self._semaphores: dict[tuple[int, int], posix_ipc.Semaphore] | None = {}
+        """By process entry and number of the bell."""
 
     def ring(self, entry: int) -> None:
         """Wake the process of that entry if it listens. The change that it waits for has been made."""
@@ -202,15 +205,16 @@ class Bells:
         with self._mutex:
             if self._semaphores is None:
                 return  # another thread has left the slab
-            semaphore = self._semaphores.get(entry)
+            bell = entry, self._words[self._geometry.process(entry) + Process.BELL]
+            semaphore = self._semaphores.get(bell)
             if semaphore is None:
                 try:
-                    semaphore = posix_ipc.Semaphore(names.bell_semaphore(self._name, entry))
-                except posix_ipc.ExistentialError:
+                    semaphore = open_semaphore(self._private.bell_semaphore(*bell))
+                except FileNotFoundError:
                     return  # it is only just coming, and looks before it listens
-                except OSError:
-                    return  # no descriptor to open it by: whoever listens looks by itself before long
-                self._semaphores[entry] = semaphore
+                except (OSError, ShmaccumError):
+                    return  # no descriptor, or not that process's bell: whoever listens looks by itself before long
+                self._semaphores[bell] = semaphore
             semaphore.release()
 
     def ring_for_completions(self, entry: int) -> None:
@@ -232,13 +236,21 @@ class Doorbell:
 
     Attributes:
         descriptor: readable after a ring; for the transport to wait on.
+
+    Raises:
+        SlabAbiError: it is gone.
+        SlabPermissionError: it is not this user's alone.
     """
 
-    def __init__(self, name: str, words: memoryview) -> None:
+    def __init__(self, private: PrivateNames, words: memoryview) -> None:
         self._words = words
         self._barrier = native.Lock()
-        # Open for writing too, so that a reader never sees the end of the file when the last ringer goes.
-        self.descriptor: Final = os.open(names.doorbell_path(name), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        path = private.doorbell_path()
+        try:
+            # Open for writing too, so that a reader never sees the end of the file when the last ringer goes.
+            self.descriptor: Final = open_own(path, os.O_RDWR, kind=stat.S_IFIFO)
+        except FileNotFoundError:
+            raise SlabAbiError(f"{path} is gone; `shmaccum destroy` removes the rest of the slab") from None
 
     def listen(self) -> None:
         """Ask to be rung from now on; look for work after this and before waiting."""
@@ -279,8 +291,8 @@ class Doorbell:
 class DoorbellRope:
     """The sender's bell, as everybody else has it."""
 
-    def __init__(self, name: str, words: memoryview) -> None:
-        self._path = names.doorbell_path(name)
+    def __init__(self, private: PrivateNames, words: memoryview) -> None:
+        self._path = private.doorbell_path()
         self._words = words
         self._mutex = native.RLock()
         self.fifo = Descriptor()
@@ -291,12 +303,13 @@ class DoorbellRope:
 
         Raises:
             OSError: this process has no descriptor left.
+            SlabPermissionError: it is not this user's alone.
         """
         if not self.fifo.is_ours():
             self.fifo = Descriptor()
             with contextlib.suppress(FileNotFoundError):
                 # For reading too: writing to a FIFO whose only reader, the sender, has died would be a SIGPIPE.
-                self.fifo = Descriptor(os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+                self.fifo = Descriptor(open_own(self._path, os.O_RDWR, kind=stat.S_IFIFO))
 
     def pull(self) -> int:
         """Wake the sender if it sleeps. The change that concerns it has been made.
@@ -319,7 +332,7 @@ class DoorbellRope:
                 native.write(self.fifo.number, b"!")
             except BlockingIOError:
                 return asleep  # a full FIFO rings all the same
-            except OSError:
+            except (OSError, ShmaccumError):
                 return 0
         return asleep
 

@@ -19,6 +19,8 @@ from typing import Final
 import posix_ipc
 
 from shmaccum.shm.memory import COMPILED
+from shmaccum.shm.names import semaphore_path
+from shmaccum.shm.ownfile import check_own
 from shmaccum.shm.signals import undisturbed
 
 if COMPILED:
@@ -89,6 +91,7 @@ class ClockWait:
         None while there is no descriptor for that: to wait by the other clock is better than not to wait.
         """
         if self._address is None:
+            check_own(semaphore_path(self._semaphore.name))
             self._address = _libc_with_gil.sem_open(self._semaphore.name.encode(), 0)
             if self._address is None:
                 error = ctypes.get_errno()

@@ -116,6 +116,9 @@ class Super:
     """wall-clock milliseconds of the creation"""
     REDO_SIZE: Final = 12
     """bytes in a stripe's redo area: a slot's where producers compress in place, else 0"""
+    TOKEN: Final = 13
+    """first of `TOKEN_WORDS` random words, stored by the creator: what the names of the semaphores and of the doorbell
+    are made from, so that no other user can guess them"""
     SENDER_ENTRY: Final = 16
     """process entry of the newest sender + 1; who *is* the sender, the kernel knows (lock file)"""
     SENDER_ASLEEP: Final = 17
@@ -236,6 +239,9 @@ class Process:
     """number of flushes in progress"""
     RING_HEAD: Final = 13
     """completions read"""
+    BELL: Final = 14
+    """number in the name of its bell's semaphore; raised under the lifecycle byte, at attach, where what has the name
+    cannot be used; never reset"""
     # written by the sender
     RING_TAIL: Final = 16
     """completions written"""
@@ -477,6 +483,7 @@ STRIPES: Final = 16
 LOCK_COUNT: Final = LOCK_STRIPES + STRIPES
 
 SUPER_WORDS: Final = 64
+TOKEN_WORDS: Final = 2
 SETTINGS_SIZE: Final = 16384
 """Bytes in each copy of the settings: a word that says how many the text has and its CRC-32, then the text."""
 LOCK_WORDS: Final = CACHE_LINE // WORD

@@ -11,15 +11,22 @@ import os
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-import posix_ipc
-
-from shmaccum.errors import LockTimeoutError, SlabAbiError, SlabError, SlabInUseError, SlabNotFoundError
+from shmaccum.errors import (
+    LockTimeoutError,
+    SlabAbiError,
+    SlabError,
+    SlabInUseError,
+    SlabNotFoundError,
+    SlabPermissionError,
+)
 from shmaccum.shm import names, native, settings, soundness
 from shmaccum.shm.inspection import SlabView
 from shmaccum.shm.layout import LOCK_COUNT, Geometry, Super
 from shmaccum.shm.lockfile import PROCESS, LockFile
+from shmaccum.shm.ownfile import in_the_way, is_of_others
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
+from shmaccum.shm.semaphores import make_semaphore
 from shmaccum.shm.settings import UserSettings
 from shmaccum.shm.slab import OUT_OF_ROOM, Slab, no_room
 
@@ -197,12 +204,15 @@ def destroy(name: str, *, force: bool = False) -> int:
     Raises:
         SlabNotFoundError: there is nothing of that name.
         SlabInUseError: living processes use it, or it holds records and ``force`` is not given.
+        SlabPermissionError: another user's file has the name of its segment or lock file. What there is besides is
+            removed where the lock file is ours.
     """
     names.check_name(name)
+    segment_path = names.segment_path(name)
     with _slabs_lock:
         if name in _slabs:
             raise SlabInUseError(f"slab {name!r} is in use by this very process")
-        with _coming_or_going(name, create=os.path.exists(names.segment_path(name)), look=True) as lock_file:
+        with _coming_or_going(name, create=os.path.lexists(segment_path), look=True) as lock_file:
             pids, records = _users(name, lock_file)
             if pids:
                 raise SlabInUseError(f"slab {name!r} is in use by process {', '.join(map(str, pids))}; end it first")
@@ -213,6 +223,8 @@ def destroy(name: str, *, force: bool = False) -> int:
                 )
             unlink(name)
             lock_file.close()
+        if is_of_others(segment_path):
+            raise in_the_way(segment_path)
     return records
 
 
@@ -223,7 +235,7 @@ def _coming_or_going(name: str, *, create: bool, look: bool = False) -> Iterator
     The file stays open unless an error comes; then it is closed, and removed if it was made for nothing.
     """
     while True:
-        is_new = create and not os.path.exists(names.lock_path(name))
+        is_new = create and not os.path.lexists(names.lock_path(name))
         lock_file = LockFile.open(name, create=create, look=look)
         try:
             with lock_file.lifecycle():
@@ -243,6 +255,9 @@ def _coming_or_going(name: str, *, create: bool, look: bool = False) -> Iterator
 
 def _not_there(name: str) -> SlabError:
     """Return the error for a slab that is not there, or not as a whole."""
+    for path in names.segment_path(name), names.lock_path(name):
+        if is_of_others(path):
+            return in_the_way(path)
     if not any(map(os.path.exists, names.leftovers(name))):
         return SlabNotFoundError(f"there is no slab {name!r}")
     return SlabAbiError(
@@ -255,7 +270,9 @@ def _users(name: str, lock_file: LockFile) -> tuple[list[int], int]:
     """Return the pids of the living users of what is there, and how many records it holds."""
     try:
         segment = Segment.open(name, look=True)
-    except SlabAbiError:
+    except (SlabAbiError, SlabPermissionError) as error:
+        if isinstance(error, SlabPermissionError) and not is_of_others(names.segment_path(name)):
+            raise
         # The process table cannot be read, but every version's processes hold their bytes of the lock file.
         pid = lock_file.holder(PROCESS, length=0)
         return [pid] if pid else [], 0
@@ -312,11 +329,7 @@ def _attach_locked(
         segment = Segment.create(name, geometry, digest)
         if mine is not None:
             settings.bring(name, segment.words, segment.buffer, geometry, mine)
-        for number in range(LOCK_COUNT):
-            posix_ipc.Semaphore(
-                names.lock_semaphore(name, number), posix_ipc.O_CREX, mode=0o600, initial_value=1
-            ).close()
-        os.mkfifo(names.doorbell_path(name), 0o600)
+        _make_locks_and_doorbell(names.PrivateNames.of(name, segment.words))
         _free_all(segment)
         slab = Slab(name, segment, lock_file)
     except BaseException:
@@ -326,6 +339,15 @@ def _attach_locked(
         raise
     segment.words[Super.READY] = 1
     return slab
+
+
+def _make_locks_and_doorbell(private: names.PrivateNames) -> None:
+    try:
+        for number in range(LOCK_COUNT):
+            make_semaphore(private.lock_semaphore(number), 1).close()
+        os.mkfifo(private.doorbell_path(), 0o600)
+    except FileExistsError as error:
+        raise in_the_way(error.filename) from None
 
 
 def _free_all(segment: Segment) -> None:
@@ -360,14 +382,15 @@ def _check_settings(slab: Segment | Slab, name: str, wanted: Geometry, digest: i
 
 
 def unlink(name: str, *, keep_lock_file: bool = False) -> None:
-    """Remove all that is there of a slab."""
+    """Remove all that is there of a slab, and is not another user's."""
     paths = names.leftovers(name)
     for path in paths[:-1] if keep_lock_file else paths:
         _remove(path)
 
 
 def _remove(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
+    # The directory's sticky bit keeps what another user has put there, under whatever name.
+    with contextlib.suppress(FileNotFoundError, PermissionError, IsADirectoryError):
         os.unlink(path)
 
 

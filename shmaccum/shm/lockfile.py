@@ -23,6 +23,7 @@ the process's byte again (`LockFile.on_reopen`). Until then the others go by its
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -86,14 +87,15 @@ class LockFile:
             SlabPermissionError: it is another user's, or others may open it.
         """
         path = names.lock_path(name)
-        try:
-            # First without O_CREAT: Linux can refuse that for another user's file in /dev/shm, even to root.
-            descriptor = open_own(path, os.O_RDWR, look=look)
-        except FileNotFoundError:
-            if not create:
-                raise SlabNotFoundError(f"there is no slab {name!r}") from None
-            descriptor = open_own(path, os.O_RDWR | os.O_CREAT, look=look)
-        return cls(name, descriptor)
+        while True:
+            try:
+                # First without O_CREAT: Linux can refuse that for another user's file in /dev/shm, even to root.
+                return cls(name, open_own(path, os.O_RDWR, look=look))
+            except FileNotFoundError:
+                if not create:
+                    raise SlabNotFoundError(f"there is no slab {name!r}") from None
+            with contextlib.suppress(FileExistsError):  # somebody has made it just now
+                return cls(name, open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, look=look))
 
     def close(self) -> None:
         """Close the descriptor; the kernel drops all that this process held in the file."""

@@ -8,38 +8,81 @@ import stat
 from typing import Final
 
 from shmaccum.errors import SlabPermissionError
-from shmaccum.regularfile import open_regular
 
-_NOT_OURS: Final = (errno.EACCES, errno.EPERM, errno.EISDIR)
+_NOT_OURS: Final = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO)
+_KINDS: Final = {stat.S_IFREG: "regular file", stat.S_IFIFO: "FIFO"}
 
 
-def open_own(path: str, flags: int, *, look: bool = False) -> int:
-    """Open a regular file that belongs to this user alone, and return its descriptor.
+def open_own(path: str, flags: int, *, look: bool = False, kind: int = stat.S_IFREG) -> int:
+    """Open a file that belongs to this user alone, and return its descriptor.
 
     Args:
         path: where it is.
         flags: as `os.open` takes them; with ``O_CREAT`` it is made, of mode 0600, if it is not there.
         look: to look at a slab or to remove it, which root can do with everybody's.
+        kind: its type, ``S_IFREG`` or ``S_IFIFO``.
 
     Raises:
         FileNotFoundError: it is not there.
-        SlabPermissionError: it is another user's, or others may open it, or it is no regular file.
+        SlabPermissionError: it is another user's, others may open it, it has another name, or is of another type; says
+            whose it is.
     """
     try:
-        descriptor = open_regular(path, flags, 0o600, any_owner=True)  # whose it is, is told below
+        # Nothing that somebody else put there may lead elsewhere, as a link, or keep us waiting, as a FIFO.
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError as error:
         if error.errno not in _NOT_OURS:
             raise
-        raise SlabPermissionError(
-            f"{path} may not be opened, for it is another user's or no regular file ({error.strerror}); choose another "
-            "shmaccum.name"
-        ) from None
-    status = os.fstat(descriptor)
-    is_ours = status.st_uid == os.geteuid() or (look and os.geteuid() == 0)
-    if not is_ours or status.st_mode & 0o077:
+        raise _in_the_way(path, os.lstat(path), kind, error.strerror) from None
+    try:
+        check_status(path, os.fstat(descriptor), look=look, kind=kind)
+    except BaseException:
         os.close(descriptor)
-        raise SlabPermissionError(
-            f"{path} must be a regular file of user id {os.geteuid()} with mode 0600, but is one of user id "
-            f"{status.st_uid} with mode {stat.filemode(status.st_mode)}; choose another shmaccum.name"
-        )
+        raise
     return descriptor
+
+
+def check_own(path: str) -> os.stat_result:
+    """Make sure of a regular file that something else is to open by its name; return what it is.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        SlabPermissionError: as `open_own`.
+    """
+    status = os.lstat(path)
+    check_status(path, status)
+    return status
+
+
+def check_status(path: str, status: os.stat_result, *, look: bool = False, kind: int = stat.S_IFREG) -> None:
+    """Make sure that a file belongs to this user alone, has one name and is of a type.
+
+    Raises:
+        SlabPermissionError: as `open_own`.
+    """
+    is_ours = status.st_uid == os.geteuid() or (look and os.geteuid() == 0)
+    # No link at all: it was removed as we opened it.
+    if not is_ours or status.st_mode & 0o077 or stat.S_IFMT(status.st_mode) != kind or status.st_nlink > 1:
+        raise _in_the_way(path, status, kind)
+
+
+def is_of_others(path: str) -> bool:
+    """Return whether a file is another user's, which only root can remove."""
+    try:
+        return os.lstat(path).st_uid != os.geteuid() != 0
+    except FileNotFoundError:
+        return False
+
+
+def in_the_way(path: str) -> SlabPermissionError:
+    """Return the error for a file that is where one of ours is to be."""
+    return _in_the_way(path, os.lstat(path), stat.S_IFREG)
+
+
+def _in_the_way(path: str, status: os.stat_result, kind: int, reason: str | None = None) -> SlabPermissionError:
+    links = f" and {status.st_nlink} links" if status.st_nlink > 1 else ""
+    return SlabPermissionError(
+        f"{path} must be a {_KINDS[kind]} of user id {os.geteuid()} with mode 0600 and one link, but is one of user id "
+        f"{status.st_uid} with mode {stat.filemode(status.st_mode)}{links}{f' ({reason})' if reason else ''}; have "
+        f"user id {status.st_uid} or root remove it, or choose another shmaccum.name"
+    )

@@ -19,6 +19,7 @@ from shmaccum.shm import names
 from shmaccum.shm.bell import DoorbellRope
 from shmaccum.shm.layout import Geometry, Role, Super
 from shmaccum.shm.lifecycle import attach, look
+from shmaccum.shm.names import PrivateNames
 from shmaccum.shm.segment import Segment
 from shmaccum.shm.settings import UserSettings
 from shmaccum.shm.slab import Slab
@@ -96,7 +97,7 @@ def _ask_to_leave(name: str) -> str:
             return ""  # for the next sweep
         with _words_of(name) as words:
             words[Super.ROOM_WANTED] = time.monotonic_ns() // 1_000_000
-            rope = DoorbellRope(name, words)
+            rope = DoorbellRope(PrivateNames.of(name, words), words)
             rope.pull()
             rope.close()
     except SlabError as error:

@@ -20,9 +20,19 @@ from typing import Final
 
 from shmaccum.errors import SlabAbiError, SlabMemoryError
 from shmaccum.shm import names
-from shmaccum.shm.descriptor import Descriptor
-from shmaccum.shm.layout import ABI_VERSION, LOCK_COUNT, MAGIC, PAGE, SUPER_WORDS, WORD, Geometry, Super
-from shmaccum.shm.ownfile import open_own
+from shmaccum.shm.descriptor import Descriptor, file_of
+from shmaccum.shm.layout import (
+    ABI_VERSION,
+    LOCK_COUNT,
+    MAGIC,
+    PAGE,
+    SUPER_WORDS,
+    TOKEN_WORDS,
+    WORD,
+    Geometry,
+    Super,
+)
+from shmaccum.shm.ownfile import in_the_way, open_own
 
 _SUPERBLOCK = struct.Struct(f"={SUPER_WORDS}Q")
 
@@ -73,7 +83,7 @@ class _Block(SharedMemory):
         """Do nothing."""
 
 
-def _open(name: str, size: int = 0) -> SharedMemory:
+def _open(name: str, size: int = 0) -> _Block:
     """Open the segment, or with ``size`` create it, unknown to any resource tracker."""
     if sys.version_info >= (3, 13):
         block = _Block(name, create=size > 0, size=size, track=False)
@@ -114,6 +124,7 @@ class Segment:
 
         Raises:
             SlabMemoryError: /dev/shm has no room; says what is needed, what is free and the cure.
+            SlabPermissionError: somebody else's file has its name.
         """
         size = geometry.total_size
         needed = size + (LOCK_COUNT + geometry.max_processes) * PAGE  # a semaphore, of a lock or a bell, takes a page
@@ -129,6 +140,8 @@ class Segment:
         try:
             memory = _open(names.segment_name(name), size)
             _reserve(path, size)
+        except FileExistsError:
+            raise in_the_way(path) from None
         except OSError as error:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
@@ -150,6 +163,7 @@ class Segment:
         words[Super.MAX_PARTITIONS] = geometry.max_partitions
         words[Super.REDO_SIZE] = geometry.redo_size
         words[Super.CREATED_MS] = time.time_ns() // 1_000_000
+        words[Super.TOKEN : Super.TOKEN + TOKEN_WORDS] = names.new_token()
         return segment
 
     @classmethod
@@ -172,20 +186,24 @@ class Segment:
             return None
         try:
             head = os.pread(descriptor, _SUPERBLOCK.size, 0)
-            size = os.fstat(descriptor).st_size
+            status = os.fstat(descriptor)
         finally:
             os.close(descriptor)
-        geometry = _checked_geometry(path, head, size)
+        geometry = _checked_geometry(path, head, status.st_size)
         if geometry is None:
             return None
         try:
-            return cls(_open(names.segment_name(name)), geometry)
+            memory = _open(names.segment_name(name))
+            if file_of(os.fstat(memory._fd)) == file_of(status):
+                return cls(memory, geometry)
+            memory.close()
+            return None  # removed since, under an onlooker's eyes, and not touched: it can be another user's by now
         except FileNotFoundError:
-            return None  # removed since, under an onlooker's eyes
+            return None
         except OSError as error:
             raise SlabMemoryError(
-                f"the {_mib(size)} of {path} cannot be mapped: {error}; raise this process's limits (ulimit -n, -v, "
-                "spark.executor.pyspark.memory)"
+                f"the {_mib(status.st_size)} of {path} cannot be mapped: {error}; raise this process's limits (ulimit "
+                "-n, -v, spark.executor.pyspark.memory)"
             ) from error
 
     def close(self) -> None:

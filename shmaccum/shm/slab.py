@@ -33,7 +33,7 @@ from shmaccum.errors import (
     SlabDamagedError,
     SlabMemoryError,
 )
-from shmaccum.shm import names, native, soundness
+from shmaccum.shm import native, soundness
 from shmaccum.shm.bell import Bell, Bells, Doorbell, DoorbellRope
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.inspection import sender_info, undelivered
@@ -59,8 +59,10 @@ from shmaccum.shm.layout import (
 from shmaccum.shm.lockfile import SENDER, LockFile
 from shmaccum.shm.locks import LEAST_PATIENCE_S, SlabLock
 from shmaccum.shm.memory import SlabMemory
+from shmaccum.shm.names import SHM_DIRECTORY, PrivateNames
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
+from shmaccum.shm.semaphores import open_semaphore
 from shmaccum.shm.turn import Turn
 
 Companion = TypeVar("Companion")
@@ -77,6 +79,7 @@ class Slab:
 
     Attributes:
         name: the slab's name.
+        private: names of its semaphores and of the doorbell.
         geometry: its layout.
         buffer, words: all of its memory, as bytes and as 8-byte words.
         memory: the same words, for what every record passes through.
@@ -89,6 +92,7 @@ class Slab:
 
     def __init__(self, name: str, segment: Segment, lock_file: LockFile) -> None:
         self.name: Final = name
+        self.private: Final = PrivateNames.of(name, segment.words)
         self.geometry: Final = segment.geometry
         self.buffer: Final = segment.buffer
         self.words: Final = segment.words
@@ -108,12 +112,27 @@ class Slab:
         )
         self.processes: Final = ProcessTable(segment.words, segment.geometry, lock_file)
         self.locks: Final = [
-            SlabLock(number, semaphore(name, number), segment.words, segment.geometry, self.processes, lock_file)
+            SlabLock(number, self._semaphore(number), segment.words, segment.geometry, self.processes, lock_file)
             for number in range(LOCK_COUNT)
         ]
-        self.bells = Bells(name, segment.words, segment.geometry)
-        self.rope = DoorbellRope(name, segment.words)
+        self.bells = Bells(self.private, segment.words, segment.geometry)
+        self.rope = DoorbellRope(self.private, segment.words)
         self._join()
+
+    def _semaphore(self, number: int) -> posix_ipc.Semaphore:
+        """Open the semaphore of a lock.
+
+        Raises:
+            SlabAbiError: it is gone.
+            SlabPermissionError: it is not this user's alone.
+        """
+        try:
+            return open_semaphore(self.private.lock_semaphore(number))
+        except FileNotFoundError:
+            raise SlabAbiError(
+                f"slab {self.name!r} is damaged: its semaphore {number} is gone; `shmaccum destroy {self.name}` "
+                "removes the remains"
+            ) from None
 
     # --- identity ---------------------------------------------------------------------------------
 
@@ -122,7 +141,7 @@ class Slab:
         entry = self.processes.me if self.processes.me >= 0 else self.processes.take()
         self.words[self.geometry.process(entry) + Process.ROLES] = self._roles
         self._store_limits(entry)
-        self.bell = Bell(self.name, entry, self.words, self.geometry)
+        self.bell = Bell(self.private, entry, self.words, self.geometry)
         self.rope.open()
         self._turn = turn = Turn() if self._patience_s is None else Turn(self._patience_s)
         for lock in self.locks:
@@ -188,8 +207,8 @@ class Slab:
         for lock in self.locks:
             lock.before_use = self._rejoin
         self.bell.forked()
-        self.bells = Bells(self.name, self.words, self.geometry)
-        self.rope = DoorbellRope(self.name, self.words)
+        self.bells = Bells(self.private, self.words, self.geometry)
+        self.rope = DoorbellRope(self.private, self.words)
         for reference in self._fork_callbacks:
             callback = reference()
             if callback is not None:
@@ -327,7 +346,7 @@ class Slab:
         self.words[Super.SENDER_RAN] = time.monotonic_ns() // 1_000_000 << SLEEP_BITS
         self.words[Super.SENDER_ENTRY] = self.me + 1
         self.words[Super.SENDER_STARTS] += 1
-        return Doorbell(self.name, self.words)
+        return Doorbell(self.private, self.words)
 
     def resign_as_sender(self, doorbell: Doorbell) -> None:
         """Give the sender's role back."""
@@ -406,24 +425,10 @@ class Slab:
         self._segment.close()
 
 
-def semaphore(name: str, number: int) -> posix_ipc.Semaphore:
-    """Open the semaphore of a slab's lock.
-
-    Raises:
-        SlabAbiError: it is gone.
-    """
-    try:
-        return posix_ipc.Semaphore(names.lock_semaphore(name, number))
-    except posix_ipc.ExistentialError:
-        raise SlabAbiError(
-            f"slab {name!r} is damaged: its semaphore {number} is gone; `shmaccum destroy {name}` removes the remains"
-        ) from None
-
-
 def no_room(name: str, error: OSError) -> SlabMemoryError:
     """Return the error for a process that cannot get what it takes to attach to a slab."""
-    room = os.statvfs(names.SHM_DIRECTORY)
+    room = os.statvfs(SHM_DIRECTORY)
     return SlabMemoryError(
         f"slab {name!r} cannot be attached to: {error}; {room.f_bavail * room.f_frsize} bytes are free in "
-        f"{names.SHM_DIRECTORY}, and a process needs a page of it and some descriptors (ulimit -n)"
+        f"{SHM_DIRECTORY}, and a process needs a page of it and some descriptors (ulimit -n)"
     )

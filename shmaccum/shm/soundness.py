@@ -40,6 +40,7 @@ from shmaccum.shm.layout import (
     SLOTS_SHIFT,
     STATE_MASK,
     SUPER_WORDS,
+    TOKEN_WORDS,
     TOPIC_WORDS,
     WORD,
     Geometry,
@@ -62,6 +63,7 @@ _LAST_MS: Final = 1 << 47
 _LAST_INCIDENT: Final = 1 << 47
 """A result word has 48 bits for the number of an incident."""
 _MAX_EPOCH: Final = (1 << 15) - 1
+_ANY: Final = (1 << 64) - 1
 _LAST_SEQUENCE: Final = _MAX_EPOCH << 32 | (1 << 31) - 1
 _NAME_BYTES: Final = (TOPIC_WORDS - Topic.NAME) * WORD
 _KEY_SHIFT: Final = 32
@@ -201,7 +203,7 @@ def _wrong_superblock(words: memoryview, geometry: Geometry) -> Iterator[str]:
         Super.PRODUCER_EPOCH: _MAX_EPOCH,
         Super.ENOUGH_SLOTS: geometry.slot_count,
         Super.INCIDENTS: _LAST_INCIDENT,
-    }
+    } | dict.fromkeys(range(Super.TOKEN, Super.TOKEN + TOKEN_WORDS), _ANY)
     names = _names_of(Super)
     # The words before are what the layout goes by.
     for word in range(Super.CREATED_MS, SUPER_WORDS):

@@ -10,15 +10,23 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import time
+from typing import Final
 
 from shmaccum.errors import ShmaccumError
 from shmaccum.shm import lifecycle, names, soundness
 from shmaccum.shm.inspection import SlabView
 from shmaccum.shm.lockfile import PROCESS, LockFile
+from shmaccum.shm.ownfile import is_of_others
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
 
 logger = logging.getLogger(__name__)
+
+_SEGMENT_AND_LOCK: Final = 2
+"""Paths that a slab has in any case."""
+_FRESH_S: Final = 60.0
+"""How long a lock file alone is taken for the beginning of a slab, and not for the last of one."""
 
 
 def sweep(spare: str | None = None) -> list[str]:
@@ -36,8 +44,16 @@ def sweep(spare: str | None = None) -> list[str]:
 def _removed(name: str) -> bool:
     """Remove a slab if it is deserted; return whether it was."""
     try:
-        if os.stat(names.segment_path(name)).st_uid != os.geteuid():
+        status = os.lstat(names.lock_path(name))
+        if status.st_uid != os.geteuid():
             return False
+        paths = names.leftovers(name)
+        if (
+            len(paths) == _SEGMENT_AND_LOCK
+            and not os.path.lexists(paths[0])
+            and time.time() - status.st_mtime < _FRESH_S
+        ):
+            return False  # a creator has only just made the lock file
         # A look closes the lock file, which would drop the locks that another thread has just taken by an attach.
         with lifecycle.attached_slabs() as attached:
             if name in attached:
@@ -58,7 +74,9 @@ def _removed(name: str) -> bool:
 
 def _is_deserted(name: str, lock_file: LockFile) -> bool:
     """Say whether no living process uses a slab and nothing in it is undelivered; under the lifecycle byte."""
-    segment = Segment.open(name)
+    segment = None
+    if not is_of_others(names.segment_path(name)):  # else it is none of the slab's, of which only the rest is there
+        segment = Segment.open(name)
     if segment is None:
         return not lock_file.holder(PROCESS, length=0)  # its creator died before it had finished
     try:

@@ -68,7 +68,7 @@ def test_what_does_not_come_is_waited_for_as_long_as_told(semaphore: posix_ipc.S
 def test_a_semaphore_that_is_gone_by_name_is_an_error(semaphore: posix_ipc.Semaphore) -> None:
     wait = ClockWait(semaphore)
     posix_ipc.unlink_semaphore(NAME)
-    with pytest.raises(OSError, match=NAME):
+    with pytest.raises(OSError, match=NAME[1:]):
         wait.into([], 0.01)
 
 

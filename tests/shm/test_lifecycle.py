@@ -14,7 +14,7 @@ import pytest
 from faults import InterruptAt
 from processes import Child
 
-from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabMemoryError, SlabNotFoundError
+from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabMemoryError, SlabNotFoundError, SlabPermissionError
 from shmaccum.shm import names
 from shmaccum.shm.layout import (
     COMMIT_SIZE_SHIFT,
@@ -158,16 +158,24 @@ def test_a_creator_without_room_leaves_nothing(slab_name: str) -> None:
     assert whats_there(slab_name) == []
 
 
-def test_a_creator_that_cannot_go_on_leaves_nothing(slab_name: str, geometry: Geometry) -> None:
-    in_the_way = Path(names.SHM_DIRECTORY, f"sem.{names.PREFIX}{slab_name}.l7")
+def test_a_creator_that_cannot_go_on_leaves_nothing(
+    slab_name: str, geometry: Geometry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = names.new_token()
+    monkeypatch.setattr(names, "new_token", lambda: token)
+    private = names.PrivateNames(slab_name, token.tobytes())
+    in_the_way = Path(names.semaphore_path(private.lock_semaphore(7)))
     in_the_way.mkdir()
 
-    with pytest.raises(OSError, match=re.escape(in_the_way.name)):
-        attach(slab_name, geometry)
-
-    in_the_way.rmdir()
-    slab = attach(slab_name, geometry)
-    detach(slab)
+    try:
+        with pytest.raises(SlabPermissionError, match=re.escape(in_the_way.name)):
+            attach(slab_name, geometry)
+        assert whats_there(slab_name) == []
+        assert in_the_way.exists()
+    finally:
+        in_the_way.rmdir()
+    detach(attach(slab_name, geometry))
+    assert whats_there(slab_name) == []
 
 
 # --- going ---------------------------------------------------------------------------------------------------

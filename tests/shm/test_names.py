@@ -36,6 +36,22 @@ def test_what_there_is_of_another_slab_is_not(slab: Slab) -> None:
     assert names.leftovers(shorter) == [names.segment_path(shorter), names.lock_path(shorter)]
 
 
+def test_names_of_semaphores_and_doorbell_cannot_be_made_up(slab: Slab) -> None:
+    other = names.PrivateNames(slab.name, names.new_token().tobytes())
+    ours, theirs = (
+        [
+            private.doorbell_path(),
+            *map(private.lock_semaphore, range(len(slab.locks))),
+            *(private.bell_semaphore(entry, number) for entry in range(8) for number in range(2)),
+        ]
+        for private in (slab.private, other)
+    )
+    digests = {name.rpartition(".")[2] for name in ours + theirs}
+
+    assert len(digests) == len(ours) + len(theirs)
+    assert {len(bytes.fromhex(digest)) * 8 for digest in digests} == {64}
+
+
 def test_slabs_are_listed_once(slab: Slab) -> None:
     assert names.slab_names().count(slab.name) == 1
 

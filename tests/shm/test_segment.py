@@ -112,7 +112,7 @@ def test_a_segment_with_nothing_but_its_magic_is_none(segment: Segment, slab_nam
 
 def test_what_an_unfinished_creator_left_is_replaced(segment: Segment, slab_name: str, geometry: Geometry) -> None:
     segment.words[Super.READY] = 0
-    Path(names.doorbell_path(slab_name)).touch(0o600)
+    Path(names.PrivateNames.of(slab_name, segment.words).doorbell_path()).touch(0o600)
 
     slab = attach(slab_name, geometry, digest=5)
 

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 from processes import Child
@@ -66,6 +67,26 @@ def test_the_one_that_the_caller_is_about_to_use_is_left(slab_name: str, left: L
     left()
     assert slab_name not in sweep(spare=slab_name)
     sweep()
+
+
+@pytest.mark.parametrize("removed", [1, 9, 20])
+def test_what_is_left_of_one_whose_remover_died_half_way_is_removed(slab_name: str, left: Leave, removed: int) -> None:
+    left()
+    for path in names.leftovers(slab_name)[:removed]:
+        Path(path).unlink(missing_ok=True)  # another test's sweep may be quicker
+    sweep()
+    assert not is_there(slab_name)
+
+
+def test_a_lock_file_alone_is_removed_unless_it_is_new(slab_name: str) -> None:
+    path = Path(names.lock_path(slab_name))
+    path.touch(mode=0o600)
+    assert slab_name not in sweep()
+    assert path.exists()
+    hour_ago = time.time() - 3600
+    os.utime(path, (hour_ago, hour_ago))
+    sweep()
+    assert not path.exists()
 
 
 def test_one_with_records_is_left(slab_name: str, left: Leave, geometry: Geometry) -> None:

@@ -146,7 +146,10 @@ def test_a_file_of_somebody_else() -> None:
     assert (status, out.count("LEFT BEHIND")) == (0, 0)
 
 
-@pytest.mark.parametrize("file", ["shmaccum-a", "sem.shmaccum-a.l0", "shmaccum-a.lock", "shmaccum-a.bell"])
+@pytest.mark.parametrize(
+    "file",
+    ["shmaccum-a", "sem.shmaccum-a.l0.0f3c", "sem.shmaccum-a.p1.2.0f3c", "shmaccum-a.lock", "shmaccum-a.bell.0f3c"],
+)
 def test_files_of_a_slab(file: str) -> None:
     from tools.leftovers import slab_of
 

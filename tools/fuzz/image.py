@@ -13,8 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
-import posix_ipc
-
 from shmaccum.accumulator.completer import BatchOutcome
 from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for, slab_geometry
 from shmaccum.cluster import Cluster, Node, TopicPartition
@@ -25,6 +23,7 @@ from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import LOCK_COUNT, Geometry, Slot, SlotState
 from shmaccum.shm.lifecycle import unlink
 from shmaccum.shm.lockfile import LockFile
+from shmaccum.shm.semaphores import make_semaphore, open_semaphore
 
 TOPIC: Final = "orders"
 OTHER_TOPIC: Final = "fully.asked.for"
@@ -85,6 +84,7 @@ class SlabImage:
         for life in (_be_first_producer, _be_sender, _be_waiting_producer, _be_killed_over_a_replacement):
             _live(lambda life=life: life(open_accumulator(self.config)))  # type: ignore[misc]
         self.memory = Path(names.segment_path(self._name)).read_bytes()
+        self._private = names.PrivateNames.of(self._name, memoryview(self.memory).cast("Q"))
         self._semaphores = [self._value(number) for number in range(LOCK_COUNT)]
         return self
 
@@ -99,13 +99,12 @@ class SlabImage:
             path = names.segment_path(self._name)
             with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
                 file.write(self.memory)
-            os.mkfifo(names.doorbell_path(self._name), 0o600)
+            os.mkfifo(self._private.doorbell_path(), 0o600)
             for number, value in enumerate(self._semaphores):
-                name = names.lock_semaphore(self._name, number)
-                posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600, initial_value=value).close()
+                make_semaphore(self._private.lock_semaphore(number), value).close()
 
     def _value(self, number: int) -> int:
-        semaphore = posix_ipc.Semaphore(names.lock_semaphore(self._name, number))
+        semaphore = open_semaphore(self._private.lock_semaphore(number))
         value: int = semaphore.value
         semaphore.close()
         return value

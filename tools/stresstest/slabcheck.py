@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import posix_ipc
 
 from shmaccum.errors import SlabError
 from shmaccum.shm import names
@@ -29,6 +28,7 @@ from shmaccum.shm.layout import (
     Super,
 )
 from shmaccum.shm.lifecycle import look
+from shmaccum.shm.semaphores import open_semaphore
 
 _PARTITION_AT_REST = ("HEAD", "TAIL", "OPEN", "QUEUED", "MUTED", "IN_FLIGHT")
 
@@ -105,9 +105,10 @@ def _slots(view: SlabView) -> Iterator[str]:
 
 def locks_in_use(name: str, words: memoryview, geometry: Geometry) -> Iterator[str]:
     """Yield a line for every lock that has an owner, a mark that its last holder left in mid-change, or no unit."""
+    private = names.PrivateNames.of(name, words)
     for number in range(LOCK_COUNT):
         owner = words[geometry.lock(number) + Lock.OWNER]
-        semaphore = posix_ipc.Semaphore(names.lock_semaphore(name, number))
+        semaphore = open_semaphore(private.lock_semaphore(number))
         value = semaphore.value
         semaphore.close()
         if owner or value != 1:

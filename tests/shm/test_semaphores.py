@@ -1,0 +1,98 @@
+"""The slab's semaphores: made exclusively, and opened only where they are this user's alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+
+import pytest
+from processes import PATIENCE_S, Child
+
+from shmaccum.errors import SlabPermissionError
+from shmaccum.shm import names
+from shmaccum.shm.layout import Process
+from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.semaphores import make_semaphore, open_semaphore
+from shmaccum.shm.slab import Slab
+
+
+@pytest.fixture
+def name(slab_name: str) -> Iterator[str]:
+    """Return the name of a semaphore that is there."""
+    name = f"/shmaccum-{slab_name}.semaphore"
+    make_semaphore(name, 3).close()
+    yield name
+    os.unlink(names.semaphore_path(name))
+
+
+def test_a_semaphore_is_opened(name: str) -> None:
+    semaphore = open_semaphore(name)
+    assert semaphore.value == 3
+    semaphore.close()
+
+
+def test_a_semaphore_is_made_exclusively(name: str) -> None:
+    with pytest.raises(FileExistsError, match=name[1:]):
+        make_semaphore(name, 0)
+
+
+def test_one_that_is_not_there_is_not_opened(slab_name: str) -> None:
+    with pytest.raises(FileNotFoundError, match=slab_name):
+        open_semaphore(f"/shmaccum-{slab_name}.gone")
+
+
+def test_one_that_others_may_open_is_refused(name: str) -> None:
+    os.chmod(names.semaphore_path(name), 0o660)
+
+    with pytest.raises(SlabPermissionError, match="rw-rw----"):
+        open_semaphore(name)
+
+
+def test_one_that_has_another_name_is_refused(name: str) -> None:
+    path = names.semaphore_path(name)
+    os.link(path, path + "2")
+    try:
+        with pytest.raises(SlabPermissionError, match="and 2 links"):
+            open_semaphore(name)
+    finally:
+        os.unlink(path + "2")
+
+
+@pytest.mark.parametrize("path_of", [names.segment_path, names.lock_path])
+def test_a_slab_or_lock_file_that_has_another_name_is_refused(
+    slab: Slab, start: Callable[..., Child], path_of: Callable[[str], str]
+) -> None:
+    path = path_of(slab.name)
+    os.link(path, path + "-2")
+    try:
+        assert "and 2 links" in start(be_refused, slab.name).result()
+    finally:
+        os.unlink(path + "-2")
+
+
+def be_refused(link: Connection, name: str) -> str:
+    with pytest.raises(SlabPermissionError) as refusal:
+        attach(name)
+    return str(refusal.value)
+
+
+def attach_and_be_rung(link: Connection, name: str) -> tuple[int, int]:
+    slab = attach(name)
+    entry = slab.me
+    with slab.bell.listening() as ear:
+        slab.bells.ring(entry)
+        assert ear.wait(PATIENCE_S)
+    number = slab.words[slab.geometry.process(entry) + Process.BELL]
+    detach(slab)
+    return entry, number
+
+
+def test_a_bell_whose_maker_died_inside_the_c_library_is_replaced(slab: Slab, start: Callable[..., Child]) -> None:
+    """It makes a file of a random name, links it to the semaphore's, and then removes the first name."""
+    assert start(attach_and_be_rung, slab.name).result() == (1, 0)
+    path = names.semaphore_path(slab.private.bell_semaphore(1, 0))
+    os.link(path, path + "~")
+
+    assert start(attach_and_be_rung, slab.name).result() == (1, 1)
+    assert start(attach_and_be_rung, slab.name).result() == (1, 1)

@@ -1,0 +1,276 @@
+"""Another user puts files under a slab's names: nobody dies of it, and what can go on does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import stat
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+
+import pytest
+from processes import PATIENCE_S, Child
+
+from shmaccum.errors import SlabError
+from shmaccum.shm import names
+from shmaccum.shm.layout import Geometry, Process
+from shmaccum.shm.lifecycle import attach, destroy, detach, look
+from shmaccum.shm.slab import Slab
+from shmaccum.shm.sweep import sweep
+
+Start = Callable[..., Child]
+Squat = Callable[..., Child]
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two other users")
+
+OWNER, OTHER = 65532, 65531  # no others than this module's: it sweeps as OWNER
+KINDS = ("file", "fifo", "link", "dangling link", "directory")
+
+
+def become(uid: int) -> None:
+    os.setgroups([])
+    os.setgid(uid)
+    os.setuid(uid)
+
+
+def make(path: str, kind: str) -> None:
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        os.mkdir(path)
+    elif kind.endswith("link"):
+        os.symlink("/dev/shm/nothing" if kind == "dangling link" else "/dev/null", path)
+    else:
+        with open(path, "xb") as file:
+            file.write(bytes(32))  # as large as a semaphore, and for everybody
+    if not kind.endswith("link"):
+        os.chmod(path, 0o777)
+
+
+def squat(link: Connection, paths: list[str], kind: str) -> None:
+    """Put something under each path; when told, cut the files short."""
+    become(OTHER)
+    made = []
+    for path in paths:
+        with contextlib.suppress(FileExistsError):
+            make(path, kind)
+            made.append(path)
+    link.send(made)
+    link.recv()
+    for path in made:
+        os.truncate(path, 0)
+    link.send("cut")
+    link.recv()
+
+
+@pytest.fixture
+def squatter(slab_name: str, start: Start) -> Iterator[Squat]:
+    """Return a function that has another user put things under paths; they go at the end."""
+
+    def begin(paths: list[str], kind: str = "file") -> Child:
+        return start(squat, paths, kind)
+
+    yield begin
+    for entry in os.listdir(names.SHM_DIRECTORY):
+        path = f"{names.SHM_DIRECTORY}/{entry}"
+        if slab_name in entry and os.lstat(path).st_uid == OTHER:
+            (os.rmdir if os.path.isdir(path) and not os.path.islink(path) else os.unlink)(path)
+
+
+def of_owner(name: str) -> list[str]:
+    """Return the paths with a slab's name that are its owner's."""
+    paths = [f"{names.SHM_DIRECTORY}/{entry}" for entry in os.listdir(names.SHM_DIRECTORY) if name in entry]
+    return [path for path in paths if os.lstat(path).st_uid == OWNER]
+
+
+def obvious_names(name: str) -> list[str]:
+    """Return the names that whoever sees the directory can make up: of all entries, and like those that are there."""
+    own = names.PREFIX + name
+    made_up = {f"{own}.bell"}
+    parts = [f"l{number}" for number in range(18)] + [f"p{entry}" for entry in range(8)]
+    made_up |= {f"sem.{own}.{part}" for part in parts}
+    for entry in os.listdir(names.SHM_DIRECTORY):
+        seen = re.fullmatch(rf"sem\.{own}\.[lp]\d+(\..*)", entry)
+        if seen:
+            made_up |= {f"sem.{own}.{part}{seen[1]}" for part in parts} | {f"{own}.bell{seen[1]}"}
+    return [f"{names.SHM_DIRECTORY}/{entry}" for entry in sorted(made_up)]
+
+
+# --- semaphores and the doorbell --------------------------------------------------------------------------
+
+
+def use(link: Connection, name: str, geometry: Geometry) -> None:
+    """Be a process of the slab: ring for another one, or wait for a ring, as told."""
+    become(OWNER)
+    slab = attach(name, geometry)
+    link.send(slab.me)
+    while (order := link.recv()) is not None:
+        what, entry = order
+        if what == "ring":
+            slab.bells.ring(entry)
+            link.send("rang")
+        else:
+            with slab.bell.listening() as ear:
+                link.send("listening")
+                link.send(ear.wait(PATIENCE_S))
+    detach(slab)
+
+
+def ring(ringer: Child, listener: Child, entry: int) -> None:
+    listener.tell(("listen", 0))
+    assert listener.hear() == "listening"
+    ringer.tell(("ring", entry))
+    assert ringer.hear() == "rang"
+    assert listener.hear() is True
+
+
+def test_nobody_dies_of_a_squatted_bell_that_is_cut_short(
+    slab_name: str, geometry: Geometry, start: Start, squatter: Squat
+) -> None:
+    ringer = start(use, slab_name, geometry)
+    ringer.hear()
+    other = squatter(obvious_names(slab_name))
+    assert other.hear()
+    listener = start(use, slab_name, geometry)
+    entry = listener.hear()
+    ring(ringer, listener, entry)  # opens the bell
+    other.tell()
+    assert other.hear() == "cut"
+    ring(ringer, listener, entry)
+
+    for child in (listener, ringer):
+        child.tell(None)
+        child.result()
+    assert of_owner(slab_name) == []
+
+
+def be_everything(link: Connection, name: str, geometry: Geometry) -> None:
+    become(OWNER)
+    slab = attach(name, geometry)
+    for lock in slab.locks:
+        with lock:
+            pass
+    doorbell = slab.become_sender()
+    doorbell.listen()
+    slab.rope.pull()
+    assert os.read(doorbell.descriptor, 1)
+    slab.resign_as_sender(doorbell)
+    detach(slab)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_squatted_names_deny_nothing(
+    slab_name: str, geometry: Geometry, start: Start, squatter: Squat, kind: str
+) -> None:
+    assert squatter(obvious_names(slab_name), kind).hear()
+
+    start(be_everything, slab_name, geometry).result()
+
+    assert of_owner(slab_name) == []
+
+
+def of_other(slab: Slab, path: str) -> None:
+    """Put another user's file under a path, as if that user had guessed the name."""
+    make(path, "file")
+    os.chown(path, OTHER, OTHER)
+
+
+def maps() -> str:
+    with open("/proc/self/maps") as file:
+        return file.read()
+
+
+def test_a_bell_of_another_user_is_not_opened(slab: Slab, squatter: Squat) -> None:
+    path = names.semaphore_path(slab.private.bell_semaphore(5, 0))
+    of_other(slab, path)
+    slab.words[slab.geometry.process(5) + Process.ASLEEP] = 1
+
+    slab.bells.ring(5)
+
+    assert path not in maps()
+    os.unlink(path)
+
+
+def attach_and_leave(link: Connection, name: str) -> tuple[int, int]:
+    slab = attach(name)
+    number = slab.words[slab.geometry.process(slab.me) + Process.BELL]
+    with slab.bell.listening() as ear:
+        slab.bells.ring(slab.me)
+        assert ear.wait(PATIENCE_S)
+    detach(slab)
+    return slab.processes.me, number
+
+
+def test_a_process_whose_bell_has_been_guessed_takes_another_one(slab: Slab, start: Start, squatter: Squat) -> None:
+    of_other(slab, names.semaphore_path(slab.private.bell_semaphore(1, 0)))
+
+    assert start(attach_and_leave, slab.name).result()[1] == 1
+    assert start(attach_and_leave, slab.name).result()[1] == 1
+
+
+# --- the segment and the lock file -------------------------------------------------------------------------
+
+
+def try_everything(link: Connection, name: str, geometry: Geometry) -> list[str]:
+    become(OWNER)
+    said = []
+    for do in (lambda: attach(name, geometry), lambda: look(name).__enter__(), lambda: destroy(name)):
+        try:
+            do()
+        except SlabError as error:
+            said.append(f"{type(error).__name__}: {error}")
+    sweep()
+    return said
+
+
+@pytest.mark.parametrize("path_of", [names.segment_path, names.lock_path])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_squatted_slab_or_lock_file_is_an_error_that_says_whose_it_is(
+    slab_name: str, geometry: Geometry, start: Start, squatter: Squat, path_of: Callable[[str], str], kind: str
+) -> None:
+    path = path_of(slab_name)
+    assert squatter([path], kind).hear() == [path]
+
+    said = start(try_everything, slab_name, geometry).result()
+
+    assert len(said) == 3
+    for each in said:
+        assert re.match(rf"SlabPermissionError: {re.escape(path)} .*user id {OTHER} .*remove it", each), each
+    assert of_owner(slab_name) == []
+
+
+def leave_without_segment(link: Connection, name: str, geometry: Geometry) -> None:
+    """Die as one that has begun to remove the slab."""
+    become(OWNER)
+    slab = attach(name, geometry)
+    with slab.lock_file.lifecycle():
+        os.unlink(names.segment_path(name))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("by", ["sweep", "destroy"])
+def test_what_is_ours_goes_though_the_segments_name_is_squatted(
+    slab_name: str, geometry: Geometry, start: Start, squatter: Squat, by: str
+) -> None:
+    assert start(leave_without_segment, slab_name, geometry).join() == -signal.SIGKILL
+    assert len(of_owner(slab_name)) == 21  # or a producer of another test has come by: not of this user
+    path = names.segment_path(slab_name)
+    assert squatter([path]).hear() == [path]
+
+    start(sweep_as_owner if by == "sweep" else destroy_as_owner, slab_name).result()
+
+    assert of_owner(slab_name) == []
+    assert stat.S_ISREG(os.lstat(path).st_mode)
+
+
+def sweep_as_owner(link: Connection, name: str) -> None:
+    become(OWNER)
+    assert name in sweep()
+
+
+def destroy_as_owner(link: Connection, name: str) -> None:
+    become(OWNER)
+    with pytest.raises(SlabError, match=f"user id {OTHER}"):
+        destroy(name)
