@@ -1,17 +1,19 @@
 """Spark on top of the Producer: the data source ``shmaccum``, and `producer` for code that runs in Python workers.
 
-``spark.dataSource.register(ShmAccumDataSource)`` makes ``df.write.format("shmaccum")`` and
-``df.writeStream.format("shmaccum")`` known to a session. All Python workers of a host, of whatever executor, share
-one slab and one sender.
+Spark finds the format ``shmaccum`` alone, by the package ``pyspark_shmaccum``. ``register(spark)`` makes it known to
+threads of Python, too. All Python workers of a host, of whatever executor, share one slab and one sender.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from shmaccum.errors import ApiVersionError
 
 if TYPE_CHECKING:
+    from shmaccum.spark.frames import kafka_columns, to_kafka
+    from shmaccum.spark.session import register
     from shmaccum.spark.worker import producer
 
 try:
@@ -21,13 +23,18 @@ except ImportError as error:
         f"shmaccum.spark needs pyspark 4.0 or later and pyarrow ({error}): pip install 'shmaccum[spark]'"
     ) from error
 
-__all__ = ["ShmAccumDataSource", "producer"]
+__all__ = ["ShmAccumDataSource", "kafka_columns", "producer", "register", "to_kafka"]
+
+_HOMES = {
+    "kafka_columns": "shmaccum.spark.frames",
+    "to_kafka": "shmaccum.spark.frames",
+    "producer": "shmaccum.spark.worker",
+    "register": "shmaccum.spark.session",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import `producer` when it is first asked for: the processes that plan a job have no use for it."""
-    if name != "producer":
+    """Import what only some processes need when it is first asked for: those that plan a job need none of it."""
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from shmaccum.spark.worker import producer
-
-    return producer
+    return getattr(import_module(_HOMES[name]), name)

@@ -10,24 +10,26 @@ from collections.abc import Mapping
 from typing import Final
 
 import pyspark.sql.datasource
-from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from shmaccum.cluster import check_topic
-from shmaccum.config import ProducerConfig
 from shmaccum.errors import ConfigError
-from shmaccum.spark.schema import record_columns
+from shmaccum.spark.options import producer_config
+from shmaccum.spark.schema import record_columns, warn_of_unused
 from shmaccum.spark.task import WriteTask
 from shmaccum.spark.writers import BatchWriter, StreamRowWriter
 
-_PREFIX: Final = "kafka."
-
-_NOT_SUPPORTED: Final = {
-    "key.serializer": "keys are written as the bytes or text that they are; use DataFrame operations to serialize them",
-    "value.serializer": "values are written as the bytes or text that they are; use DataFrame operations to serialize "
-    "them",
-    "interceptor.classes": "rows are sent column by column, and an interceptor would need every single record",
-}
+_WRITES_ONLY: Final = (
+    "format shmaccum only writes. Read a topic with format('kafka') of spark-sql-kafka-0-10; a table to write to needs "
+    "its columns: CREATE TABLE t (key STRING, value STRING) USING shmaccum"
+)
 
 
 class ShmAccumDataSource(DataSource):
@@ -64,6 +66,30 @@ class ShmAccumDataSource(DataSource):
     def name(cls) -> str:
         """Return the format's name."""
         return "shmaccum"
+
+    def schema(self) -> StructType:
+        """Refuse to say what would be read.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(_WRITES_ONLY)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Refuse to read.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(_WRITES_ONLY)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Refuse to read.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(_WRITES_ONLY)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch job.
@@ -102,13 +128,5 @@ def write_task(options: Mapping[str, str], schema: StructType) -> WriteTask:
     if topic is not None:
         topic = check_topic(topic.strip())
     columns = record_columns(schema, topic_given=topic is not None)
-    return WriteTask(_producer_config(lower_case), topic, columns)
-
-
-def _producer_config(options: Mapping[str, str]) -> ProducerConfig:
-    """Return the settings that options with the prefix ``kafka.`` stand for."""
-    settings = {name.removeprefix(_PREFIX): value for name, value in options.items() if name.startswith(_PREFIX)}
-    for name, reason in _NOT_SUPPORTED.items():
-        if name in settings:
-            raise ConfigError(f"option {_PREFIX}{name} is not supported: {reason}")
-    return ProducerConfig.parse(settings)
+    warn_of_unused(schema, columns)
+    return WriteTask(producer_config(lower_case), topic, columns)

@@ -6,13 +6,20 @@ The columns and types are those of Spark's own Kafka sink (``org.apache.spark.sq
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from shmaccum.errors import ConfigError, SerializationError
+
+logger = logging.getLogger(__name__)
+
+_SHOWN: Final = 5
+"""A warning names so many columns."""
+_warned_of: set[tuple[str, ...]] = set()
 
 _TEXT_OR_BYTES: Final = {"string": pa.string(), "binary": pa.binary()}
 
@@ -37,23 +44,60 @@ def record_columns(schema: StructType, *, topic_given: bool) -> dict[str, pa.Dat
         topic_given: the option ``topic`` is set; it then stands for all rows, and a column ``topic`` is ignored.
 
     Raises:
-        SerializationError: there is no column ``value``, or a column is of a type that it may not have.
+        SerializationError: there is no column ``value``, two columns have one name, or a column is of a type that it
+            may not have.
         ConfigError: neither the option nor a column says the topic.
     """
+    names = [field.name for field in schema.fields]
     there = {field.name: field.dataType.simpleString() for field in schema.fields}
+    if len(there) < len(names):
+        twice = ", ".join(sorted({name for name in names if names.count(name) > 1}))
+        raise SerializationError(
+            f"columns of the same name: {twice}. Spark cannot hand these to a sink written in Python, even where they "
+            "are not written: select the columns that are, by shmaccum.spark.kafka_columns(df)"
+        )
     if "value" not in there:
         raise SerializationError(f"required column 'value' not found; the columns are: {', '.join(there)}")
     if topic_given:
         there.pop("topic", None)
     elif "topic" not in there:
-        raise ConfigError("option topic is required when there is no column 'topic'")
+        raise ConfigError(
+            "option topic is required when there is no column 'topic'. A table's own OPTIONS do not reach it: "
+            "give them to the statement, INSERT INTO t WITH ('topic' = '...') SELECT ..."
+        )
     return {name: _arrow_type(name, there[name]) for name in COLUMN_TYPES if name in there}
+
+
+def warn_of_unused(schema: StructType, written: Collection[str]) -> None:
+    """Log how many columns Spark carries to its Python workers for nothing; once in a process for the same columns."""
+    unused = tuple(name for name in schema.fieldNames() if name not in written)
+    if unused and unused not in _warned_of:
+        _warned_of.add(unused)
+        shown = ", ".join(unused[:_SHOWN]) + (", ..." if len(unused) > _SHOWN else "")
+        logger.warning(
+            "%d of %d columns are not written (%s), and Spark still carries them to its Python workers: select those "
+            "that are, by shmaccum.spark.kafka_columns(df)",
+            len(unused),
+            len(schema.fields),
+            shown,
+        )
+
+
+def wrong_type(column: str, spark_type: str) -> SerializationError:
+    """Return the error for a column of a type that cannot be written, with the cast that helps."""
+    allowed = COLUMN_TYPES[column]
+    if spark_type.startswith(("struct", "array", "map", "variant")):
+        advice = f"to_json({column}) makes text of it" if "string" in allowed else "build it of that type"
+    else:
+        name = "STRING" if "string" in allowed else next(iter(allowed)).upper()
+        advice = f"use CAST({column} AS {name})"
+    return SerializationError(
+        f"column {column!r} is of unsupported type {spark_type}; it must be {' or '.join(allowed)}: {advice}"
+    )
 
 
 def _arrow_type(column: str, spark_type: str) -> pa.DataType:
     allowed = COLUMN_TYPES[column]
     if spark_type not in allowed:
-        raise SerializationError(
-            f"column {column!r} is of unsupported type {spark_type}; it must be {' or '.join(allowed)}"
-        )
+        raise wrong_type(column, spark_type)
     return allowed[spark_type]

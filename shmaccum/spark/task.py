@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from shmaccum.config import ProducerConfig
+from shmaccum.errors import ShmaccumError
 
 
 @dataclass(frozen=True)
@@ -56,5 +57,10 @@ class WriteTask:
         """
         from shmaccum.spark.delivery import deliver
 
-        records, size = deliver(batches, self.config, self.topic, self.columns)
+        try:
+            records, size = deliver(batches, self.config, self.topic, self.columns)
+        except ShmaccumError as error:
+            from shmaccum.spark.options import with_options_named
+
+            raise with_options_named(error) from error.__cause__
         return TaskCommit(records, size)

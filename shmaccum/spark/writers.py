@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
+from shmaccum.errors import ConfigError
 from shmaccum.spark.task import TaskCommit, WriteTask
 
 logger = logging.getLogger(__name__)
@@ -38,23 +39,45 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Commits) -> None:
         """Take note, on the driver, that all tasks are done: nothing is left to do."""
-        logger.info("wrote %s", _total(messages))
+        logger.info("%s", _total(messages))
 
     def abort(self, messages: Commits) -> None:
         """Take note, on the driver, that the job failed: what has been acknowledged stays, as in Kafka's own sink."""
-        logger.warning("the job failed; its tasks that did not have written %s, which stay", _total(messages))
+        logger.warning("the job did not complete: %s; these stay in Kafka", _total(messages))
 
 
 class StreamCommits:
     """What the writers of a streaming query do on the driver."""
 
     def commit(self, messages: Commits, batchId: int) -> None:
-        """Take note that a micro-batch is done: nothing is left to do."""
-        logger.info("batch %d: wrote %s", batchId, _total(messages))
+        """Take note that a micro-batch is done: nothing is left to do.
+
+        Raises:
+            ConfigError: a task returned nothing. With trigger(continuous=...), Spark never calls the
+                tasks of a Python sink, and commits the epochs all the same.
+        """
+        if None in messages:
+            raise ConfigError(
+                f"epoch {batchId} is not committed: {messages.count(None)} of {len(messages)} tasks wrote nothing. "
+                "Spark never runs the tasks of a Python sink with trigger(continuous=...). Stop the query, and use "
+                "trigger(processingTime='1 second'), or format('kafka'); docs/spark.md, Continuous trigger, says how "
+                "to go on with its checkpoint"
+            )
+        logger.info("batch %d: %s", batchId, _total(messages))
 
     def abort(self, messages: Commits, batchId: int) -> None:
-        """Take note that a micro-batch failed: what has been acknowledged stays, and comes again with the next try."""
-        logger.warning("batch %d failed; its tasks that did not have written %s, which stay", batchId, _total(messages))
+        """Take note that a micro-batch failed, or that its query was stopped: Spark does not say which.
+
+        What has been acknowledged stays, and comes again with the next try. Where that is nothing, there is nothing
+        to warn of: of a failure, Spark itself gives the reason.
+        """
+        written = any(isinstance(message, TaskCommit) and message.records for message in messages)
+        logger.log(
+            logging.WARNING if written else logging.INFO,
+            "batch %d did not complete: %s; these stay in Kafka, and are written again when the query goes on",
+            batchId,
+            _total(messages),
+        )
 
 
 class StreamRowWriter(StreamCommits, DataSourceStreamWriter):
@@ -84,4 +107,4 @@ def _plain(value: Any) -> Any:
 def _total(messages: Commits) -> str:
     commits = [message for message in messages if isinstance(message, TaskCommit)]
     records, size = sum(commit.records for commit in commits), sum(commit.bytes for commit in commits)
-    return f"{records} records of {size} bytes in {len(commits)} tasks"
+    return f"{len(commits)} of {len(messages)} tasks finished, with {records} records of {size} bytes"

@@ -70,8 +70,16 @@ def test_timestamps_are_times_or_milliseconds() -> None:
         (schema(value=INT, topic=TEXT), SerializationError, "'value' is of unsupported type int; .* string or binary"),
         (schema(value=NullType(), topic=TEXT), SerializationError, "'value' is of unsupported type void"),
         (schema(key=LONG, value=TEXT, topic=TEXT), SerializationError, "'key' is of unsupported type bigint"),
-        (schema(value=TEXT, topic=BYTES), SerializationError, "'topic' .* type binary; it must be string$"),
-        (schema(value=TEXT, topic=TEXT, partition=LONG), SerializationError, "'partition' .* bigint; it must be int$"),
+        (
+            schema(value=TEXT, topic=BYTES),
+            SerializationError,
+            "'topic' .* type binary; it must be string: use CAST.topic AS STRING.$",
+        ),
+        (
+            schema(value=TEXT, topic=TEXT, partition=LONG),
+            SerializationError,
+            "'partition' .* bigint; it must be int: use CAST",
+        ),
         (schema(value=TEXT, topic=TEXT, timestamp=DateType()), SerializationError, "date; it must be timestamp or big"),
         (schema(value=TEXT, topic=TEXT, timestamp=TimestampNTZType()), SerializationError, "type timestamp_ntz"),
         (schema(value=TEXT, topic=TEXT, headers=ArrayType(TEXT)), SerializationError, "'headers' .* array<string>"),

@@ -13,6 +13,7 @@ from pyspark.sql import Row
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType, TimestampType
 
 from shmaccum import ProducerConfig
+from shmaccum.errors import ConfigError
 from shmaccum.spark.schema import record_columns
 from shmaccum.spark.task import TaskCommit, WriteTask
 from shmaccum.spark.writers import ROWS_PER_BATCH, BatchWriter, StreamRowWriter, batches_of_rows
@@ -76,8 +77,22 @@ def test_the_driver_says_how_much_was_written(
     writer.commit([TaskCommit(3, 30), TaskCommit(4, 40)], *batch_id)
     writer.abort([TaskCommit(3, 30), None], *batch_id)
     committed, aborted = caplog.messages
-    assert "7 records of 70 bytes in 2 tasks" in committed
-    assert "3 records of 30 bytes in 1 tasks, which stay" in aborted
+    assert "2 of 2 tasks finished, with 7 records of 70 bytes" in committed
+    assert "did not complete: 1 of 2 tasks finished, with 3 records of 30 bytes; these stay in Kafka" in aborted
+
+
+def test_a_stopped_query_that_wrote_nothing_is_not_warned_of(
+    config: ProducerConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = StreamRowWriter(WriteTask(config, "t", {}))
+    writer.abort([None, None], 4)
+    writer.abort([TaskCommit(0, 0), None], 4)
+    assert not caplog.messages
+
+
+def test_an_epoch_that_no_task_wrote_is_not_committed(config: ProducerConfig) -> None:
+    with pytest.raises(ConfigError, match=r"epoch 7 is not committed: 1 of 2 tasks wrote .*trigger\(processingTime="):
+        StreamRowWriter(WriteTask(config, "t", {})).commit([TaskCommit(1, 1), None], 7)
 
 
 def test_rows_come_in_batches_of_bounded_size() -> None:

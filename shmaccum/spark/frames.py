@@ -1,0 +1,79 @@
+"""DataFrames with the columns that make records, and no others.
+
+Spark hands a sink written in Python every column of the DataFrame, asks nobody which of them are written, and refuses
+names that occur twice. A sink of Spark's own, such as ``kafka``, takes the columns that it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.types import AtomicType, DataType, NullType
+
+from shmaccum.errors import ConfigError, SerializationError
+from shmaccum.spark.schema import COLUMN_TYPES, wrong_type
+from shmaccum.spark.session import activate
+
+_CASTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "partition": ("tinyint", "smallint", "bigint"),
+    "headers": ("array<struct<key:string,value:string>>",),
+    "timestamp": ("timestamp_ntz", "date"),
+}
+"""Column -> the types that are cast to the first one of `COLUMN_TYPES`. To text, every atomic type is."""
+
+
+def kafka_columns(frame: DataFrame) -> DataFrame:
+    """Return a DataFrame with the columns that are written, cast to types that can be written.
+
+    ``kafka_columns(df).write`` and ``kafka_columns(df).writeStream`` write what ``df.write`` would, and spare Spark to
+    carry other columns to its Python workers. A key, value or topic of another atomic type (a number, a date)
+    becomes text, as by ``CAST(key AS STRING)``; ``partition`` an int; ``timestamp`` a timestamp. ``headers`` can have
+    text for values.
+
+    Args:
+        frame: batch or streaming.
+
+    Raises:
+        SerializationError: there is no column ``value``, one of the columns is there twice, or one cannot be cast.
+    """
+    kinds: dict[str, DataType] = {}
+    for field in frame.schema.fields:
+        if field.name in COLUMN_TYPES:
+            if field.name in kinds:
+                raise SerializationError(f"column {field.name!r} is there twice: leave out or rename one of the two")
+            kinds[field.name] = field.dataType
+    if "value" not in kinds:
+        raise SerializationError(f"required column 'value' not found; the columns are: {', '.join(frame.columns)}")
+    return frame.select(*(_cast(frame[name], name, kinds[name]) for name in COLUMN_TYPES if name in kinds))
+
+
+def to_kafka(frame: DataFrame, options: Mapping[str, str]) -> None:
+    """Write a batch DataFrame: its columns by `kafka_columns`, in mode append, from any thread.
+
+    Args:
+        frame: batch; of a stream, use ``kafka_columns(frame).writeStream``.
+        options: of the data source, such as ``{"kafka.bootstrap.servers": "broker1:9092", "topic": "flights"}``.
+
+    Raises:
+        ConfigError: the DataFrame is a stream.
+        SerializationError: as `kafka_columns`.
+        pyspark.errors.PySparkException: as ``DataFrameWriter.save``.
+    """
+    if frame.isStreaming:
+        raise ConfigError("to_kafka writes batches: of a stream, use kafka_columns(df).writeStream.format('shmaccum')")
+    activate(frame.sparkSession)
+    kafka_columns(frame).write.format("shmaccum").mode("append").options(**options).save()
+
+
+def _cast(column: Column, name: str, kind: DataType) -> Column:
+    allowed = COLUMN_TYPES[name]
+    spark_type = kind.simpleString()
+    if spark_type in allowed:
+        return column
+    if "string" in allowed and isinstance(kind, AtomicType | NullType):
+        return column.cast("string").alias(name)
+    if spark_type in _CASTS.get(name, ()):
+        return column.cast(next(iter(allowed))).alias(name)
+    raise wrong_type(name, spark_type)

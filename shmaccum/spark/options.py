@@ -1,0 +1,68 @@
+"""The data source's options: what they mean to the producer, and messages that name them as the user wrote them."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import ConfigError, ShmaccumError
+
+logger = logging.getLogger(__name__)
+
+PREFIX: Final = "kafka."
+
+_NOT_SUPPORTED: Final = {
+    "key.serializer": "keys are written as the bytes or text that they are; use DataFrame operations to serialize them",
+    "value.serializer": "values are written as the bytes or text that they are; use DataFrame operations to serialize "
+    "them",
+    "interceptor.classes": "rows are sent column by column, and an interceptor would need every single record",
+}
+
+
+def producer_config(options: Mapping[str, str]) -> ProducerConfig:
+    """Return the settings that options with the prefix ``kafka.`` stand for.
+
+    Args:
+        options: names in lower case.
+
+    Raises:
+        ConfigError: an option is wrong, not supported, or lacks the prefix where that cannot work.
+    """
+    settings = {name.removeprefix(PREFIX): value for name, value in options.items() if name.startswith(PREFIX)}
+    for name, reason in _NOT_SUPPORTED.items():
+        if name in settings:
+            raise ConfigError(f"option {PREFIX}{name} is not supported: {reason}")
+    for name in options:
+        if name in ProducerConfig.settings and name not in settings:
+            advice = f"option {name}: did you mean {PREFIX}{name}? The producer's settings have the prefix {PREFIX}"
+            if name == "bootstrap.servers":
+                raise ConfigError(advice)
+            logger.warning("%s; without it, the option is ignored", advice)
+    try:
+        return ProducerConfig.parse(settings)
+    except ConfigError as error:
+        raise ConfigError(as_options(str(error), settings)) from None
+
+
+def as_options(text: str, given: Mapping[str, object] = {}) -> str:
+    """Return an error's text with the producer's settings named as options, ``kafka.linger.ms`` for ``linger.ms``.
+
+    Args:
+        text: of an error.
+        given: settings that the user gave; these are named so even if there are no such settings.
+    """
+    names = sorted({*ProducerConfig.settings, *ProducerConfig.elsewhere, *given}, key=len, reverse=True)
+    dotted = "|".join(re.escape(name) for name in names if "." in name)
+    # A name without a dot is a word of the language, too: only what stands before its value, or a colon, is a name.
+    plain = "|".join(re.escape(name) for name in names if "." not in name)
+    pattern = rf"(?<![\w./'\"-])(?:(?:{dotted})(?![\w-]|\.\w)|(?:{plain})(?= = |:))"
+    return re.sub(pattern, rf"{PREFIX}\g<0>", text)
+
+
+def with_options_named(error: ShmaccumError) -> ShmaccumError:
+    """Return the error that a task raises for one of the producer's: of the same class, with `as_options`."""
+    text = as_options(str(error))
+    return error if text == str(error) else type(error)(text)

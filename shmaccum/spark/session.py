@@ -1,0 +1,72 @@
+"""What a session needs to find the data source, also in threads of Python.
+
+Spark looks a data source written in Python up in the active session of the calling thread, and finds none in a thread
+that Python code started (``ThreadPoolExecutor``, pyspark's ``InheritableThread``): DATA_SOURCE_NOT_FOUND. A source of
+Spark's own, such as ``kafka``, is not looked up there. `register` closes that gap for ``DataFrameWriter.save`` and the
+like, by the call that ``SparkSession.createDataFrame`` makes for its own thread.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from shmaccum.spark.datasource import ShmAccumDataSource
+
+_STARTS: Final = {"DataFrameWriter": ("save", "saveAsTable", "insertInto"), "DataStreamWriter": ("start", "toTable")}
+"""The methods that look a data source up, by the class that has them."""
+
+
+def register(spark: SparkSession) -> None:
+    """Register the data source with a session, and let every thread of this process find it.
+
+    From then on, pyspark's ``DataFrameWriter`` and ``DataStreamWriter`` make the DataFrame's session the active one of
+    a thread that has none, before they write: it is set for that thread, and stays. Spark Connect needs none of that;
+    there, only the registration is done. A second call changes nothing.
+
+    Args:
+        spark: the session.
+    """
+    spark.dataSource.register(ShmAccumDataSource)
+    if is_connect(spark):
+        return
+    import pyspark.sql.readwriter
+    import pyspark.sql.streaming.readwriter
+
+    for module in (pyspark.sql.readwriter, pyspark.sql.streaming.readwriter):
+        for name in _STARTS.keys() & vars(module).keys():
+            writer = getattr(module, name)
+            for method in _STARTS[name]:
+                start = getattr(writer, method)
+                if not hasattr(start, "_shmaccum"):
+                    setattr(writer, method, _in_session(start))
+
+
+def activate(spark: SparkSession) -> None:
+    """Make a session the active one of this thread, unless the thread has one.
+
+    Args:
+        spark: the session.
+    """
+    if not is_connect(spark):
+        sessions = SparkSession._get_j_spark_session_class(spark._jvm)
+        if not sessions.getActiveSession().isDefined():
+            sessions.setActiveSession(spark._jsparkSession)
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Return whether a session is one of Spark Connect, which has no JVM in this process."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def _in_session(start: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(start)
+    def start_in_session(writer: Any, *args: Any, **kwargs: Any) -> Any:
+        activate(writer._spark)
+        return start(writer, *args, **kwargs)
+
+    start_in_session._shmaccum = True  # type: ignore[attr-defined]
+    return start_in_session

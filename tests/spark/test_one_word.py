@@ -1,0 +1,260 @@
+"""What else a job meets that moves from ``format("kafka")``: threads, SQL, wide frames, triggers, errors."""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import InheritableThread, cloudpickle
+from pyspark.errors import AnalysisException, PySparkException, PythonException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSourceStreamWriter
+from pyspark.sql.types import LongType, StringType, StructType
+
+from shmaccum import Producer, ProducerConfig
+from shmaccum.errors import ConfigError, KafkaTimeoutError, SerializationError
+from shmaccum.spark import ShmAccumDataSource, kafka_columns, register, to_kafka
+from shmaccum.spark.datasource import write_task
+from shmaccum.spark.schema import record_columns
+from shmaccum.spark.worker import close_all
+from shmaccum.spark.writers import StreamRowWriter
+
+Reader = Callable[[Path, str], list[Any]]
+Options = dict[str, str]
+
+VALUE = StructType().add("value", StringType())
+
+
+def numbers(spark: SparkSession, count: int = 3) -> DataFrame:
+    return spark.range(0, count, 1, 1).selectExpr("cast(id as string) as value")
+
+
+def write(rows: DataFrame, options: Options, **more: str) -> None:
+    rows.write.format("shmaccum").mode("append").options(**options, **more).save()
+
+
+def values(records: list[Any]) -> list[int]:
+    return sorted(int(record.value) for record in records)
+
+
+# --- where Spark finds the data source -----------------------------------------------------------------
+
+
+def test_a_session_without_registration_finds_it(
+    spark: SparkSession, options: Options, log_dir: Path, stored: Reader
+) -> None:
+    write(numbers(spark.newSession()), options, topic="unregistered")
+    assert values(stored(log_dir, "unregistered")) == [0, 1, 2]
+
+
+def test_threads_write_batches_and_start_queries(
+    spark: SparkSession, options: Options, log_dir: Path, tmp_path: Path, stored: Reader
+) -> None:
+    register(spark)
+    register(spark)  # which changes nothing
+    (tmp_path / "arriving").mkdir()
+    (tmp_path / "arriving" / "a.txt").write_text("0\n1\n2")
+    rows, lines = numbers(spark), spark.readStream.text(str(tmp_path / "arriving"))
+
+    def stream() -> None:
+        query = lines.writeStream.format("shmaccum").options(**options, topic="thread-stream")
+        query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        query.start().awaitTermination()
+
+    # One after the other: every write that goes on beside another needs processes of its own.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(write, rows, options, topic="thread-0").result()
+    for thread in (
+        InheritableThread(target=write, args=(rows, options), kwargs={"topic": "thread-1"}),
+        InheritableThread(target=to_kafka, args=(rows, options | {"topic": "thread-2"})),
+        InheritableThread(target=stream),
+    ):
+        thread.start()
+        thread.join()
+    for topic in ("thread-0", "thread-1", "thread-2", "thread-stream"):
+        assert values(stored(log_dir, topic)) == [0, 1, 2], topic
+
+
+# --- SQL -----------------------------------------------------------------------------------------------
+
+
+def test_tables_are_written_with_the_options_of_the_statement(
+    spark: SparkSession, options: Options, log_dir: Path, stored: Reader
+) -> None:
+    """Spark tells a data source written in Python nothing of a table's own OPTIONS."""
+    session = spark.newSession()
+    rows = numbers(session)
+    rows.createOrReplaceTempView("numbers")
+    given = ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
+    session.sql(f"CREATE TABLE sink (value STRING) USING shmaccum OPTIONS ({given}, topic 'sql')")
+    try:
+        with pytest.raises(AnalysisException, match=r"option topic is required .*INSERT INTO .* WITH"):
+            session.sql("INSERT INTO sink SELECT * FROM numbers")
+        session.sql(f"INSERT INTO sink WITH ({given}, 'topic' = 'sql') SELECT * FROM numbers")
+        rows.writeTo("sink").options(**options, topic="sql").append()
+    finally:
+        session.sql("DROP TABLE sink")
+    assert values(stored(log_dir, "sql")) == [0, 0, 1, 1, 2, 2]
+
+
+def test_it_says_that_it_only_writes(spark: SparkSession, options: Options) -> None:
+    message = r"format shmaccum only writes. Read a topic with format\('kafka'\)"
+    for source in (spark.read, spark.readStream, spark.read.schema("value string")):
+        with pytest.raises(PySparkException, match=message):
+            source.format("shmaccum").options(**options).load().count()
+
+
+# --- columns -------------------------------------------------------------------------------------------
+
+
+def test_columns_that_are_not_written_stay_behind(
+    spark: SparkSession, options: Options, log_dir: Path, stored: Reader
+) -> None:
+    rows = spark.range(3).selectExpr(
+        "id as key",
+        "cast(id as double) as value",
+        "id % 2 as partition",
+        "date'2024-01-02' as timestamp",
+        "id as unused",
+    )
+    joined = rows.join(spark.range(1).selectExpr("'x' as unused"))
+    with pytest.raises(AnalysisException, match=r"columns of the same name: unused\. .*kafka_columns"):
+        write(joined, options, topic="narrow")
+    narrow = kafka_columns(joined)
+    assert [f"{name} {kind}" for name, kind in narrow.dtypes] == [
+        "key string",
+        "value string",
+        "partition int",
+        "timestamp timestamp",
+    ]
+    to_kafka(joined, options | {"topic": "narrow"})
+    assert sorted((record.key, record.value, record.partition) for record in stored(log_dir, "narrow")) == [
+        (b"0", b"0.0", 0),
+        (b"1", b"1.0", 1),
+        (b"2", b"2.0", 0),
+    ]
+
+
+def test_what_cannot_be_made_a_column_is_refused(spark: SparkSession, options: Options) -> None:
+    with pytest.raises(SerializationError, match=r"'value' is of unsupported type struct.*: to_json\(value\)"):
+        kafka_columns(spark.range(1).selectExpr("struct(id) as value"))
+    with pytest.raises(SerializationError, match="'value' is there twice"):
+        kafka_columns(spark.range(1).selectExpr("id as value", "id as value"))
+    with pytest.raises(SerializationError, match="required column 'value' not found; the columns are: id"):
+        kafka_columns(spark.range(1))
+    with pytest.raises(ConfigError, match=r"kafka_columns\(df\).writeStream"):
+        to_kafka(spark.readStream.format("rate").load(), options)
+
+
+def test_columns_that_travel_for_nothing_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    schema = StructType().add("value", "string")
+    for number in range(7):
+        schema = schema.add(f"wide{number}", "string")
+    given = {"kafka.bootstrap.servers": "host:9092", "topic": "t"}
+    for _ in range(2):
+        write_task(given, schema)
+    write_task(given, StructType().add("value", "string"))
+    (message,) = caplog.messages
+    assert message.startswith("7 of 8 columns are not written (wide0, wide1, wide2, wide3, wide4, ...)")
+    with pytest.raises(SerializationError, match=r"'key' is of .* bigint; .*: use CAST\(key AS STRING\)"):
+        record_columns(StructType().add("value", "string").add("key", LongType()), topic_given=True)
+
+
+# --- queries -------------------------------------------------------------------------------------------
+
+
+class TellingWriter(StreamRowWriter):
+    """Leaves a file when it is asked to commit."""
+
+    def commit(self, messages: Any, batchId: int) -> None:
+        Path(self.asked).touch()
+        super().commit(messages, batchId)
+
+
+class TellingDataSource(ShmAccumDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "shmaccum-telling"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        writer = TellingWriter(write_task({name: self.options[name] for name in self.options}, schema))
+        writer.asked = self.options["asked"]
+        return writer
+
+
+def test_a_continuous_trigger_commits_nothing(spark: SparkSession, options: Options, tmp_path: Path) -> None:
+    """Spark never runs a Python sink's tasks then; it used to commit epochs whose rows were nowhere."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the workers cannot import a test
+    spark.dataSource.register(TellingDataSource)
+    rows = spark.readStream.format("rate").option("numPartitions", 1).load().selectExpr("cast(value as string) value")
+    query = rows.writeStream.format("shmaccum-telling").options(**options, topic="t", asked=str(tmp_path / "asked"))
+    query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(continuous="100 milliseconds")
+    running = query.start()
+    try:
+        deadline = time.monotonic() + 120
+        offsets = tmp_path / "checkpoint" / "offsets"
+        while not (tmp_path / "asked").exists() or len(list(offsets.glob("[0-9]*"))) < 10:
+            assert time.monotonic() < deadline
+            assert running.isActive, running.exception()
+            time.sleep(0.05)
+    finally:
+        running.stop()
+    assert list((tmp_path / "checkpoint" / "commits").glob("[0-9]*")) == []
+
+
+# --- brokers that are not there ------------------------------------------------------------------------
+
+
+@contextmanager
+def refusing() -> Iterator[str]:
+    """Yield an address that nobody listens at: bound, so that nobody else gets it."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@contextmanager
+def noted(config: ProducerConfig, reason: str) -> Iterator[None]:
+    """Keep a producer open whose sender has met an error: one that starts later has yet to meet it."""
+    deadline = time.monotonic() + 60
+    with Producer(config) as asking:
+        while True:
+            with pytest.raises(KafkaTimeoutError) as caught:
+                asking.send("t", b"")
+            if re.search(reason, str(caught.value)):
+                break
+            assert time.monotonic() < deadline, caught.value
+        yield
+
+
+def nobody(options: Options, servers: str) -> Options:
+    """Return options for brokers that are not there."""
+    name = f"{options['kafka.shmaccum.name']}-{re.sub('[^a-z0-9]', '-', servers)}"
+    given = {"kafka.bootstrap.servers": servers, "kafka.shmaccum.name": name, "topic": "t"}
+    return given | {"kafka.max.block.ms": "500", "kafka.sender.idle.ms": "200"}
+
+
+def test_a_broker_that_refuses_is_named(spark: SparkSession, options: Options) -> None:
+    with refusing() as address:
+        given = nobody(options, address)
+        reason = f"kafka.bootstrap.servers = '{address}'.*connection to broker {address}: Connection refused"
+        with noted(write_task(given, VALUE).config, f"{address}: Connection refused"):  # noqa: SIM117
+            with pytest.raises(PythonException, match=reason):
+                write(numbers(spark), given)
+
+
+def test_a_name_that_does_not_resolve_is_told_from_a_broker_that_refuses(options: Options) -> None:
+    task = write_task(nobody(options, "broker.invalid:9092"), VALUE)
+    reason = r"broker broker\.invalid:9092: (Name or service not known|Temporary failure)"
+    with noted(task.config, reason), pytest.raises(KafkaTimeoutError, match=rf"kafka\.bootstrap\.servers = .*{reason}"):
+        task.write([pa.RecordBatch.from_pydict({"value": ["1"]})])
+    close_all()

@@ -1,0 +1,54 @@
+"""What an installation has: both packages, in every form in which they are built."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1]
+PACKAGES = ("shmaccum", "pyspark_shmaccum")
+FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Return a copy of what packages are built from: building writes beside it."""
+    copy = tmp_path / "source"
+    copy.mkdir()
+    for name in FILES:
+        shutil.copy(SOURCE / name, copy)
+    for name in PACKAGES:
+        shutil.copytree(SOURCE / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    return copy
+
+
+def build(source: Path, form: str) -> Path:
+    """Return what setuptools builds, without compiling: ``form`` is sdist, wheel or editable."""
+    program = f"import setuptools.build_meta as backend; print(backend.build_{form}('out'))"
+    environment = os.environ | {"SHMACCUM_PURE": "1"}
+    command = [sys.executable, "-P", "-c", program]
+    (source / "out").mkdir(exist_ok=True)
+    done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    return source / "out" / done.stdout.splitlines()[-1]
+
+
+def test_what_is_built_has_the_package_that_spark_finds(source: Path) -> None:
+    with tarfile.open(build(source, "sdist")) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {f"{name}/__init__.py" for name in PACKAGES} <= names
+    with zipfile.ZipFile(build(source, "wheel")) as wheel:
+        assert {f"{name}/__init__.py" for name in PACKAGES} <= set(wheel.namelist())
+
+
+def test_an_editable_install_puts_it_where_spark_looks(source: Path) -> None:
+    """Spark goes by pkgutil.iter_modules, which sees directories of the path and no import hooks."""
+    with zipfile.ZipFile(build(source, "editable")) as wheel:
+        paths = [wheel.read(name).decode().split() for name in wheel.namelist() if name.endswith(".pth")]
+    assert paths == [[str(source)]]
