@@ -17,6 +17,7 @@ from typing import Final
 
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settings.slab import NO_LOG
+from shmaccum.errors import ConfigError
 from shmaccum.regularfile import open_regular
 
 LOG_FORMAT: Final = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
@@ -75,13 +76,20 @@ def begin_log(config: ProducerConfig) -> str:
         Where that is; or "none", and why.
 
     Raises:
-        OSError: the file that ``sender.log.file`` names cannot be written, or is not a regular one of this user.
+        ConfigError: this user may not write to the file that ``sender.log.file`` names, or it is not a regular one.
+        OSError: it cannot be written for another reason.
     """
     named = config.sender_log_file
     if named == NO_LOG:
         return f"{NO_LOG}, by sender.log.file"
     if named:
-        _log_to(_NamedFile(named))
+        try:
+            _log_to(_NamedFile(named))
+        except PermissionError as error:
+            raise ConfigError(
+                f"sender.log.file = {named!r} cannot be used: {error.strerror}; name a regular file, to which user id "
+                f"{os.geteuid()} may write"
+            ) from error
         return named
     try:
         path = log_path(config)
