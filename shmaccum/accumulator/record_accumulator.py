@@ -313,12 +313,13 @@ class RecordAccumulator:
         self._ready_check.closed = True
 
 
-def attach_for(config: ProducerConfig, *, decides: bool = True) -> Slab:
+def attach_for(config: ProducerConfig, *, decides: bool = True, sender: bool = False) -> Slab:
     """Attach this process to the slab of a configuration, creating it if there is none; empty slabs of the dead go.
 
     Args:
         config: the settings.
         decides: whether its values of the settings that the users of a slab share are to hold from now on.
+        sender: whether this process is to be the slab's sender.
 
     Raises:
         As `attach_making_room`.
@@ -327,7 +328,7 @@ def attach_for(config: ProducerConfig, *, decides: bool = True) -> Slab:
     name = config.slab_name(uid)
     sweep(spare=name)
     mine = UserSettings(config.fixed_settings(), config.shared_settings(), __version__, decides)
-    return attach_making_room(name, slab_geometry(config), config.slab_digest(uid), mine)
+    return attach_making_room(name, slab_geometry(config), config.slab_digest(uid), mine, sender=sender)
 
 
 def slab_geometry(config: ProducerConfig) -> Geometry:

@@ -32,12 +32,12 @@ from shmaccum import __version__
 from shmaccum.abi import ABI_VERSION
 from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import SenderError, SenderExistsError, SlabInUseError
+from shmaccum.errors import SenderError, SenderExistsError, SlabError, SlabFullError, SlabInUseError
 from shmaccum.record.format import message_format_magic
 from shmaccum.sender import interpreter, isolation
 from shmaccum.sender.succession import await_role, has_heir
 from shmaccum.shm.incidents import Incidents
-from shmaccum.shm.lifecycle import detach
+from shmaccum.shm.lifecycle import detach, look
 from shmaccum.shm.slab import Slab
 
 if TYPE_CHECKING:
@@ -54,6 +54,10 @@ _ATTEMPTS: Final = 3
 
 _COMPLAINT: Final = 2000
 """Characters of what an interpreter that did not get far wrote to standard error, from its end, in our error."""
+
+_FULL_PATIENCE_S: Final = 2.0
+_FULL_LOOK_S: Final = 0.05
+"""How long a sender waits for a place in the process table, and how often it tries."""
 
 WATCH_S: Final = 0.01
 """How often producers look whether there is a sender, at most, while they begin batches, poll and wait: it is a system
@@ -136,7 +140,7 @@ def serve(
     """
     if not config.sender_core_dump:
         isolation.leave_no_core_dump()
-    slab = attach_for(config, decides=supervised)
+    slab = _attach(config, supervised=supervised)
     with slab.telling_of_damage():
         try:
             accumulator = RecordAccumulator(slab, config)
@@ -150,6 +154,30 @@ def serve(
                     break
         finally:
             detach(slab)
+
+
+def _attach(config: ProducerConfig, *, supervised: bool) -> Slab:
+    """Attach as a sender. One that has only just come, or is leaving, can have the place that is kept for us.
+
+    Raises:
+        SenderExistsError: it has come, and this one is not supervised.
+        As `attach_for`.
+    """
+    deadline = time.monotonic() + _FULL_PATIENCE_S
+    while True:
+        try:
+            return attach_for(config, decides=supervised, sender=True)
+        except SlabFullError:
+            if time.monotonic() > deadline:
+                raise
+        name = config.slab_name(os.geteuid())
+        pid = None
+        with contextlib.suppress(SlabError), look(name) as view:
+            sender = view.sender()
+            pid = sender.pid if sender.alive else None
+        if pid is not None and not supervised:
+            raise SenderExistsError(f"slab {name!r} has a sender already: process {pid}; one is enough")
+        time.sleep(_FULL_LOOK_S)
 
 
 def _check_transport(config: ProducerConfig) -> None:
@@ -231,6 +259,8 @@ def ensure_sender(slab: Slab, config: ProducerConfig) -> None:
         return
     with slab.lock_file.try_start() as mine:
         if mine and not slab.has_sender():
+            if not slab.processes.has_place():
+                slab.reap_dead()  # a sender that died over a lock: its entry is kept until that is seen to
             _start(config)
 
 

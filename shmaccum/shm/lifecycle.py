@@ -37,7 +37,14 @@ _slabs_lock = native.RLock()
 """Of threads. The same thread may come again: after an interrupt, or by a signal's handler."""
 
 
-def attach(name: str, geometry: Geometry | None = None, digest: int = 0, mine: UserSettings | None = None) -> Slab:
+def attach(
+    name: str,
+    geometry: Geometry | None = None,
+    digest: int = 0,
+    mine: UserSettings | None = None,
+    *,
+    sender: bool = False,
+) -> Slab:
     """Attach this process to slab ``name``, creating it if there is none; every attach needs its `detach`.
 
     Args:
@@ -45,6 +52,7 @@ def attach(name: str, geometry: Geometry | None = None, digest: int = 0, mine: U
         geometry: its layout; None only opens an existing slab, whatever its layout and digest.
         digest: of the settings that all of its users must agree on; the lower 32 bits are those of the secret ones.
         mine: the settings that are not secret; shared ones, of which ours differ, change for all users.
+        sender: whether this process is to be the sender, for which a place in the process table is kept.
 
     Raises:
         SlabNotFoundError: there is none, and no geometry to make it by.
@@ -53,7 +61,7 @@ def attach(name: str, geometry: Geometry | None = None, digest: int = 0, mine: U
         SlabPermissionError, SlabAbiError: what is there of that name is not ours to use; of other settings, says which.
         ConfigError: the settings take more bytes than the slab has for them.
         SlabDamagedError: what it says cannot be.
-        SlabFullError: the process table is full.
+        SlabFullError: the process table is full, but for the place that is kept for the sender.
     """
     names.check_name(name)
     slab = None
@@ -68,7 +76,7 @@ def attach(name: str, geometry: Geometry | None = None, digest: int = 0, mine: U
                 _lost.append(_slabs.pop(name))
                 slab = None
             if slab is None:
-                slab = _slabs[name] = _attach(name, geometry, digest, mine)
+                slab = _slabs[name] = _attach(name, geometry, digest, mine, sender)
             elif geometry is not None:
                 _check_settings(slab, name, geometry, digest, mine)
                 if mine is not None:
@@ -287,11 +295,11 @@ def _users(name: str, lock_file: LockFile) -> tuple[list[int], int]:
         segment.close()
 
 
-def _attach(name: str, geometry: Geometry | None, digest: int, mine: UserSettings | None) -> Slab:
+def _attach(name: str, geometry: Geometry | None, digest: int, mine: UserSettings | None, sender: bool) -> Slab:
     made: list[Slab] = []
     try:
         with _coming_or_going(name, create=geometry is not None) as lock_file:
-            made.append(_attach_locked(name, geometry, digest, mine, lock_file))
+            made.append(_attach_locked(name, geometry, digest, mine, sender, lock_file))
         return made[0]
     except BaseException as error:
         for slab in made:
@@ -303,7 +311,7 @@ def _attach(name: str, geometry: Geometry | None, digest: int, mine: UserSetting
 
 
 def _attach_locked(
-    name: str, geometry: Geometry | None, digest: int, mine: UserSettings | None, lock_file: LockFile
+    name: str, geometry: Geometry | None, digest: int, mine: UserSettings | None, sender: bool, lock_file: LockFile
 ) -> Slab:
     segment = Segment.open(name)
     if segment is not None:
@@ -313,7 +321,7 @@ def _attach_locked(
             soundness.check(name, segment.words, segment.geometry)
             if mine is not None:
                 settings.bring(name, segment.words, segment.buffer, segment.geometry, mine)
-            return Slab(name, segment, lock_file)
+            return Slab(name, segment, lock_file, sender=sender)
         except BaseException:
             ProcessTable(segment.words, segment.geometry, lock_file).disown()
             segment.close()
@@ -331,7 +339,7 @@ def _attach_locked(
             settings.bring(name, segment.words, segment.buffer, geometry, mine)
         _make_locks_and_doorbell(names.PrivateNames.of(name, segment.words))
         _free_all(segment)
-        slab = Slab(name, segment, lock_file)
+        slab = Slab(name, segment, lock_file, sender=sender)
     except BaseException:
         if segment is not None:
             segment.close()

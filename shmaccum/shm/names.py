@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import secrets
 import stat
 from typing import Final
 
@@ -103,7 +102,7 @@ class PrivateNames:
 
 def new_token() -> memoryview:
     """Return a random token for a new slab, as 8-byte words."""
-    return memoryview(secrets.token_bytes(_TOKEN_BYTES)).cast("Q")
+    return memoryview(os.urandom(_TOKEN_BYTES)).cast("Q")
 
 
 def slab_names() -> list[str]:

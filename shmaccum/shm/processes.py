@@ -3,6 +3,9 @@
 An entry is *taken* by holding byte ``PROCESS + entry`` of the lock file; that byte is the liveness, the
 entry's words are only a description. Taking and freeing entries happens under the lifecycle byte.
 
+One place is the sender's, always: while a sender lives it has one, and while none does nobody else takes the last. So a
+sender that dies finds a successor however many processes want to come.
+
 Modelled in ``tools/model/lock.pml``.
 """
 
@@ -17,7 +20,7 @@ import numpy as np
 
 from shmaccum.errors import DeadOwnerError, SlabFullError
 from shmaccum.shm.layout import STATE_MASK, WORD, Geometry, Process, Role, Slot, SlotState
-from shmaccum.shm.lockfile import PROCESS, LockFile
+from shmaccum.shm.lockfile import PROCESS, SENDER, LockFile
 from shmaccum.shm.procfs import is_stopped, pid_namespace, start_time
 
 
@@ -62,7 +65,7 @@ class ProcessTable:
         self.me = -1
         """Entry of this process, -1 while it has none."""
 
-    def take(self) -> int:
+    def take(self, *, sender: bool = False) -> int:
         """Take an entry for this process; the caller holds the lifecycle byte.
 
         An entry of a dead process may be taken as well, with what it left behind: the caller cleans that up. It is
@@ -70,15 +73,23 @@ class ProcessTable:
         that one. One whose ``WANTS`` is set may not be taken: the dead process may have taken that lock with it, and
         the word is all that tells so.
 
+        Args:
+            sender: whether this process is to be the sender, for which the last entry is kept while there is none.
+
         Raises:
-            SlabFullError: as many processes as the table has entries are alive.
+            SlabFullError: as many processes as the table has entries are alive, or all but the sender.
         """
         words = self._words
         contributors = self._contributors()
-        for entry in sorted(range(self._geometry.max_processes), key=lambda entry: contributors >> entry & 1):
+        places = sorted(self._places(), key=lambda entry: contributors >> entry & 1)
+        if len(places) == 1 and not sender and not self._lock_file.holder(SENDER):
+            raise SlabFullError(
+                f"slab {self._lock_file.name!r} has {self._geometry.max_processes - 1} of its "
+                f"{self._geometry.max_processes} processes, and the last place is kept for the sender; raise "
+                "shmaccum.max.processes (for all users of the slab)"
+            )
+        for entry in places:
             base = self._geometry.process(entry)
-            if (words[base + Process.STATE] and self.is_alive(entry)) or words[base + Process.WANTS]:
-                continue
             if not self._lock_file.try_lock(PROCESS + entry):
                 continue
             words[base + Process.INCARNATION] += 1
@@ -98,6 +109,17 @@ class ProcessTable:
             f"slab {self._lock_file.name!r} has its {self._geometry.max_processes} processes; raise "
             "shmaccum.max.processes (for all users of the slab)"
         )
+
+    def has_place(self) -> bool:
+        """Return whether there is an entry to take; those of the dead that want a lock are none."""
+        return any(True for _ in self._places())
+
+    def _places(self) -> Iterator[int]:
+        words = self._words
+        for entry in range(self._geometry.max_processes):
+            base = self._geometry.process(entry)
+            if not words[base + Process.WANTS] and not (words[base + Process.STATE] and self.is_alive(entry)):
+                yield entry
 
     def _retake(self) -> None:
         """Take this process's byte again, which went with the descriptor of the lock file.

@@ -32,7 +32,7 @@ _LEAVING_S: Final = 3.0
 _LOOK_S: Final = 0.05
 
 
-def attach_making_room(name: str, geometry: Geometry, digest: int, mine: UserSettings) -> Slab:
+def attach_making_room(name: str, geometry: Geometry, digest: int, mine: UserSettings, *, sender: bool = False) -> Slab:
     """Attach to a slab or make it, as `attach`; where there is no room for it, have unused slabs removed first.
 
     Raises:
@@ -40,13 +40,13 @@ def attach_making_room(name: str, geometry: Geometry, digest: int, mine: UserSet
         As `attach`.
     """
     try:
-        return attach(name, geometry, digest, mine)
+        return attach(name, geometry, digest, mine, sender=sender)
     except SlabMemoryError as error:
         if os.path.exists(names.segment_path(name)):
             raise  # the slab is there: room is not what is missing
         stay = make_room(name)
         try:
-            return attach(name, geometry, digest, mine)
+            return attach(name, geometry, digest, mine, sender=sender)
         except SlabMemoryError:
             if not stay:
                 raise

@@ -90,7 +90,7 @@ class Slab:
         is_left: whether this process has left the slab, and only its own things are still to be let go of.
     """
 
-    def __init__(self, name: str, segment: Segment, lock_file: LockFile) -> None:
+    def __init__(self, name: str, segment: Segment, lock_file: LockFile, *, sender: bool = False) -> None:
         self.name: Final = name
         self.private: Final = PrivateNames.of(name, segment.words)
         self.geometry: Final = segment.geometry
@@ -117,7 +117,7 @@ class Slab:
         ]
         self.bells = Bells(self.private, segment.words, segment.geometry)
         self.rope = DoorbellRope(self.private, segment.words)
-        self._join()
+        self._join(sender=sender)
 
     def _semaphore(self, number: int) -> posix_ipc.Semaphore:
         """Open the semaphore of a lock.
@@ -136,9 +136,9 @@ class Slab:
 
     # --- identity ---------------------------------------------------------------------------------
 
-    def _join(self) -> None:
+    def _join(self, *, sender: bool = False) -> None:
         """Become a process of the slab; the caller holds the lifecycle byte. May go on where an interrupt ended it."""
-        entry = self.processes.me if self.processes.me >= 0 else self.processes.take()
+        entry = self.processes.me if self.processes.me >= 0 else self.processes.take(sender=sender)
         self.words[self.geometry.process(entry) + Process.ROLES] = self._roles
         self._store_limits(entry)
         self.bell = Bell(self.private, entry, self.words, self.geometry)

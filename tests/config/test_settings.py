@@ -179,7 +179,7 @@ def test_of_what_the_newest_value_holds_for_all() -> None:
         ("send.buffer.bytes", -1, -2),
         ("sender.idle.ms", -1, -2),
         ("shmaccum.max.partitions", 1, 0),
-        ("shmaccum.max.processes", 1, 0),
+        ("shmaccum.max.processes", 2, 1),
         ("shmaccum.max.topics", 1, 0),
     ],
 )

@@ -184,12 +184,6 @@ def test_the_partition_table_is_full(produce: Produce) -> None:
     assert producer.send("t", b"value").get(10).offset == 0
 
 
-def test_the_process_table_is_full(produce: Produce, settings: Settings) -> None:
-    """One entry is the producer's, and the sender finds none: its reason is the producer's error."""
-    with pytest.raises(SenderError, match=r"SlabFullError.*shmaccum\.max\.processes"):
-        produce(shmaccum_max_processes=1)
-
-
 # --- settings -------------------------------------------------------------------------------------------
 
 

@@ -94,19 +94,61 @@ def test_the_entry_of_a_dead_process_is_taken_again_and_is_clean(slab: Slab, sta
 
 
 def test_a_full_table_is_an_error_until_somebody_leaves(slab_name: str, start: Callable[..., Child]) -> None:
-    slab = attach(slab_name, Geometry(64, 8, max_processes=2))
+    slab = attach(slab_name, Geometry(64, 8, max_processes=3))
     other = start(stay, slab_name)
     other.hear()
 
     third = start(stay, slab_name)
-    with pytest.raises(ChildFailedError, match=r"SlabFullError.*has its 2 processes.*shmaccum\.max\.processes"):
+    with pytest.raises(ChildFailedError, match=r"SlabFullError.*has 2 of its 3 processes.*shmaccum\.max\.processes"):
         third.hear()
 
     other.kill()
     fourth = start(stay, slab_name)
-    assert fourth.hear() == 1
+    assert fourth.hear() in (1, 2)
     fourth.tell()
     fourth.result()
+    detach(slab)
+
+
+def come_as_sender(link: Connection, name: str, become: bool) -> None:
+    slab = attach(name, sender=True)
+    if become:
+        slab.become_sender()
+    link.send(slab.me)
+    link.recv()
+
+
+def test_the_last_place_is_the_senders_while_there_is_none(slab_name: str, start: Callable[..., Child]) -> None:
+    slab = attach(slab_name, Geometry(64, 8, max_processes=3))
+    producer = start(stay, slab_name)
+    producer.hear()
+    for _ in range(2):
+        sender = start(come_as_sender, slab_name, True)
+        sender.hear()
+        with pytest.raises(ChildFailedError, match=r"SlabFullError.*has its 3 processes.*shmaccum\.max\.processes"):
+            start(stay, slab_name).hear()
+        sender.kill()
+        with pytest.raises(ChildFailedError, match=r"SlabFullError.*the last place is kept for the sender"):
+            start(stay, slab_name).hear()
+    producer.kill()
+    detach(slab)
+
+
+def test_with_a_sender_all_other_places_are_for_all(slab_name: str, start: Callable[..., Child]) -> None:
+    """The sender's own place is the one that is kept: a sender that waits has one of the others."""
+    slab = attach(slab_name, Geometry(64, 8, max_processes=4))
+    sender = start(come_as_sender, slab_name, True)
+    entries = {slab.me, sender.hear()}
+    waiting, producer = start(come_as_sender, slab_name, False), start(stay, slab_name)
+    assert entries | {waiting.hear(), producer.hear()} == set(range(4))
+    waiting.signal(signal.SIGSTOP)
+    sender.kill()
+    with pytest.raises(ChildFailedError, match="SlabFullError"):
+        start(stay, slab_name).hear()
+    successor = start(come_as_sender, slab_name, True)
+    assert successor.hear() not in (slab.me, -1)
+    for child in (waiting, producer, successor):
+        child.kill()
     detach(slab)
 
 

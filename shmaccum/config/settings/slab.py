@@ -75,11 +75,12 @@ class SlabSettings(Config):
     shmaccum_max_processes = Setting(
         INT,
         128,
-        between(1, 1024),
+        between(2, 1024),
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SLAB,
-        doc="""Processes, the sender included, that can use the slab at once. One more fails with SlabFullError.""",
+        doc="""Processes, the sender included, that can use the slab at once. One more fails with SlabFullError. The
+            last place is kept for the sender, so that one that dies always finds a successor.""",
     )
     shmaccum_max_topics = Setting(
         INT_OR_AUTO,

@@ -1,0 +1,103 @@
+"""A slab with as many producers as there is room for: its sender can die all the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+from processes import Child
+from producers import PATIENCE_S, sender_pid, settings_of, wait_until, wait_until_gone
+
+from shmaccum import Producer
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import SlabFullError
+from shmaccum.sender.process import serve
+from shmaccum.shm.layout import LOCK_TABLES, Process, Super
+
+Start = Callable[..., Child]
+
+
+def produce(link: Connection, settings: dict[str, object]) -> None:
+    """Be a producer, or say why not."""
+    try:
+        with Producer(settings) as producer:
+            link.send("there")
+            link.recv()
+            link.send(producer.send("t", b"theirs", partition=0).get(PATIENCE_S).partition)
+            link.recv()
+    except SlabFullError as error:
+        link.send(str(error))
+
+
+def supervise(link: Connection, settings: dict[str, object]) -> None:
+    serve(ProducerConfig.parse(settings), lambda slab: None, supervised=True)
+
+
+@pytest.fixture
+def settings(slab_name: str, tmp_path: Path) -> Iterator[dict[str, object]]:
+    """Return the settings of a slab for two producers and the sender."""
+    yield settings_of(slab_name, tmp_path / "log", shmaccum_max_processes=3)
+    wait_until_gone(slab_name)
+
+
+def kill_the_sender(producer: Producer) -> int:
+    """Kill the sender and wait for its death; return its process entry."""
+    slab, pid = producer._slab, sender_pid(producer)
+    entry: int = slab.words[Super.SENDER_ENTRY] - 1
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not slab.processes.is_alive(entry), "the sender is dead")
+    return entry
+
+
+def test_the_next_send_finds_a_sender_though_others_want_its_place(settings: dict[str, object], start: Start) -> None:
+    with Producer(settings) as producer:
+        producer.send("t", b"first", partition=0).get(PATIENCE_S)
+        other = start(produce, settings)
+        assert other.hear() == "there"
+        kill_the_sender(producer)
+        refused = start(produce, settings).hear()
+        assert "shmaccum.max.processes" in refused
+
+        assert producer.send("t", b"second", partition=0).get(PATIENCE_S).offset == 1
+        other.tell()
+        assert other.hear() == 0
+        other.tell()
+        other.result()
+
+
+def test_a_sender_that_died_over_a_lock_finds_a_successor(settings: dict[str, object], start: Start) -> None:
+    """Its table entry is kept for the lock's sake: it has to be freed before the next one can come."""
+    with Producer(settings) as producer:
+        producer.send("t", b"first", partition=0).get(PATIENCE_S)
+        other = start(produce, settings)
+        assert other.hear() == "there"
+        slab = producer._slab
+        entry = kill_the_sender(producer)
+        slab.words[slab.geometry.process(entry) + Process.WANTS] = LOCK_TABLES + 1
+
+        assert producer.send("t", b"second", partition=0).get(PATIENCE_S).offset == 1
+        other.tell()
+        assert other.hear() == 0
+        other.tell()
+        other.result()
+
+
+def test_a_stopped_sender_that_waits_does_not_keep_the_place(settings: dict[str, object], start: Start) -> None:
+    with Producer(settings) as producer:
+        producer.send("t", b"first", partition=0).get(PATIENCE_S)
+        waiting = start(supervise, settings | {"sender.idle.ms": -1})
+        slab = producer._slab
+        # The one that a producer started gives way to it, and comes back when it is dead.
+        wait_until(lambda: sender_pid(producer) == waiting.pid, "the supervised one serves")
+        second = start(supervise, settings | {"sender.idle.ms": -1})
+        wait_until(lambda: len(list(slab.processes.in_use())) == 3, "another one waits")
+        second.signal(signal.SIGSTOP)
+        waiting.kill()
+
+        assert "shmaccum.max.processes" in start(produce, settings).hear()
+        assert producer.send("t", b"second", partition=0).get(PATIENCE_S).offset == 1
+        second.kill()
