@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from shmaccum.errors import ConfigError
@@ -35,7 +36,12 @@ def register(spark: SparkSession) -> None:
     Args:
         spark: the session.
     """
-    spark.dataSource.register(ShmAccumDataSource)
+    try:
+        spark.dataSource.register(ShmAccumDataSource)
+    except AnalysisException as error:
+        # Spark 4.0 refuses to register what it has found by the package pyspark_shmaccum. Later versions do not.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
     if is_connect(spark):
         return
     import pyspark.sql.readwriter

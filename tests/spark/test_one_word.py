@@ -86,6 +86,37 @@ def test_threads_write_batches_and_start_queries(
         assert values(stored(log_dir, topic)) == [0, 1, 2], topic
 
 
+class FoundAlready(AnalysisException):
+    """What ``spark.dataSource.register`` raises in Spark 4.0 for a source that Spark has found by its package."""
+
+    condition = "DATA_SOURCE_ALREADY_EXISTS"
+
+    def getCondition(self) -> str:
+        return self.condition
+
+
+class OldSession:
+    """A session of which only ``dataSource.register`` is asked."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    @property
+    def dataSource(self) -> OldSession:
+        return self
+
+    def register(self, source: type) -> None:
+        raise self.error
+
+
+def test_a_data_source_that_spark_has_found_need_not_be_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    session: Any = OldSession(FoundAlready("already there"))
+    register(session)
+    monkeypatch.setattr(FoundAlready, "condition", "ANOTHER")
+    with pytest.raises(FoundAlready):
+        register(session)
+
+
 # --- SQL -----------------------------------------------------------------------------------------------
 
 
