@@ -45,7 +45,7 @@ def _run_job(directory: Path) -> None:
     """Write some records by the data source into a log, as most of the tests' jobs do."""
     from pyspark.sql import SparkSession
 
-    from shmaccum.spark import ShmAccumDataSource
+    from shmaccum.spark import register
 
     builder = SparkSession.builder.master("local[2]")
     for name, value in {
@@ -59,7 +59,7 @@ def _run_job(directory: Path) -> None:
     }.items():
         builder = builder.config(name, value)
     session: Any = builder.getOrCreate()
-    session.dataSource.register(ShmAccumDataSource)
+    register(session)
     rows = session.range(100).selectExpr("CAST(id AS STRING) AS value")
     settings = {"transport": "log", "log.dir": str(directory / "log"), "sender.idle.ms": "100"}
     options = {f"kafka.{name}": value for name, value in settings.items()}

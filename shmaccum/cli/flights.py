@@ -105,9 +105,9 @@ class FlightsJob:
         Returns:
             How many seconds that took, until all of them were acknowledged.
         """
-        from shmaccum.spark import ShmAccumDataSource
+        from shmaccum.spark import register
 
-        self._spark.dataSource.register(ShmAccumDataSource)
+        register(self._spark)
         writer = self._records.write.format("shmaccum").mode("append").option("topic", topic)
         for name, value in settings.items():
             writer = writer.option(f"kafka.{name}", str(value))

@@ -12,8 +12,10 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from shmaccum.errors import ConfigError
 from shmaccum.spark.datasource import ShmAccumDataSource
 
 _STARTS: Final = {"DataFrameWriter": ("save", "saveAsTable", "insertInto"), "DataStreamWriter": ("start", "toTable")}
@@ -27,10 +29,19 @@ def register(spark: SparkSession) -> None:
     a thread that has none, before they write: it is set for that thread, and stays. Spark Connect needs none of that;
     there, only the registration is done. A second call changes nothing.
 
+    ``DataStreamWriter`` also refuses this format with ``trigger(continuous=...)``: Spark never runs the tasks of a
+    Python sink then. Without this call, the sink cannot see the trigger: it refuses to commit, and the query goes on
+    without writing.
+
     Args:
         spark: the session.
     """
-    spark.dataSource.register(ShmAccumDataSource)
+    try:
+        spark.dataSource.register(ShmAccumDataSource)
+    except AnalysisException as error:
+        # Spark 4.0 refuses to register what it has found by the package pyspark_shmaccum. Later versions do not.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
     if is_connect(spark):
         return
     import pyspark.sql.readwriter
@@ -43,6 +54,10 @@ def register(spark: SparkSession) -> None:
                 start = getattr(writer, method)
                 if not hasattr(start, "_shmaccum"):
                     setattr(writer, method, _in_session(start))
+    writer = pyspark.sql.streaming.readwriter.DataStreamWriter
+    for method, noting in (("trigger", _noting_trigger), ("format", _noting_format)):
+        if not hasattr(getattr(writer, method), "_shmaccum"):
+            setattr(writer, method, noting(getattr(writer, method)))
 
 
 def activate(spark: SparkSession) -> None:
@@ -70,3 +85,35 @@ def _in_session(start: Callable[..., Any]) -> Callable[..., Any]:
 
     start_in_session._shmaccum = True  # type: ignore[attr-defined]
     return start_in_session
+
+
+def _noting_trigger(trigger: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(trigger)
+    def note_trigger(writer: Any, **kwargs: Any) -> Any:
+        writer._shmaccum_continuous = kwargs.get("continuous") is not None
+        _refuse_continuous(writer)
+        return trigger(writer, **kwargs)
+
+    note_trigger._shmaccum = True  # type: ignore[attr-defined]
+    return note_trigger
+
+
+def _noting_format(format: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(format)
+    def note_format(writer: Any, source: str) -> Any:
+        writer._shmaccum_format = source
+        _refuse_continuous(writer)
+        return format(writer, source)
+
+    note_format._shmaccum = True  # type: ignore[attr-defined]
+    return note_format
+
+
+def _refuse_continuous(writer: Any) -> None:
+    """Raise if a ``DataStreamWriter`` has both this format and a continuous trigger."""
+    is_ours = getattr(writer, "_shmaccum_format", "").lower() == ShmAccumDataSource.name()
+    if is_ours and getattr(writer, "_shmaccum_continuous", False):
+        raise ConfigError(
+            "trigger(continuous=...) is not supported: Spark never runs the tasks of a Python sink with it; use "
+            "trigger(processingTime='1 second'), or format('kafka')"
+        )

@@ -31,6 +31,8 @@ from shmaccum.spark.writers import StreamRowWriter
 Reader = Callable[[Path, str], list[Any]]
 Options = dict[str, str]
 
+SOON = {f"kafka.socket.connection.setup.timeout{name}.ms": "200" for name in ("", ".max")}
+
 VALUE = StructType().add("value", StringType())
 
 
@@ -82,6 +84,37 @@ def test_threads_write_batches_and_start_queries(
         thread.join()
     for topic in ("thread-0", "thread-1", "thread-2", "thread-stream"):
         assert values(stored(log_dir, topic)) == [0, 1, 2], topic
+
+
+class FoundAlready(AnalysisException):
+    """What ``spark.dataSource.register`` raises in Spark 4.0 for a source that Spark has found by its package."""
+
+    condition = "DATA_SOURCE_ALREADY_EXISTS"
+
+    def getCondition(self) -> str:
+        return self.condition
+
+
+class OldSession:
+    """A session of which only ``dataSource.register`` is asked."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    @property
+    def dataSource(self) -> OldSession:
+        return self
+
+    def register(self, source: type) -> None:
+        raise self.error
+
+
+def test_a_data_source_that_spark_has_found_need_not_be_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    session: Any = OldSession(FoundAlready("already there"))
+    register(session)
+    monkeypatch.setattr(FoundAlready, "condition", "ANOTHER")
+    with pytest.raises(FoundAlready):
+        register(session)
 
 
 # --- SQL -----------------------------------------------------------------------------------------------
@@ -211,6 +244,17 @@ def test_a_continuous_trigger_commits_nothing(spark: SparkSession, options: Opti
     assert list((tmp_path / "checkpoint" / "commits").glob("[0-9]*")) == []
 
 
+def test_a_registered_session_refuses_a_continuous_trigger_at_once(spark: SparkSession) -> None:
+    register(spark)
+    rows = spark.readStream.format("rate").load()
+    with pytest.raises(ConfigError, match=r"trigger\(continuous=...\) is not supported"):
+        rows.writeStream.format("shmaccum").trigger(continuous="1 second")
+    with pytest.raises(ConfigError, match=r"trigger\(processingTime='1 second'\), or format"):
+        rows.writeStream.trigger(continuous="1 second").start(format="Shmaccum")
+    rows.writeStream.format("shmaccum").trigger(processingTime="1 second")
+    rows.writeStream.format("console").trigger(continuous="1 second")
+
+
 # --- brokers that are not there ------------------------------------------------------------------------
 
 
@@ -252,9 +296,16 @@ def test_a_broker_that_refuses_is_named(spark: SparkSession, options: Options) -
                 write(numbers(spark), given)
 
 
-def test_a_name_that_does_not_resolve_is_told_from_a_broker_that_refuses(options: Options) -> None:
-    task = write_task(nobody(options, "broker.invalid:9092"), VALUE)
-    reason = r"broker broker\.invalid:9092: (Name or service not known|Temporary failure)"
-    with noted(task.config, reason), pytest.raises(KafkaTimeoutError, match=rf"kafka\.bootstrap\.servers = .*{reason}"):
-        task.write([pa.RecordBatch.from_pydict({"value": ["1"]})])
+def test_names_that_do_not_resolve_and_brokers_that_do_not_answer_are_told_apart(options: Options) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        for servers, reason in (
+            ("broker.invalid:9092", "(Name or service not known|Temporary failure)"),
+            (address, "it was not ready within"),
+        ):
+            task = write_task(nobody(options, servers) | SOON, VALUE)
+            reason = f"connection to broker {servers}: {reason}"
+            named = rf"kafka\.bootstrap\.servers = '{servers}'.*{reason}"
+            with noted(task.config, reason), pytest.raises(KafkaTimeoutError, match=named):
+                task.write([pa.RecordBatch.from_pydict({"value": ["1"]})])
     close_all()

@@ -71,7 +71,7 @@ def drive(settings: Mapping[str, object], workers: int, seconds: float, record_s
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     from pyspark.sql import SparkSession
 
-    from shmaccum.spark import ShmAccumDataSource
+    from shmaccum.spark import register
 
     builder = SparkSession.builder.master(f"local[{workers},{_MOST_FAILURES}]").appName("shmaccum stress")
     for name, value in {
@@ -87,7 +87,7 @@ def drive(settings: Mapping[str, object], workers: int, seconds: float, record_s
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")  # tasks are to fail
-    spark.dataSource.register(ShmAccumDataSource)
+    register(spark)
     jobs = 0
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:

@@ -142,7 +142,7 @@ def _session(directory: Path, jars: Sequence[Path]) -> Any:
     os.chdir(directory)  # Python's workers look for modules where they are started, before anywhere else
     from pyspark.sql import SparkSession
 
-    from shmaccum.spark import ShmAccumDataSource
+    from shmaccum.spark import register
 
     builder = SparkSession.builder.master(f"local[{os.cpu_count()}]").appName("shmaccum benchmark")
     for name, value in {
@@ -159,7 +159,7 @@ def _session(directory: Path, jars: Sequence[Path]) -> Any:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    spark.dataSource.register(ShmAccumDataSource)
+    register(spark)
     return spark
 
 
