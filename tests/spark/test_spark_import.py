@@ -27,6 +27,15 @@ def test_what_is_not_installed_is_said(name: str) -> None:
     assert error.endswith("pip install 'shmaccum[spark]'")
 
 
+def test_the_package_that_spark_looks_for_can_always_be_imported() -> None:
+    """Else no session would find any data source that is written in Python."""
+    program = f"{WITHOUT.format(name='pyarrow')}; import pyspark_shmaccum as found; print(found.DefaultSource.name())"
+    command = [sys.executable, "-c", f"{program}; found.DefaultSource({{}})"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.stdout == "shmaccum\n"
+    assert "ApiVersionError: shmaccum.spark needs pyspark 4.0 or later and pyarrow" in result.stderr.splitlines()[-1]
+
+
 def test_an_old_pyspark_is_refused(tmp_path: Path) -> None:
     sql = tmp_path / "pyspark" / "sql"
     sql.mkdir(parents=True)
