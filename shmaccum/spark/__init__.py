@@ -7,6 +7,7 @@ threads of Python, too. All Python workers of a host, of whatever executor, shar
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from shmaccum.errors import ApiVersionError
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from shmaccum.spark.worker import producer
 
 try:
+    if find_spec("pyarrow") is None:  # not imported here: half of the processes that plan a job do not need it
+        raise ModuleNotFoundError("No module named 'pyarrow'")
     from shmaccum.spark.datasource import ShmAccumDataSource
 except ImportError as error:
     raise ApiVersionError(

@@ -28,7 +28,7 @@ memory of a whole append, and rows that need all the slab at once would have to 
 
 
 def deliver(
-    batches: Iterable[pa.RecordBatch], config: ProducerConfig, topic: str | None, columns: Mapping[str, pa.DataType]
+    batches: Iterable[pa.RecordBatch], config: ProducerConfig, topic: str | None, columns: Mapping[str, str]
 ) -> tuple[int, int]:
     """Send the rows of one task, and wait until they are acknowledged: see `shmaccum.spark.task.WriteTask`.
 

@@ -75,5 +75,5 @@ def _cast(column: Column, name: str, kind: DataType) -> Column:
     if "string" in allowed and isinstance(kind, AtomicType | NullType):
         return column.cast("string").alias(name)
     if spark_type in _CASTS.get(name, ()):
-        return column.cast(next(iter(allowed))).alias(name)
+        return column.cast(allowed[0]).alias(name)
     raise wrong_type(name, spark_type)

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final
 
-import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from shmaccum.errors import ConfigError, SerializationError
@@ -21,23 +20,21 @@ _SHOWN: Final = 5
 """A warning names so many columns."""
 _warned_of: set[tuple[str, ...]] = set()
 
-_TEXT_OR_BYTES: Final = {"string": pa.string(), "binary": pa.binary()}
+_TEXT_OR_BYTES: Final = ("string", "binary")
 
-COLUMN_TYPES: Final[Mapping[str, Mapping[str, pa.DataType]]] = {
-    "topic": {"string": pa.string()},
+COLUMN_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
+    "topic": ("string",),
     "key": _TEXT_OR_BYTES,
     "value": _TEXT_OR_BYTES,
-    "partition": {"int": pa.int32()},
-    "headers": {
-        "array<struct<key:string,value:binary>>": pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
-    },
-    "timestamp": {"timestamp": pa.timestamp("us", "UTC"), "bigint": pa.int64()},
+    "partition": ("int",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "timestamp": ("timestamp", "bigint"),
 }
-"""Column -> the types that it may have, as Spark writes them, and the Arrow type of each."""
+"""Column -> the types that it may have, as Spark writes them."""
 
 
-def record_columns(schema: StructType, *, topic_given: bool) -> dict[str, pa.DataType]:
-    """Return the columns that make records, with their Arrow types, in the order of `COLUMN_TYPES`.
+def record_columns(schema: StructType, *, topic_given: bool) -> dict[str, str]:
+    """Return the columns that make records, with their types, in the order of `COLUMN_TYPES`.
 
     Args:
         schema: of the DataFrame.
@@ -65,7 +62,11 @@ def record_columns(schema: StructType, *, topic_given: bool) -> dict[str, pa.Dat
             "option topic is required when there is no column 'topic'. A table's own OPTIONS do not reach it: "
             "give them to the statement, INSERT INTO t WITH ('topic' = '...') SELECT ..."
         )
-    return {name: _arrow_type(name, there[name]) for name in COLUMN_TYPES if name in there}
+    written = {name: there[name] for name in COLUMN_TYPES if name in there}
+    for name, spark_type in written.items():
+        if spark_type not in COLUMN_TYPES[name]:
+            raise wrong_type(name, spark_type)
+    return written
 
 
 def warn_of_unused(schema: StructType, written: Collection[str]) -> None:
@@ -89,15 +90,8 @@ def wrong_type(column: str, spark_type: str) -> SerializationError:
     if spark_type.startswith(("struct", "array", "map", "variant")):
         advice = f"to_json({column}) makes text of it" if "string" in allowed else "build it of that type"
     else:
-        name = "STRING" if "string" in allowed else next(iter(allowed)).upper()
+        name = "STRING" if "string" in allowed else allowed[0].upper()
         advice = f"use CAST({column} AS {name})"
     return SerializationError(
         f"column {column!r} is of unsupported type {spark_type}; it must be {' or '.join(allowed)}: {advice}"
     )
-
-
-def _arrow_type(column: str, spark_type: str) -> pa.DataType:
-    allowed = COLUMN_TYPES[column]
-    if spark_type not in allowed:
-        raise wrong_type(column, spark_type)
-    return allowed[spark_type]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 from shmaccum.spark.task import TaskCommit, WriteTask
 from shmaccum.spark.writers import StreamCommits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class StreamArrowWriter(StreamCommits, DataSourceStreamArrowWriter):

@@ -1,7 +1,7 @@
 """What a task of a write is told, and what it tells: made on the driver, pickled to the executors, and back.
 
 The processes of the driver that plan and commit a job need nothing else, and may be new for every job: Spark ends them
-when they have been idle for a minute. So this imports neither the producer nor what encodes columns: an executor does,
+when they have been idle for a minute. So this imports neither pyarrow nor the producer: an executor does,
 when its first task begins.
 """
 
@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import ShmaccumError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,12 @@ class WriteTask:
     Attributes:
         config: of the producer.
         topic: where all rows go, or None: the column ``topic`` says it.
-        columns: the columns that make records, with their Arrow types.
+        columns: the columns that make records, with their types as Spark writes them.
     """
 
     config: ProducerConfig
     topic: str | None
-    columns: Mapping[str, pa.DataType]
+    columns: Mapping[str, str]
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
         """Send the rows of one task, and wait until they are acknowledged.

@@ -9,14 +9,16 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from shmaccum.errors import ConfigError
 from shmaccum.spark.task import TaskCommit, WriteTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 logger = logging.getLogger(__name__)
 
@@ -91,11 +93,21 @@ class StreamRowWriter(StreamCommits, DataSourceStreamWriter):
         return self._task.write(batches_of_rows(iterator, self._task.columns))
 
 
-def batches_of_rows(rows: Iterator[Row], columns: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-    """Yield rows as Arrow batches that have ``columns`` and no others."""
+def batches_of_rows(rows: Iterator[Row], columns: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    """Yield rows as Arrow batches that have ``columns``, by their types as Spark writes them, and no others."""
+    import pyarrow as pa  # the driver's processes, which commit, have no use for it
+
+    kinds = {
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "array<struct<key:string,value:binary>>": pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
+    }
     while chunk := list(islice(rows, ROWS_PER_BATCH)):
         yield pa.RecordBatch.from_pydict(
-            {name: pa.array([_plain(row[name]) for row in chunk], kind) for name, kind in columns.items()}
+            {name: pa.array([_plain(row[name]) for row in chunk], kinds[kind]) for name, kind in columns.items()}
         )
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
 from pyspark.sql.types import (
     ArrayType,
@@ -49,16 +48,16 @@ def test_every_column_of_a_record_is_taken_and_others_are_ignored() -> None:
         topic_given=False,
     )
     assert set(columns) == set(COLUMN_TYPES)
-    assert columns["key"] == pa.binary()
-    assert columns["value"] == pa.string()
+    assert columns["key"] == "binary"
+    assert columns["value"] == "string"
 
 
 def test_the_option_topic_hides_the_column() -> None:
-    assert record_columns(schema(topic=INT, value=BYTES), topic_given=True) == {"value": pa.binary()}
+    assert record_columns(schema(topic=INT, value=BYTES), topic_given=True) == {"value": "binary"}
 
 
 def test_timestamps_are_times_or_milliseconds() -> None:
-    assert record_columns(schema(value=TEXT, timestamp=LONG), topic_given=True)["timestamp"] == pa.int64()
+    assert record_columns(schema(value=TEXT, timestamp=LONG), topic_given=True)["timestamp"] == "bigint"
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,15 @@ def test_what_is_not_installed_is_said(name: str) -> None:
     assert error.endswith("pip install 'shmaccum[spark]'")
 
 
+def test_the_package_that_spark_looks_for_can_always_be_imported() -> None:
+    """Else no session would find any data source that is written in Python."""
+    program = f"{WITHOUT.format(name='pyarrow')}; import pyspark_shmaccum as found; print(found.DefaultSource.name())"
+    command = [sys.executable, "-c", f"{program}; found.DefaultSource({{}})"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.stdout == "shmaccum\n"
+    assert "ApiVersionError: shmaccum.spark needs pyspark 4.0 or later and pyarrow" in result.stderr.splitlines()[-1]
+
+
 def test_an_old_pyspark_is_refused(tmp_path: Path) -> None:
     sql = tmp_path / "pyspark" / "sql"
     sql.mkdir(parents=True)
@@ -39,9 +48,12 @@ def test_an_old_pyspark_is_refused(tmp_path: Path) -> None:
 
 def test_who_plans_a_job_does_not_import_a_producer() -> None:
     """The driver does so in processes of its own, which are new after every pause."""
-    program = "import sys, shmaccum.spark; print('shmaccum.producer' in sys.modules)"
+    program = (
+        "import sys, pyspark_shmaccum, shmaccum.spark.stream_arrow_writer;"
+        "print(*sorted({'shmaccum.producer', 'numpy', 'pyarrow'} & set(sys.modules)))"
+    )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert result.stdout == "False\n"
+    assert result.stdout == "\n"
     program = "from shmaccum.spark import producer; print(producer.__module__)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout == "shmaccum.spark.worker\n"

@@ -93,15 +93,22 @@ class SlabImage:
 
     def restore(self) -> None:
         """Put everything back as it was made, or what is not there any more; nobody uses the slab meanwhile."""
-        unlink(self._name)
+        while not self._restored():
+            pass  # another producer of this host has just removed the lock file
+
+    def _restored(self) -> bool:
         # Any other producer of this host would remove a slab that is half there (`shmaccum.shm.sweep`).
         with contextlib.closing(LockFile.open(self._name, create=True)) as lock_file, lock_file.lifecycle():
+            if not lock_file.is_current():
+                return False
+            unlink(self._name, keep_lock_file=True)
             path = names.segment_path(self._name)
             with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
                 file.write(self.memory)
             os.mkfifo(self._private.doorbell_path(), 0o600)
             for number, value in enumerate(self._semaphores):
                 make_semaphore(self._private.lock_semaphore(number), value).close()
+            return True
 
     def _value(self, number: int) -> int:
         semaphore = open_semaphore(self._private.lock_semaphore(number))
