@@ -18,7 +18,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
 from shmaccum.sender.kafka.credentials import sasl_mechanism
 from shmaccum.sender.kafka.frames import MAX_FRAME_BYTES, FrameReader
-from shmaccum.sender.kafka.greeting import Call, Greeting, decode_answer
+from shmaccum.sender.kafka.greeting import Call, Conversation, Greeting, Task, decode_answer
 from shmaccum.sender.kafka.kafka_python import encode, understanding
 from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.metadata import Metadata
@@ -128,14 +128,22 @@ def _greeting(version: int, frames: bytes) -> None:
     mask = Mask()
     greeting = Greeting(sasl_mechanism(_CONFIG, mask), _CONFIG.sasl_mechanism, "here", mask)
     conversation = greeting.introduce()
-    call = next(conversation)
+    call = _next_call(conversation, None)
     try:
         for frame in _frames_of(frames):
             encode(call.request, call.version, 1, "client")
-            call = conversation.send(frame)
+            call = _next_call(conversation, frame)
     except StopIteration:
         _require(greeting.produce_version >= OLDEST_VERSION)
         _require(greeting.session_lifetime_ms * 2 >= 0)
+
+
+def _next_call(conversation: Conversation, answer: object) -> Call:
+    """Return what a conversation sends next; what can take long is done here."""
+    step = conversation.send(answer)
+    while isinstance(step, Task):
+        step = conversation.send(step.call())
+    return step
 
 
 def _frames_of(data: bytes) -> Iterator[bytes]:
