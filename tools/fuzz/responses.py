@@ -17,7 +17,7 @@ from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
 from shmaccum.sender.kafka.credentials import sasl_mechanism
-from shmaccum.sender.kafka.frames import MAX_FRAME_BYTES, FrameReader
+from shmaccum.sender.kafka.frames import FrameReader
 from shmaccum.sender.kafka.greeting import Call, Conversation, Greeting, Task, decode_answer
 from shmaccum.sender.kafka.kafka_python import encode, understanding
 from shmaccum.sender.kafka.masking import Mask
@@ -150,7 +150,7 @@ def _frames_of(data: bytes) -> Iterator[bytes]:
     reader = FrameReader()
     reader.feed(data)
     at = 0
-    while (frame := reader.next(MAX_FRAME_BYTES, int.from_bytes(data[at + 4 : at + 8], signed=True))) is not None:
+    while (frame := reader.next(_ANY_SIZE, int.from_bytes(data[at + 4 : at + 8], signed=True))) is not None:
         at += 4 + len(frame)
         yield frame
 
@@ -167,6 +167,7 @@ def _sent(request: Any, version: int) -> Call:
     return call
 
 
+_ANY_SIZE: Final = 1 << 30
 _DECODERS: Final[tuple[Callable[[int, bytes], None], ...]] = (_produce, _metadata, _producer_id, _greeting, _log_in)
 
 

@@ -31,7 +31,7 @@ from shmaccum.shm.incidents import printable
 
 logger = logging.getLogger(__name__)
 
-NOBODY: Final = -(1 << 31)
+NOBODY: Final = -1_000_000_000
 """Number of no broker, and of none of ``bootstrap.servers``."""
 
 
