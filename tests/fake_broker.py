@@ -18,8 +18,10 @@ from typing import Any, NamedTuple
 
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
 from kafka.protocol.producer import InitProducerIdResponse, ProduceResponse
+from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 18, 22
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 
 _HEAD = struct.Struct(">ihhi")
 
@@ -127,6 +129,14 @@ class FakeBroker:
             controller_id=1,
             topics=topics,
             error_code=changes.get("top_level_error", 0),
+        )
+
+    def let_in(self, mechanism: str) -> None:
+        """Let everybody in by a mechanism of SASL, whatever they send."""
+        self.versions |= {SASL_HANDSHAKE: (0, 1), SASL_AUTHENTICATE: (0, 2)}
+        self.answers[SASL_HANDSHAKE] = lambda request: SaslHandshakeResponse(error_code=0, mechanisms=[mechanism])
+        self.answers[SASL_AUTHENTICATE] = lambda request: SaslAuthenticateResponse(
+            error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=0
         )
 
     def send(self, data: bytes) -> None:

@@ -17,8 +17,8 @@ from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
 from shmaccum.sender.kafka.credentials import sasl_mechanism
-from shmaccum.sender.kafka.frames import MAX_FRAME_BYTES, FrameReader
-from shmaccum.sender.kafka.greeting import Call, Greeting, decode_answer
+from shmaccum.sender.kafka.frames import FrameReader
+from shmaccum.sender.kafka.greeting import Call, Conversation, Greeting, Task, decode_answer
 from shmaccum.sender.kafka.kafka_python import encode, understanding
 from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.metadata import Metadata
@@ -128,21 +128,29 @@ def _greeting(version: int, frames: bytes) -> None:
     mask = Mask()
     greeting = Greeting(sasl_mechanism(_CONFIG, mask), _CONFIG.sasl_mechanism, "here", mask)
     conversation = greeting.introduce()
-    call = next(conversation)
+    call = _next_call(conversation, None)
     try:
         for frame in _frames_of(frames):
             encode(call.request, call.version, 1, "client")
-            call = conversation.send(frame)
+            call = _next_call(conversation, frame)
     except StopIteration:
         _require(greeting.produce_version >= OLDEST_VERSION)
         _require(greeting.session_lifetime_ms * 2 >= 0)
+
+
+def _next_call(conversation: Conversation, answer: object) -> Call:
+    """Return what a conversation sends next; what can take long is done here."""
+    step = conversation.send(answer)
+    while isinstance(step, Task):
+        step = conversation.send(step.call())
+    return step
 
 
 def _frames_of(data: bytes) -> Iterator[bytes]:
     reader = FrameReader()
     reader.feed(data)
     at = 0
-    while (frame := reader.next(MAX_FRAME_BYTES, int.from_bytes(data[at + 4 : at + 8], signed=True))) is not None:
+    while (frame := reader.next(_ANY_SIZE, int.from_bytes(data[at + 4 : at + 8], signed=True))) is not None:
         at += 4 + len(frame)
         yield frame
 
@@ -159,6 +167,7 @@ def _sent(request: Any, version: int) -> Call:
     return call
 
 
+_ANY_SIZE: Final = 1 << 30
 _DECODERS: Final[tuple[Callable[[int, bytes], None], ...]] = (_produce, _metadata, _producer_id, _greeting, _log_in)
 
 

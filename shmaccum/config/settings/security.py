@@ -54,7 +54,9 @@ class SecuritySettings(Config):
         scope=Scope.SLAB,
         group=Group.SECURITY,
         doc="""Dotted name of a callable that returns a token (text), which the sender imports and calls without
-            arguments for every connection. Required by `sasl.mechanism` OAUTHBEARER.""",
+            arguments for every connection, one call at a time, on a thread that holds nothing else up. A login for
+            which it takes longer than `socket.connection.setup.timeout.ms` is tried again. Required by `sasl.mechanism`
+            OAUTHBEARER.""",
     )
     sasl_password = Setting(
         optional(PASSWORD),

@@ -7,6 +7,8 @@ cdef class Broker:
     cdef public Py_ssize_t failures
     cdef public double retry_ms
     cdef public list addresses
+    cdef public object lookup
+    cdef public double lookup_deadline_ms
     cdef public object incident
     cdef public object unreachable_since_ms
 
@@ -21,6 +23,7 @@ cdef class Brokers:
     cdef object _on_change
     cdef object _journal
     cdef object _mask
+    cdef object _errands
     cdef readonly object _backoff
     cdef object _setup_timeout
     cdef readonly dict _brokers

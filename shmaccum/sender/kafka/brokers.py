@@ -12,6 +12,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 from shmaccum.cluster import Node
@@ -21,6 +22,7 @@ from shmaccum.sender.kafka.backoff import ExponentialBackoff
 from shmaccum.sender.kafka.channel import Address, Channel, TlsChannel
 from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
 from shmaccum.sender.kafka.connection import Connection, describe
+from shmaccum.sender.kafka.errands import Errand, Errands
 from shmaccum.sender.kafka.greeting import Greeting
 from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.poller import Poller
@@ -29,7 +31,7 @@ from shmaccum.shm.incidents import printable
 
 logger = logging.getLogger(__name__)
 
-NOBODY: Final = -(1 << 31)
+NOBODY: Final = -1_000_000_000
 """Number of no broker, and of none of ``bootstrap.servers``."""
 
 
@@ -42,11 +44,23 @@ class Broker:
         failures: attempts to connect that failed since the last one that did not.
         retry_ms: when to try again, in milliseconds of the monotonic clock.
         addresses: of its name, those that were not tried since it was looked up.
+        lookup: of its name, while that is under way.
+        lookup_deadline_ms: when that must have come to something.
         incident: number of the one that keeps us from connecting, 0 for none.
         unreachable_since_ms: wall-clock milliseconds when the first of these attempts failed.
     """
 
-    __slots__ = ("addresses", "connection", "failures", "incident", "node", "retry_ms", "unreachable_since_ms")
+    __slots__ = (
+        "addresses",
+        "connection",
+        "failures",
+        "incident",
+        "lookup",
+        "lookup_deadline_ms",
+        "node",
+        "retry_ms",
+        "unreachable_since_ms",
+    )
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -54,12 +68,18 @@ class Broker:
         self.failures = 0
         self.retry_ms = 0.0
         self.addresses: list[Address] = []
+        self.lookup: Errand | None = None
+        self.lookup_deadline_ms = 0.0
         self.incident = 0
         self.unreachable_since_ms = 0
 
     def ready_connection(self) -> Connection | None:
         """Return the connection, if requests can be sent over it."""
         return self.connection if self.connection is not None and self.connection.is_ready() else None
+
+    def can_connect(self, now_ms: float) -> bool:
+        """Say whether an attempt to connect may begin."""
+        return self.connection is None and self.lookup is None and now_ms >= self.retry_ms
 
 
 class Brokers:
@@ -74,6 +94,7 @@ class Brokers:
         on_change: called when a connection has become ready, and when one has ended with an error.
         journal: where connections that fail are noted.
         mask: hides from errors what brokers must not repeat.
+        errands: does what can take long.
     """
 
     def __init__(
@@ -86,6 +107,7 @@ class Brokers:
         on_change: Callable[[type[KafkaError] | None], None],
         journal: Journal,
         mask: Mask,
+        errands: Errands,
     ) -> None:
         self._tls = tls
         self._mechanism = mechanism
@@ -93,6 +115,7 @@ class Brokers:
         self._on_change = on_change
         self._journal = journal
         self._mask = mask
+        self._errands = errands
         self._brokers: dict[int, Broker] = {}
         self._failure: tuple[float, type[KafkaError]] | None = None
         self.next_check_ms = FOREVER_MS
@@ -135,7 +158,7 @@ class Brokers:
         """Say whether a request can be sent to a node now; begin to connect to it where it has no connection."""
         broker = self._broker(node)
         if broker.connection is None:
-            if now_ms >= broker.retry_ms:
+            if broker.can_connect(now_ms):
                 self._connect(broker)
             return False
         return broker.connection.can_send(now_ms)
@@ -144,7 +167,7 @@ class Brokers:
         """Return how long it makes no sense to ask `ready` again, unless `on_change` was called."""
         broker = self._broker(node)
         if broker.connection is None:
-            return max(0.0, broker.retry_ms - now_ms)
+            return max(0.0, broker.retry_ms - now_ms) if broker.lookup is None else FOREVER_MS
         return broker.connection.throttle_delay_ms(now_ms) or FOREVER_MS
 
     def are_busy(self, nodes: Iterable[Node]) -> bool:
@@ -179,8 +202,9 @@ class Brokers:
         free = [connection for connection in connections if connection.can_send(now_ms)]
         if free:
             return min(free, key=lambda connection: connection.in_flight)
-        if all(connection.is_ready() for connection in connections):
-            idle = [broker for broker in brokers if broker.connection is None and now_ms >= broker.retry_ms]
+        is_connecting = any(broker.lookup is not None for broker in brokers)
+        if not is_connecting and all(connection.is_ready() for connection in connections):
+            idle = [broker for broker in brokers if broker.can_connect(now_ms)]
             if idle:
                 self._connect(random.choice(idle))
         return None
@@ -193,6 +217,8 @@ class Brokers:
         """Return when `least_loaded` may have another answer, unless something happens before."""
         chances = []
         for broker in map(self._broker, nodes):
+            if broker.lookup is not None:
+                return FOREVER_MS
             if broker.connection is None:
                 chances.append(broker.retry_ms)
             elif not broker.connection.is_ready():
@@ -209,7 +235,7 @@ class Brokers:
             if connection is None or not connection.in_flight:
                 if connection is not None:
                     connection.close(None, "it is not needed any more")
-                self._is_over(self._brokers.pop(node_id))
+                self._let_go(self._brokers.pop(node_id))
         return not others & self._brokers.keys()
 
     def forget_all(self, message: str) -> None:
@@ -218,7 +244,7 @@ class Brokers:
         for broker in brokers.values():
             if broker.connection is not None:
                 broker.connection.close(None, message)
-            self._is_over(broker)
+            self._let_go(broker)
 
     def check(self, now_ms: float) -> None:
         """Do what it is time for on each connection."""
@@ -226,6 +252,13 @@ class Brokers:
         self.next_check_ms = FOREVER_MS
         for connection in connections:
             self.check_by(connection.check(now_ms))
+        for broker in self._brokers.values():
+            if broker.lookup is None:
+                continue
+            if now_ms >= broker.lookup_deadline_ms:
+                self._lookup_failed(broker, "its name took longer to look up than socket.connection.setup.timeout.ms")
+            else:
+                self.check_by(broker.lookup_deadline_ms)
 
     def check_by(self, time_ms: float) -> None:
         """See to it that `check` is called at a time, at the latest."""
@@ -236,6 +269,8 @@ class Brokers:
         for broker in list(self._brokers.values()):
             if broker.connection is not None:
                 broker.connection.close(None, "the transport was closed")
+            if broker.lookup is not None:
+                broker.lookup.cancel()
 
     # --- connecting ---------------------------------------------------------------------------------
 
@@ -246,33 +281,74 @@ class Brokers:
             if broker is not None and broker.connection is not None:
                 broker.connection.close(NetworkError, f"it is at {node.host}:{node.port} now")
             if broker is not None:
-                self._is_over(broker)
+                self._let_go(broker)
             broker = self._brokers[node.id] = Broker(node)
         return broker
 
     def _connect(self, broker: Broker) -> None:
+        """Begin to connect to a broker: its name is looked up, unless it has addresses that were not tried yet."""
         setup_timeout_ms = self._setup_timeout.wait_ms(broker.failures + 1)
         try:
+            if not broker.addresses and not self._find_addresses(broker, setup_timeout_ms):
+                return
             channel = self._open(broker)
         except (OSError, ValueError) as error:  # ValueError: of a name that no host can have
-            reason = getattr(error, "strerror", None) or error
-            self._failed(broker, NetworkError, printable(f"connection to {describe(broker.node)}: {reason}"))
+            self._lookup_failed(broker, str(getattr(error, "strerror", None) or error))
             return
         greeting = Greeting(self._mechanism, self._config.sasl_mechanism, broker.node.host, self._mask)
         broker.connection = Connection(
-            broker.node, channel, greeting, self._poller, self._config, self._client_id, setup_timeout_ms, self
+            broker.node,
+            channel,
+            greeting,
+            self._poller,
+            self._config,
+            self._client_id,
+            setup_timeout_ms,
+            self,
+            self._errands,
         )
         self.check_by(monotonic_ms() + setup_timeout_ms)
+
+    def _find_addresses(self, broker: Broker, timeout_ms: float) -> bool:
+        """Find out the addresses of a broker; return False where that takes a while.
+
+        Raises:
+            OSError: no thread can be started for it.
+            ValueError: no host can have such a name.
+        """
+        look_up = partial(socket.getaddrinfo, broker.node.host, broker.node.port, type=socket.SOCK_STREAM)
+        try:
+            broker.addresses = _addresses(look_up(flags=socket.AI_NUMERICHOST))
+            return True
+        except socket.gaierror:
+            pass  # it is a name
+        broker.lookup_deadline_ms = monotonic_ms() + timeout_ms
+        broker.lookup = self._errands.run(f"name {broker.node.host}", look_up, partial(self._looked_up, broker))
+        self.check_by(broker.lookup_deadline_ms)
+        return False
+
+    def _looked_up(self, broker: Broker, found: Any, error: BaseException | None) -> None:
+        """Go on with the addresses of a broker, or without."""
+        if error is not None:
+            self._lookup_failed(broker, str(getattr(error, "strerror", None) or error))
+            return
+        broker.lookup = None
+        broker.addresses = _addresses(found)
+        self._connect(broker)
+
+    def _lookup_failed(self, broker: Broker, reason: str) -> None:
+        """Note that an attempt has failed before there was a connection."""
+        if broker.lookup is not None:
+            broker.lookup.cancel()
+            broker.lookup = None
+        self._failed(broker, NetworkError, printable(f"connection to {describe(broker.node)}: {reason}"))
 
     def _open(self, broker: Broker) -> Channel:
         """Begin to connect to the next address of a broker; all of them are tried before its name is looked up again.
 
         Raises:
-            OSError: the name cannot be looked up, or there is no way to the address.
+            OSError: there is no way to the address.
         """
-        if not broker.addresses:
-            found = socket.getaddrinfo(broker.node.host, broker.node.port, type=socket.SOCK_STREAM)
-            broker.addresses = [(family, address) for family, _, _, _, address in found]
         address = broker.addresses.pop(0)
         send_buffer, receive_buffer = self._config.send_buffer_bytes, self._config.receive_buffer_bytes
         if self._tls is None:
@@ -338,3 +414,14 @@ class Brokers:
         """Note that nothing keeps us from connecting to a broker, or that we do not want to any more."""
         self._journal.end(broker.incident)
         broker.incident = broker.unreachable_since_ms = 0
+
+    def _let_go(self, broker: Broker) -> None:
+        """Note that we do not want to connect to a broker any more."""
+        if broker.lookup is not None:
+            broker.lookup.cancel()
+        self._is_over(broker)
+
+
+def _addresses(found: Iterable[tuple[Any, ...]]) -> list[Address]:
+    """Return what ``socket.getaddrinfo`` found."""
+    return [(family, address) for family, _, _, _, address in found]

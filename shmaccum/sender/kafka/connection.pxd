@@ -27,6 +27,9 @@ cdef class Connection:
     cdef readonly bint has_been_ready
     cdef FrameReader _frames
     cdef object _conversation
+    cdef object _errands
+    cdef object _task
+    cdef object _errand
     cdef list _output
     cdef long long _queued_bytes
     cdef long long _sent_bytes

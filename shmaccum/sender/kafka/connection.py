@@ -18,8 +18,9 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, RequestTimedOutError, SslAuthenticationError
 from shmaccum.sender.kafka.channel import Buffer, Channel
 from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
+from shmaccum.sender.kafka.errands import Errand, Errands
 from shmaccum.sender.kafka.frames import FrameReader
-from shmaccum.sender.kafka.greeting import Call, Conversation, Greeting
+from shmaccum.sender.kafka.greeting import Call, Conversation, Greeting, Task
 from shmaccum.sender.kafka.kafka_python import MISUNDERSTANDINGS, misunderstood
 from shmaccum.sender.kafka.poller import READ, WRITE, Poller
 from shmaccum.sender.kafka.requests import CallRequest, OnAnswer, OnFailure, Request
@@ -77,6 +78,7 @@ class Connection:
         client_id: our name.
         setup_timeout_ms: how long it may take until it is ready.
         owner: is told when it is ready, and when it has ended.
+        errands: does what can take long.
 
     Attributes:
         node: the broker.
@@ -95,6 +97,7 @@ class Connection:
         client_id: str,
         setup_timeout_ms: float,
         owner: Owner,
+        errands: Errands,
     ) -> None:
         self.node = node
         self.greeting = greeting
@@ -104,6 +107,10 @@ class Connection:
         self.apply(config, client_id)
         self._setup_timeout_ms = setup_timeout_ms
         self._owner = owner
+        self._errands = errands
+        self._task: Task | None = None
+        """What the greeting waits for, besides the broker."""
+        self._errand: Errand | None = None
         self._state = _State.OPENING
         self.has_been_ready = False
         self._frames = FrameReader()
@@ -287,21 +294,35 @@ class Connection:
     def _converse(self, conversation: Conversation) -> None:
         self._state = _State.GREETING
         self._conversation = conversation
-        self._next_call(None)
+        self._next_step(None)
 
-    def _next_call(self, frame: bytes | None) -> None:
-        """Give the conversation an answer, and send what it says next."""
+    def _next_step(self, answer: object) -> None:
+        """Give the conversation an answer, and do what it says next."""
         assert self._conversation is not None
         try:
-            call = self._conversation.send(frame) if frame is not None else next(self._conversation)
+            step = self._conversation.send(answer)
         except StopIteration:
             self._become_ready()
             return
-        self.call(call, self._continue, lambda error, message: None)
+        if isinstance(step, Task):
+            self._task = step
+            self._errand = self._errands.run(step.key, step.call, self._task_done)
+        else:
+            self.call(step, self._continue, lambda error, message: None)
 
     def _continue(self, frame: bytes) -> int:
-        self._next_call(frame)
+        self._next_step(frame)
         return 0
+
+    def _task_done(self, result: object, error: BaseException | None) -> None:
+        """Go on with what another thread found out."""
+        self._task = self._errand = None
+        try:
+            if error is not None:
+                raise error
+            self._next_step(result)
+        except _FAULTS as fault:
+            self._broken(fault)
 
     def _become_ready(self) -> None:
         self._state = _State.READY
@@ -323,7 +344,8 @@ class Connection:
         oldest = self._oldest()
         if self._state in (_State.OPENING, _State.GREETING):
             if now_ms >= self._setup_deadline_ms:
-                self.close(NetworkError, f"it was not ready within {self._setup_timeout_ms:.0f} ms")
+                why = f": {self._task.what} takes longer" if self._task is not None else ""
+                self.close(NetworkError, f"it was not ready within {self._setup_timeout_ms:.0f} ms{why}")
         elif oldest is not None:
             if now_ms >= oldest.deadline_ms:
                 # Nothing behind an answer that is lost can be told apart.
@@ -369,6 +391,8 @@ class Connection:
         self._channel.close()
         self._output.clear()
         self._conversation = None
+        if self._errand is not None:
+            self._errand.cancel()
         failed = [*self._in_flight, *(each.request for each in self._unsent)]
         self._in_flight.clear()
         self._unsent.clear()

@@ -1,13 +1,14 @@
 """What is said on a new connection before it is of use: which versions the broker knows, and who we are.
 
 Conversations are generators: they yield what to send and are sent the frames that answer it, so they neither wait
-nor know of sockets.
+nor know of sockets. What can take long they yield as well, as a `Task`, and are sent what it returns.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from shmaccum import __version__
@@ -18,7 +19,14 @@ from shmaccum.errors import (
     UnsupportedVersionError,
     error_for_code,
 )
-from shmaccum.sender.kafka.kafka_python import ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest, decode
+from shmaccum.sender.kafka.kafka_python import (
+    LONG_TEXT,
+    SHORT_TEXT,
+    ApiVersionsRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+    decode,
+)
 from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.produce_request import API_KEY, NEWEST_VERSION, OLDEST_VERSION
 
@@ -29,6 +37,8 @@ SMALL_ANSWER: Final = 64 * 1024
 """Bytes that an answer of a few fields can have, at most: some 9,000 kinds of requests, of which Kafka 4 has 90."""
 _SASL_ANSWER: Final = 512 * 1024
 """Bytes of an answer of SASL: what a broker takes for a question (``sasl.server.max.receive.size``)."""
+_TAKES_LONG: Final = {"GSSAPI": "Kerberos", "OAUTHBEARER": "sasl.oauthbearer.token.provider"}
+"""What a login waits for that is the same for all brokers, and is called by one thread at a time."""
 _ERROR_CODE: Final = struct.Struct(">4xh")
 """Where a frame with an ApiVersions response has its error, in every version: behind the correlation id."""
 
@@ -40,6 +50,17 @@ class Call(NamedTuple):
     version: int
     largest_answer: int = SMALL_ANSWER
     """Bytes that its answer can need."""
+
+
+class Task(NamedTuple):
+    """What can take long, and is done by another thread."""
+
+    key: str
+    """Tasks of the same key are done one after the other."""
+    what: str
+    """What it waits for, for the error if that takes too long."""
+    call: Callable[[], Any]
+    """Returns what the conversation goes on with, or raises a KafkaError."""
 
 
 class BrokerVersions:
@@ -81,7 +102,7 @@ class BrokerVersions:
         return Call(request, version, largest_answer)
 
 
-Conversation: TypeAlias = Generator[Call, bytes, None]
+Conversation: TypeAlias = Generator[Call | Task, Any, None]
 
 
 class Greeting:
@@ -145,44 +166,45 @@ class Greeting:
                 f"{self._mask.shown(', '.join(map(str, response.mechanisms)))}"
             )
         _check(response.error_code, f"asked for sasl.mechanism {self._mechanism_name}")
-        mechanism = self._new_mechanism()
+        mechanism = yield self._task(self._mechanism, self._host)
         while not mechanism.is_done():
-            call = self.versions.call(
-                SaslAuthenticateRequest(auth_bytes=self._step(mechanism.auth_bytes)), 0, _SASL_ANSWER
-            )
-            response = decode_answer(call, (yield call))
+            data = yield self._task(mechanism.auth_bytes)
+            call = self.versions.call(SaslAuthenticateRequest(auth_bytes=data), largest_answer=_SASL_ANSWER)
+            response = decode_answer(call, (yield call), LONG_TEXT)
             if response.error_code == SaslAuthenticationError.code:
                 raise SaslAuthenticationError(
                     f"the broker refused us: {self._mask.shown(response.error_message or 'it does not say why')}"
                 )
             _check(response.error_code, f"logged in by {self._mechanism_name}")
-            self._step(mechanism.receive, response.auth_bytes)
+            yield self._task(mechanism.receive, response.auth_bytes)
         if not mechanism.is_authenticated():
             raise SaslAuthenticationError(f"the broker did not accept us by {self._mechanism_name}")
         self.session_lifetime_ms = max(0, response.session_lifetime_ms)
 
-    def _new_mechanism(self) -> Any:
-        assert self._mechanism is not None
-        return self._step(self._mechanism, self._host)
+    def _task(self, function: Callable[..., Any], *args: object) -> Task:
+        """Return a step of the login, which can take long."""
+        what = _TAKES_LONG.get(self._mechanism_name)
+        key = what or f"{self._mechanism_name} for {self._host}"
+        return Task(key, what or f"sasl.mechanism {self._mechanism_name}", partial(self._step, function, *args))
 
     def _step(self, function: Callable[..., Any], *args: object) -> Any:
-        """Call into the library, whose mechanisms raise what they like; those with a password might show it."""
+        """Call into a mechanism, which raises what it likes; those with a password might show it."""
         try:
             return function(*args)
         except KafkaError:
             raise
-        except Exception as error:
-            what = str(error) if self._mechanism_name == "GSSAPI" else type(error).__name__
+        except BaseException as error:  # also SystemExit, of a token provider
+            what = self._mask.shown(str(error)) if self._mechanism_name == "GSSAPI" else type(error).__name__
             raise SaslAuthenticationError(f"sasl.mechanism {self._mechanism_name} failed: {what}") from None
 
 
-def decode_answer(call: Call, frame: bytes) -> Any:
-    """Return the response to a call in a frame.
+def decode_answer(call: Call, frame: bytes, longest_text: int = SHORT_TEXT) -> Any:
+    """Return the response to a call in a frame; see `decode`.
 
     Raises:
         NetworkError: the frame holds no such response.
     """
-    return decode(call.request.header.get_response_class(), frame)
+    return decode(call.request.header.get_response_class(), frame, longest_text)
 
 
 def _check(error_code: int, what: str) -> None:

@@ -25,7 +25,9 @@ except ImportError as error:
     ) from error
 
 __all__ = [
+    "LONG_TEXT",
     "MISUNDERSTANDINGS",
+    "SHORT_TEXT",
     "ApiVersionsRequest",
     "InitProducerIdRequest",
     "MetadataRequest",
@@ -64,8 +66,10 @@ def gssapi_mechanism(host: str, service_name: str) -> Any:
     return SaslMechanismGSSAPI(host=host, sasl_kerberos_service_name=service_name)
 
 
-_ENDLESS_NUMBER: Final = re.compile(rb"[\x80-\xff]{1024}")
-"""What no answer has. The library reads numbers of any length, in time that grows with the square of it."""
+SHORT_TEXT: Final = 1024
+"""Bytes of a text without a single ASCII character, in answers that have only names."""
+LONG_TEXT: Final = 40_960
+"""The same in answers that have words: more than Kafka's longest text, of 32,767 bytes."""
 
 
 def encode(request: Any, api_version: int, correlation_id: int, client_id: str) -> bytes:
@@ -82,17 +86,19 @@ def encode(request: Any, api_version: int, correlation_id: int, client_id: str) 
     return bytes(request.encode(framed=True, header=True))
 
 
-def decode(response: Any, frame: bytes) -> Any:
+def decode(response: Any, frame: bytes, longest_text: int = SHORT_TEXT) -> Any:
     """Return the response in a frame, without its size.
 
     Args:
         response: the library's class for it, of the right version: ``request.header.get_response_class()``.
         frame: what came.
+        longest_text: bytes beyond ASCII that can follow each other in it. The library takes them for one number where
+            it expects a length, in time that grows with their square.
 
     Raises:
         NetworkError: it is no such response.
     """
-    if _ENDLESS_NUMBER.search(frame):
+    if re.search(rb"[\x80-\xff]{%d}" % longest_text, frame):
         raise NetworkError(f"{len(frame)} bytes came that are no {response.__name__}: a number in them has no end")
     buffer = io.BytesIO(frame)
     with understanding(f"{len(frame)} bytes came that are no {response.__name__}"):

@@ -26,7 +26,7 @@ cdef class ProduceAnswers:
 cpdef ProduceAnswers decode_answers(version, bytes frame, dict batches, node, shown=*)
 
 @cython.locals(batch=ProduceBatch, of_topic=dict, size="long long")
-cpdef long long largest_answer(dict batches)
+cpdef long long largest_answer(dict batches) except -1
 
 @cython.locals(
     responses=list, of_topic=dict, awaited=dict, awaited_of_topic=dict, batch=ProduceBatch, position=Py_ssize_t, length=Py_ssize_t,

@@ -13,8 +13,8 @@ from typing import Any, Final
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.errors import KafkaError, NetworkError, UnknownServerError, error_for_code
 from shmaccum.sender.kafka.frames import read_int32
+from shmaccum.sender.kafka.kafka_python import LONG_TEXT, decode
 from shmaccum.sender.kafka.kafka_python import ProduceResponse as LibraryResponse
-from shmaccum.sender.kafka.kafka_python import decode
 from shmaccum.sender.kafka.produce_request import FIRST_FLEXIBLE_VERSION, Batches, each_of
 from shmaccum.sender.transport import NOTHING, ProduceBatch, ProduceResponse
 from shmaccum.shm.incidents import printable
@@ -177,7 +177,7 @@ def _read_length(frame: bytes, position: int) -> tuple[int, int]:
 def _decode_any(
     version: int, frame: bytes, batches: Batches, node: Node, shown: Callable[[str], str] = printable
 ) -> ProduceAnswers:
-    response = decode(LibraryResponse[version], frame)
+    response = decode(LibraryResponse[version], frame, LONG_TEXT)
     found = {(topic.name, each.index): each for topic in response.responses for each in topic.partition_responses}
     nodes = {each.node_id: node_at(each.node_id, each.host, each.port) for each in response.node_endpoints}
     responses, hints = [], []

@@ -36,6 +36,7 @@ cdef class KafkaTransport:
     cdef bint _has_new_nodes
     cdef readonly double _next_ms
     cdef Poller _poller
+    cdef object _errands
     cdef readonly Brokers _brokers
 
     cpdef failure(self)

@@ -1,7 +1,7 @@
 """The transport for brokers; see `shmaccum.sender.transport.Transport` for its methods.
 
 Everything happens in the one thread that calls it, and most of it inside `poll`: input, output, what it is time for.
-Between two calls nothing goes on but what the kernel does.
+Between two calls nothing goes on but what the kernel does, and errands: names that are looked up, steps of logins.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from shmaccum.sender.kafka.channel import Buffer
 from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
 from shmaccum.sender.kafka.connection import Connection
 from shmaccum.sender.kafka.credentials import sasl_mechanism, tls_context
+from shmaccum.sender.kafka.errands import Errands
 from shmaccum.sender.kafka.greeting import Call, decode_answer
 from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.metadata import Metadata
@@ -122,8 +123,17 @@ class KafkaTransport:
         """
         tls, mechanism = tls_context(self._config), sasl_mechanism(self._config, self._mask)
         self._poller = Poller()
+        self._errands = Errands(self._poller)
         self._brokers = Brokers(
-            self._config, self._client_id, tls, mechanism, self._poller, self._on_change, self._journal, self._mask
+            self._config,
+            self._client_id,
+            tls,
+            mechanism,
+            self._poller,
+            self._on_change,
+            self._journal,
+            self._mask,
+            self._errands,
         )
 
     def init_producer_id(self) -> tuple[int, int] | None:
@@ -206,6 +216,7 @@ class KafkaTransport:
         """Close all connections. What was not answered is forgotten."""
         self._brokers.close()
         self._answers.clear()
+        self._errands.close()
         self._poller.close()
 
     # --- answers ------------------------------------------------------------------------------------

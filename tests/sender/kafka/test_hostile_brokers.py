@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import logging
+import selectors
+import socket
+import ssl
 import struct
+import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,11 +18,14 @@ from fake_broker import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, FakeB
 from kafka.protocol.metadata import MetadataResponse
 from kafka.protocol.producer import InitProducerIdResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+from producers import wait_until
 from wires import MakeWire, Wire, now_ms
 
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import NetworkError, SaslAuthenticationError, TopicAuthorizationError
+from shmaccum.sender.kafka.channel import TlsChannel
 from shmaccum.sender.kafka.masking import Mask
+from tools.kafka import Certificates
 
 T0 = TopicPartition("t", 0)
 TOKEN = tokens.LONG_TOKEN
@@ -279,3 +287,46 @@ def test_what_is_hidden() -> None:
         mask.hide(secret)
         assert mask.shown(secret) == "[hidden]"
     assert TOKEN[:16] not in mask.shown(" " * 16_370 + TOKEN)
+
+
+# --- floods -----------------------------------------------------------------------------------------------
+
+
+def test_what_follows_an_answer_ends_the_connection(fake: FakeBroker, wire: MakeWire) -> None:
+    """Nothing was asked that it could answer, so nothing of it is kept."""
+    flood = encoded(produced((0, 0)), Request(PRODUCE, 12, 1, b"", 0.0)) * 200_000
+    fake.answers[PRODUCE] = lambda request: encoded(produced((0, 0)), request) + flood
+    here = wire(fake.servers)
+    assert here.ask(make_batch([b"x"]))[0].error is None
+    fake.answers[PRODUCE] = lambda request: produced((0, 0))
+    here.until(lambda: here.ask(make_batch([b"x"]))[0].error is None)
+
+
+def test_a_flood_through_tls_is_read_by_and_by(certificates: Certificates) -> None:
+    """All that comes, for as long as more comes, would fill the memory before anybody looked at it."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificates.broker.pem)
+    client = ssl.create_default_context(cafile=str(certificates.ca))
+    listener = socket.create_server(("127.0.0.1", 0))
+    sent = [0]
+
+    def flood() -> None:
+        with suppress(OSError), server.wrap_socket(listener.accept()[0], server_side=True) as connection:
+            while True:
+                sent[0] += connection.send(bytes(1 << 14))
+
+    thread = threading.Thread(target=flood, daemon=True)
+    thread.start()
+    channel = TlsChannel((socket.AF_INET, listener.getsockname()), -1, -1, client, "localhost")
+    with listener, selectors.DefaultSelector() as selector:
+        selector.register(channel.fileno(), selectors.EVENT_READ | selectors.EVENT_WRITE)
+        while channel.open():
+            selector.select(1)
+        most = MB + (1 << 16)
+        wait_until(lambda: sent[0] > most, "more has been sent than is read at once")
+        for _ in range(5):
+            assert 0 < sum(map(len, channel.read())) <= most
+            assert selector.select(60)  # there is more, and it says so
+        selector.unregister(channel.fileno())
+        channel.close()
+    thread.join()
