@@ -78,8 +78,12 @@ class Program:
 
 
 def install(site: Path, version: str, abi: int = 0) -> None:
-    """Put the package into a directory, as another version, and over the one that is there."""
-    shutil.copytree(PACKAGE, site / "shmaccum", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    """Put the package into a directory, as another version, in place of the one that is there.
+
+    As pip does it, by new files: what a process has loaded from the old ones stays what it is.
+    """
+    shutil.rmtree(site / "shmaccum", ignore_errors=True)
+    shutil.copytree(PACKAGE, site / "shmaccum", ignore=shutil.ignore_patterns("__pycache__"))
     init, layout = site / "shmaccum" / "__init__.py", site / "shmaccum" / "abi.py"
     init.write_text(init.read_text().replace(f'"{shmaccum.__version__}"', f'"{version}"'))
     if abi:

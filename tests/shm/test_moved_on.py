@@ -138,6 +138,7 @@ def test_what_a_new_process_wants_is_not_forgotten_for_the_dead_one_before_it(
     leave(new[0])
 
 
+@pytest.mark.plain  # a process dies before a line
 def test_the_entry_of_a_process_that_dies_with_a_lock_meanwhile_is_kept(
     slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

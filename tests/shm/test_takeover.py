@@ -97,6 +97,7 @@ def word(slab: Slab, entry: int, number: int) -> int:
 # --- what does not hide a death ------------------------------------------------------------------------------------
 
 
+@pytest.mark.plain  # a process dies or stops before a line
 def test_traffic_on_other_locks_does_not_hide_a_death(slab: Slab, start: Start) -> None:
     prepare(slab)
     busy = [start(use_all_the_time, slab.name, OTHER) for _ in range(2)]
@@ -112,6 +113,7 @@ def test_traffic_on_other_locks_does_not_hide_a_death(slab: Slab, start: Start) 
         child.result()
 
 
+@pytest.mark.plain  # a process dies or stops before a line
 def test_those_who_give_up_again_and_again_do_not_hide_a_death(slab: Slab, start: Start) -> None:
     prepare(slab)
     lose(slab, start)
@@ -127,6 +129,7 @@ def test_those_who_give_up_again_and_again_do_not_hide_a_death(slab: Slab, start
     assert slab.words[slab.geometry.lock(NUMBER) + Lock.TAKEOVERS] == 1
 
 
+@pytest.mark.plain  # a process dies or stops before a line
 def test_a_waiter_that_dies_after_a_look_does_not_hide_a_death_for_long(slab: Slab, start: Start) -> None:
     """It never parks again; a new look knows that it is dead, and the old one is still good for the others."""
     prepare(slab)
@@ -164,6 +167,7 @@ def test_a_look_is_good_until_somebody_lets_go_of_the_lock(slab: Slab) -> None:
     assert look.is_spoiled()
 
 
+@pytest.mark.plain  # a process dies or stops before a line
 def test_giving_up_a_wait_is_no_letting_go(slab: Slab, start: Start) -> None:
     prepare(slab)
     holder = start(take_in_the_window, slab.name, stop)
@@ -180,6 +184,7 @@ def test_giving_up_a_wait_is_no_letting_go(slab: Slab, start: Start) -> None:
     assert word(slab, slab.me, Process.PARKED + OTHER) == 0
 
 
+@pytest.mark.plain  # a process dies or stops before a line
 def test_slices_are_short_at_first_and_when_somebody_is_dead(slab: Slab, start: Start) -> None:
     vigil = Vigil(state(slab))
     first = vigil.slice_s
@@ -200,6 +205,7 @@ def test_slices_are_short_at_first_and_when_somebody_is_dead(slab: Slab, start: 
 # --- who is in the way ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.plain  # a process dies or stops before a line
 def test_one_who_is_stopped_before_it_is_named_is_named_in_the_error(slab: Slab, start: Start) -> None:
     holder = start(take_in_the_window, slab.name, stop)
     holder.hear()
@@ -215,6 +221,7 @@ def test_one_who_is_stopped_before_it_is_named_is_named_in_the_error(slab: Slab,
         pass
 
 
+@pytest.mark.plain  # a process dies or stops before a line
 def test_a_stopped_waiter_that_keeps_others_from_a_dead_ones_lock_is_named(slab: Slab, start: Start) -> None:
     """Nobody can tell it from one who has got the lock: they wait for it, and the lock is theirs when it goes on."""
     prepare(slab)
@@ -247,6 +254,7 @@ def stop_taking_over(link: Connection, name: str) -> None:
     detach(slab)
 
 
+@pytest.mark.plain  # a process dies or stops before a line
 def test_one_who_is_stopped_over_a_takeover_is_named(slab: Slab, start: Start) -> None:
     prepare(slab)
     lose(slab, start)
