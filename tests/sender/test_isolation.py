@@ -31,10 +31,10 @@ def unusual_signals() -> Iterator[None]:
 
 
 def signals_of(pid: int, kind: str) -> set[int]:
-    """Return the signals that /proc shows as blocked or ignored by a process."""
+    """Return the signals that /proc shows as blocked or ignored by a process, but for those of the C library."""
     status = Path(f"/proc/{pid}/status").read_text()
     bits = int(status.partition(f"\n{kind}:\t")[2].split()[0], 16)
-    return {number for number in range(1, 65) if bits >> number - 1 & 1}
+    return {number for number in signal.valid_signals() if bits >> number - 1 & 1}
 
 
 @pytest.mark.usefixtures("unusual_signals")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from processes import Child
+from producers import wait_until
 
 from shmaccum.errors import SlabNotFoundError
 from shmaccum.shm import names, soundness
@@ -40,6 +41,12 @@ def is_there(name: str) -> bool:
     return any(map(os.path.exists, names.leftovers(name)))
 
 
+def gone(name: str) -> bool:
+    """Sweep; return whether the slab is gone. A sweep of another test may look at it just now, and keep ours out."""
+    sweep()
+    return not is_there(name)
+
+
 def attach_and_die(link: Connection, name: str, geometry: Geometry, words: dict[int, int]) -> None:
     slab = attach(name, geometry)
     for word, value in words.items():
@@ -59,8 +66,7 @@ def left(slab_name: str, geometry: Geometry, start: Start) -> Leave:
 
 def test_an_empty_slab_of_the_dead_is_removed(slab_name: str, left: Leave) -> None:
     left()
-    sweep()
-    assert not is_there(slab_name)
+    wait_until(lambda: gone(slab_name), "it is removed")
 
 
 def test_the_one_that_the_caller_is_about_to_use_is_left(slab_name: str, left: Leave, geometry: Geometry) -> None:
@@ -74,8 +80,7 @@ def test_what_is_left_of_one_whose_remover_died_half_way_is_removed(slab_name: s
     left()
     for path in names.leftovers(slab_name)[:removed]:
         Path(path).unlink(missing_ok=True)  # another test's sweep may be quicker
-    sweep()
-    assert not is_there(slab_name)
+    wait_until(lambda: gone(slab_name), "it is removed")
 
 
 def test_a_lock_file_alone_is_removed_unless_it_is_new(slab_name: str) -> None:
@@ -85,7 +90,7 @@ def test_a_lock_file_alone_is_removed_unless_it_is_new(slab_name: str) -> None:
     assert path.exists()
     hour_ago = time.time() - 3600
     os.utime(path, (hour_ago, hour_ago))
-    sweep()
+    wait_until(lambda: gone(slab_name), "it is removed")
     assert not path.exists()
 
 
@@ -121,8 +126,7 @@ def test_one_in_use_is_left(slab_name: str, geometry: Geometry, start: Start) ->
     child.hear()
     assert slab_name not in sweep()
     child.kill()
-    sweep()
-    assert not is_there(slab_name)
+    wait_until(lambda: gone(slab_name), "it is removed")
 
 
 def stay_without_descriptors(link: Connection, name: str, geometry: Geometry) -> None:
@@ -141,8 +145,7 @@ def test_one_in_use_by_a_process_that_has_lost_its_lock_is_left(
     assert slab_name not in sweep()
     assert is_there(slab_name)
     child.kill()
-    sweep()
-    assert not is_there(slab_name)
+    wait_until(lambda: gone(slab_name), "it is removed")
 
 
 def test_one_in_use_by_this_very_process_is_left(slab: Slab) -> None:
@@ -173,8 +176,7 @@ def make_half_and_die(link: Connection, name: str, geometry: Geometry) -> None:
 
 def test_what_a_creator_left_that_died_half_way_is_removed(slab_name: str, geometry: Geometry, start: Start) -> None:
     assert start(make_half_and_die, slab_name, geometry).join() == -signal.SIGKILL
-    sweep()
-    assert not is_there(slab_name)
+    wait_until(lambda: gone(slab_name), "it is removed")
 
 
 def come_and_wait(link: Connection, name: str) -> None:
@@ -198,8 +200,7 @@ def test_one_to_which_somebody_is_coming_is_left_without_waiting(slab_name: str,
     assert slab_name not in sweep()
     assert is_there(slab_name)
     child.kill()
-    sweep()
-    assert not is_there(slab_name)
+    wait_until(lambda: gone(slab_name), "it is removed")
 
 
 def attach_again_and_again(link: Connection, name: str, geometry: Geometry) -> int:
@@ -232,5 +233,4 @@ def test_nobody_who_comes_loses_a_slab_to_those_who_sweep(slab_name: str, geomet
     for child in (*users, *sweepers):
         child.tell()
     assert all(child.result() > 0 for child in (*users, *sweepers))
-    sweep()
-    assert not is_there(slab_name)
+    wait_until(lambda: gone(slab_name), "it is removed")
