@@ -47,12 +47,8 @@ def _removed(name: str) -> bool:
         status = os.lstat(names.lock_path(name))
         if status.st_uid != os.geteuid():
             return False
-        paths = names.leftovers(name)
-        if (
-            len(paths) == _SEGMENT_AND_LOCK
-            and not os.path.lexists(paths[0])
-            and time.time() - status.st_mtime < _FRESH_S
-        ):
+        is_new = time.time() - status.st_mtime < _FRESH_S
+        if is_new and not os.path.lexists(names.segment_path(name)) and len(names.leftovers(name)) == _SEGMENT_AND_LOCK:
             return False  # a creator has only just made the lock file
         # A look closes the lock file, which would drop the locks that another thread has just taken by an attach.
         with lifecycle.attached_slabs() as attached:

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from shmaccum import Producer
-from shmaccum.errors import KafkaError
+from shmaccum.errors import KafkaError, KafkaTimeoutError
 from tools.stresstest.account import Account
 from tools.stresstest.records import make_value, route_of, topic_of
 
@@ -52,6 +52,7 @@ def append(link: Connection, load: Load, writer: int) -> None:
     """Append records until told to stop, some thousand a second; then hear of all of them, and close."""
     account = Account(load.accounts, writer, create=True)
     with Producer(load.settings) as producer:
+        _await_topic(producer, topic_of(writer, load.topics))
         while not link.poll():
             for _ in range(_BURST):
                 _append_one(producer, load, account)
@@ -59,6 +60,19 @@ def append(link: Connection, load: Load, writer: int) -> None:
             time.sleep(_PAUSE_S)
         producer.flush(PATIENCE_S)
     account.note_closed()
+
+
+def _await_topic(producer: Producer, topic: str) -> None:
+    """Wait for the sender to have come and to know the topic: that can take longer than a trial's ``max.block.ms``."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            producer.partitions_for(topic)
+        except KafkaTimeoutError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return
 
 
 def _append_one(producer: Producer, load: Load, account: Account) -> None:
