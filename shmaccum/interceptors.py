@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from shmaccum.accumulator.futures import DeliveryCallback
+from shmaccum.accumulator.append.futures import DeliveryCallback
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import IllegalStateError, ShmaccumError
 from shmaccum.record.fields import Headers

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 
-from shmaccum.accumulator.partition_map import TopicEntry
-from shmaccum.accumulator.partition_queue import PartitionQueue
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.state.partition_map import TopicEntry
+from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     IllegalArgumentError,
@@ -33,9 +33,9 @@ class ProducerMetadata:
     """
 
     def __init__(self, accumulator: RecordAccumulator, config: ProducerConfig) -> None:
-        self._slab = accumulator.slab
-        self._map = accumulator.map
-        self._acks = accumulator.acks
+        self._slab = accumulator.state.slab
+        self._map = accumulator.state.map
+        self._pending = accumulator.pending
         self._config = config
         self._max_block_s = config.max_block_ms / 1000
         self._retry_backoff_s = config.retry_backoff_ms / 1000
@@ -84,7 +84,7 @@ class ProducerMetadata:
 
     def _ask(self, name: str, deadline_s: float) -> TopicEntry:
         """Ask the sender for a topic's metadata, and wait until it knows them."""
-        self._acks.check_process()
+        self._pending.check_process()
         while True:
             entry = self._ask_once(name, deadline_s)
             error = entry.error
@@ -111,7 +111,7 @@ class ProducerMetadata:
             self._map.refresh()
             return entry.answers != answers
 
-        if not self._acks.wait_until(is_answered, deadline_s - time.monotonic()):
+        if not self._pending.wait_until(is_answered, deadline_s - time.monotonic()):
             raise self._timed_out(entry)
         return entry
 

@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from shmaccum.accumulator.partition_map import TopicEntry
-from shmaccum.accumulator.partition_queue import PartitionQueue
+from shmaccum.accumulator.state.partition_map import TopicEntry
+from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.shm.layout import LINGER_SHIFT, PARTITION_WORDS, TIME_MASK, Partition, Slot
 from shmaccum.shm.slab import Slab
 

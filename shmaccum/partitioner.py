@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from shmaccum.accumulator.partition_queue import PartitionQueue
+from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.record.murmur2 import partition_for_key
 
 

@@ -17,9 +17,9 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
-from shmaccum.accumulator.futures import FutureColumnsMetadata
-from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for
-from shmaccum.cluster import TopicPartition
+from shmaccum.accumulator.append.futures import FutureColumnsMetadata
+from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.state.accumulator_state import AccumulatorState, attach_for
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import read_settings
 from shmaccum.errors import IllegalArgumentError, SerializationError, ShmaccumError
@@ -91,18 +91,16 @@ class Producer(RecordSending):
         slab = attach_for(parsed)
         self._attached: list[None] = [None]
         try:
-            with slab.telling_of_damage():
-                accumulator = RecordAccumulator(slab, parsed)
-            super().__init__(parsed, accumulator, interceptors)
             self._ensure_sender = partial(ensure_sender, slab, parsed)
             self._watch = SenderWatch(self._ensure_sender)
-            self._accumulator.appender.before_new_batch = self._watch
-            self._accumulator.acks.while_waiting = self._watch
-            self._accumulator.pool.while_waiting = self._ensure_sender
+            with slab.telling_of_damage():
+                state = AccumulatorState(slab, parsed, self._ensure_sender)
+                accumulator = RecordAccumulator(state, parsed, self._watch)
+            super().__init__(parsed, accumulator, interceptors)
             self._slab.be_patient(self._max_block_ms / 1000)
             self._slab.add_role(Role.PRODUCER)
             self._ensure_sender()
-            slab.companion(WatchThread).watch_for(self._accumulator.appender, self._ensure_sender)
+            slab.companion(WatchThread).watch_for(accumulator, self._ensure_sender)
             _made.add(self)
         except BaseException:
             detach(slab, self._attached)
@@ -157,20 +155,19 @@ class Producer(RecordSending):
         sticky = self._sticky.get(topic) or self._sticky_partitioner(entry)
         parts = partition_columns(
             batch,
-            self._accumulator.format,
+            self._accumulator.state.format,
             len(queues),
             sticky,
             ignore_keys=self._ignore_keys,
             max_body_size=self._max_body_size,
-            batch_size=self._accumulator.appender.slot_size,
-            open_room=self._accumulator.appender.open_room(queues[sticky.within(len(queues))]),
+            batch_size=self._accumulator.records.slot_size,
+            open_room=self._accumulator.open_room(queues[sticky.within(len(queues))]),
         )
-        for partition in parts:
-            self._metadata.queues_with(entry, partition, started)
-        future = FutureColumnsMetadata(batch.num_rows, self._accumulator.acks)
+        to = {partition: self._metadata.queues_with(entry, partition, started)[partition] for partition in parts}
+        future = FutureColumnsMetadata(batch.num_rows, self._accumulator.pending)
         for partition, part in parts.items():
             remaining_ms = self._max_block_ms - (time.monotonic() - started) * 1000
-            self._accumulator.append_columns(TopicPartition(topic, partition), part, future, remaining_ms)
+            self._accumulator.append_columns(to[partition], part, future, remaining_ms)
         self._slab.rope.pull()
         return future
 
@@ -196,14 +193,14 @@ class Producer(RecordSending):
             SenderError: something is under way, but there was no sender, and none could be started.
         """
         self._check_open()
-        acks = self._accumulator.acks
-        acks.check_process()
+        pending = self._accumulator.pending
+        pending.check_process()
         if timeout > 0:
-            heard = acks.heard()
-            acks.wait_until(lambda: acks.heard() != heard, timeout)
-        elif acks.is_waiting():
+            heard = pending.heard()
+            pending.wait_until(lambda: pending.heard() != heard, timeout)
+        elif pending.is_waiting():
             self._watch()
-        acks.poll()
+        pending.poll()
 
     @_settling
     def flush(self, timeout: float | None = None) -> None:
@@ -219,7 +216,7 @@ class Producer(RecordSending):
         """
         _check_timeout(timeout)
         self._check_open()
-        self._accumulator.acks.check_process()
+        self._accumulator.pending.check_process()
         self._accumulator.begin_flush()
         self._accumulator.await_flush_completion(timeout)
 
@@ -250,7 +247,7 @@ class Producer(RecordSending):
         self._closed = True
         try:
             self._accumulator.close()
-            self._accumulator.acks.check_process()
+            self._accumulator.pending.check_process()
             if timeout != 0:
                 self._accumulator.begin_flush()
                 self._accumulator.await_flush_completion(timeout)
@@ -284,10 +281,10 @@ class Producer(RecordSending):
     def metrics(self) -> dict[str, dict[str, float]]:
         """Return metrics by Kafka's names: this producer's, and those of the slab that all share."""
         self._check_open()
-        self._accumulator.acks.check_process()
+        self._accumulator.pending.check_process()
         words, geometry = self._slab.words, self._slab.geometry
         process = geometry.process(self._slab.me)
-        pool = self._accumulator.pool
+        pool = self._accumulator.state.pool
         return {
             "producer-metrics": {
                 "record-append-total": words[process + Process.RECORDS],
@@ -297,7 +294,7 @@ class Producer(RecordSending):
                 "bufferpool-wait-time-ns-total": words[process + Process.WAIT_NS],
                 "buffer-exhausted-total": words[process + Process.EXHAUSTED],
                 "waiting-threads": pool.queued(),
-                "incomplete-batches": len(self._accumulator.acks.incomplete()),
+                "incomplete-batches": len(self._accumulator.pending.incomplete()),
             },
             "slab-metrics": slab_metrics(words, geometry),
         }

@@ -1,7 +1,7 @@
 cimport cython
-from shmaccum.accumulator.futures cimport FutureRecordMetadata
-from shmaccum.accumulator.record_appender cimport RecordAppender
-from shmaccum.accumulator.partition_map cimport PartitionMap, TopicEntry
+from shmaccum.accumulator.append.futures cimport FutureRecordMetadata
+from shmaccum.accumulator.append.record_accumulator cimport RecordAccumulator
+from shmaccum.accumulator.state.partition_map cimport PartitionMap, TopicEntry
 from shmaccum.partitioner cimport StickyPartitioner
 from shmaccum.record.fastrecords cimport FastRecords
 from shmaccum.record.murmur2 cimport partition_for_key
@@ -16,7 +16,8 @@ cdef class RecordSending:
     cdef readonly bint _has_interceptors
     cdef SlabMemory _memory
     cdef PartitionMap _map
-    cdef RecordAppender _appender
+    cdef readonly RecordAccumulator _accumulator
+    cdef FastRecords _fast
     cdef unsigned long long _rung
     cdef long long _linger_ms
     cdef readonly dict _sticky

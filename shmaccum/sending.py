@@ -9,9 +9,9 @@ import logging
 import time
 from typing import Any, Final
 
-from shmaccum.accumulator.futures import DeliveryCallback, FutureRecordMetadata
-from shmaccum.accumulator.partition_map import TopicEntry
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata
+from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.state.partition_map import TopicEntry
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import IllegalStateError, KafkaError, ProducerClosedError, RecordTooLargeError, ShmaccumError
 from shmaccum.interceptors import Interceptors, ProducerRecord
@@ -46,10 +46,10 @@ class RecordSending:
         self._accumulator = accumulator
         self._interceptors = interceptors
         self._has_interceptors = bool(interceptors)
-        self._slab = accumulator.slab
-        self._memory = accumulator.slab.memory
-        self._map = accumulator.map
-        self._appender = accumulator.appender
+        state = accumulator.state
+        self._slab = state.slab
+        self._memory = state.slab.memory
+        self._map = state.map
         self._metadata = ProducerMetadata(accumulator, config)
         self._sticky: dict[str, StickyPartitioner] = {}
         self._rung = 0
@@ -61,9 +61,10 @@ class RecordSending:
         self._has_value_serializer = config.value_serializer is not None
         self._key_serializer = Serializer("key", config.key_serializer)
         self._value_serializer = Serializer("value", config.value_serializer)
-        self._encode_body = accumulator.format.encode_body
-        self._max_record_size = min(config.max_request_size, accumulator.pool.total_memory)
-        overhead = accumulator.format.header_size + accumulator.format.record_overhead_max
+        self._fast = accumulator.records.fast
+        self._encode_body = state.format.encode_body
+        self._max_record_size = min(config.max_request_size, state.pool.total_memory)
+        overhead = state.format.header_size + state.format.record_overhead_max
         self._max_body_size = self._max_record_size - overhead
 
     def send(
@@ -151,7 +152,7 @@ class RecordSending:
             started = started or time.monotonic()
             entry = self._metadata.topic(topic, started)
             queues = entry.queues
-        fast = self._appender.fast
+        fast = self._fast
         if fast is not None and not headers:
             body = fast.encode_body(key, value)
         else:
@@ -178,7 +179,7 @@ class RecordSending:
             timestamp = checked_timestamp(timestamp_ms)
         else:
             timestamp = fast.now_ms() if fast is not None else time.time_ns() // 1_000_000
-        future, batch_is_full, new_batch_created, appended_bytes = self._appender.append(
+        future, batch_is_full, new_batch_created, appended_bytes = self._accumulator.append(
             queues[number],
             timestamp,
             body,

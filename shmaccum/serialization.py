@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shmaccum.accumulator.record_appender import check_timestamp
+from shmaccum.accumulator.append.record_appender import check_timestamp
 from shmaccum.errors import InvalidTimestampError, SerializationError
 
 

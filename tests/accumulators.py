@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 from kafka.record import MemoryRecords
 
-from shmaccum.accumulator.completer import BatchOutcome
-from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for
-from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.accumulator.drain.completer import BatchOutcome
+from shmaccum.accumulator.state.accumulator_state import attach_for
+from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.record.compression import CompressionType
+from tools.support.accumulators import Accumulators
 
 TOPIC = "test"
 TP0, TP1, TP2, TP3 = (TopicPartition(TOPIC, number) for number in range(4))
@@ -55,46 +56,46 @@ def config_of(name: str, **settings: object) -> ProducerConfig:
     return ProducerConfig.parse(defaults | {name.replace("_", "."): value for name, value in settings.items()})
 
 
-def open_accumulator(config: ProducerConfig) -> RecordAccumulator:
+def open_accumulator(config: ProducerConfig) -> Accumulators:
     """Attach to the slab and make the topic known; the caller detaches ``accumulator.slab``."""
     slab = attach_for(config)
-    accumulator = RecordAccumulator(slab, config)
+    accumulator = Accumulators(slab, config)
     if accumulator.map.topic(TOPIC) is None:
         accumulator.map.request(TOPIC)
         accumulator.map.update(TOPIC, 4, None)
     return accumulator
 
 
-def add(accumulator: RecordAccumulator, to: TopicPartition, value: bytes = VALUE, timestamp: int = 0) -> None:
+def add(accumulator: Accumulators, to: TopicPartition, value: bytes = VALUE, timestamp: int = 0) -> None:
     """Append a record whose future is of no interest."""
     accumulator.append(to, timestamp, KEY, value, max_block_ms=1000)
 
 
-def created_ms(accumulator: RecordAccumulator, of: TopicPartition) -> int:
+def created_ms(accumulator: Accumulators, of: TopicPartition) -> int:
     """Return when a partition's first batch was created."""
     batch = first(accumulator, of)
     assert batch is not None
     return batch.created_ms
 
 
-def first(accumulator: RecordAccumulator, of: TopicPartition) -> RecordBatch | None:
+def first(accumulator: Accumulators, of: TopicPartition) -> RecordBatch | None:
     """Return a partition's first batch."""
     return accumulator.map.queues[of].first()
 
 
-def queued(accumulator: RecordAccumulator, of: TopicPartition) -> int:
+def queued(accumulator: Accumulators, of: TopicPartition) -> int:
     """Return how many batches a partition's deque holds."""
     return len(accumulator.map.queues[of])
 
 
-def partition_of(accumulator: RecordAccumulator, batch: RecordBatch) -> TopicPartition:
+def partition_of(accumulator: Accumulators, batch: RecordBatch) -> TopicPartition:
     """Return where a batch goes."""
     return accumulator.map.by_entry[batch.partition].topic_partition
 
 
-def drain(accumulator: RecordAccumulator, now_ms: int = 0, *, cluster: Cluster = CLUSTER) -> list[RecordBatch]:
+def drain(accumulator: Accumulators, now_ms: int = 0, *, cluster: Cluster = CLUSTER) -> list[RecordBatch]:
     """Take one batch of every partition that has one, ready or not."""
-    drained = accumulator.drain(cluster, [NODE0, NODE1], UNLIMITED, now_ms)
+    drained = accumulator.sender.drain(cluster, [NODE0, NODE1], UNLIMITED, now_ms)
     return [*drained[0], *drained[1]]
 
 
@@ -109,7 +110,7 @@ class Sent(NamedTuple):
     headers: list[tuple[str, bytes | None]]
 
 
-def as_sent(accumulator: RecordAccumulator, batch: RecordBatch, base_offset: int = 0) -> bytes:
+def as_sent(accumulator: Accumulators, batch: RecordBatch, base_offset: int = 0) -> bytes:
     """Seal a copy of a batch as the sender would: compressed if a producer did that already."""
     sealed = accumulator.format.seal(
         memoryview(bytearray().join(batch.views())),
@@ -125,7 +126,7 @@ def as_sent(accumulator: RecordAccumulator, batch: RecordBatch, base_offset: int
     return bytes(accumulator.format.set_base_offset(sealed, batch.record_count, base_offset))
 
 
-def decode(accumulator: RecordAccumulator, batch: RecordBatch, base_offset: int = 0) -> list[Sent]:
+def decode(accumulator: Accumulators, batch: RecordBatch, base_offset: int = 0) -> list[Sent]:
     """Have kafka-python read a batch as it would be sent."""
     stored = MemoryRecords(as_sent(accumulator, batch, base_offset))
     found = []
@@ -139,7 +140,7 @@ def decode(accumulator: RecordAccumulator, batch: RecordBatch, base_offset: int 
     return found
 
 
-def values_of(accumulator: RecordAccumulator, batches: Iterable[RecordBatch]) -> list[bytes | None]:
+def values_of(accumulator: Accumulators, batches: Iterable[RecordBatch]) -> list[bytes | None]:
     """Return the values of all records of some batches."""
     return [record.value for batch in batches for record in decode(accumulator, batch)]
 
@@ -147,7 +148,7 @@ def values_of(accumulator: RecordAccumulator, batches: Iterable[RecordBatch]) ->
 class Log:
     """Stands for what is behind the sender: takes all that is sent, and says under which offset."""
 
-    def __init__(self, accumulator: RecordAccumulator) -> None:
+    def __init__(self, accumulator: Accumulators) -> None:
         self._accumulator = accumulator
         self.partitions: dict[TopicPartition, list[Sent]] = {}
 
@@ -158,7 +159,7 @@ class Log:
             stored = self.partitions.setdefault(partition_of(self._accumulator, batch), [])
             outcomes.append(BatchOutcome(batch, len(stored)))
             stored += decode(self._accumulator, batch, len(stored))
-        self._accumulator.complete(outcomes)
+        self._accumulator.sender.complete(outcomes)
         return len(outcomes)
 
     def take_all(self, now_ms: int = 0) -> None:
@@ -171,7 +172,7 @@ class Log:
         return [record.value for record in self.partitions.get(of, [])]
 
 
-def assert_empty(accumulator: RecordAccumulator) -> None:
+def assert_empty(accumulator: Accumulators) -> None:
     """Nothing is queued or in anybody's hands, and the pool says so in all its ways."""
     pool = accumulator.pool
     assert accumulator.slab.undelivered() == (0, 0)

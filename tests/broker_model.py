@@ -18,8 +18,8 @@ import pytest
 from kafka.record import MemoryRecords
 from senders import HandRun
 
-from shmaccum.accumulator import record_appender
-from shmaccum.accumulator.futures import FutureRecordMetadata
+from shmaccum.accumulator.append import record_appender
+from shmaccum.accumulator.append.futures import FutureRecordMetadata
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from senders import HandRun
 
-from shmaccum.accumulator.futures import FutureRecordMetadata
+from shmaccum.accumulator.append.futures import FutureRecordMetadata
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import ShmaccumError
@@ -73,7 +73,7 @@ def offsets_of(futures: list[FutureRecordMetadata]) -> list[int]:
 def deliver(run: HandRun) -> None:
     """Make passes until nothing is left in the slab, and hear of it."""
     run.run_until(lambda: run.slab.undelivered() == (0, 0))
-    run.accumulator.acks.poll()
+    run.accumulator.producer.pending.poll()
 
 
 def batches_of(log_dir: Path, partition: TopicPartition = T0) -> list[Batch]:
@@ -96,4 +96,4 @@ def counter(run: HandRun, word: int) -> int:
 def assert_all_free(run: HandRun) -> None:
     assert run.slab.undelivered() == (0, 0)
     assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
-    assert not run.accumulator.acks.incomplete()
+    assert not run.accumulator.producer.pending.incomplete()

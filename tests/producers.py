@@ -109,5 +109,5 @@ def kill_sender(producer: Producer) -> None:
 
 def wait_until_refused(producer: Producer, topic: str) -> None:
     """Ask for a topic that cannot be had, and wait until the sender has said why: it stays known."""
-    entry = producer._accumulator.map.request(topic)
+    entry = producer._accumulator.state.map.request(topic)
     wait_until(lambda: entry.error is not None, f"the sender says why there is no topic {topic}")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kafka.record import MemoryRecords
 
-from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for
+from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import InvalidRecordError, KafkaError, OutOfOrderSequenceError, RecordTooLargeError
@@ -23,6 +23,7 @@ from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 from shmaccum.shm.lifecycle import detach
+from tools.support.accumulators import Accumulators
 
 
 class LogRecord(NamedTuple):
@@ -214,16 +215,16 @@ class HandRun:
     def __init__(self, config: ProducerConfig, transport: Any = None) -> None:
         self.config = config
         self.slab = attach_for(config)
-        self.accumulator = RecordAccumulator(self.slab, config)
+        self.accumulator = Accumulators(self.slab, config)
         self.doorbell = self.slab.become_sender()
         self.transport = transport or Hand(config)
         self.transport.start()
-        self.sender = Sender(self.accumulator, self.transport, self.doorbell, config)
+        self.sender = Sender(self.accumulator.sender, self.transport, self.doorbell, config)
         self._resigned = False
 
     def begin(self) -> None:
         """Do what `Sender.run` does before its loop."""
-        self.accumulator.recover()
+        self.accumulator.sender.recover()
 
     def topic(self, name: str) -> None:
         """Make a topic known, by the sender."""
@@ -253,7 +254,7 @@ class HandRun:
         if not self._resigned:
             self.resign()
         if self.slab.users == 1 and not self.slab.has_sender():
-            self.accumulator.recover()
-            self.accumulator.abort_incomplete_batches(KafkaError)
+            self.accumulator.sender.recover()
+            self.accumulator.sender.abort_incomplete_batches(KafkaError)
             self.slab.reap_dead()
         detach(self.slab)

@@ -19,7 +19,7 @@ import pytest
 
 import shmaccum
 from shmaccum import Producer
-from shmaccum.accumulator.batch_appender import BatchAppender
+from shmaccum.accumulator.append.batch_appender import BatchAppender
 from shmaccum.shm.layout import Geometry
 from shmaccum.shm.memory import SlabMemory
 from shmaccum.shm.turn import Turn

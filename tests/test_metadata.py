@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 from accumulators import config_of, open_accumulator
 
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import TopicAuthorizationError
 from shmaccum.metadata import ProducerMetadata
 from shmaccum.shm.layout import TopicState
 from shmaccum.shm.lifecycle import detach
+from tools.support.accumulators import Accumulators
 
 PATIENCE_S = 30.0
 
@@ -25,13 +25,13 @@ def config(slab_name: str) -> ProducerConfig:
 
 
 @pytest.fixture
-def accumulator(config: ProducerConfig) -> Iterator[RecordAccumulator]:
+def accumulator(config: ProducerConfig) -> Iterator[Accumulators]:
     accumulator = open_accumulator(config)
     yield accumulator
     detach(accumulator.slab)
 
 
-def test_an_answer_counts_although_others_ask_again(accumulator: RecordAccumulator, config: ProducerConfig) -> None:
+def test_an_answer_counts_although_others_ask_again(accumulator: Accumulators, config: ProducerConfig) -> None:
     """One whose turn to run comes late would else wait for the next answer, and miss that as well."""
     metadata = ProducerMetadata(accumulator, config)
     raised: list[BaseException] = []

@@ -11,11 +11,11 @@ from accumulators import TOPIC, add, cluster_of, config_of, drain, open_accumula
 from broker_model import Clock, stop_the_clock
 
 from shmaccum import partition_load
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import IllegalStateError
 from shmaccum.partition_load import PartitionLoads
 from shmaccum.shm.lifecycle import detach
+from tools.support.accumulators import Accumulators
 
 FULL = b"x" * 1000
 """A value that fills a batch."""
@@ -23,17 +23,17 @@ ROUNDS = 4000
 
 
 @pytest.fixture
-def accumulator(slab_name: str) -> Iterator[RecordAccumulator]:
+def accumulator(slab_name: str) -> Iterator[Accumulators]:
     """Return an accumulator with a topic of four partitions."""
     accumulator = open_accumulator(config_of(slab_name))
     yield accumulator
-    accumulator.recover()
-    accumulator.abort_incomplete_batches(IllegalStateError)
+    accumulator.sender.recover()
+    accumulator.sender.abort_incomplete_batches(IllegalStateError)
     detach(accumulator.slab)
 
 
 @pytest.fixture
-def loads(accumulator: RecordAccumulator) -> Callable[..., PartitionLoads]:
+def loads(accumulator: Accumulators) -> Callable[..., PartitionLoads]:
     """Return a function that makes a producer's view of the topic."""
 
     def make(*, adaptive: bool = True, timeout_ms: int = 0) -> PartitionLoads:
@@ -51,12 +51,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def led_by(accumulator: RecordAccumulator, *leaders: int | None) -> None:
+def led_by(accumulator: Accumulators, *leaders: int | None) -> None:
     """Have the sender's half find out who leads the partitions."""
-    accumulator.ready(cluster_of(*leaders), 0)
+    accumulator.sender.ready(cluster_of(*leaders), 0)
 
 
-def enqueue(accumulator: RecordAccumulator, *lengths: int) -> None:
+def enqueue(accumulator: Accumulators, *lengths: int) -> None:
     """Put so many batches into the partitions' deques."""
     for partition, length in enumerate(lengths):
         for _ in range(length):
@@ -70,12 +70,12 @@ def shares(loads: PartitionLoads) -> dict[int, float]:
     return {partition: count / ROUNDS for partition, count in sorted(counts.items())}
 
 
-def test_all_alike_where_nothing_waits(accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]) -> None:
+def test_all_alike_where_nothing_waits(accumulator: Accumulators, loads: Callable[..., PartitionLoads]) -> None:
     led_by(accumulator, 0, 0, 1, 1)
     assert shares(loads()) == pytest.approx({0: 0.25, 1: 0.25, 2: 0.25, 3: 0.25}, abs=0.04)
 
 
-def test_short_deques_get_more(accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]) -> None:
+def test_short_deques_get_more(accumulator: Accumulators, loads: Callable[..., PartitionLoads]) -> None:
     """``BuiltInPartitioner``'s own example: lengths 0, 3, 1 of four weigh 4, 1, 3; here 3, 0, 1, 2 weigh 1, 4, 3, 2."""
     led_by(accumulator, 0, 0, 1, 1)
     enqueue(accumulator, 3, 0, 1, 2)
@@ -83,7 +83,7 @@ def test_short_deques_get_more(accumulator: RecordAccumulator, loads: Callable[.
 
 
 def test_deques_do_not_matter_where_that_is_off(
-    accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]
+    accumulator: Accumulators, loads: Callable[..., PartitionLoads]
 ) -> None:
     led_by(accumulator, 0, 0, 1, 1)
     enqueue(accumulator, 3, 0, 1, 2)
@@ -92,7 +92,7 @@ def test_deques_do_not_matter_where_that_is_off(
 
 @pytest.mark.parametrize("adaptive", [True, False])
 def test_a_partition_without_a_leader_is_not_chosen(
-    accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads], adaptive: bool
+    accumulator: Accumulators, loads: Callable[..., PartitionLoads], adaptive: bool
 ) -> None:
     led_by(accumulator, 0, None, 1, 1)
     assert shares(loads(adaptive=adaptive)) == pytest.approx({0: 1 / 3, 2: 1 / 3, 3: 1 / 3}, abs=0.04)
@@ -102,14 +102,14 @@ def test_a_partition_without_a_leader_is_not_chosen(
 
 @pytest.mark.parametrize("adaptive", [True, False])
 def test_any_where_none_has_a_leader(
-    accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads], adaptive: bool
+    accumulator: Accumulators, loads: Callable[..., PartitionLoads], adaptive: bool
 ) -> None:
     led_by(accumulator, None, None, None, None)
     enqueue(accumulator, 1, 0, 0, 0)
     assert set(shares(loads(adaptive=adaptive))) == {0, 1, 2, 3}
 
 
-def test_a_topic_that_grows(accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]) -> None:
+def test_a_topic_that_grows(accumulator: Accumulators, loads: Callable[..., PartitionLoads]) -> None:
     of_topic = loads()
     assert set(shares(of_topic)) == {0, 1, 2, 3}
     accumulator.map.update(TOPIC, 6, None)
@@ -117,7 +117,7 @@ def test_a_topic_that_grows(accumulator: RecordAccumulator, loads: Callable[...,
 
 
 def test_partitions_that_are_not_one_behind_the_other(
-    accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads]
+    accumulator: Accumulators, loads: Callable[..., PartitionLoads]
 ) -> None:
     accumulator.map.request("other")
     accumulator.map.update("other", 2, None)
@@ -131,7 +131,7 @@ class TestAvailability:
     """``partitioner.availability.timeout.ms``."""
 
     def test_a_node_that_takes_nothing_is_left_out(
-        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads], clock: Clock
+        self, accumulator: Accumulators, loads: Callable[..., PartitionLoads], clock: Clock
     ) -> None:
         led_by(accumulator, 0, 0, 1, 1)
         enqueue(accumulator, 1, 0, 0, 0)
@@ -142,7 +142,7 @@ class TestAvailability:
         assert set(shares(patient)) == {0, 1, 2, 3}
 
     def test_what_has_just_become_ready_is_no_reason(
-        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads], clock: Clock
+        self, accumulator: Accumulators, loads: Callable[..., PartitionLoads], clock: Clock
     ) -> None:
         """However long ago the last look at an idle node was."""
         led_by(accumulator, 0, 0, 1, 1)
@@ -154,7 +154,7 @@ class TestAvailability:
         assert set(of_topic.choose(20)) & {0, 1}
 
     def test_a_backlog_is_no_reason_while_it_moves(
-        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads], clock: Clock
+        self, accumulator: Accumulators, loads: Callable[..., PartitionLoads], clock: Clock
     ) -> None:
         led_by(accumulator, 0, 0, 1, 1)
         enqueue(accumulator, 3, 3, 0, 0)
@@ -167,7 +167,7 @@ class TestAvailability:
         assert set(of_topic.choose(50)) & {0, 1}
 
     def test_it_needs_adaptive_partitioning(
-        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads], clock: Clock
+        self, accumulator: Accumulators, loads: Callable[..., PartitionLoads], clock: Clock
     ) -> None:
         led_by(accumulator, 0, 0, 1, 1)
         enqueue(accumulator, 1, 0, 0, 0)
@@ -177,7 +177,7 @@ class TestAvailability:
         assert set(shares(of_topic)) == {0, 1, 2, 3}
 
     def test_all_where_all_are_stuck(
-        self, accumulator: RecordAccumulator, loads: Callable[..., PartitionLoads], clock: Clock
+        self, accumulator: Accumulators, loads: Callable[..., PartitionLoads], clock: Clock
     ) -> None:
         led_by(accumulator, 0, 0, 1, 1)
         enqueue(accumulator, 1, 0, 0, 1)

@@ -14,7 +14,7 @@ from producers import settings_of
 from senders import HandRun
 
 from shmaccum import Producer, ProducerConfig, TopicPartition
-from shmaccum.accumulator.partition_queue import PartitionQueue
+from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.partitioner import StickyPartitioner
 
 BATCH = 1000

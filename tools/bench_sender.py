@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from shmaccum.accumulator.completer import BatchOutcome
-from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for
+from shmaccum.accumulator.drain.completer import BatchOutcome
+from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
@@ -29,6 +29,7 @@ from shmaccum.sender.sender import Sender
 from shmaccum.shm.layout import Super
 from shmaccum.shm.lifecycle import detach
 from tools.sink import running_sink
+from tools.support.accumulators import Accumulators
 
 BATCH_SIZE: Final = 16 * 1024
 BATCHES: Final = 2048
@@ -73,7 +74,7 @@ class _Slab:
             defaults | {name.replace("_", "."): value for name, value in settings.items()}
         )
         self.slab = attach_for(self.config)
-        self.accumulator = RecordAccumulator(self.slab, self.config)
+        self.accumulator = Accumulators(self.slab, self.config)
         self.partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
 
     def fill(self, batches: int, partitions: int) -> None:
@@ -88,7 +89,7 @@ class _Slab:
     def append(self, partition: int, body: bytes) -> None:
         """Append a record with this body."""
         queue = self.accumulator.map.queues[self.partitions[partition]]
-        self.accumulator.appender.append(queue, 0, body, None, 0)
+        self.accumulator.producer.append(queue, 0, body, None, 0)
 
 
 @contextmanager
@@ -97,8 +98,8 @@ def _slab(partitions: int, servers: str = "127.0.0.1:1", **settings: object) -> 
     try:
         yield slab
     finally:
-        slab.accumulator.recover()
-        slab.accumulator.abort_incomplete_batches(KafkaError)
+        slab.accumulator.sender.recover()
+        slab.accumulator.sender.abort_incomplete_batches(KafkaError)
         slab.slab.reap_dead()
         detach(slab.slab)
 
@@ -109,7 +110,7 @@ def sending_costs(partitions: int, rounds: int, *, batches: int = BATCHES) -> li
         transport = make_transport(slab.config)
         transport.start()
         doorbell = slab.slab.become_sender()
-        sender = Sender(slab.accumulator, transport, doorbell, slab.config)
+        sender = Sender(slab.accumulator.sender, transport, doorbell, slab.config)
         slab.accumulator.map.request(TOPIC)
         try:
             while not all(each in slab.accumulator.map.queues for each in slab.partitions):
@@ -158,11 +159,11 @@ def finding_costs(partitions: int, rounds: int, *, lingering: bool) -> list[Find
             slab.fill(READY_BATCHES, READY_BATCHES)
             now_ms = _now_ms()
             begun = time.perf_counter()
-            ready = accumulator.ready(cluster, now_ms)
-            drained = accumulator.drain(cluster, ready.ready_nodes, UNLIMITED, now_ms)[0]
+            ready = accumulator.sender.ready(cluster, now_ms)
+            drained = accumulator.sender.drain(cluster, ready.ready_nodes, UNLIMITED, now_ms)[0]
             costs.append(FindingCost(partitions, lingering, (time.perf_counter() - begun) * 1e6))
             assert len(drained) == READY_BATCHES
-            accumulator.complete([BatchOutcome(batch, 0) for batch in drained])
+            accumulator.sender.complete([BatchOutcome(batch, 0) for batch in drained])
         return costs
 
 

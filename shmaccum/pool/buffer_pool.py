@@ -58,9 +58,19 @@ class BufferPool:
         slab: the slab whose slots these are; without one the pool attaches to a slab of its own,
             named ``name`` where given, so that other processes find it.
         name: name of the pool's own slab.
+        while_waiting: called before a wait for memory and now and then during it, under no lock: the place to see to it
+            that there is a sender that will free some.
     """
 
-    def __init__(self, memory: int, poolable_size: int, *, slab: Slab | None = None, name: str = "") -> None:
+    def __init__(
+        self,
+        memory: int,
+        poolable_size: int,
+        *,
+        slab: Slab | None = None,
+        name: str = "",
+        while_waiting: Callable[[], None] | None = None,
+    ) -> None:
         self._own_slab = slab is None
         if slab is None:
             slot_size = slot_size_for(poolable_size)
@@ -69,9 +79,7 @@ class BufferPool:
         self.slab: Final = slab
         self.poolable_size: Final = slab.geometry.slot_size
         self.total_memory: Final = slab.geometry.slot_count * slab.geometry.slot_size
-        self.while_waiting: Callable[[], None] = _do_nothing
-        """Called before a wait for memory and now and then during it, under no lock: the place to see to it that
-        there is a sender that will free some."""
+        self.while_waiting = while_waiting or _do_nothing
         self._words = slab.words
         self._lock = slab.pool_lock
         self._slots = Slots(slab)

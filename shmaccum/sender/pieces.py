@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import logging
 
-from shmaccum.accumulator.completer import BatchOutcome
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
-from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.accumulator.drain.completer import BatchOutcome
+from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
+from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import RecordTooLargeError
 from shmaccum.record.compression import CompressionType
@@ -34,10 +34,10 @@ logger = logging.getLogger(__name__)
 class Pieces:
     """What the sender knows of the batches that it sends in pieces; their progress is in their headers."""
 
-    def __init__(self, accumulator: RecordAccumulator) -> None:
+    def __init__(self, accumulator: SenderAccumulator) -> None:
         self._accumulator = accumulator
-        self._incidents = accumulator.slab.companion(Incidents)
-        self._format = accumulator.format
+        self._incidents = accumulator.state.slab.companion(Incidents)
+        self._format = accumulator.state.format
         self._in_flight: set[int] = set()
         """Slots of batches of which a piece is on its way."""
         self._limits: dict[int, int] = {}
@@ -117,7 +117,7 @@ class Pieces:
         return write_piece(self._format, records, limit).record_count
 
     def _topic_partition(self, batch: RecordBatch) -> TopicPartition:
-        return self._accumulator.map.by_entry[batch.partition].topic_partition
+        return self._accumulator.state.map.by_entry[batch.partition].topic_partition
 
     def _records(self, batch: RecordBatch, end: int) -> list[Record]:
         """Return the records of a batch from the first that is not settled to ``end``."""

@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmaccum import __version__
 from shmaccum.abi import ABI_VERSION
-from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for
+from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
+from shmaccum.accumulator.state.accumulator_state import AccumulatorState, attach_for
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import SenderError, SenderExistsError, SlabError, SlabFullError, SlabInUseError
 from shmaccum.record.format import message_format_magic
@@ -143,7 +144,7 @@ def serve(
     slab = _attach(config, supervised=supervised)
     with slab.telling_of_damage():
         try:
-            accumulator = RecordAccumulator(slab, config)
+            accumulator = SenderAccumulator(AccumulatorState(slab, config), config)
             if supervised and slab.has_sender():
                 _check_transport(config)
             signals = _StopSignals()
@@ -192,7 +193,7 @@ def _check_transport(config: ProducerConfig) -> None:
 
 def _serve_once(
     slab: Slab,
-    accumulator: RecordAccumulator,
+    accumulator: SenderAccumulator,
     config: ProducerConfig,
     on_serving: Callable[[Slab], None],
     log: str,

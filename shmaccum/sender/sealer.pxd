@@ -1,8 +1,8 @@
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t
-from shmaccum.accumulator.partition_map cimport PartitionMap
-from shmaccum.accumulator.partition_queue cimport PartitionQueue
-from shmaccum.accumulator.record_batch cimport RecordBatch
+from shmaccum.accumulator.state.partition_map cimport PartitionMap
+from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
+from shmaccum.accumulator.state.record_batch cimport RecordBatch
 from shmaccum.record.format cimport RecordFormat
 from shmaccum.sender.transport cimport ProduceBatch
 from shmaccum.shm.memory cimport SlabMemory

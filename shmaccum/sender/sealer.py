@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
-from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.accumulator.state.accumulator_state import AccumulatorState
+from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchMemory
 from shmaccum.sender.pieces import Pieces
@@ -24,20 +24,20 @@ class Sealer:
     """Seals the batches of a slab.
 
     Args:
-        accumulator: of the slab.
+        state: of the slab.
         pieces: has those that are not sent as a whole.
         levels: of each compression that has levels, for batches that are not compressed yet; can be replaced.
     """
 
-    def __init__(self, accumulator: RecordAccumulator, pieces: Pieces, levels: Mapping[CompressionType, int]) -> None:
-        self._memory = accumulator.slab.memory
-        self._map = accumulator.map
-        self._format = accumulator.format
-        self._header_size = accumulator.format.header_size
-        self._magic = accumulator.format.magic
+    def __init__(self, state: AccumulatorState, pieces: Pieces, levels: Mapping[CompressionType, int]) -> None:
+        self._memory = state.slab.memory
+        self._map = state.map
+        self._format = state.format
+        self._header_size = state.format.header_size
+        self._magic = state.format.magic
         self._pieces = pieces
         self.levels = levels
-        self._compressed_at = accumulator.slab.geometry.process(accumulator.slab.me) + Process.COMPRESSED
+        self._compressed_at = state.slab.geometry.process(state.slab.me) + Process.COMPRESSED
 
     def seal(self, batch: RecordBatch) -> ProduceBatch:
         """Make a drained batch ready for the wire, in place unless it is still to be compressed.

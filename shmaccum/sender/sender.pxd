@@ -1,9 +1,9 @@
 cimport cython
-from shmaccum.accumulator.completer cimport BatchOutcome, stored_at
-from shmaccum.accumulator.partition_map cimport PartitionMap
-from shmaccum.accumulator.record_accumulator cimport RecordAccumulator
-from shmaccum.accumulator.record_batch cimport RecordBatch
-from shmaccum.accumulator.sequences cimport Sequences
+from shmaccum.accumulator.drain.completer cimport BatchOutcome, stored_at
+from shmaccum.accumulator.state.partition_map cimport PartitionMap
+from shmaccum.accumulator.drain.sender_accumulator cimport SenderAccumulator
+from shmaccum.accumulator.state.record_batch cimport RecordBatch
+from shmaccum.accumulator.drain.sequences cimport Sequences
 from shmaccum.sender.naps cimport Naps
 from shmaccum.sender.sealer cimport Sealer
 from shmaccum.sender.topic_requests cimport TopicRequests
@@ -25,7 +25,8 @@ cdef int _SLEEP_BITS
 cdef double _MAX_SLEEP_MS
 
 cdef class Sender:
-    cdef RecordAccumulator _accumulator
+    cdef SenderAccumulator _accumulator
+    cdef object _pool
     cdef object _slab
     cdef SlabMemory _memory
     cdef PartitionMap _map

@@ -19,11 +19,11 @@ from typing import Final
 import numpy as np
 
 from shmaccum import __version__
-from shmaccum.accumulator.batch_compressor import levels_of
-from shmaccum.accumulator.completer import BatchOutcome, stored_at
-from shmaccum.accumulator.ready_check import FOREVER_MS
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
-from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.accumulator.drain.completer import BatchOutcome, stored_at
+from shmaccum.accumulator.drain.ready_check import FOREVER_MS
+from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
+from shmaccum.accumulator.state.accumulator_state import levels_of
+from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
@@ -105,7 +105,7 @@ class Sender:
 
     def __init__(
         self,
-        accumulator: RecordAccumulator,
+        accumulator: SenderAccumulator,
         transport: Transport,
         doorbell: Doorbell,
         config: ProducerConfig,
@@ -113,9 +113,11 @@ class Sender:
         gives_way: bool = False,
     ) -> None:
         self._accumulator = accumulator
-        self._slab = accumulator.slab
-        self._memory = accumulator.slab.memory
-        self._map = accumulator.map
+        state = accumulator.state
+        self._pool = state.pool
+        self._slab = state.slab
+        self._memory = state.slab.memory
+        self._map = state.map
         self._sequences = accumulator.sequences
         self._limits = accumulator.limits
         self._transport = transport
@@ -127,8 +129,8 @@ class Sender:
         self._guarantee_message_order = config.max_in_flight_requests_per_connection == 1
         self._topic_requests = TopicRequests(accumulator, transport)
         self._pieces = Pieces(accumulator)
-        self._sealer = Sealer(accumulator, self._pieces, levels_of(config))
-        self._in_flight: list[RecordBatch | None] = [None] * accumulator.slab.geometry.slot_count
+        self._sealer = Sealer(state, self._pieces, levels_of(config))
+        self._in_flight: list[RecordBatch | None] = [None] * state.slab.geometry.slot_count
         """By slot."""
         self._under_way = 0
         """How many are in flight."""
@@ -138,10 +140,10 @@ class Sender:
         self._gives_way = gives_way
         self.has_handed_over = False
         self._naps = Naps()
-        self._incidents = accumulator.slab.companion(Incidents)
+        self._incidents = state.slab.companion(Incidents)
         self._incidents.begin()
         self._next_housekeeping_ms = 0
-        self._idleness = Idleness(accumulator.slab, config.sender_idle_ms)
+        self._idleness = Idleness(state.slab, config.sender_idle_ms)
 
     # --- running ------------------------------------------------------------------------------------
 
@@ -461,7 +463,7 @@ class Sender:
             return False
         self._next_housekeeping_ms = now_ms + HOUSEKEEPING_MS
         with contextlib.suppress(LockTimeoutError):
-            self._accumulator.pool.reclaim(self._accumulator.patience.with_lock(self._slab.pool_lock))
+            self._pool.reclaim(self._accumulator.deferral.with_lock(self._slab.pool_lock))
         self._slab.reap_dead()
         self.has_handed_over = self._gives_way and has_heir(self._slab)
         return True

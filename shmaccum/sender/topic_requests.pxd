@@ -1,4 +1,4 @@
-from shmaccum.accumulator.patience cimport Patience
+from shmaccum.accumulator.drain.deferral cimport Deferral
 from shmaccum.shm.memory cimport SlabMemory
 
 cdef Py_ssize_t _REQUESTS
@@ -8,7 +8,7 @@ cdef class TopicRequests:
     cdef object _slab
     cdef SlabMemory _memory
     cdef object _map
-    cdef Patience _patience
+    cdef Deferral _deferral
     cdef object _sequences
     cdef object _transport
     cdef unsigned long long _requests_seen

@@ -14,8 +14,8 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from shmaccum.accumulator.partition_map import TopicEntry, TopicUpdate
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
+from shmaccum.accumulator.state.partition_map import TopicEntry, TopicUpdate
 from shmaccum.cluster import Cluster
 from shmaccum.errors import LockTimeoutError
 from shmaccum.sender.transport import Transport
@@ -35,11 +35,11 @@ class TopicRequests:
         transport: knows, or finds out.
     """
 
-    def __init__(self, accumulator: RecordAccumulator, transport: Transport) -> None:
-        self._slab = accumulator.slab
-        self._memory = accumulator.slab.memory
-        self._map = accumulator.map
-        self._patience = accumulator.patience
+    def __init__(self, accumulator: SenderAccumulator, transport: Transport) -> None:
+        self._slab = accumulator.state.slab
+        self._memory = accumulator.state.slab.memory
+        self._map = accumulator.state.map
+        self._deferral = accumulator.deferral
         self._sequences = accumulator.sequences
         self._transport = transport
         self._requests_seen = _NEVER
@@ -78,7 +78,7 @@ class TopicRequests:
         """Store what is news of topics, and what answers those who wait.
 
         Raises:
-            LockTimeoutError: as `Patience.with_lock`.
+            LockTimeoutError: as `Deferral.with_lock`.
         """
         changed = cluster.changed_since(self._cluster)
         answered = {name for name in self._waiting if name not in cluster.pending}
@@ -91,7 +91,7 @@ class TopicRequests:
                     updates.append(update)
         if updates:
             self._note_replaced(updates)
-            lock = self._patience.with_lock(self._slab.tables_lock)
+            lock = self._deferral.with_lock(self._slab.tables_lock)
             for topic in self._map.update_all(updates, lock):
                 logger.error("%s", self._map.no_room(topic))
             self._warn_if_nearly_full()

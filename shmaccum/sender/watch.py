@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Callable
 from typing import Final
 
-from shmaccum.accumulator.record_appender import RecordAppender
+from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.errors import DeadOwnerError, ShmaccumError
 from shmaccum.shm import native
 from shmaccum.shm.slab import Slab
@@ -49,7 +49,7 @@ class WatchThread:
     def __init__(self, slab: Slab) -> None:
         self._slab = slab
         self._ensure: Callable[[], None] = _do_nothing
-        self._appenders: weakref.WeakSet[RecordAppender] = weakref.WeakSet()
+        self._accumulators: weakref.WeakSet[RecordAccumulator] = weakref.WeakSet()
         self._next_look_s = 0.0
         self._has_complained = False
         self._forked()
@@ -64,15 +64,15 @@ class WatchThread:
         self._is_paused = False
         self._have_appends_call(self._before_append)
 
-    def watch_for(self, appender: RecordAppender, ensure: Callable[[], None]) -> None:
+    def watch_for(self, accumulator: RecordAccumulator, ensure: Callable[[], None]) -> None:
         """Look for a sender from now on, until this process leaves the slab.
 
         Args:
-            appender: of a producer of this process.
+            accumulator: of a producer of this process.
             ensure: starts a sender if there is none.
         """
         with self._mutex:
-            self._appenders.add(appender)
+            self._accumulators.add(accumulator)
             self._ensure = ensure
             self._start()
 
@@ -114,8 +114,8 @@ class WatchThread:
         self._have_appends_call(self._before_append if self._thread is None else None)
 
     def _have_appends_call(self, look: Callable[[], None] | None) -> None:
-        for appender in self._appenders:
-            appender.call_before_append(look)
+        for accumulator in self._accumulators:
+            accumulator.call_before_append(look)
 
     def _before_append(self) -> None:
         """Start the thread; where there can be none, see to it that there is a sender, every `LOOK_S` at most.

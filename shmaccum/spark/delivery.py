@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shmaccum.accumulator.futures import FutureColumnsMetadata
+from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import SerializationError, ShmaccumError
 from shmaccum.producer import Producer

@@ -7,32 +7,32 @@ from collections.abc import Callable, Iterator
 import pytest
 from accumulators import config_of, open_accumulator
 
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.errors import IllegalStateError
 from shmaccum.shm.lifecycle import detach
+from tools.support.accumulators import Accumulators
 
-OpenAccumulator = Callable[..., RecordAccumulator]
+OpenAccumulator = Callable[..., Accumulators]
 
 
 @pytest.fixture
 def accumulate(slab_name: str) -> Iterator[OpenAccumulator]:
     """Return a function that opens the test's accumulator with the settings given; what is left in it is dropped."""
-    opened: list[RecordAccumulator] = []
+    opened: list[Accumulators] = []
 
-    def open_one(**settings: object) -> RecordAccumulator:
+    def open_one(**settings: object) -> Accumulators:
         opened.append(open_accumulator(config_of(slab_name, **settings)))
         return opened[-1]
 
     yield open_one
     for accumulator in opened:
-        accumulator.recover()
-        accumulator.abort_incomplete_batches(IllegalStateError)
+        accumulator.sender.recover()
+        accumulator.sender.abort_incomplete_batches(IllegalStateError)
         accumulator.slab.reap_dead()
         accumulator.pool.reclaim()
         detach(accumulator.slab)
 
 
 @pytest.fixture
-def accumulator(accumulate: OpenAccumulator) -> RecordAccumulator:
+def accumulator(accumulate: OpenAccumulator) -> Accumulators:
     """Return an accumulator with the default settings of these tests."""
     return accumulate()

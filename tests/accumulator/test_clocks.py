@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.errors import DeliveryTimeoutError
 from shmaccum.shm.layout import Slot
 from shmaccum.shm.lifecycle import detach
@@ -22,6 +21,7 @@ from tests.accumulators import (
     first,
     open_accumulator,
 )
+from tools.support.accumulators import Accumulators
 
 LINGER_MS = 10
 TIMEOUT_MS = 2000
@@ -29,16 +29,16 @@ AHEAD_MS = 3_600_000
 
 
 @pytest.fixture
-def accumulator(slab_name: str) -> Iterator[RecordAccumulator]:
+def accumulator(slab_name: str) -> Iterator[Accumulators]:
     opened = open_accumulator(config_of(slab_name, linger_ms=LINGER_MS, delivery_timeout_ms=TIMEOUT_MS))
     yield opened
-    opened.recover()
-    opened.abort_expired_batches(1 << 40)
+    opened.sender.recover()
+    opened.sender.abort_expired_batches(1 << 40)
     assert_empty(opened)
     detach(opened.slab)
 
 
-def put_ahead(accumulator: RecordAccumulator, word: int) -> int:
+def put_ahead(accumulator: Accumulators, word: int) -> int:
     """Put a time in the header of the first batch ahead; return when that was made."""
     batch = first(accumulator, TP0)
     assert batch is not None
@@ -48,34 +48,34 @@ def put_ahead(accumulator: RecordAccumulator, word: int) -> int:
     return made_ms
 
 
-def test_a_batch_of_a_clock_that_is_ahead_lingers_from_when_it_is_seen(accumulator: RecordAccumulator) -> None:
+def test_a_batch_of_a_clock_that_is_ahead_lingers_from_when_it_is_seen(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
     made_ms = put_ahead(accumulator, Slot.ATTEMPTS)
-    assert accumulator.ready(CLUSTER, made_ms) == (set(), LINGER_MS, set())
-    assert accumulator.ready(CLUSTER, made_ms + LINGER_MS).ready_nodes == {NODE0}
+    assert accumulator.sender.ready(CLUSTER, made_ms) == (set(), LINGER_MS, set())
+    assert accumulator.sender.ready(CLUSTER, made_ms + LINGER_MS).ready_nodes == {NODE0}
 
 
-def test_a_batch_of_a_clock_that_is_ahead_backs_off_from_when_it_is_seen(accumulator: RecordAccumulator) -> None:
+def test_a_batch_of_a_clock_that_is_ahead_backs_off_from_when_it_is_seen(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
     made_ms = created_ms(accumulator, TP0)
     (batch,) = drain(accumulator, made_ms + LINGER_MS)
-    accumulator.reenqueue(batch, made_ms + AHEAD_MS)  # a sender before this one did
-    delay_ms = accumulator.ready(CLUSTER, made_ms).next_ready_check_delay_ms
+    accumulator.sender.reenqueue(batch, made_ms + AHEAD_MS)  # a sender before this one did
+    delay_ms = accumulator.sender.ready(CLUSTER, made_ms).next_ready_check_delay_ms
     assert 0 < delay_ms < TIMEOUT_MS
-    assert accumulator.ready(CLUSTER, made_ms + int(delay_ms)).ready_nodes == {NODE0}
+    assert accumulator.sender.ready(CLUSTER, made_ms + int(delay_ms)).ready_nodes == {NODE0}
 
 
-def test_a_claim_of_a_clock_that_is_ahead_holds_nothing_up(accumulator: RecordAccumulator) -> None:
+def test_a_claim_of_a_clock_that_is_ahead_holds_nothing_up(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
     made_ms = put_ahead(accumulator, Slot.SEALING)
-    assert accumulator.ready(CLUSTER, made_ms + LINGER_MS).ready_nodes == {NODE0}
+    assert accumulator.sender.ready(CLUSTER, made_ms + LINGER_MS).ready_nodes == {NODE0}
 
 
-def test_a_batch_of_a_clock_that_is_ahead_expires(accumulator: RecordAccumulator) -> None:
+def test_a_batch_of_a_clock_that_is_ahead_expires(accumulator: Accumulators) -> None:
     future = accumulator.append(TP0, 0, None, b"value").future
     made_ms = put_ahead(accumulator, Slot.CREATED_MS)
-    assert accumulator.abort_expired_batches(made_ms) == []
-    assert accumulator.next_expiry_ms == made_ms + TIMEOUT_MS
-    assert len(accumulator.abort_expired_batches(made_ms + TIMEOUT_MS)) == 1
+    assert accumulator.sender.abort_expired_batches(made_ms) == []
+    assert accumulator.sender.next_expiry_ms == made_ms + TIMEOUT_MS
+    assert len(accumulator.sender.abort_expired_batches(made_ms + TIMEOUT_MS)) == 1
     with pytest.raises(DeliveryTimeoutError):
         future.get(0)

@@ -29,18 +29,18 @@ from accumulators import (
 from faults import InterruptAt, interrupted_by_alarm
 from processes import Child
 
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.errors import BufferExhaustedError
 from shmaccum.shm.layout import Process, Slot, SlotState, Super
 from shmaccum.shm.lifecycle import detach
+from tools.support.accumulators import Accumulators
 
-OpenAccumulator = Callable[..., RecordAccumulator]
+OpenAccumulator = Callable[..., Accumulators]
 Start = Callable[..., Child]
 
 SMALL, HALF, LARGE = b"victim", b"victim" + bytes(BATCH_SIZE // 2), b"victim" + bytes(2 * BATCH_SIZE)
 
 
-def test_killed_in_the_middle_of_writing(accumulator: RecordAccumulator) -> None:
+def test_killed_in_the_middle_of_writing(accumulator: Accumulators) -> None:
     """Bytes behind the committed ones are nobody's."""
     add(accumulator, TP0, b"before")
     batch = first(accumulator, TP0)
@@ -66,7 +66,7 @@ def append_and_say(link: Connection, name: str, count: int, processes: int = 16)
     time.sleep(60)
 
 
-def test_killed_after_append(accumulator: RecordAccumulator, slab_name: str, start: Start) -> None:
+def test_killed_after_append(accumulator: Accumulators, slab_name: str, start: Start) -> None:
     """What `append` has returned from outlives the process."""
     victim = start(append_and_say, slab_name, 100)
     assert victim.hear() == "appended"
@@ -87,7 +87,7 @@ def allocate_and_say(link: Connection, name: str) -> None:
     time.sleep(60)
 
 
-def test_killed_before_the_memory_became_a_batch(accumulator: RecordAccumulator, slab_name: str, start: Start) -> None:
+def test_killed_before_the_memory_became_a_batch(accumulator: Accumulators, slab_name: str, start: Start) -> None:
     victim = start(allocate_and_say, slab_name)
     assert victim.hear() == "allocated"
     pool = accumulator.pool
@@ -101,7 +101,7 @@ def test_killed_before_the_memory_became_a_batch(accumulator: RecordAccumulator,
 
 def flush_and_say(link: Connection, name: str) -> None:
     accumulator = open_accumulator(config_of(name, linger_ms=100_000, delivery_timeout_ms=200_000))
-    accumulator.begin_flush()
+    accumulator.producer.begin_flush()
     link.send("flushing")
     time.sleep(60)
 
@@ -113,10 +113,10 @@ def test_killed_in_a_flush(accumulate: OpenAccumulator, slab_name: str, start: S
     assert victim.hear() == "flushing"
     add(accumulator, TP0)
     now = created_ms(accumulator, TP0)
-    assert accumulator.ready(CLUSTER, now).ready_nodes == {NODE0}
+    assert accumulator.sender.ready(CLUSTER, now).ready_nodes == {NODE0}
     victim.kill()
     accumulator.slab.reap_dead()
-    assert not accumulator.ready(CLUSTER, now).ready_nodes
+    assert not accumulator.sender.ready(CLUSTER, now).ready_nodes
 
 
 def test_the_next_process_in_its_place_is_not_told(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:
@@ -170,8 +170,8 @@ def test_interrupted_anywhere_in_append(accumulate: OpenAccumulator, size: int) 
             log.take_all()
             found = [int(value.rstrip(b"\0")) for value in log.values(TP0) if value]
             assert found in (list(range(appended)), list(range(appended + 1)))
-            accumulator.begin_flush()
-            accumulator.await_flush_completion(0)
+            accumulator.producer.begin_flush()
+            accumulator.producer.await_flush_completion(0)
             assert accumulator.pool.available_memory() == accumulator.pool.total_memory
     assert_empty(accumulator)
 
@@ -188,7 +188,7 @@ def test_interrupted_over_cleaning_up_behind_an_interrupt(accumulate: OpenAccumu
         log = Log(accumulator)
         log.take(drain(accumulator))
         assert log.values(TP0)[-1] == b"next"
-        accumulator.appender.settle()
+        accumulator.producer.settle()
         assert accumulator.pool.available_memory() == accumulator.pool.total_memory
         accumulator.append(TP1, 0, None, b"other")
         if not interrupt.came:
@@ -220,7 +220,7 @@ def test_interrupted_while_waiting_for_memory(accumulate: OpenAccumulator) -> No
     assert_empty(accumulator)
 
 
-def test_states_are_what_the_layout_says(accumulator: RecordAccumulator) -> None:
+def test_states_are_what_the_layout_says(accumulator: Accumulators) -> None:
     """A slot's way through its life, as another process would see it."""
     words, geometry = accumulator.slab.words, accumulator.slab.geometry
 
@@ -237,7 +237,7 @@ def test_states_are_what_the_layout_says(accumulator: RecordAccumulator) -> None
     assert state(batch.slot) is SlotState.OPEN
     drain(accumulator)
     assert state(batch.slot) is SlotState.IN_FLIGHT
-    accumulator.reenqueue(batch, 0)
+    accumulator.sender.reenqueue(batch, 0)
     assert state(batch.slot) is SlotState.CLOSED
     drained = drain(accumulator, 1000)
     Log(accumulator).take(drained)

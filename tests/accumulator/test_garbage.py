@@ -10,18 +10,19 @@ import pytest
 from accumulators import KEY, TP0, VALUE, config_of, drain, open_accumulator
 
 import shmaccum
-from shmaccum.accumulator.completer import BatchOutcome
-from shmaccum.accumulator.futures import FutureRecordMetadata
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.errors import IllegalStateError, RecordTooLargeError, ShmaccumError
 from shmaccum.shm.lifecycle import detach
+from tools.support.accumulators import Accumulators
 
 
 class Canary:
     """Something of which can be seen that it is gone."""
 
 
-def append_in_a_circle(accumulator: RecordAccumulator, canary: Canary) -> list[FutureRecordMetadata]:
+def append_in_a_circle(accumulator: Accumulators, canary: Canary) -> list[FutureRecordMetadata]:
     """Return futures whose callbacks lead to all of them, and to the canary."""
     futures: list[FutureRecordMetadata] = []
 
@@ -40,13 +41,13 @@ def is_gone(canary: weakref.ref[Canary]) -> bool:
     return canary() is None
 
 
-def test_futures_that_are_done(accumulator: RecordAccumulator) -> None:
+def test_futures_that_are_done(accumulator: Accumulators) -> None:
     def use() -> weakref.ref[Canary]:
         canary = Canary()
         append_in_a_circle(accumulator, canary)
         (batch,) = drain(accumulator)
-        accumulator.complete([BatchOutcome(batch, 0)])
-        accumulator.acks.poll()
+        accumulator.sender.complete([BatchOutcome(batch, 0)])
+        accumulator.producer.pending.poll()
         return weakref.ref(canary)
 
     assert is_gone(use())
@@ -59,7 +60,7 @@ def raise_error_of(future: FutureRecordMetadata) -> None:
 
 @pytest.mark.parametrize("fail", [lambda future: future.get(0), raise_error_of])
 def test_futures_whose_errors_were_raised(
-    accumulator: RecordAccumulator, fail: Callable[[FutureRecordMetadata], object]
+    accumulator: Accumulators, fail: Callable[[FutureRecordMetadata], object]
 ) -> None:
     """The error's traceback leads to the frame that has the error, the futures and the canary."""
 
@@ -67,8 +68,8 @@ def test_futures_whose_errors_were_raised(
         canary = Canary()
         futures = append_in_a_circle(accumulator, canary)
         (batch,) = drain(accumulator)
-        accumulator.complete([BatchOutcome(batch, error=RecordTooLargeError)])
-        accumulator.acks.poll()
+        accumulator.sender.complete([BatchOutcome(batch, error=RecordTooLargeError)])
+        accumulator.producer.pending.poll()
         errors = []
         for future in futures:
             with pytest.raises(RecordTooLargeError) as info:
@@ -87,7 +88,7 @@ def test_futures_that_nobody_hears_of_any_more(slab_name: str, accumulate: Calla
         accumulator, canary = open_accumulator(config_of(slab_name)), Canary()
         future = accumulator.append(TP0, 0, KEY, VALUE).future
         append_in_a_circle(accumulator, canary)
-        accumulator.close()
+        accumulator.producer.close()
         detach(accumulator.slab)
         return future, weakref.ref(canary)
 
@@ -99,6 +100,6 @@ def test_futures_that_nobody_hears_of_any_more(slab_name: str, accumulate: Calla
     accumulate()  # which is to drop the records
 
 
-def test_they_are_nothing_to_the_collector_where_they_are_compiled(accumulator: RecordAccumulator) -> None:
+def test_they_are_nothing_to_the_collector_where_they_are_compiled(accumulator: Accumulators) -> None:
     future = accumulator.append(TP0, 0, KEY, VALUE).future
     assert gc.is_tracked(future) != shmaccum.compiled

@@ -23,13 +23,13 @@ from accumulators import (
 )
 from processes import Child
 
-from shmaccum.accumulator.expirer import MAX_RENEWALS
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.drain.expirer import MAX_RENEWALS
 from shmaccum.errors import DeliveryTimeoutError, InvalidTopicError
 from shmaccum.shm.layout import Slot, Super
 from shmaccum.shm.lifecycle import detach
+from tools.support.accumulators import Accumulators
 
-OpenAccumulator = Callable[..., RecordAccumulator]
+OpenAccumulator = Callable[..., Accumulators]
 Start = Callable[..., Child]
 LeaveBehind = Callable[[], None]
 
@@ -55,7 +55,7 @@ def leave_behind(start: Start, slab_name: str) -> Callable[[], None]:
     return append
 
 
-def age(accumulator: RecordAccumulator) -> None:
+def age(accumulator: Accumulators) -> None:
     """Have the partition's first batch been made long ago."""
     batch = first(accumulator, TP0)
     assert batch is not None
@@ -68,12 +68,12 @@ def test_it_is_sent_however_long_nobody_was_there(accumulate: OpenAccumulator, l
     age(accumulator)
     long_ago = created_ms(accumulator, TP0)
 
-    accumulator.recover()
+    accumulator.sender.recover()
 
     begun = created_ms(accumulator, TP0)
     assert begun >= long_ago + AGO_MS
-    assert accumulator.abort_expired_batches(begun + TIMEOUT_MS - 1) == []
-    assert accumulator.next_expiry_ms == begun + TIMEOUT_MS
+    assert accumulator.sender.abort_expired_batches(begun + TIMEOUT_MS - 1) == []
+    assert accumulator.sender.next_expiry_ms == begun + TIMEOUT_MS
     log = Log(accumulator)
     log.take_all()
     assert log.values(TP0) == [b"0", b"1", b"2"]
@@ -87,9 +87,9 @@ def test_in_flight_as_well(accumulate: OpenAccumulator, leave_behind: LeaveBehin
     age(accumulator)
     assert len(drain(accumulator)) == 1
 
-    accumulator.recover()
+    accumulator.sender.recover()
 
-    assert accumulator.abort_expired_batches(created_ms(accumulator, TP0) + TIMEOUT_MS - 1) == []
+    assert accumulator.sender.abort_expired_batches(created_ms(accumulator, TP0) + TIMEOUT_MS - 1) == []
     Log(accumulator).take_all()
 
 
@@ -101,10 +101,10 @@ def test_whoever_lives_is_told_in_time(accumulate: OpenAccumulator, leave_behind
     age(accumulator)
     created = created_ms(accumulator, TP0)
 
-    accumulator.recover()
+    accumulator.sender.recover()
 
     assert created_ms(accumulator, TP0) == created
-    assert len(accumulator.abort_expired_batches(created + TIMEOUT_MS)) == 1
+    assert len(accumulator.sender.abort_expired_batches(created + TIMEOUT_MS)) == 1
     with pytest.raises(DeliveryTimeoutError):
         future.get(0)
     assert accumulator.slab.words[Super.RECORDS_LOST] == 0
@@ -116,12 +116,12 @@ def test_not_for_ever(accumulate: OpenAccumulator, leave_behind: LeaveBehind) ->
     leave_behind()
     for _ in range(MAX_RENEWALS):
         age(accumulator)
-        accumulator.recover()
-        assert accumulator.abort_expired_batches(created_ms(accumulator, TP0) + TIMEOUT_MS - 1) == []
+        accumulator.sender.recover()
+        assert accumulator.sender.abort_expired_batches(created_ms(accumulator, TP0) + TIMEOUT_MS - 1) == []
     age(accumulator)
     expiry = created_ms(accumulator, TP0) + TIMEOUT_MS
-    accumulator.recover()
-    assert len(accumulator.abort_expired_batches(expiry + AGO_MS)) == 1
+    accumulator.sender.recover()
+    assert len(accumulator.sender.abort_expired_batches(expiry + AGO_MS)) == 1
     assert_empty(accumulator)
 
 
@@ -142,16 +142,16 @@ def test_what_nobody_hears_of_is_logged_and_counted(
         drain(accumulator)
     with caplog.at_level(logging.ERROR):
         if state == "refused":
-            accumulator.abort_incomplete_batches(InvalidTopicError)
+            accumulator.sender.abort_incomplete_batches(InvalidTopicError)
         else:
-            accumulator.abort_expired_batches(expired)
+            accumulator.sender.abort_expired_batches(expired)
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.startswith(f"test-0: lost 3 records, of a batch of 3 records and {size} bytes; ")
     assert ("InvalidTopicError: " if state == "refused" else "DeliveryTimeoutError: ") in message
     assert accumulator.slab.words[Super.RECORDS_LOST] == 3
     assert accumulator.slab.words[Super.RECORDS_FAILED] == 4
     if state == "in flight":
-        accumulator.release(batch, stored=False)
+        accumulator.sender.release(batch, stored=False)
 
 
 def test_who_comes_next_is_not_taken_for_the_dead(
@@ -166,7 +166,7 @@ def test_who_comes_next_is_not_taken_for_the_dead(
     (dead,) = batch.contributors()
     assert start(take_an_entry, slab_name).result() not in (dead, accumulator.slab.me)
     age(accumulator)
-    accumulator.recover()
+    accumulator.sender.recover()
     assert batch.renewals == 1
     Log(accumulator).take_all()
     assert start(take_an_entry, slab_name).result() == dead

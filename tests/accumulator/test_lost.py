@@ -6,24 +6,24 @@ from collections.abc import Iterator
 
 import pytest
 
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.errors import SlabDamagedError
 from shmaccum.shm.layout import Slot, SlotState
 from shmaccum.shm.lifecycle import detach
 from tests.accumulators import KEY, TP0, TP1, VALUE, Log, config_of, first, open_accumulator
+from tools.support.accumulators import Accumulators
 
 PATIENCE_S = 5.0
 
 
 @pytest.fixture
-def accumulator(slab_name: str) -> Iterator[RecordAccumulator]:
+def accumulator(slab_name: str) -> Iterator[Accumulators]:
     opened = open_accumulator(config_of(slab_name))
     yield opened
     detach(opened.slab)
 
 
 @pytest.mark.parametrize("word", [Slot.STATE, Slot.GENERATION])
-def test_a_batch_that_is_lost_fails_alone(accumulator: RecordAccumulator, word: int) -> None:
+def test_a_batch_that_is_lost_fails_alone(accumulator: Accumulators, word: int) -> None:
     called: list[object] = []
     lost = accumulator.append(TP0, 0, KEY, VALUE, (), lambda error, metadata: called.append(error)).future
     sound = accumulator.append(TP1, 0, KEY, VALUE).future
@@ -43,9 +43,9 @@ def test_a_batch_that_is_lost_fails_alone(accumulator: RecordAccumulator, word: 
     assert sound.get(PATIENCE_S).offset == 0
 
 
-def test_what_is_only_late_is_waited_for(accumulator: RecordAccumulator) -> None:
+def test_what_is_only_late_is_waited_for(accumulator: Accumulators) -> None:
     future = accumulator.append(TP0, 0, KEY, VALUE).future
-    assert not accumulator.acks.wait_until(lambda: future.is_done, 0.6)
+    assert not accumulator.producer.pending.wait_until(lambda: future.is_done, 0.6)
     assert not future.is_done
     Log(accumulator).take_all()
     assert future.get(PATIENCE_S).offset == 0

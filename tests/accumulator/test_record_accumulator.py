@@ -51,8 +51,7 @@ from accumulators import (
 )
 from faults import interrupted_by_alarm
 
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
-from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, RecordMetadata, TopicPartition
 from shmaccum.errors import (
     DeliveryTimeoutError,
@@ -65,11 +64,12 @@ from shmaccum.errors import (
 )
 from shmaccum.shm.layout import Partition, SlotState
 from shmaccum.shm.lifecycle import detach
+from tools.support.accumulators import Accumulators
 
-OpenAccumulator = Callable[..., RecordAccumulator]
+OpenAccumulator = Callable[..., Accumulators]
 
 
-def fill_a_batch(accumulator: RecordAccumulator, to: TopicPartition) -> int:
+def fill_a_batch(accumulator: Accumulators, to: TopicPartition) -> int:
     """Append to a partition until nothing more fits its first batch; return how many records that one has."""
     count = 0
     while queued(accumulator, to) < 2:
@@ -78,7 +78,7 @@ def fill_a_batch(accumulator: RecordAccumulator, to: TopicPartition) -> int:
     return count - 1
 
 
-def drained_partitions(drained: dict[int, list[RecordBatch]], accumulator: RecordAccumulator) -> list[TopicPartition]:
+def drained_partitions(drained: dict[int, list[RecordBatch]], accumulator: Accumulators) -> list[TopicPartition]:
     return [partition_of(accumulator, batch) for node in (0, 1) for batch in drained[node]]
 
 
@@ -89,7 +89,7 @@ def test_drain_batches(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(buffer_memory=20 * BATCH_SIZE)
 
     def drained(max_size: int) -> list[TopicPartition]:
-        return drained_partitions(accumulator.drain(CLUSTER, [NODE0, NODE1], max_size, 0), accumulator)
+        return drained_partitions(accumulator.sender.drain(CLUSTER, [NODE0, NODE1], max_size, 0), accumulator)
 
     for partition in (TP0, TP1, TP2, TP3):
         add(accumulator, partition)
@@ -101,19 +101,19 @@ def test_drain_batches(accumulate: OpenAccumulator) -> None:
     assert drained(1) == [TP0, TP2]
     for partition in (TP1, TP2, TP3):
         add(accumulator, partition)
-    accumulator.mute(TP3)
+    accumulator.sender.mute(TP3)
     assert drained(1) == [TP1, TP2]
     for partition in (TP0, TP1, TP2):
         add(accumulator, partition)
-    accumulator.unmute(TP3)
+    accumulator.sender.unmute(TP3)
     assert sorted(drained(UNLIMITED)) == [TP0, TP1, TP2, TP3]
 
 
-def test_full(accumulator: RecordAccumulator) -> None:
+def test_full(accumulator: Accumulators) -> None:
     results = [accumulator.append(TP0, 0, KEY, VALUE)]
     while not results[-1].batch_is_full:
         assert queued(accumulator, TP0) == 1
-        assert not accumulator.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes
+        assert not accumulator.sender.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes
         results.append(accumulator.append(TP0, 0, KEY, VALUE))
     # The last one did not fit: the first batch is closed and ready, and a second one has been opened.
     assert [result.new_batch_created for result in results] == [True] + [False] * (len(results) - 2) + [True]
@@ -122,7 +122,7 @@ def test_full(accumulator: RecordAccumulator) -> None:
     assert full is not None
     assert full.state is SlotState.CLOSED
     assert BATCH_SIZE - full.max_record_size < full.size <= BATCH_SIZE
-    assert accumulator.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes == {NODE0}
+    assert accumulator.sender.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes == {NODE0}
 
     (drained,) = drain(accumulator)
     assert decode(accumulator, drained) == [Sent(offset, 0, KEY, VALUE, []) for offset in range(len(results) - 1)]
@@ -137,7 +137,7 @@ def test_append_large(accumulate: OpenAccumulator, version: str, compression: st
     value = bytes(2 * BATCH_SIZE)
     result = accumulator.append(TP0, 7, KEY, value)
     assert (result.batch_is_full, result.new_batch_created) == (True, True)
-    assert accumulator.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes == {NODE0}
+    assert accumulator.sender.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes == {NODE0}
     # A chain of slots of its own, and nothing can be added to it.
     assert accumulator.pool.available_memory() == accumulator.pool.total_memory - 3 * BATCH_SIZE
     add(accumulator, TP0)
@@ -147,23 +147,23 @@ def test_append_large(accumulate: OpenAccumulator, version: str, compression: st
     assert decode(accumulator, large) == [Sent(0, timestamp, KEY, value, [])]
 
 
-def test_linger(accumulator: RecordAccumulator) -> None:
+def test_linger(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
     created = created_ms(accumulator, TP0)
-    assert not accumulator.ready(CLUSTER, created + 9).ready_nodes
-    assert accumulator.ready(CLUSTER, created + 10).ready_nodes == {NODE0}
+    assert not accumulator.sender.ready(CLUSTER, created + 9).ready_nodes
+    assert accumulator.sender.ready(CLUSTER, created + 10).ready_nodes == {NODE0}
     (batch,) = drain(accumulator)
     assert decode(accumulator, batch) == [Sent(0, 0, KEY, VALUE, [])]
 
 
-def test_partial_drain(accumulator: RecordAccumulator) -> None:
+def test_partial_drain(accumulator: Accumulators) -> None:
     for partition in (TP0, TP1):
         fill_a_batch(accumulator, partition)
-    assert accumulator.ready(CLUSTER, 0).ready_nodes == {NODE0}
-    drained = accumulator.drain(CLUSTER, [NODE0], BATCH_SIZE, 0)
+    assert accumulator.sender.ready(CLUSTER, 0).ready_nodes == {NODE0}
+    drained = accumulator.sender.drain(CLUSTER, [NODE0], BATCH_SIZE, 0)
     assert drained_partitions({1: []} | drained, accumulator) == [TP0]
     # With room for both, both come: the other first, whose turn it is.
-    drained = accumulator.drain(CLUSTER, [NODE0], 2 * BATCH_SIZE, 0)
+    drained = accumulator.sender.drain(CLUSTER, [NODE0], 2 * BATCH_SIZE, 0)
     assert drained_partitions({1: []} | drained, accumulator) == [TP1, TP0]
 
 
@@ -173,11 +173,11 @@ def append_numbers(link: Connection, name: str, child: int, count: int) -> None:
     link.recv()
     for number in range(count):
         accumulator.append((TP0, TP1)[number % 2], 0, None, b"%d:%d" % (child, number), max_block_ms=30_000)
-    accumulator.close()
+    accumulator.producer.close()
     detach(accumulator.slab)
 
 
-def test_stressful_situation(accumulator: RecordAccumulator, slab_name: str, start: Callable[..., Any]) -> None:
+def test_stressful_situation(accumulator: Accumulators, slab_name: str, start: Callable[..., Any]) -> None:
     """Several processes append to two partitions of a slab that is much too small for them; one drains."""
     children, count = 3, 1200
     producers = [start(append_numbers, slab_name, child, count) for child in range(children)]
@@ -203,19 +203,19 @@ def test_stressful_situation(accumulator: RecordAccumulator, slab_name: str, sta
 # --- when ---------------------------------------------------------------------------------------------
 
 
-def test_next_ready_check_delay(accumulator: RecordAccumulator) -> None:
+def test_next_ready_check_delay(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
     now = created_ms(accumulator, TP0)
-    result = accumulator.ready(CLUSTER, now)
+    result = accumulator.sender.ready(CLUSTER, now)
     assert (result.ready_nodes, result.next_ready_check_delay_ms) == (set(), 10)
 
     # Another node's partition, later: the first one's time is up sooner.
     add(accumulator, TP2)
-    assert accumulator.ready(CLUSTER, now + 5).next_ready_check_delay_ms == 5
+    assert accumulator.sender.ready(CLUSTER, now + 5).next_ready_check_delay_ms == 5
 
     # Something to be sent at once does not hide when the others' time is up.
     fill_a_batch(accumulator, TP1)
-    result = accumulator.ready(CLUSTER, now + 5)
+    result = accumulator.sender.ready(CLUSTER, now + 5)
     assert result.ready_nodes == {NODE0}
     assert result.next_ready_check_delay_ms <= 10
 
@@ -226,15 +226,15 @@ def test_retry_backoff(accumulate: OpenAccumulator) -> None:
     (batch,) = drain(accumulator, created_ms(accumulator, TP0) + 101)
     add(accumulator, TP1)
     now = created_ms(accumulator, TP1) + 101
-    accumulator.reenqueue(batch, now)
+    accumulator.sender.reenqueue(batch, now)
 
     # One partition backs off, the other one does not.
-    assert accumulator.ready(CLUSTER, now).ready_nodes == {NODE0}
+    assert accumulator.sender.ready(CLUSTER, now).ready_nodes == {NODE0}
     assert [partition_of(accumulator, each) for each in drain(accumulator, now)] == [TP1]
     assert not drain(accumulator, batch.last_attempt_ms + 799)
 
     now = batch.last_attempt_ms + 1200
-    assert accumulator.ready(CLUSTER, now).ready_nodes == {NODE0}
+    assert accumulator.sender.ready(CLUSTER, now).ready_nodes == {NODE0}
     assert [partition_of(accumulator, each) for each in drain(accumulator, now)] == [TP0]
 
 
@@ -247,15 +247,15 @@ def test_exponential_retry_backoff(accumulate: OpenAccumulator, cluster_after: C
     (batch,) = drain(accumulator, now)
     cluster = CLUSTER
     for attempt, rule in enumerate((100, 200, 400, 800, 1600, 3200)):
-        accumulator.reenqueue(batch, now)
+        accumulator.sender.reenqueue(batch, now)
         cluster = cluster_after if attempt > 1 else CLUSTER
         leader = cluster.leader_for(TP0)
-        backoff = int(accumulator.ready(cluster, now).next_ready_check_delay_ms)
+        backoff = int(accumulator.sender.ready(cluster, now).next_ready_check_delay_ms)
         assert min(0.8 * rule, 1000) <= backoff <= min(1.2 * rule, 1000)
-        result = accumulator.ready(cluster, now + backoff - 1)
+        result = accumulator.sender.ready(cluster, now + backoff - 1)
         assert (result.ready_nodes, result.next_ready_check_delay_ms) == (set(), 1)
         assert not drain(accumulator, now + backoff - 1, cluster=cluster)
-        assert accumulator.ready(cluster, now + backoff).ready_nodes == {leader}
+        assert accumulator.sender.ready(cluster, now + backoff).ready_nodes == {leader}
         (again,) = drain(accumulator, now + backoff, cluster=cluster)
         assert (again.slot, again.attempts) == (batch.slot, attempt + 1)
         now += backoff
@@ -266,21 +266,21 @@ def test_ready_and_drain_when_a_batch_is_being_retried(accumulate: OpenAccumulat
     add(accumulator, TP0)
     now = created_ms(accumulator, TP0) + 11
     (batch,) = drain(accumulator, now)
-    accumulator.reenqueue(batch, now)
-    assert not accumulator.ready(CLUSTER, now + 1).ready_nodes
-    assert accumulator.drain(CLUSTER, [NODE0], UNLIMITED, now + 1) == {0: []}
+    accumulator.sender.reenqueue(batch, now)
+    assert not accumulator.sender.ready(CLUSTER, now + 1).ready_nodes
+    assert accumulator.sender.drain(CLUSTER, [NODE0], UNLIMITED, now + 1) == {0: []}
     # Not even when everything is to go out at once.
-    accumulator.begin_flush()
-    assert not accumulator.ready(CLUSTER, now + 1).ready_nodes
+    accumulator.producer.begin_flush()
+    assert not accumulator.sender.ready(CLUSTER, now + 1).ready_nodes
     with pytest.raises(KafkaTimeoutError):
-        accumulator.await_flush_completion(0)
-    assert accumulator.ready(CLUSTER, now + 120).ready_nodes == {NODE0}
+        accumulator.producer.await_flush_completion(0)
+    assert accumulator.sender.ready(CLUSTER, now + 120).ready_nodes == {NODE0}
     assert len(drain(accumulator, now + 120)) == 1
 
 
-def test_drain_with_a_node_that_does_not_host_any_partitions(accumulator: RecordAccumulator) -> None:
+def test_drain_with_a_node_that_does_not_host_any_partitions(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
-    assert accumulator.drain(cluster_of(0), [NODE1], UNLIMITED, 0) == {1: []}
+    assert accumulator.sender.drain(cluster_of(0), [NODE1], UNLIMITED, 0) == {1: []}
 
 
 def test_ready_when_memory_is_exhausted(accumulate: OpenAccumulator, slab_name: str, start: Callable[..., Any]) -> None:
@@ -288,11 +288,11 @@ def test_ready_when_memory_is_exhausted(accumulate: OpenAccumulator, slab_name: 
     accumulator = accumulate(buffer_memory=BATCH_SIZE, linger_ms=100_000, delivery_timeout_ms=200_000)
     add(accumulator, TP0)
     now = created_ms(accumulator, TP0)
-    assert not accumulator.ready(CLUSTER, now).ready_nodes
+    assert not accumulator.sender.ready(CLUSTER, now).ready_nodes
     other = start(append_one, slab_name)
     while not accumulator.pool.queued():
         pass
-    assert accumulator.ready(CLUSTER, now).ready_nodes == {NODE0}
+    assert accumulator.sender.ready(CLUSTER, now).ready_nodes == {NODE0}
     log = Log(accumulator)
     log.take(drain(accumulator))
     assert other.result() is None
@@ -308,36 +308,36 @@ def append_one(link: Connection, name: str) -> None:
     detach(accumulator.slab)
 
 
-def test_ready_when_the_sender_leaves(accumulator: RecordAccumulator) -> None:
+def test_ready_when_the_sender_leaves(accumulator: Accumulators) -> None:
     """Kafka's ``closed``: the one who closes is the sender, for all processes."""
     add(accumulator, TP0)
     now = created_ms(accumulator, TP0)
-    assert not accumulator.ready(CLUSTER, now).ready_nodes
-    accumulator.send_all()
-    assert accumulator.ready(CLUSTER, now).ready_nodes == {NODE0}
+    assert not accumulator.sender.ready(CLUSTER, now).ready_nodes
+    accumulator.sender.send_all()
+    assert accumulator.sender.ready(CLUSTER, now).ready_nodes == {NODE0}
 
 
-def test_unknown_leaders(accumulator: RecordAccumulator) -> None:
+def test_unknown_leaders(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
     add(accumulator, TP1)
     later = created_ms(accumulator, TP1) + 10
-    result = accumulator.ready(cluster_of(None, 0), later)
+    result = accumulator.sender.ready(cluster_of(None, 0), later)
     assert (result.ready_nodes, result.unknown_leader_topics) == ({NODE0}, {"test"})
     assert [partition_of(accumulator, each) for each in drain(accumulator, cluster=cluster_of(None, 0))] == [TP1]
     # No hurry on account of those who have no leader: news of one is an event of its own.
-    assert accumulator.ready(cluster_of(None, 0), later).next_ready_check_delay_ms == float("inf")
-    result = accumulator.ready(cluster_of(1, 0), later)
+    assert accumulator.sender.ready(cluster_of(None, 0), later).next_ready_check_delay_ms == float("inf")
+    result = accumulator.sender.ready(cluster_of(1, 0), later)
     assert (result.ready_nodes, result.unknown_leader_topics) == ({NODE1}, set())
 
 
-def test_muted_partitions(accumulator: RecordAccumulator) -> None:
+def test_muted_partitions(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
     now = created_ms(accumulator, TP0) + 2000
-    accumulator.mute(TP0)
-    assert not accumulator.ready(CLUSTER, now).ready_nodes
+    accumulator.sender.mute(TP0)
+    assert not accumulator.sender.ready(CLUSTER, now).ready_nodes
     assert not drain(accumulator, now)
-    accumulator.unmute(TP0)
-    assert accumulator.ready(CLUSTER, now).ready_nodes == {NODE0}
+    accumulator.sender.unmute(TP0)
+    assert accumulator.sender.ready(CLUSTER, now).ready_nodes == {NODE0}
     assert len(drain(accumulator, now)) == 1
 
 
@@ -348,10 +348,10 @@ def test_no_more_in_flight_than_a_broker_remembers(accumulate: OpenAccumulator) 
     add(accumulator, TP1)
     first_two = [*drain(accumulator), *drain(accumulator)]
     assert [partition_of(accumulator, each) for each in first_two] == [TP0, TP1, TP0]
-    assert not accumulator.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes
+    assert not accumulator.sender.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes
     assert not drain(accumulator)
     Log(accumulator).take(first_two[:1])
-    assert accumulator.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes == {NODE0}
+    assert accumulator.sender.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes == {NODE0}
     assert len(drain(accumulator)) == 1
 
 
@@ -363,57 +363,63 @@ def test_flush(accumulate: OpenAccumulator) -> None:
     partitions = (TP0, TP1, TP2)
     futures = [accumulator.append(partitions[number % 3], 0, KEY, VALUE).future for number in range(100)]
     now = created_ms(accumulator, TP0)
-    while accumulator.ready(CLUSTER, now).ready_nodes:  # those that are full
+    while accumulator.sender.ready(CLUSTER, now).ready_nodes:  # those that are full
         Log(accumulator).take(drain(accumulator))
         break
-    accumulator.begin_flush()
+    accumulator.producer.begin_flush()
     log = Log(accumulator)
-    while nodes := accumulator.ready(CLUSTER, now).ready_nodes:
-        log.take([batch for of_node in accumulator.drain(CLUSTER, nodes, UNLIMITED, now).values() for batch in of_node])
-    accumulator.await_flush_completion(0)
+    while nodes := accumulator.sender.ready(CLUSTER, now).ready_nodes:
+        log.take(
+            [
+                batch
+                for of_node in accumulator.sender.drain(CLUSTER, nodes, UNLIMITED, now).values()
+                for batch in of_node
+            ]
+        )
+    accumulator.producer.await_flush_completion(0)
     assert all(future.succeeded() for future in futures)
     assert_empty(accumulator)
 
 
-def test_await_flush_complete(accumulator: RecordAccumulator) -> None:
+def test_await_flush_complete(accumulator: Accumulators) -> None:
     """An interrupted flush is over: it does not keep everybody's batches from lingering."""
     future = accumulator.append(TP0, 0, KEY, VALUE).future
-    accumulator.begin_flush()
+    accumulator.producer.begin_flush()
     now = created_ms(accumulator, TP0)
-    assert accumulator.ready(CLUSTER, now).ready_nodes == {NODE0}
+    assert accumulator.sender.ready(CLUSTER, now).ready_nodes == {NODE0}
     with interrupted_by_alarm() as set_alarm:
-        accumulator.acks.while_waiting = lambda: set_alarm(0.02)
+        accumulator.producer.pending.while_waiting = lambda: set_alarm(0.02)
         with pytest.raises(KeyboardInterrupt):
-            accumulator.await_flush_completion()
-    assert not accumulator.ready(CLUSTER, now).ready_nodes
+            accumulator.producer.await_flush_completion()
+    assert not accumulator.sender.ready(CLUSTER, now).ready_nodes
     assert not future.is_done
     Log(accumulator).take_all()
     assert future.get(0).offset == 0
 
 
-def test_a_flush_that_times_out(accumulator: RecordAccumulator) -> None:
+def test_a_flush_that_times_out(accumulator: Accumulators) -> None:
     future = accumulator.append(TP0, 0, KEY, VALUE).future
-    accumulator.begin_flush()
+    accumulator.producer.begin_flush()
     with pytest.raises(KafkaTimeoutError, match="1 batches"):
-        accumulator.await_flush_completion(0.01)
+        accumulator.producer.await_flush_completion(0.01)
     # Nothing is lost by it.
     Log(accumulator).take_all()
-    accumulator.begin_flush()
-    accumulator.await_flush_completion(0)
+    accumulator.producer.begin_flush()
+    accumulator.producer.await_flush_completion(0)
     assert future.succeeded()
 
 
-def test_a_flush_waits_for_what_was_appended_before_it_only(accumulator: RecordAccumulator) -> None:
+def test_a_flush_waits_for_what_was_appended_before_it_only(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
-    accumulator.begin_flush()
+    accumulator.producer.begin_flush()
     (batch,) = drain(accumulator)
-    waited_for = accumulator.acks.incomplete()
+    waited_for = accumulator.producer.pending.incomplete()
     add(accumulator, TP0)
     Log(accumulator).take([batch])
-    accumulator.acks.poll()
+    accumulator.producer.pending.poll()
     assert [result.done for result in waited_for] == [True]
     with pytest.raises(KafkaTimeoutError):
-        accumulator.await_flush_completion(0)
+        accumulator.producer.await_flush_completion(0)
 
 
 # --- giving up ----------------------------------------------------------------------------------------
@@ -430,14 +436,14 @@ def test_abort_incomplete_batches(accumulate: OpenAccumulator) -> None:
     drained = drain(accumulator)
     in_flight = sum(batch.record_count for batch in drained)
     assert 0 < in_flight < 300
-    outcomes = accumulator.abort_incomplete_batches(IllegalStateError)
+    outcomes = accumulator.sender.abort_incomplete_batches(IllegalStateError)
     assert sum(1 for _ in outcomes) > 0
-    accumulator.acks.poll()
+    accumulator.producer.pending.poll()
     assert len(told) == 300 - in_flight
     assert all(isinstance(error, IllegalStateError) and metadata is None for error, metadata in told)
     assert [queued(accumulator, partition) for partition in partitions] == [0, 0, 0]
     Log(accumulator).take(drained)
-    accumulator.acks.poll()
+    accumulator.producer.pending.poll()
     assert [error for error, _ in told[-in_flight:]] == [None] * in_flight
     assert_empty(accumulator)
 
@@ -449,57 +455,57 @@ def test_expired_batch_single(accumulate: OpenAccumulator, delivery_timeout_ms: 
     accumulator = accumulate(linger_ms=300, delivery_timeout_ms=delivery_timeout_ms)
     future = accumulator.append(TP0, 0, KEY, VALUE).future
     created = created_ms(accumulator, TP0)
-    assert not accumulator.ready(CLUSTER, created).ready_nodes
-    assert accumulator.ready(CLUSTER, created + 300).ready_nodes == {NODE0}
-    assert accumulator.abort_expired_batches(created + 300) == []
+    assert not accumulator.sender.ready(CLUSTER, created).ready_nodes
+    assert accumulator.sender.ready(CLUSTER, created + 300).ready_nodes == {NODE0}
+    assert accumulator.sender.abort_expired_batches(created + 300) == []
     if muted:
-        accumulator.mute(TP0)
-    assert accumulator.abort_expired_batches(created + delivery_timeout_ms - 1) == []
-    (expired,) = accumulator.abort_expired_batches(created + delivery_timeout_ms)
+        accumulator.sender.mute(TP0)
+    assert accumulator.sender.abort_expired_batches(created + delivery_timeout_ms - 1) == []
+    (expired,) = accumulator.sender.abort_expired_batches(created + delivery_timeout_ms)
     assert expired.error is DeliveryTimeoutError
-    assert not accumulator.ready(CLUSTER, created + delivery_timeout_ms).ready_nodes
+    assert not accumulator.sender.ready(CLUSTER, created + delivery_timeout_ms).ready_nodes
     with pytest.raises(DeliveryTimeoutError, match="test-0"):
         future.get(0)
     assert_empty(accumulator)
 
 
-def test_expired_batches(accumulator: RecordAccumulator) -> None:
+def test_expired_batches(accumulator: Accumulators) -> None:
     fill_a_batch(accumulator, TP0)
     add(accumulator, TP2)
     latest = max(created_ms(accumulator, partition) for partition in (TP0, TP2)) + 3200
-    expired = accumulator.abort_expired_batches(latest + 1000)
+    expired = accumulator.sender.abort_expired_batches(latest + 1000)
     assert sorted(str(accumulator.map.by_entry[each.batch.partition].topic_partition) for each in expired) == [
         "test-0",
         "test-0",
         "test-2",
     ]
-    assert accumulator.abort_expired_batches(latest + 2000) == []
+    assert accumulator.sender.abort_expired_batches(latest + 2000) == []
     assert_empty(accumulator)
 
 
-def test_expired_batches_retry(accumulator: RecordAccumulator) -> None:
+def test_expired_batches_retry(accumulator: Accumulators) -> None:
     """A batch's time runs from its creation, over all retries."""
     future = accumulator.append(TP0, 0, KEY, VALUE).future
     created = created_ms(accumulator, TP0)
     (batch,) = drain(accumulator, created + 3000)
-    assert accumulator.abort_expired_batches(created + 3000) == []
-    accumulator.reenqueue(batch, created + 3100)
-    assert accumulator.ready(CLUSTER, created + 3100).ready_nodes == set()
-    assert accumulator.next_expiry_ms == created + 3200
-    assert accumulator.abort_expired_batches(created + 3199) == []
-    assert len(accumulator.abort_expired_batches(created + 3200)) == 1
+    assert accumulator.sender.abort_expired_batches(created + 3000) == []
+    accumulator.sender.reenqueue(batch, created + 3100)
+    assert accumulator.sender.ready(CLUSTER, created + 3100).ready_nodes == set()
+    assert accumulator.sender.next_expiry_ms == created + 3200
+    assert accumulator.sender.abort_expired_batches(created + 3199) == []
+    assert len(accumulator.sender.abort_expired_batches(created + 3200)) == 1
     with pytest.raises(DeliveryTimeoutError):
         future.get(0)
 
 
-def test_soon_to_expire_batches_are_picked_up_for_expiry(accumulator: RecordAccumulator) -> None:
+def test_soon_to_expire_batches_are_picked_up_for_expiry(accumulator: Accumulators) -> None:
     """The sender learns when the next batch expires, so that it does not sleep over it."""
-    assert accumulator.ready(CLUSTER, 0).next_ready_check_delay_ms == float("inf")
+    assert accumulator.sender.ready(CLUSTER, 0).next_ready_check_delay_ms == float("inf")
     add(accumulator, TP0)
     created = created_ms(accumulator, TP0)
-    accumulator.ready(cluster_of(None), created)
-    accumulator.abort_expired_batches(created)
-    assert accumulator.next_expiry_ms == created + 3200
+    accumulator.sender.ready(cluster_of(None), created)
+    accumulator.sender.abort_expired_batches(created)
+    assert accumulator.sender.next_expiry_ms == created + 3200
 
 
 # --- order and identity -------------------------------------------------------------------------------
@@ -513,7 +519,7 @@ def test_reenqueued_batches_keep_their_order(accumulate: OpenAccumulator) -> Non
     in_flight = [batch for _ in range(5) for batch in drain(accumulator)]
     random.Random(7).shuffle(in_flight)
     for batch in in_flight:
-        accumulator.reenqueue(batch, 0)
+        accumulator.sender.reenqueue(batch, 0)
     log = Log(accumulator)
     log.take_all()
     assert [value[:1] for value in log.values(TP0) if value] == [b"%d" % number for number in range(8)]
@@ -524,7 +530,7 @@ def test_a_reenqueued_batch_takes_no_more_records(accumulate: OpenAccumulator) -
     accumulator = accumulate(linger_ms=0, retry_backoff_ms=0, retry_backoff_max_ms=0)
     add(accumulator, TP0, b"before")
     (batch,) = drain(accumulator)
-    accumulator.reenqueue(batch, 0)
+    accumulator.sender.reenqueue(batch, 0)
     result = accumulator.append(TP0, 0, KEY, b"after")
     assert result.new_batch_created
     assert queued(accumulator, TP0) == 2
@@ -536,7 +542,7 @@ def test_a_reenqueued_batch_takes_no_more_records(accumulate: OpenAccumulator) -
 def test_idempotence(accumulate: OpenAccumulator) -> None:
     """A sequence number is given at the first drain, and kept over retries; each partition counts by itself."""
     accumulator = accumulate(enable_idempotence=True, linger_ms=0, retry_backoff_ms=0, retry_backoff_max_ms=0)
-    accumulator.sequences.use_producer_id(4711, 3)
+    accumulator.sender.sequences.use_producer_id(4711, 3)
     add(accumulator, TP0)
     add(accumulator, TP1)
     both = drain(accumulator)
@@ -549,7 +555,7 @@ def test_idempotence(accumulate: OpenAccumulator) -> None:
     (behind,) = drain(accumulator)
     assert (one.base_sequence, behind.base_sequence) == (1, 6)
     for batch in (behind, one):
-        accumulator.reenqueue(batch, 0)
+        accumulator.sender.reenqueue(batch, 0)
     add(accumulator, TP0)
     (again,) = drain(accumulator)
     assert (again.slot, again.base_sequence) == (one.slot, 1)
@@ -564,7 +570,7 @@ def test_idempotence(accumulate: OpenAccumulator) -> None:
 def test_sequence_numbers_wrap(accumulate: OpenAccumulator) -> None:
     """``DefaultRecordBatch.incrementSequence``: after 2^31 - 1 comes 0."""
     accumulator = accumulate(enable_idempotence=True, linger_ms=0)
-    accumulator.sequences.use_producer_id(1, 0)
+    accumulator.sender.sequences.use_producer_id(1, 0)
     at = accumulator.slab.geometry.partition(accumulator.map.queues[TP0].entry)
     for word in (Partition.NEXT_SEQUENCE, Partition.ACKED_SEQUENCE):
         accumulator.slab.words[at + word] = 2**31 - 2
@@ -576,7 +582,7 @@ def test_sequence_numbers_wrap(accumulate: OpenAccumulator) -> None:
         Log(accumulator).take([batch])
 
 
-def test_without_idempotence_there_are_no_sequence_numbers(accumulator: RecordAccumulator) -> None:
+def test_without_idempotence_there_are_no_sequence_numbers(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
     (batch,) = drain(accumulator)
     assert (batch.has_sequence, batch.producer_id, batch.producer_epoch, batch.base_sequence) == (False, -1, -1, -1)
@@ -585,20 +591,20 @@ def test_without_idempotence_there_are_no_sequence_numbers(accumulator: RecordAc
 # --- what cannot be appended ----------------------------------------------------------------------------
 
 
-def test_an_unknown_partition(accumulator: RecordAccumulator) -> None:
+def test_an_unknown_partition(accumulator: Accumulators) -> None:
     with pytest.raises(UnknownTopicOrPartitionError, match="test-4"):
         add(accumulator, TopicPartition("test", 4))
 
 
-def test_a_record_that_is_larger_than_all_memory(accumulator: RecordAccumulator) -> None:
+def test_a_record_that_is_larger_than_all_memory(accumulator: Accumulators) -> None:
     with pytest.raises(RecordTooLargeError, match=str(10 * BATCH_SIZE)):
         add(accumulator, TP0, bytes(10 * BATCH_SIZE))
     add(accumulator, TP0, bytes(9 * BATCH_SIZE))
 
 
-def test_after_close(accumulator: RecordAccumulator) -> None:
+def test_after_close(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
-    accumulator.close()
+    accumulator.producer.close()
     with pytest.raises(ProducerClosedError):
         add(accumulator, TP0)
     assert values_of(accumulator, drain(accumulator)) == [VALUE]

@@ -92,7 +92,7 @@ def test_large_records_from_slots_that_are_not_adjacent(
 ) -> None:
     kafka.admin.create_topic(topic)
     producer = connect(kafka, buffer_memory=128 * 16_384, compression_type=codec)
-    pool = producer._accumulator.pool
+    pool = producer._accumulator.state.pool
     held = [pool.allocate(1, 0) for _ in range(128)]
     pool.deallocate(*held[::2])
     values = [

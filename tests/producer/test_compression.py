@@ -96,7 +96,7 @@ def test_every_record_once_and_in_order(
         each.tell()
     sent = [whole.result(), stopped.result()]
     # What a dead one had begun is delivered, too, and its memory taken back, in the sender's own time.
-    pool = producer._accumulator.pool
+    pool = producer._accumulator.state.pool
     wait_until(lambda: pool.available_memory() == pool.total_memory, "all is delivered, and all memory free")
 
     of_whole, of_stopped, of_killed = (numbers_of(log_dir, name) for name in NAMES)

@@ -70,7 +70,7 @@ def test_large_records_in_slots_that_are_not_adjacent(
         buffer_memory=128 << 10,
         max_block_ms=5000,
     )
-    pool = producer._accumulator.pool
+    pool = producer._accumulator.state.pool
     held = [pool.allocate(1, 0) for _ in range(128)]
     pool.deallocate(*held[::2])
     single = [

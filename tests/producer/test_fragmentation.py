@@ -40,7 +40,7 @@ def test_a_large_record_does_not_wait_for_adjacent_slots(
     changes = {"num_partitions": 2, "batch_size": SLOT, "buffer_memory": SLOTS * SLOT, "max_block_ms": 4_000}
     producer = produce(**changes)
     producer.partitions_for("t")
-    pool, slab = producer._accumulator.pool, producer._slab
+    pool, slab = producer._accumulator.state.pool, producer._slab
     large = start(send_when_told, settings(**changes), [b"large" * 4_000, b"larger" * 20_000])
     small = start(send_when_told, settings(**changes), [b"small %d" % number for number in range(100)])
     assert (large.hear(), small.hear()) == ("ready", "ready")

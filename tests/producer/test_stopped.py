@@ -35,7 +35,7 @@ def producer(produce: Produce) -> Producer:
 
 
 def stripe(producer: Producer, partition: int) -> int:
-    return producer._accumulator.map.queues[TopicPartition("t", partition)].lock.number
+    return producer._accumulator.state.map.queues[TopicPartition("t", partition)].lock.number
 
 
 def test_send_names_who_is_in_the_way_of_a_partition_and_goes_on_with_the_others(

@@ -33,7 +33,7 @@ def alone(produce: Produce, monkeypatch: pytest.MonkeyPatch) -> Producer:
 
 
 def free_memory(producer: Producer) -> int:
-    return producer._accumulator.pool.available_memory()
+    return producer._accumulator.state.pool.available_memory()
 
 
 def test_without_a_sender_nothing_is_taken(alone: Producer, monkeypatch: pytest.MonkeyPatch, log_dir: Path) -> None:

@@ -55,13 +55,13 @@ def test_a_batch_that_cannot_be_is_given_up_alone(
     run.slab.words[header_of(run, T0) + word] = value
     with caplog.at_level(logging.ERROR):
         run.run(3)
-    run.accumulator.acks.poll()
+    run.accumulator.producer.pending.poll()
     assert isinstance(damaged.exception, CorruptRecordError)
     assert sound.get(0).offset == 0
     assert "is damaged" in caplog.text
     after = run.accumulator.append(T0, 1, None, b"after").future
     run.run(4)
-    run.accumulator.acks.poll()
+    run.accumulator.producer.pending.poll()
     assert after.get(0).offset == 0
     assert (read_values(log_dir, "t", 0), read_values(log_dir, "t", 1)) == ([b"after"], [b"sound"])
     assert run.accumulator.pool.available_memory() == run.accumulator.pool.total_memory
@@ -79,13 +79,13 @@ def test_a_record_whose_chain_of_slots_is_damaged_is_given_up_alone(
     assert header_of(run, T0) == run.slab.geometry.header(1)
     run.slab.words[run.slab.geometry.header(3) + Slot.CHAIN] = link
     run.run(3)
-    run.accumulator.acks.poll()
+    run.accumulator.producer.pending.poll()
     assert isinstance(damaged.exception, CorruptRecordError)
     assert sound.get(0).offset == 0
     assert pool.available_memory() == pool.total_memory
     after = run.accumulator.append(T0, 1, None, bytes(3 * pool.poolable_size)).future
     run.run(4)
-    run.accumulator.acks.poll()
+    run.accumulator.producer.pending.poll()
     assert after.get(0).offset == 0
 
 

@@ -10,8 +10,8 @@ from killpoints import die, die_in
 from producers import wait_until_gone
 from senders import HandRun, read_values
 
-from shmaccum.accumulator.futures import FutureRecordMetadata
-from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import RecordMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, PolicyViolationError, ShmaccumError
@@ -83,7 +83,7 @@ class Scene:
     def finish(self, why: str) -> None:
         """Have the next sender deliver the rest; the producer hears of every record, once."""
         self.told.clear()
-        self.survivor.accumulator.acks.poll()
+        self.survivor.accumulator.producer.pending.poll()
         successor = HandRun(self.survivor.config)
         successor.begin()
         successor.run_until(lambda: successor.slab.undelivered() == (0, 0))
@@ -93,7 +93,7 @@ class Scene:
         offsets = [offset for _, offset in self._futures]
         assert [future.get(0).offset for future, _ in self._futures] == offsets, why
         assert sorted(self.told) == sorted(offsets), why
-        assert not self.survivor.accumulator.acks.incomplete()
+        assert not self.survivor.accumulator.producer.pending.incomplete()
         self._futures.clear()
 
     def check_log(self) -> None:
@@ -145,8 +145,8 @@ def test_a_successor_tells_what_the_broker_said_to_the_sender_before_it(scene: S
     futures = [accumulator.append(partition, 0, None, b"x").future for partition in PARTITIONS]
     die_in(lambda: die_over_completing(config, dict.fromkeys(PARTITIONS, PolicyViolationError)))
     ensure_sender(scene.survivor.slab, config)
-    accumulator.begin_flush()
-    accumulator.await_flush_completion(20)
+    accumulator.producer.begin_flush()
+    accumulator.producer.await_flush_completion(20)
     (error,) = [future.exception for future in futures if future.failed()]
     assert isinstance(error, PolicyViolationError)
     assert str(error).endswith("forbids it: not on Sundays")
@@ -158,6 +158,6 @@ def test_a_successor_of_its_own(scene: Scene, config: ProducerConfig) -> None:
     scene.append()
     die_in(lambda: die_over_completing(config))
     ensure_sender(scene.survivor.slab, config)
-    scene.survivor.accumulator.begin_flush()
-    scene.survivor.accumulator.await_flush_completion(20)
+    scene.survivor.accumulator.producer.begin_flush()
+    scene.survivor.accumulator.producer.await_flush_completion(20)
     scene.check_log()

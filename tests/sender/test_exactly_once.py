@@ -16,8 +16,9 @@ import pytest
 from broker_model import NODES, BrokerRun, Clock, ClusterModel, stop_the_clock, troubled_config
 from killpoints import interrupt_after
 
-from shmaccum.accumulator import batch_drainer, completer, completion, expirer, partition_queue, sequences
-from shmaccum.accumulator.futures import FutureRecordMetadata
+from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum.accumulator.drain import batch_drainer, completer, expirer, sequences
+from shmaccum.accumulator.state import completion_ring, partition_queue
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
@@ -35,7 +36,7 @@ TIMEOUT_MS: Final = 2000
 PARTITIONS: Final = [TopicPartition("t", 0), TopicPartition("t", 1)]
 UNKNOWN_OFFSET: Final = -1
 """Of records that a broker has, as an answer for others shows (``ProduceResponse.INVALID_OFFSET``)."""
-LINES: Final = (batch_drainer, completer, completion, expirer, partition_queue, sealer, sequences, sender)
+LINES: Final = (batch_drainer, completer, completion_ring, expirer, partition_queue, sealer, sequences, sender)
 """A sender dies before any line of these."""
 
 

@@ -48,8 +48,8 @@ def test_no_descriptor_for_a_new_topic(slab_name: str, tmp_path: Path) -> None:
         producer.partitions_for("t")
         with no_descriptors(sender_pid(producer)):
             producer._slab.rope.pull()
-            producer._accumulator.map.request("new")
-            wait_until(lambda: producer._accumulator.map.topics["new"].answers, "the sender has tried")
+            producer._accumulator.state.map.request("new")
+            wait_until(lambda: producer._accumulator.state.map.topics["new"].answers, "the sender has tried")
         assert producer.send("new", b"value", partition=0).get(20).offset == 0
         assert sender_starts(producer) == 1
     wait_until_gone(slab_name)

@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 from broker_model import BrokerRun, Clock, ClusterModel, stop_the_clock
 
-from shmaccum.accumulator import sequences
-from shmaccum.accumulator.futures import FutureRecordMetadata
+from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum.accumulator.drain import sequences
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
@@ -576,11 +576,11 @@ def test_the_next_sender_frees_what_had_expired_in_flight(run: BrokerRun, start_
     run.accumulator.append(T0, 0, None, b"0", (), lambda error, metadata: told.append(error))
     run.step()
     run.step(after_ms=TIMEOUT_MS)
-    run.accumulator.acks.poll()
+    run.accumulator.producer.pending.poll()
     run.resign()
     successor = start_run()
     assert successor.accumulator.pool.available_memory() == successor.accumulator.pool.total_memory
-    run.accumulator.acks.poll()
+    run.accumulator.producer.pending.poll()
     assert [type(error) for error in told] == [DeliveryTimeoutError]
     futures = send(successor)
     successor.go_on()

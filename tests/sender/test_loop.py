@@ -13,8 +13,8 @@ import senders
 from broker_model import Clock, stop_the_clock
 from senders import HandRun, read_values
 
-from shmaccum.accumulator import growing_batches
-from shmaccum.accumulator.futures import FutureRecordMetadata
+from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum.accumulator.drain import open_batch_throttle
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
@@ -316,7 +316,7 @@ def test_back_off(run: HandRun) -> None:
     assert head is not None
     sent = len(run.transport.sent)
     now = head.last_attempt_ms
-    backoff = int(run.accumulator.ready(run.transport.cluster(), now).next_ready_check_delay_ms)
+    backoff = int(run.accumulator.sender.ready(run.transport.cluster(), now).next_ready_check_delay_ms)
     assert 64 <= backoff <= 96
     run.transport.asked.clear()
     run.sender.run_once(now + backoff - 1)
@@ -573,7 +573,7 @@ def test_where_memory_is_short_batches_grow_until_there_is_an_answer(
     start_run: StartRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = 16  # as many partitions as there are slots
-    monkeypatch.setattr(growing_batches, "A_FEW", 2)
+    monkeypatch.setattr(open_batch_throttle, "A_FEW", 2)
     run = start_run(num_partitions=count, shmaccum_max_partitions=count)
     run.topic("t")
     futures = [send(run, TopicPartition("t", number), b"0") for number in range(count)]

@@ -51,7 +51,7 @@ def test_a_batch_that_its_producer_has_compressed(start_run: StartRun, log_dir: 
     run = start_run(compression_type="gzip")
     values = [b"%x" % (number**40) for number in range(80)]
     futures = [run.accumulator.append(T0, 0, None, value).future for value in values]
-    run.accumulator.acks.poll()
+    run.accumulator.producer.pending.poll()
     first = run.accumulator.map.queues[T0].first()
     assert first is not None
     assert first.compression is CompressionType.GZIP
@@ -206,7 +206,7 @@ def test_a_piece_that_fails_and_is_tried_again(run: HandRun, log_dir: Path) -> N
     """It is the same piece that is sent again; the next one has all its attempts before it."""
     run.transport.largest = 200
     futures = send(run, numbered(20))
-    run.run_until(lambda: futures[0].is_done or run.accumulator.acks.poll())
+    run.run_until(lambda: futures[0].is_done or run.accumulator.producer.pending.poll())
     run.transport.refuse[T0] = NetworkError
     retried = counter(run, Super.BATCHES_RETRIED)
     sent = len(run.transport.sent)
@@ -224,7 +224,9 @@ def test_every_piece_has_its_own_attempts(start_run: StartRun) -> None:
     futures = send(run, numbered(20))
     for _ in range(3):
         told = sum(future.is_done for future in futures)
-        run.run_until(lambda told=told: run.accumulator.acks.poll() or sum(each.is_done for each in futures) > told)
+        run.run_until(
+            lambda told=told: run.accumulator.producer.pending.poll() or sum(each.is_done for each in futures) > told
+        )
         run.transport.refuse[T0] = NetworkError
         retried = counter(run, Super.BATCHES_RETRIED)
         run.run_until(lambda retried=retried: counter(run, Super.BATCHES_RETRIED) > retried)
@@ -279,9 +281,9 @@ def test_invalid_records_that_are_not_named(run: HandRun) -> None:
 def test_a_piece_that_fails_for_good_takes_no_other_with_it(run: HandRun, log_dir: Path) -> None:
     run.transport.largest = 200
     futures = send(run, numbered(20))
-    run.run_until(lambda: run.accumulator.acks.poll() or futures[0].is_done)
+    run.run_until(lambda: run.accumulator.producer.pending.poll() or futures[0].is_done)
     run.transport.refuse[T0] = InvalidRecordError
-    run.run_until(lambda: run.accumulator.acks.poll() or any(future.failed() for future in futures))
+    run.run_until(lambda: run.accumulator.producer.pending.poll() or any(future.failed() for future in futures))
     run.transport.refuse.clear()
     deliver(run)
     failed = [future.failed() for future in futures]
@@ -296,7 +298,7 @@ def invalid_comes_next(run: HandRun) -> HandRun:
     """A batch of three records, of which the first is stored; the next to be sent is invalid."""
     run.transport.is_invalid = lambda value: value == b"invalid"
     futures = send(run, [b"a", b"invalid", b"c"])
-    run.run_until(lambda: run.accumulator.acks.poll() or futures[0].is_done)
+    run.run_until(lambda: run.accumulator.producer.pending.poll() or futures[0].is_done)
     return run
 
 

@@ -16,8 +16,9 @@ from kafka.record import MemoryRecords
 from killpoints import interrupt_after
 from senders import HandRun
 
-from shmaccum.accumulator import batch_drainer, completer, completion, expirer, partition_map, record_batch, sequences
-from shmaccum.accumulator.futures import FutureRecordMetadata
+from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum.accumulator.drain import batch_drainer, completer, expirer, sequences
+from shmaccum.accumulator.state import completion_ring, partition_map, record_batch
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
@@ -41,7 +42,7 @@ PARTITIONS: Final = [TopicPartition("t", 0), TopicPartition("t", 1)]
 LINES: Final = (
     batch_drainer,
     completer,
-    completion,
+    completion_ring,
     expirer,
     partition_map,
     pieces,

@@ -25,13 +25,14 @@ from pieces import (
 from processes import Child
 from senders import HandRun, read_values
 
-from shmaccum.accumulator.futures import FutureColumnsMetadata, FutureRecordMetadata
-from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for
+from shmaccum.accumulator.append.futures import FutureColumnsMetadata, FutureRecordMetadata
+from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, KafkaTimeoutError, NetworkError
 from shmaccum.record.columns import encode_columns
 from shmaccum.shm.layout import PIECES_IN_FLIGHT, Process, Super
 from shmaccum.shm.lifecycle import detach
+from tools.support.accumulators import Accumulators
 
 Start = Callable[..., Child]
 
@@ -40,14 +41,14 @@ def append_some(link: Connection, name: str, log_dir: str, numbers: list[int]) -
     """Append records with these numbers, one each time that the test says so; return what became of them."""
     config = config_of(name, Path(log_dir))
     slab = attach_for(config)
-    accumulator = RecordAccumulator(slab, config)
+    accumulator = Accumulators(slab, config)
     futures = []
     for number in numbers:
         link.recv()
         futures.append(accumulator.append(T0, 0, None, numbered(20)[number]).future)
         link.send("appended")
-    accumulator.begin_flush()
-    accumulator.await_flush_completion(30)
+    accumulator.producer.begin_flush()
+    accumulator.producer.await_flush_completion(30)
     outcomes: list[object] = [type(each.exception) if each.failed() else each.get(0).offset for each in futures]
     detach(slab)
     return outcomes
@@ -74,10 +75,10 @@ def test_several_processes_share_the_batch(run: HandRun, log_dir: Path, slab_nam
 def test_columns(run: HandRun, log_dir: Path) -> None:
     """Rows of one call, in several batches, some of which are sent in pieces and some of whose rows are given up."""
     values = numbered(120, 25)
-    future = FutureColumnsMetadata(len(values), run.accumulator.acks)
+    future = FutureColumnsMetadata(len(values), run.accumulator.producer.pending)
     bodies = encode_columns(run.accumulator.format, None, pa.array(values, pa.binary()), None, 0)
     send(run, [b"first"])
-    run.accumulator.append_columns(T0, bodies, future, 1000)
+    run.accumulator.producer.append_columns(run.accumulator.map.queues[T0], bodies, future, 1000)
     run.transport.largest = 300
     run.run_until(lambda: len(run.transport.sent) > 8)
     with pytest.raises(KafkaTimeoutError, match=rf"{run.slab.undelivered()[1]} of 120 rows"):
@@ -91,9 +92,9 @@ def test_columns(run: HandRun, log_dir: Path) -> None:
 def test_columns_with_rows_that_are_given_up(run: HandRun) -> None:
     values = numbered(10)
     run.transport.is_invalid = lambda value: value == values[7]
-    future = FutureColumnsMetadata(len(values), run.accumulator.acks)
+    future = FutureColumnsMetadata(len(values), run.accumulator.producer.pending)
     bodies = encode_columns(run.accumulator.format, None, pa.array(values, pa.binary()), None, 0)
-    run.accumulator.append_columns(T0, bodies, future, 1000)
+    run.accumulator.producer.append_columns(run.accumulator.map.queues[T0], bodies, future, 1000)
     deliver(run)
     with pytest.raises(InvalidRecordError):
         future.get(0)
@@ -105,7 +106,7 @@ def test_a_future_is_done_with_its_own_piece(run: HandRun) -> None:
     told = Told()
     futures = send(run, numbered(20), told=told)
     late: list[RecordMetadata] = []
-    run.run_until(lambda: run.accumulator.acks.poll() or futures[0].is_done)
+    run.run_until(lambda: run.accumulator.producer.pending.poll() or futures[0].is_done)
     assert not futures[-1].is_done
     assert told.values == numbered(20)[: len(told.values)]
     assert [future.is_done for future in futures] == [number < len(told.values) for number in range(20)]
@@ -114,9 +115,9 @@ def test_a_future_is_done_with_its_own_piece(run: HandRun) -> None:
     assert len(late) == len(told.values)
     with pytest.raises(KafkaTimeoutError):
         futures[-1].get(0)
-    run.accumulator.begin_flush()
+    run.accumulator.producer.begin_flush()
     with pytest.raises(KafkaTimeoutError):
-        run.accumulator.await_flush_completion(0)
+        run.accumulator.producer.await_flush_completion(0)
     deliver(run)
     assert offsets_of(futures) == list(range(20))
     assert told.values == numbered(20)
@@ -144,7 +145,7 @@ def test_a_producer_that_does_not_look(run: HandRun, log_dir: Path) -> None:
     run.run_until(look)
     assert room - SLOTS <= max(unread) <= room
     assert not futures[-1].is_done
-    run.run_until(lambda: run.accumulator.acks.poll() or run.slab.undelivered() == (0, 0))
+    run.run_until(lambda: run.accumulator.producer.pending.poll() or run.slab.undelivered() == (0, 0))
     assert offsets_of(futures) == list(range(400))
     check_sequences(log_dir)
     assert_all_free(run)
@@ -157,7 +158,7 @@ def test_a_producer_that_died_is_not_waited_for(run: HandRun, log_dir: Path, sla
     futures = send(run, [b"%d" % (number % 10) for number in range(99)])
     child.kill()
     run.transport.largest = 90
-    run.run_until(lambda: run.accumulator.acks.poll() or run.slab.undelivered() == (0, 0))
+    run.run_until(lambda: run.accumulator.producer.pending.poll() or run.slab.undelivered() == (0, 0))
     assert offsets_of(futures) == list(range(1, 100))
 
 
@@ -166,10 +167,10 @@ def test_what_is_left_expires(start_run: StartRun, log_dir: Path) -> None:
     run = start_run(delivery_timeout_ms=2000)
     run.transport.largest = 200
     futures = send(run, numbered(20))
-    run.run_until(lambda: run.accumulator.acks.poll() or futures[0].is_done, after_ms=100)
+    run.run_until(lambda: run.accumulator.producer.pending.poll() or futures[0].is_done, after_ms=100)
     run.transport.no_leader = frozenset({T0})
     run.run(2, after_ms=5000)
-    run.accumulator.acks.poll()
+    run.accumulator.producer.pending.poll()
     stored = read_values(log_dir, "t")
     assert stored == numbered(20)[: len(stored)]
     assert offsets_of(futures[: len(stored)]) == list(range(len(stored)))
@@ -184,14 +185,14 @@ def test_what_is_left_expires_while_a_piece_is_in_flight(start_run: StartRun, lo
     run = start_run(delivery_timeout_ms=2000)
     run.transport.largest = 200
     futures = send(run, numbered(20))
-    run.run_until(lambda: run.accumulator.acks.poll() or futures[0].is_done, after_ms=100)
+    run.run_until(lambda: run.accumulator.producer.pending.poll() or futures[0].is_done, after_ms=100)
     done = sum(future.is_done for future in futures)
     run.transport.held = True
     if not stored:
         run.transport.refuse[T0] = NetworkError
     run.run(1, after_ms=100)
     run.run(1, after_ms=5000)
-    run.accumulator.acks.poll()
+    run.accumulator.producer.pending.poll()
     assert offsets_of(futures[:done]) == list(range(done))
     assert all(isinstance(future.exception, DeliveryTimeoutError) for future in futures[done:])
     assert run.accumulator.pool.available_memory() < run.accumulator.pool.total_memory

@@ -30,7 +30,7 @@ from producers import (
 from senders import read_partition, read_topic, read_values
 
 from shmaccum import Producer, ProducerConfig
-from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for
+from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cli.report import report
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import (
@@ -47,6 +47,7 @@ from shmaccum.shm.layout import Role, Slot, Super
 from shmaccum.shm.lifecycle import detach, look
 from shmaccum.shm.names import segment_path
 from shmaccum.shm.slab import Slab
+from tools.support.accumulators import Accumulators
 
 Start = Callable[..., Child]
 
@@ -304,7 +305,7 @@ def test_records_that_nobody_can_deliver(
         words = producer._slab.words
         wait_until(lambda: words[Super.RECORDS_LOST] == words[Super.RECORDS_FAILED] == 20, "the records are given up")
         assert report(slab_name).metrics["record-lost-total"] == 20
-    said = "ERROR shmaccum.accumulator.completer: t-0: lost 20 records, of a batch of 20 records"
+    said = "ERROR shmaccum.accumulator.drain.completer: t-0: lost 20 records, of a batch of 20 records"
     wait_until(lambda: said in log.read_text(), "the log says so")
 
 
@@ -316,7 +317,7 @@ def send_after_the_sender_s_death(link: Connection, settings: dict[str, object],
     for number in range(20):
         producer.send("t", b"%d" % number, partition=0)
     kill_sender(producer)
-    batch = producer._accumulator.map.queues[TopicPartition("t", 0)].first()
+    batch = producer._accumulator.state.map.queues[TopicPartition("t", 0)].first()
     assert batch is not None
     producer._slab.words[producer._slab.geometry.header(batch.slot) + Slot.CREATED_MS] -= ago_ms
     os.kill(os.getpid(), signal.SIGKILL)
@@ -331,7 +332,7 @@ def serve_and_be_late(link: Connection, settings: dict[str, object]) -> str:
     def append_and_close(transport: LogTransport) -> None:
         if not late:
             slab = attach_for(config)
-            accumulator = RecordAccumulator(slab, config)
+            accumulator = Accumulators(slab, config)
             accumulator.map.request("t")
             accumulator.map.update("t", 3, None)
             late.append(accumulator.append(TopicPartition("t", 0), 0, None, b"late"))

@@ -9,8 +9,8 @@ import pytest
 from faults import stopped_with
 from senders import HandRun, read_values
 
-from shmaccum.accumulator import patience
-from shmaccum.accumulator.futures import FutureRecordMetadata
+from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum.accumulator.drain import deferral
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import DeliveryTimeoutError, NetworkError
@@ -67,7 +67,7 @@ def send(run: HandRun, to: TopicPartition, value: bytes) -> FutureRecordMetadata
 
 def run_until_done(run: HandRun, *futures: FutureRecordMetadata, after_ms: int = 1_000) -> None:
     def done() -> bool:
-        run.accumulator.acks.poll()
+        run.accumulator.producer.pending.poll()
         return all(future.is_done for future in futures)
 
     run.run_until(done, after_ms)
@@ -84,7 +84,7 @@ def test_the_other_partitions_are_served(run: HandRun, tmp_path: Path, caplog: p
         for number in range(10):
             run_until_done(run, send(run, T1, b"%d" % number))
         assert not any(future.is_done for future in held_up)
-        assert list(run.accumulator.patience._until_ms) == [LOCK_STRIPES]
+        assert list(run.accumulator.sender.deferral._until_ms) == [LOCK_STRIPES]
         # It is waited for once, and not once for every partition and pass.
         assert len(caplog.messages) < 10
         assert f"process {pid} holds it" in caplog.messages[0]
@@ -92,7 +92,7 @@ def test_the_other_partitions_are_served(run: HandRun, tmp_path: Path, caplog: p
     run_until_done(run, *held_up)
     assert read_values(tmp_path / "log", "t", 1) == [b"%d" % number for number in range(10)]
     assert read_values(tmp_path / "log", "t", 0) == read_values(tmp_path / "log", "t", STRIPES) == [b"a"]
-    assert run.accumulator.patience.held_up() == []
+    assert run.accumulator.sender.deferral.held_up() == []
 
 
 def test_the_sender_does_not_spin_meanwhile(run: HandRun) -> None:
@@ -102,7 +102,7 @@ def test_the_sender_does_not_spin_meanwhile(run: HandRun) -> None:
         run.run(1)
         run.transport.asked.clear()
         run.run(2)
-        assert 0 < max(run.transport.asked) <= patience.RETRY_MS
+        assert 0 < max(run.transport.asked) <= deferral.RETRY_MS
 
     run_until_done(run, future)
 
@@ -170,7 +170,7 @@ def test_memory_is_freed_when_the_pools_lock_is_to_be_had(run: HandRun) -> None:
 
     with stopped_with(run.slab.pool_lock):
         run_until_done(run, first, send(run, T1, b"b"))
-        assert list(run.accumulator.patience._until_ms) == [LOCK_POOL]
+        assert list(run.accumulator.sender.deferral._until_ms) == [LOCK_POOL]
         run.run(3)
         assert run.accumulator.pool.available_memory() < 16 * SLOT
 

@@ -11,7 +11,6 @@ import pytest
 from accumulators import TP0, TP1, Log, add, config_of, drain, first, open_accumulator
 from processes import Child
 
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.cli.report import report
 from shmaccum.errors import IllegalStateError, SlabDamagedError, SlabError
 from shmaccum.shm import names, soundness
@@ -19,6 +18,7 @@ from shmaccum.shm.inspection import SlabView
 from shmaccum.shm.layout import SLOTS_SHIFT, Geometry, Partition, Process, Slot, SlotState, Super, Topic
 from shmaccum.shm.lifecycle import attach, destroy, detach, look
 from shmaccum.shm.slab import Slab
+from tools.support.accumulators import Accumulators
 
 Start = Callable[..., Child]
 HUGE = (1 << 64) - 1
@@ -200,7 +200,7 @@ def test_links_of_free_slots_mean_nothing(slab_name: str, start: Start) -> None:
 
 
 @pytest.fixture
-def queued(slab_name: str) -> RecordAccumulator:
+def queued(slab_name: str) -> Accumulators:
     accumulator = open_accumulator(config_of(slab_name))
     for number in range(3):
         add(accumulator, TP0, b"%d" % number * 600)
@@ -215,7 +215,7 @@ INDEXES: dict[str, Callable[[Geometry, int], int]] = {
 
 @pytest.mark.parametrize("value", [HUGE, 11, 10], ids=["huge", "behind the last slot", "of a free slot"])
 @pytest.mark.parametrize("index", INDEXES)
-def test_a_damaged_link_is_told_of_once_and_mended(queued: RecordAccumulator, index: str, value: int) -> None:
+def test_a_damaged_link_is_told_of_once_and_mended(queued: Accumulators, index: str, value: int) -> None:
     slab = queued.slab
     batch = first(queued, TP0)
     assert batch is not None
@@ -228,7 +228,7 @@ def test_a_damaged_link_is_told_of_once_and_mended(queued: RecordAccumulator, in
                 log.take(drain(queued))
         except SlabDamagedError:
             refused += 1
-    queued.recover()  # as the next sender does
+    queued.sender.recover()  # as the next sender does
     log.take_all()
     detach(slab)
     assert refused == 1
@@ -236,7 +236,7 @@ def test_a_damaged_link_is_told_of_once_and_mended(queued: RecordAccumulator, in
 
 
 @pytest.mark.parametrize("value", [HUGE, 11], ids=["huge", "behind the last slot"])
-def test_a_damaged_open_batch_is_told_of_once_and_mended(queued: RecordAccumulator, value: int) -> None:
+def test_a_damaged_open_batch_is_told_of_once_and_mended(queued: Accumulators, value: int) -> None:
     slab = queued.slab
     slab.words[slab.geometry.partition(0) + Partition.OPEN] = value
     with pytest.raises(SlabDamagedError), slab.telling_of_damage():
@@ -248,19 +248,19 @@ def test_a_damaged_open_batch_is_told_of_once_and_mended(queued: RecordAccumulat
     assert log.values(TP0) == [*(b"%d" % number * 600 for number in range(3)), b"taken"]
 
 
-def test_a_ring_of_links_ends(queued: RecordAccumulator) -> None:
+def test_a_ring_of_links_ends(queued: Accumulators) -> None:
     slab = queued.slab
     batch = first(queued, TP0)
     assert batch is not None
     slab.words[slab.geometry.header(batch.slot) + Slot.NEXT] = batch.slot + 1
     with pytest.raises(SlabDamagedError, match=f"leads to slot {batch.slot}"):
-        queued.abort_incomplete_batches(IllegalStateError)
-    queued.recover()
-    queued.abort_incomplete_batches(IllegalStateError)
+        queued.sender.abort_incomplete_batches(IllegalStateError)
+    queued.sender.recover()
+    queued.sender.abort_incomplete_batches(IllegalStateError)
     detach(slab)
 
 
-def test_a_bit_of_a_taken_slot_is_not_believed(queued: RecordAccumulator) -> None:
+def test_a_bit_of_a_taken_slot_is_not_believed(queued: Accumulators) -> None:
     slab = queued.slab
     slab.buffer[slab.geometry.bitmap] |= 1
     slab.words[Super.FREE_SLOTS] += 1
@@ -274,7 +274,7 @@ def test_a_bit_of_a_taken_slot_is_not_believed(queued: RecordAccumulator) -> Non
 @pytest.mark.parametrize(
     ("head", "tail"), [(1, 0), (0, 1 << 60), (1 << 63, 1), (1, 1 << 63), (HUGE, 0), (HUGE, HUGE), (1 << 63, 1 << 63)]
 )
-def test_a_damaged_waiter_queue_is_no_endless_one(queued: RecordAccumulator, head: int, tail: int) -> None:
+def test_a_damaged_waiter_queue_is_no_endless_one(queued: Accumulators, head: int, tail: int) -> None:
     slab = queued.slab
     before = slab.words[Super.WAITER_HEAD], slab.words[Super.WAITER_TAIL]
     slab.words[Super.WAITER_HEAD], slab.words[Super.WAITER_TAIL] = head, tail
@@ -287,11 +287,11 @@ def test_a_damaged_waiter_queue_is_no_endless_one(queued: RecordAccumulator, hea
     destroy(slab.name, force=True)
 
 
-def test_a_damaged_ring_is_no_endless_one(queued: RecordAccumulator) -> None:
+def test_a_damaged_ring_is_no_endless_one(queued: Accumulators) -> None:
     slab = queued.slab
     slab.words[slab.geometry.process(slab.me) + Process.RING_TAIL] += 1 << 40
     with pytest.raises(SlabDamagedError, match="completion ring"):
-        queued.acks.poll()
+        queued.producer.pending.poll()
     detach(slab)
     destroy(slab.name, force=True)
 

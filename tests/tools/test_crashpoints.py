@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shmaccum.accumulator import record_accumulator
+from shmaccum.accumulator.append import record_accumulator
 from shmaccum.pool.slots import Slots
 from shmaccum.sender.log import partition_log
 from shmaccum.shm.layout import LOCK_POOL, LOCK_TABLES, Lock, Partition, Process, Slot, Super, Topic

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
-from shmaccum.accumulator.record_batch import RecordBatch, batch_in
+from shmaccum.accumulator.state.record_batch import RecordBatch, batch_in
 from shmaccum.errors import ShmaccumError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.split import read_records
@@ -31,12 +30,13 @@ from shmaccum.shm.layout import (
 )
 from shmaccum.shm.slab import Slab
 from tools.stresstest.slabcheck import locks_in_use
+from tools.support.accumulators import Accumulators
 
 _QUEUED: Final = (SlotState.OPEN, SlotState.CLOSED)
 _SENT: Final = (SlotState.IN_FLIGHT, SlotState.COMPLETING)
 
 
-def violations(accumulator: RecordAccumulator, *, in_flight: bool) -> list[str]:
+def violations(accumulator: Accumulators, *, in_flight: bool) -> list[str]:
     """Return a line for everything in the slab that is not as it must be.
 
     Args:
@@ -178,7 +178,7 @@ def _walk(slab: Slab, partition_at: int) -> Iterator[int]:
         following = slab.words[slab.geometry.header((following - 1) % slab.geometry.slot_count) + Slot.NEXT]
 
 
-def _committed_records_are_whole(accumulator: RecordAccumulator, batches: list[RecordBatch]) -> Iterator[str]:
+def _committed_records_are_whole(accumulator: Accumulators, batches: list[RecordBatch]) -> Iterator[str]:
     """What a batch's commit word says is there: so many records, in so many bytes, that can be decoded."""
     for batch in batches:
         if batch.state not in (*_QUEUED, *_SENT):

@@ -204,7 +204,7 @@ def _warm_up(name: str, directory: Path) -> None:
     """Do once in this process what points do, so that their processes have everything imported from the start."""
     import pyarrow as pa
 
-    import shmaccum.accumulator.column_appender
+    import shmaccum.accumulator.append.column_appender
     import shmaccum.columns  # noqa: F401
 
     pa.record_batch({"value": ["warm"]})

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import InvalidRecordError, OutOfOrderSequenceError, RecordTooLargeError
@@ -15,6 +14,7 @@ from shmaccum.sender.log.transport import LogTransport
 from shmaccum.sender.sender import Sender
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 from tools.crashpoints.settings import INVALID, LARGEST
+from tools.support.accumulators import Accumulators
 
 LATER_MS = 1_000
 """How far ahead of the clock the passes are: nothing backs off or is being compressed any more."""
@@ -98,13 +98,13 @@ def batches_of(log_dir: Path, partition: TopicPartition) -> Iterator[Batch]:
 class HandSender:
     """The sender of a slab: takes the role, and gives it back with `resign`."""
 
-    def __init__(self, accumulator: RecordAccumulator, config: ProducerConfig, *, refusing: bool) -> None:
+    def __init__(self, accumulator: Accumulators, config: ProducerConfig, *, refusing: bool) -> None:
         self._slab = accumulator.slab
         self._doorbell = self._slab.become_sender()
         self.accumulator = accumulator
         self.transport = Log(config, refusing=refusing)
         self.transport.start()
-        self.loop = Sender(accumulator, self.transport, self._doorbell, config)
+        self.loop = Sender(accumulator.sender, self.transport, self._doorbell, config)
 
     def run_once(self) -> None:
         """Make a pass of the loop."""

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from shmaccum.accumulator.futures import FutureRecordMetadata
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.append.futures import FutureRecordMetadata
 from shmaccum.config import ProducerConfig
 from shmaccum.pool.slots import Buffer
 from shmaccum.shm.lifecycle import detach
@@ -18,6 +17,7 @@ from shmaccum.shm.slab import Slab
 from tools.crashpoints.sending import HandSender
 from tools.crashpoints.settings import PARTITIONS, TOPIC, value
 from tools.crashpoints.victim import attached, die
+from tools.support.accumulators import Accumulators
 
 PATIENCE_MS: Final = 5_000
 """How long anything that is to be had at once may take; the machine may be busy."""
@@ -51,10 +51,10 @@ class Survivor:
         self.held: list[Buffer] = []
         self.victim_lives = True
         self.sender: HandSender | None = None
-        self._accumulator: RecordAccumulator | None = None
+        self._accumulator: Accumulators | None = None
 
     @property
-    def accumulator(self) -> RecordAccumulator:
+    def accumulator(self) -> Accumulators:
         """The slab's; attaches when it is first asked for."""
         if self._accumulator is None:
             self._accumulator = attached(self.config)
@@ -80,7 +80,7 @@ class Survivor:
         if self.sender is None:
             self.sender = HandSender(self.accumulator, self.config, refusing=self.refusing)
             self.accumulator.pool.while_waiting = self.run_once
-            self.accumulator.recover()
+            self.accumulator.sender.recover()
 
     def resign(self) -> None:
         """Leave the sender's role to the victim."""
@@ -103,7 +103,7 @@ class Survivor:
     def deliver(self) -> None:
         """Deliver all that there is."""
         self._until(lambda: self.slab.undelivered() == (0, 0))
-        self.accumulator.acks.poll()
+        self.accumulator.producer.pending.poll()
 
     def _until(self, condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + PATIENCE_MS / 1000
@@ -137,7 +137,7 @@ class Survivor:
         if self.held:
             self.accumulator.pool.deallocate(self.held.pop(0))
 
-    def have_died(self, act: Callable[[RecordAccumulator], object]) -> None:
+    def have_died(self, act: Callable[[Accumulators], object]) -> None:
         """Have another process of the slab do something and die over it, or behind it."""
         pid = os.fork()
         if not pid:

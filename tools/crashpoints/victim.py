@@ -10,12 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from shmaccum import Producer
-from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for
+from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.config import ProducerConfig
 from tools.crashpoints.account import Account, Records
 from tools.crashpoints.sending import HandSender
 from tools.crashpoints.settings import PARTITIONS, TOPIC, value
 from tools.crashpoints.steps import Steps
+from tools.support.accumulators import Accumulators
 
 if TYPE_CHECKING:
     from tools.crashpoints.operation import Operation
@@ -40,7 +41,7 @@ class Victim:
         self.account = account
         self.refusing = refusing
 
-    def attach(self) -> RecordAccumulator:
+    def attach(self) -> Accumulators:
         """Attach to the slab, or create it."""
         return attached(self.config)
 
@@ -52,7 +53,7 @@ class Victim:
         """Return a sender, which has not begun its work."""
         return HandSender(self.attach(), self.config, refusing=self.refusing)
 
-    def append(self, accumulator: RecordAccumulator, partition: int, text: str, size: int = 0) -> None:
+    def append(self, accumulator: Accumulators, partition: int, text: str, size: int = 0) -> None:
         """Append a record by way of the accumulator."""
         self._appending(
             [(partition, value(text, size))],
@@ -81,10 +82,10 @@ class Victim:
         self.account.has_appended()
 
 
-def attached(config: ProducerConfig) -> RecordAccumulator:
+def attached(config: ProducerConfig) -> Accumulators:
     """Attach to the slab for some settings."""
     slab = attach_for(config)
-    return RecordAccumulator(slab, config)
+    return Accumulators(slab, config)
 
 
 def be_victim(operation: Operation, victim: Victim, step: float, wait_to_begin: Callable[[], object]) -> NoReturn:

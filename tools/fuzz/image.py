@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
-from shmaccum.accumulator.completer import BatchOutcome
-from shmaccum.accumulator.record_accumulator import RecordAccumulator, attach_for, slab_geometry
+from shmaccum.accumulator.drain.completer import BatchOutcome
+from shmaccum.accumulator.state.accumulator_state import attach_for, slab_geometry
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import NetworkError
@@ -24,6 +24,7 @@ from shmaccum.shm.layout import LOCK_COUNT, Geometry, Slot, SlotState
 from shmaccum.shm.lifecycle import unlink
 from shmaccum.shm.lockfile import LockFile
 from shmaccum.shm.semaphores import make_semaphore, open_semaphore
+from tools.support.accumulators import Accumulators
 
 TOPIC: Final = "orders"
 OTHER_TOPIC: Final = "fully.asked.for"
@@ -59,11 +60,11 @@ def config_of(name: str, log_dir: Path) -> ProducerConfig:
     )
 
 
-def open_accumulator(config: ProducerConfig) -> RecordAccumulator:
+def open_accumulator(config: ProducerConfig) -> Accumulators:
     """Attach to the slab; nobody detaches, for who does this is about to end."""
     slab = attach_for(config)
     with slab.telling_of_damage():
-        return RecordAccumulator(slab, config)
+        return Accumulators(slab, config)
 
 
 class SlabImage:
@@ -130,11 +131,11 @@ def _live(life: Callable[[], object]) -> None:
         raise RuntimeError("the slab to be damaged could not be made")
 
 
-def _append(accumulator: RecordAccumulator, partition: int, value: bytes) -> None:
+def _append(accumulator: Accumulators, partition: int, value: bytes) -> None:
     accumulator.append(TopicPartition(TOPIC, partition), 1_700_000_000_000, b"key", value, max_block_ms=50)
 
 
-def _be_first_producer(accumulator: RecordAccumulator) -> None:
+def _be_first_producer(accumulator: Accumulators) -> None:
     accumulator.map.request(TOPIC)
     accumulator.map.update(TOPIC, PARTITIONS, None)
     accumulator.map.request(OTHER_TOPIC)
@@ -148,33 +149,36 @@ def _be_first_producer(accumulator: RecordAccumulator) -> None:
     pool.deallocate(*rest[1::2])
 
 
-def _be_sender(accumulator: RecordAccumulator) -> None:
+def _be_sender(accumulator: Accumulators) -> None:
     accumulator.slab.become_sender()
-    accumulator.recover()
-    accumulator.sequences.use_producer_id(7, 0)
+    accumulator.sender.recover()
+    accumulator.sender.sequences.use_producer_id(7, 0)
     incidents = Incidents(accumulator.slab)
     incidents.note(NetworkError, "the broker has closed the connection", lasts=True)
     incidents.note_log("/var/log/sender.log")
-    drained = [*accumulator.drain(CLUSTER, [NODE], _LARGEST, 0)[0], *accumulator.drain(CLUSTER, [NODE], _LARGEST, 0)[0]]
+    drained = [
+        *accumulator.sender.drain(CLUSTER, [NODE], _LARGEST, 0)[0],
+        *accumulator.sender.drain(CLUSTER, [NODE], _LARGEST, 0)[0],
+    ]
     stored, tried_again, in_pieces, completing = drained[:4]
-    accumulator.complete([BatchOutcome(stored, 0)])
+    accumulator.sender.complete([BatchOutcome(stored, 0)])
     in_pieces.cut(1)
-    accumulator.reenqueue(in_pieces, 0)
-    accumulator.reenqueue(tried_again, 0)
+    accumulator.sender.reenqueue(in_pieces, 0)
+    accumulator.sender.reenqueue(tried_again, 0)
     completing.set_result(1, 0)
     completing.state = SlotState.COMPLETING
-    for batch in accumulator.drain(CLUSTER, [NODE], _LARGEST, 10_000)[0]:
+    for batch in accumulator.sender.drain(CLUSTER, [NODE], _LARGEST, 10_000)[0]:
         batch.drained_ms = 1
 
 
-def _be_waiting_producer(accumulator: RecordAccumulator) -> None:
+def _be_waiting_producer(accumulator: Accumulators) -> None:
     _append(accumulator, 0, b"of another producer")
     accumulator.pool.allocate(SLOT_SIZE, 0)
     with accumulator.slab.pool_lock:
         accumulator.pool._waiters.join(accumulator.slab.owner_tag, 0.0, 1e6)
 
 
-def _be_killed_over_a_replacement(accumulator: RecordAccumulator) -> None:
+def _be_killed_over_a_replacement(accumulator: Accumulators) -> None:
     slab = accumulator.slab
     queue = accumulator.map.queues[TopicPartition(TOPIC, 3)]
     queue.lock.acquire()

@@ -19,10 +19,9 @@ import pyarrow as pa
 import rich.console
 import rich.table  # noqa: F401
 
-from shmaccum.accumulator.completer import BatchOutcome
-from shmaccum.accumulator.futures import FutureColumnsMetadata
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
-from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.accumulator.append.futures import FutureColumnsMetadata
+from shmaccum.accumulator.drain.completer import BatchOutcome
+from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cli.main import main
 from shmaccum.errors import UnknownServerError
 from shmaccum.producer import Producer
@@ -33,6 +32,7 @@ from shmaccum.shm.bell import Doorbell
 from shmaccum.shm.lifecycle import attach, destroy
 from shmaccum.shm.locks import LEAST_PATIENCE_S
 from tools.fuzz.image import CLUSTER, NODE, OTHER_TOPIC, PARTITIONS, SLOT_SIZE, TOPIC, SlabImage, open_accumulator
+from tools.support.accumulators import Accumulators
 
 _PATIENCE_S: Final = LEAST_PATIENCE_S
 _PASSES: Final = 8
@@ -67,7 +67,7 @@ class Session:
             act(self)
 
     @cached_property
-    def _accumulator(self) -> RecordAccumulator:
+    def _accumulator(self) -> Accumulators:
         accumulator = open_accumulator(self._image.config)
         # A lock whose holder nobody can be sure of is given up after a minute otherwise.
         accumulator.slab.be_patient(_PATIENCE_S)
@@ -83,7 +83,7 @@ class Session:
             doorbell = self._doorbell
             transport = make_transport(self._image.config)
             transport.start()
-            return Sender(self._accumulator, transport, doorbell, self._image.config)
+            return Sender(self._accumulator.sender, transport, doorbell, self._image.config)
 
     @cached_property
     def _producer(self) -> Producer:
@@ -124,7 +124,7 @@ class Session:
     def _serve(self) -> None:
         """Be the sender for some passes, with its recovery."""
         sender, self._drained = self._sender, []
-        self._accumulator.recover()
+        self._accumulator.sender.recover()
         for _ in range(_PASSES):
             self._doorbell.ring()  # no pass sleeps for longer than it takes to find that out
             sender.run_once(_now_ms())
@@ -141,13 +141,13 @@ class Session:
     def _append(self) -> None:
         for queue in self._accumulator.map.by_entry:
             body = self._accumulator.format.encode_body(None, b"appended", ())
-            self._accumulator.appender.append(queue, 1_700_000_000_001, body, None, 20)
+            self._accumulator.producer.append(queue, 1_700_000_000_001, body, None, 20)
 
     def _append_columns(self) -> None:
         bodies = encode_columns(self._accumulator.format, None, _LARGE_VALUES, None, 0)
-        for topic_partition in self._accumulator.map.queues:
-            future = FutureColumnsMetadata(len(_LARGE_VALUES), self._accumulator.acks)
-            self._accumulator.append_columns(topic_partition, bodies, future, 20)
+        for queue in self._accumulator.map.by_entry:
+            future = FutureColumnsMetadata(len(_LARGE_VALUES), self._accumulator.producer.pending)
+            self._accumulator.producer.append_columns(queue, bodies, future, 20)
 
     def _allocate(self) -> None:
         pool = self._accumulator.pool
@@ -158,29 +158,29 @@ class Session:
         self._accumulator.pool.allocate(self._accumulator.pool.total_memory, 20)
 
     def _ready(self) -> None:
-        self._accumulator.ready(CLUSTER, _now_ms())
+        self._accumulator.sender.ready(CLUSTER, _now_ms())
 
     def _drain(self) -> None:
-        self._drained += self._accumulator.drain(CLUSTER, [NODE], _MAX_REQUEST, _now_ms())[NODE.id]
+        self._drained += self._accumulator.sender.drain(CLUSTER, [NODE], _MAX_REQUEST, _now_ms())[NODE.id]
 
     def _complete(self) -> None:
         drained, self._drained = self._drained, []
-        self._accumulator.complete([BatchOutcome(batch, 0) for batch in drained])
+        self._accumulator.sender.complete([BatchOutcome(batch, 0) for batch in drained])
 
     def _reenqueue(self) -> None:
         drained, self._drained = self._drained, []
         for batch in drained:
-            self._accumulator.reenqueue(batch, _now_ms())
+            self._accumulator.sender.reenqueue(batch, _now_ms())
 
     def _recover(self) -> None:
         self._drained = []
-        self._accumulator.recover()
+        self._accumulator.sender.recover()
 
     def _expire(self) -> None:
-        self._accumulator.abort_expired_batches(_now_ms() + 1_000_000)
+        self._accumulator.sender.abort_expired_batches(_now_ms() + 1_000_000)
 
     def _abort(self) -> None:
-        self._accumulator.abort_incomplete_batches(UnknownServerError)
+        self._accumulator.sender.abort_incomplete_batches(UnknownServerError)
 
     def _rebuild(self) -> None:
         assert self._accumulator

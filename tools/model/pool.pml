@@ -19,29 +19,29 @@
  *   shmaccum.pool.slots.Slots._give_chain                              GIVE_CHAIN
  *   shmaccum.pool.slots.Slots.reclaim                                  reclaim
  *   shmaccum.pool.slots.Slots.rebuild                                  rebuild_pool
- *   shmaccum.accumulator.batch_appender.BatchAppender.append           append
- *   shmaccum.accumulator.batch_appender.BatchAppender._try_append      try_append
- *   shmaccum.accumulator.batch_appender.BatchAppender.commit           try_append
- *   shmaccum.accumulator.batch_appender.BatchAppender.begin_batch      fill, try_append, place
- *   shmaccum.accumulator.batch_appender.BatchAppender.give_back        append
- *   shmaccum.accumulator.batch_appender.BatchAppender._place           place
- *   shmaccum.accumulator.column_appender.ColumnAppender._place         allocate to place
- *   shmaccum.accumulator.partition_queue.PartitionQueue.append         place
- *   shmaccum.accumulator.partition_queue.PartitionQueue.append_all     place, of several
- *   shmaccum.accumulator.partition_queue.PartitionQueue.close_open     try_append, place
- *   shmaccum.accumulator.partition_queue.PartitionQueue.pop_first      drain
- *   shmaccum.accumulator.partition_queue.PartitionQueue.put_back       put_back
- *   shmaccum.accumulator.partition_queue.rebuild_stripe                rebuild_stripe
- *   shmaccum.accumulator.acknowledgements.Acknowledgements.contribute  contribute
- *   shmaccum.accumulator.acknowledgements.Acknowledgements.contribute_new  contribute
- *   shmaccum.accumulator.acknowledgements.Acknowledgements._read       read_ring
- *   shmaccum.accumulator.completion.RingWriter.tell                    finish
- *   shmaccum.accumulator.completion.RingWriter.has_told                finish
- *   shmaccum.accumulator.sequences.Sequences.drained                   drain
- *   shmaccum.accumulator.completer.BatchCompleter.complete             complete
- *   shmaccum.accumulator.completer.BatchCompleter.finish               finish
- *   shmaccum.accumulator.batch_drainer.BatchDrainer.reenqueue          put_back
- *   shmaccum.accumulator.batch_drainer.BatchDrainer.recover            recover
+ *   shmaccum.accumulator.append.batch_appender.BatchAppender.append           append
+ *   shmaccum.accumulator.append.batch_appender.BatchAppender._try_append      try_append
+ *   shmaccum.accumulator.append.batch_appender.BatchAppender.commit           try_append
+ *   shmaccum.accumulator.append.batch_appender.BatchAppender.begin_batch      fill, try_append, place
+ *   shmaccum.accumulator.append.batch_appender.BatchAppender.give_back        append
+ *   shmaccum.accumulator.append.batch_appender.BatchAppender._place           place
+ *   shmaccum.accumulator.append.column_appender.ColumnAppender._place         allocate to place
+ *   shmaccum.accumulator.state.partition_queue.PartitionQueue.append         place
+ *   shmaccum.accumulator.state.partition_queue.PartitionQueue.append_all     place, of several
+ *   shmaccum.accumulator.state.partition_queue.PartitionQueue.close_open     try_append, place
+ *   shmaccum.accumulator.state.partition_queue.PartitionQueue.pop_first      drain
+ *   shmaccum.accumulator.state.partition_queue.PartitionQueue.put_back       put_back
+ *   shmaccum.accumulator.state.partition_queue.rebuild_stripe                rebuild_stripe
+ *   shmaccum.accumulator.append.pending_batches.PendingBatches.contribute  contribute
+ *   shmaccum.accumulator.append.pending_batches.PendingBatches.contribute_new  contribute
+ *   shmaccum.accumulator.append.pending_batches.PendingBatches._read       read_ring
+ *   shmaccum.accumulator.state.completion_ring.RingWriter.tell                    finish
+ *   shmaccum.accumulator.state.completion_ring.RingWriter.has_told                finish
+ *   shmaccum.accumulator.drain.sequences.Sequences.drained                   drain
+ *   shmaccum.accumulator.drain.completer.BatchCompleter.complete             complete
+ *   shmaccum.accumulator.drain.completer.BatchCompleter.finish               finish
+ *   shmaccum.accumulator.drain.batch_drainer.BatchDrainer.reenqueue          put_back
+ *   shmaccum.accumulator.drain.batch_drainer.BatchDrainer.recover            recover
  *   shmaccum.shm.slab.Slab.reap_dead                                   housekeeping
  *
  * Columns place several batches in one turn of the lock: the stores are those of so many producers here that place one

@@ -17,7 +17,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from shmaccum.accumulator.futures import FutureColumnsMetadata
+from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.columns import partition_columns
 from shmaccum.partitioner import StickyPartitioner
 from shmaccum.producer import Producer

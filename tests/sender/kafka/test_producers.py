@@ -122,7 +122,7 @@ def test_a_topic_that_is_deleted(kafka: KafkaCluster, slab_name: str, topic: str
     with Producer(config) as producer:
         producer.send(topic, b"before").get(30)
         kafka.admin.delete_topic(topic)
-        entry = producer._accumulator.map.topics[topic]
+        entry = producer._accumulator.state.map.topics[topic]
         wait_until(lambda: entry.partition_count == 0, "the sender knows that the topic is gone")
         with pytest.raises(KafkaTimeoutError, match="not present in metadata") as caught:
             producer.send(topic, b"nowhere")

@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from shmaccum.accumulator import redo
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.state import redo_log
 from shmaccum.shm.layout import LOCK_POOL, LOCK_STRIPES, LOCK_TABLES, Partition, Process, Slot, Super
 from shmaccum.shm.locks import SlabLock
 from shmaccum.shm.slab import Slab
@@ -16,6 +15,7 @@ from tools.crashpoints.operation import Operation
 from tools.crashpoints.settings import HALF, PARTITIONS, value
 from tools.crashpoints.survivor import Survivor
 from tools.crashpoints.victim import Victim, die
+from tools.support.accumulators import Accumulators
 
 _TORN_BYTES: Final = 20
 """Fewer than the records of a batch."""
@@ -57,21 +57,21 @@ def _leave_once_wanted(survivor: Survivor) -> None:
 # --- dead holders ---------------------------------------------------------------------------------------------
 
 
-def _die_holding_pool(accumulator: RecordAccumulator) -> None:
+def _die_holding_pool(accumulator: Accumulators) -> None:
     accumulator.pool.allocate(1, 0)
     with accumulator.slab.pool_lock:
         _scramble_bitmap(accumulator.slab)
         die()
 
 
-def _die_nameless(accumulator: RecordAccumulator) -> None:
+def _die_nameless(accumulator: Accumulators) -> None:
     """Die with the semaphore taken and no owner named."""
     slab = accumulator.slab
     slab.words[slab.geometry.process(slab.me) + Process.WANTS] = LOCK_POOL + 1
     slab.pool_lock.semaphore.acquire()
 
 
-def _die_replacing(accumulator: RecordAccumulator) -> None:
+def _die_replacing(accumulator: Accumulators) -> None:
     """Die over a batch whose records are being overwritten by themselves, compressed."""
 
     def tear_and_die(slab: Slab, slot: int) -> None:
@@ -79,7 +79,7 @@ def _die_replacing(accumulator: RecordAccumulator) -> None:
         slab.buffer[records : records + _TORN_BYTES] = bytes(_TORN_BYTES)
         die()
 
-    redo.finish = tear_and_die
+    redo_log.finish = tear_and_die
     accumulator.append(PARTITIONS[0], 0, None, value("never", HALF).encode())
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from shmaccum.accumulator.record_accumulator import RecordAccumulator
-from shmaccum.accumulator.record_batch import RecordBatch
+from shmaccum.accumulator.state.record_batch import RecordBatch
 from tools.crashpoints.operation import Operation
 from tools.crashpoints.sending import HandSender, later_ms
 from tools.crashpoints.settings import HALF, INVALID, LARGE, PARTITIONS, TOO_LARGE, TOPIC
 from tools.crashpoints.survivor import Survivor
 from tools.crashpoints.victim import Victim, die
+from tools.support.accumulators import Accumulators
 
 _LONG_AGO_MS: Final = 1_000_000
 """More than delivery.timeout.ms."""
@@ -57,7 +57,7 @@ def _left_behind(survivor: Survivor) -> None:
     survivor.have_died(lambda accumulator: _die_over_completing(accumulator, survivor))
 
 
-def _die_over_completing(accumulator: RecordAccumulator, survivor: Survivor) -> None:
+def _die_over_completing(accumulator: Accumulators, survivor: Survivor) -> None:
     set_result = RecordBatch.set_result
 
     def set_result_once(batch: RecordBatch, base_offset_word: int, result_word: int) -> None:
@@ -66,7 +66,7 @@ def _die_over_completing(accumulator: RecordAccumulator, survivor: Survivor) -> 
 
     RecordBatch.set_result = set_result_once  # type: ignore[method-assign, assignment]
     sender = HandSender(accumulator, survivor.config, refusing=False)
-    accumulator.recover()
+    accumulator.sender.recover()
     sender.run_once()
     sender.run_once()
 
@@ -77,14 +77,14 @@ def _die(batch: RecordBatch, base_offset_word: int, result_word: int) -> None:
 
 def _drain(sender: HandSender) -> list[RecordBatch]:
     cluster = sender.transport.cluster()
-    drained = sender.accumulator.drain(cluster, cluster.nodes.values(), 1 << 20, later_ms())
+    drained = sender.accumulator.sender.drain(cluster, cluster.nodes.values(), 1 << 20, later_ms())
     return [batch for of_node in drained.values() for batch in of_node]
 
 
 def _serving(victim: Victim) -> HandSender:
     """Be a sender that knows its cluster and its producer id, and has sent nothing yet."""
     sender = victim.sender()
-    sender.accumulator.recover()
+    sender.accumulator.sender.recover()
     sender.transport.request_update(sender.accumulator.map.topics)
     return sender
 
@@ -95,13 +95,13 @@ def _become(victim: Victim) -> Callable[[], object]:
 
 
 def _recover(victim: Victim) -> Callable[[], object]:
-    return victim.sender().accumulator.recover
+    return victim.sender().accumulator.sender.recover
 
 
 def _ready(victim: Victim) -> Callable[[], object]:
     sender = _serving(victim)
     cluster = sender.transport.cluster()
-    return lambda: sender.accumulator.ready(cluster, later_ms())
+    return lambda: sender.accumulator.sender.ready(cluster, later_ms())
 
 
 def _drain_all(victim: Victim) -> Callable[[], object]:
@@ -116,7 +116,7 @@ def _reenqueue(victim: Victim) -> Callable[[], object]:
 
     def put_back() -> None:
         for batch in (third, first, second):
-            sender.accumulator.reenqueue(batch, later_ms())
+            sender.accumulator.sender.reenqueue(batch, later_ms())
 
     return put_back
 
@@ -135,7 +135,7 @@ def _expire(*, in_flight: bool) -> Callable[[Victim], Callable[[], object]]:
         sender = _serving(victim)
         if in_flight:
             _drain(sender)
-        return lambda: sender.accumulator.abort_expired_batches(later_ms() + _LONG_AGO_MS)
+        return lambda: sender.accumulator.sender.abort_expired_batches(later_ms() + _LONG_AGO_MS)
 
     return begin
 

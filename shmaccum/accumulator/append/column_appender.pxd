@@ -1,0 +1,81 @@
+cimport cython
+from shmaccum.accumulator.append.pending_batches cimport PendingBatches
+from shmaccum.accumulator.append.record_appender cimport RecordAppender
+from shmaccum.accumulator.state.batch_header cimport begin
+from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
+from shmaccum.shm.memory cimport SlabMemory, word
+
+cdef Py_ssize_t _COMMIT
+cdef Py_ssize_t _GENERATION
+cdef Py_ssize_t _BASE_TIMESTAMP
+cdef int _SIZE_SHIFT
+cdef Py_ssize_t _COUNT_MASK
+cdef int _BATCH_SLOT_BITS
+cdef Py_ssize_t _RECORDS
+cdef Py_ssize_t _BYTES
+cdef Py_ssize_t _BATCHES
+cdef Py_ssize_t _PRECOMPRESSED
+cdef int _OPEN
+cdef int _CLOSED
+
+@cython.final
+cdef class _NewBatches:
+    cdef object records
+    cdef object rows
+    cdef list cuts
+    cdef list sizes
+    cdef list compressed
+    cdef list compressed_words
+    cdef bint is_open
+
+@cython.final
+cdef class ColumnAppender:
+    cdef RecordAppender _records
+    cdef object _batches
+    cdef object _check_usable
+    cdef object _compressor
+    cdef object _slab
+    cdef PendingBatches _pending
+    cdef SlabMemory _memory
+    cdef Py_ssize_t _header_size
+    cdef Py_ssize_t _slot_size
+    cdef unsigned long long _slot_count
+    cdef Py_ssize_t _slots_at
+    cdef Py_ssize_t _headers_at
+    cdef Py_ssize_t _header_words
+    cdef Py_ssize_t _contributor_words
+
+    @cython.locals(first=Py_ssize_t, batches=_NewBatches, placed=Py_ssize_t)
+    cpdef append(self, PartitionQueue queue, bodies, future, deadline_s)
+
+    @cython.locals(words=word[::1], opened="unsigned long long", slot=Py_ssize_t, header=Py_ssize_t)
+    cdef _open_batch(self, PartitionQueue queue)
+
+    @cython.locals(
+        slot=Py_ssize_t, commit="unsigned long long", size=Py_ssize_t, before=Py_ssize_t, count=Py_ssize_t,
+        place=Py_ssize_t, header=Py_ssize_t, end=Py_ssize_t,
+    )
+    cdef Py_ssize_t _fill_open_batch(self, PartitionQueue queue, bodies, future) except -1
+
+    @cython.locals(cuts=list, sizes=list, last=Py_ssize_t, is_open=bint, number=Py_ssize_t)
+    cdef _NewBatches _new_batches(self, bodies, records)
+
+    @cython.locals(
+        sizes=list, cuts=list, end=Py_ssize_t, taken=list, slots=list, headers=list, ids=list, is_open=bint,
+        results=list, closed=Py_ssize_t,
+    )
+    cdef Py_ssize_t _place(
+        self, PartitionQueue queue, _NewBatches batches, Py_ssize_t first, future, deadline_s
+    ) except -1
+
+    @cython.locals(
+        sizes=list, cuts=list, bases=list, latest=list, largest=list, compressed_words=list,
+        now_ms="unsigned long long", index=Py_ssize_t, number=Py_ssize_t, slot=Py_ssize_t, place=Py_ssize_t,
+    )
+    cdef _fill(self, _NewBatches batches, Py_ssize_t first, list slots, list headers)
+
+    @cython.locals(places=list)
+    cdef _write_large(self, _NewBatches batches, Py_ssize_t number, Py_ssize_t slot, Py_ssize_t header)
+
+    @cython.locals(words=word[::1], process=Py_ssize_t, cuts=list)
+    cdef _count(self, _NewBatches batches, Py_ssize_t first, Py_ssize_t end)

@@ -1,0 +1,301 @@
+"""Columns into batches: one layout, one turn of each lock and one look around for many batches.
+
+The rows of a partition are laid out over batches beforehand, by the sizes of their bodies. A *turn* of them is made
+ready in one call, has its memory taken from the pool as far as there is some, is written into its slots, and is put
+into the deque under the partition's lock at once. The first rows go into the batch that is open, if it is still as it
+was when they were made ready for it: somebody else's record in between changes the offsets behind it, and then these
+rows begin a batch of their own.
+
+It is compiled, although it has memory in its hands: who comes back in the middle of it (`is_reentrant`) is told by the
+frame of `Producer.send_batch`, which is not.
+
+Modelled in ``tools/model/pool.pml``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shmaccum.accumulator.append.batch_appender import BatchAppender
+from shmaccum.accumulator.append.futures import Chunk, FutureColumnsMetadata
+from shmaccum.accumulator.append.record_appender import RecordAppender
+from shmaccum.accumulator.state.batch_header import begin
+from shmaccum.accumulator.state.partition_queue import PartitionQueue
+from shmaccum.errors import LockTimeoutError
+from shmaccum.record.column_bodies import ColumnBodies, ReadyBatches
+from shmaccum.shm.layout import (
+    BATCH_SLOT_BITS,
+    COMMIT_COUNT_MASK,
+    COMMIT_SIZE_SHIFT,
+    Process,
+    Slot,
+    SlotState,
+)
+from shmaccum.shm.locks import LEAST_PATIENCE_S
+
+TURN_BATCHES: Final = 32
+"""Batches that are made ready and placed at a time: bounds the private memory that a large append takes, and how long
+its first batch has to wait for the others."""
+
+# Constants of this module, for they are looked up for every batch.
+_COMMIT: Final = Slot.COMMIT
+_GENERATION: Final = Slot.GENERATION
+_BASE_TIMESTAMP: Final = Slot.BASE_TIMESTAMP
+_SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
+_COUNT_MASK: Final = COMMIT_COUNT_MASK
+_BATCH_SLOT_BITS: Final = BATCH_SLOT_BITS
+_RECORDS: Final = Process.RECORDS
+_BYTES: Final = Process.BYTES
+_BATCHES: Final = Process.BATCHES
+_PRECOMPRESSED: Final = Process.COMPRESSED
+_OPEN: Final = int(SlotState.OPEN)
+_CLOSED: Final = int(SlotState.CLOSED)
+
+
+class _OpenBatch(NamedTuple):
+    """The batch that is open, at one moment: good as long as all of this is still so."""
+
+    slot: int
+    generation: int
+    commit: int
+    base_timestamp: int
+
+
+class _NewBatches:
+    """Batches that are made ready and not yet placed: an item of each list is one of them.
+
+    Attributes:
+        records: of the batches.
+        rows: the number in the append of each record of the bodies that these are of.
+        cuts, sizes: as `ReadyBatches` has them, but the sizes with the batches' headers, before any compression.
+        compressed: the records of the first ones, as they are to be in the slab; those behind go there as they are.
+        compressed_words: the `Slot.COMPRESSED` word of each.
+        is_open: whether more may be added to the last one.
+    """
+
+    def __init__(
+        self,
+        records: ReadyBatches,
+        rows: npt.NDArray[np.int64],
+        cuts: list[int],
+        sizes: list[int],
+        compressed: list[bytes | memoryview],
+        compressed_words: list[int],
+        is_open: bool,
+    ) -> None:
+        self.records = records
+        self.rows = rows
+        self.cuts = cuts
+        self.sizes = sizes
+        self.compressed = compressed
+        self.compressed_words = compressed_words
+        self.is_open = is_open
+
+
+class ColumnAppender:
+    """Appends columns, to open batches and to new ones.
+
+    Args:
+        records: appends to open batches.
+        batches: allocates memory for new ones.
+        check_usable: called before every append: reads the completion ring, raises if the accumulator is closed.
+    """
+
+    def __init__(self, records: RecordAppender, batches: BatchAppender, check_usable: Callable[[], None]) -> None:
+        self._records = records
+        self._batches = batches
+        self._check_usable = check_usable
+        self._pending = records.pending
+        self._compressor = records.compressor
+        self._slab = records.slab
+        self._memory = records.slab.memory
+        geometry = records.slab.geometry
+        self._header_size = records.format.header_size
+        self._slot_size = records.slot_size
+        self._slot_count = geometry.slot_count
+        self._slots_at = geometry.slot(0)
+        self._headers_at = geometry.header(0)
+        self._header_words = geometry.slot_words
+        self._contributor_words = geometry.contributor_words
+
+    def append(
+        self, queue: PartitionQueue, bodies: ColumnBodies, future: FutureColumnsMetadata, deadline_s: float
+    ) -> None:
+        """Append rows to a partition; the sender is woken as batches become ready.
+
+        Args:
+            queue: of the partition.
+            bodies: of the rows; at least one.
+            future: takes in the rows as they are appended; rows that an error kept out are not in it.
+            deadline_s: monotonic time until which memory may be waited for.
+
+        Raises:
+            BufferExhaustedError: there was no memory in time; rows before may have been appended.
+            ProducerClosedError: the accumulator has been closed.
+        """
+        self._check_usable()
+        first = self._fill_open_batch(queue, bodies, future)
+        for records in bodies.lay_out(first, self._slot_size - self._header_size, TURN_BATCHES):
+            if records.cuts[0] > first:  # the caller has seen to it that there is a sender; but that was a while ago
+                self._batches.before_new_batch()
+            batches = self._new_batches(bodies, records)
+            placed = 0
+            while placed < len(batches.sizes):
+                placed += self._place(queue, batches, placed, future, deadline_s)
+                self._compressor.compress_claimed()
+                self._slab.rope.pull()
+
+    def _open_batch(self, queue: PartitionQueue) -> _OpenBatch | None:
+        words = self._memory.words
+        opened = words[queue.open_at]
+        if not opened:
+            return None
+        if opened > self._slot_count:  # Compiled, what follows is reckoned in C, where it would wrap around.
+            raise self._slab.damaged(f"the open batch of {queue.topic_partition} is in slot {opened - 1}")
+        slot = opened - 1
+        header = self._headers_at + slot * self._header_words
+        return _OpenBatch(slot, words[header + _GENERATION], words[header + _COMMIT], words[header + _BASE_TIMESTAMP])
+
+    def _fill_open_batch(self, queue: PartitionQueue, bodies: ColumnBodies, future: FutureColumnsMetadata) -> int:
+        """Append the first rows to the open batch, if it is still as it was seen; return how many."""
+        seen = self._open_batch(queue)
+        if seen is None:
+            return 0
+        slot, _, commit, base_timestamp = seen
+        size, before = commit >> _SIZE_SHIFT, commit >> 1 & _COUNT_MASK
+        records = bodies.add_to(self._slot_size - size, before, base_timestamp)
+        if records is None:
+            return 0
+        count = records.cuts[1]
+        place = self._slots_at + slot * self._slot_size + size
+        header = self._headers_at + slot * self._header_words
+        with queue.lock:
+            if self._open_batch(queue) != seen:
+                return 0
+            records.write(self._slab.buffer, [place])
+            result = self._pending.contribute(queue.topic_partition, slot, header)
+            future.add(Chunk([result], bodies.rows, [0, count], before))
+            end, latest, largest = size + records.sizes[0], records.max_timestamps[0], records.largest[0]
+            self._records.commit(header, commit, end, before + count, latest, largest)
+        return count
+
+    def _new_batches(self, bodies: ColumnBodies, records: ReadyBatches) -> _NewBatches:
+        """Compress batches, but for what more may be added to.
+
+        Before there is memory for them, for to wait for that can take much longer.
+        """
+        cuts = records.cuts
+        sizes = [self._header_size + size for size in records.sizes]
+        last = len(sizes) - 1
+        # Each is closed by the next one, right away.
+        is_open = cuts[last + 1] == len(bodies) and sizes[last] < self._slot_size
+        compressed, compressed_words = [], [0] * len(sizes)
+        if self._compressor.compresses_own:
+            for number in range(len(sizes) - is_open):
+                stored, compressed_words[number] = self._compressor.compress(records.records(number))
+                compressed.append(stored)
+        return _NewBatches(records, bodies.rows, cuts, sizes, compressed, compressed_words, is_open)
+
+    def _place(
+        self,
+        queue: PartitionQueue,
+        batches: _NewBatches,
+        first: int,
+        future: FutureColumnsMetadata,
+        deadline_s: float,
+    ) -> int:
+        """Put batches from number ``first`` on into the deque, as many as there is memory for; return how many."""
+        self._check_usable()
+        sizes, cuts = batches.sizes, batches.cuts
+        end = first + 1
+        while end < len(sizes) and max(sizes[end - 1], sizes[end]) <= self._slot_size:
+            end += 1
+        taken = self._batches.empty_hand()
+        try:
+            size, max_block_ms = max(sizes[first], self._slot_size), (deadline_s - time.monotonic()) * 1000
+            self._batches.pool.allocate(size, max_block_ms, taken, most=end - first)
+            end = first + len(taken)
+            slots = [buffer.slot for buffer in taken]
+            headers = [self._headers_at + slot * self._header_words for slot in slots]
+            ids = [buffer.generation << _BATCH_SLOT_BITS | buffer.slot for buffer in taken]
+            self._fill(batches, first, slots, headers)
+            is_open = batches.is_open and end == len(sizes)
+            with queue.lock:
+                results = self._pending.contribute_new(queue.topic_partition, ids, headers)
+                future.add(Chunk(results, batches.rows, cuts[first : end + 1], 0))
+                closed = queue.append_all(slots, _OPEN if is_open else _CLOSED)
+                self._compressor.claim(queue, closed)
+                self._count(batches, first, end)
+                del taken[:]
+        except BaseException:
+            # Rebuilds what was cut short. Without it, a flush would wait for batches that no index leads the sender to.
+            # For those that are stopped there is no wait: the next one to have the lock does the same.
+            with contextlib.suppress(LockTimeoutError), queue.lock.within(LEAST_PATIENCE_S):
+                pass
+            raise
+        finally:
+            if taken:
+                self._batches.give_back(taken)
+        return end - first
+
+    def _fill(self, batches: _NewBatches, first: int, slots: list[int], headers: list[int]) -> None:
+        """Write batches from number ``first`` on into slots that are still ours alone: all but their places."""
+        records, sizes, cuts = batches.records, batches.sizes, batches.cuts
+        bases, latest, largest = records.base_timestamps, records.max_timestamps, records.largest
+        now_ms = time.monotonic_ns() // 1_000_000
+        for index in range(len(slots)):
+            number = first + index
+            begin(
+                self._memory,
+                headers[index],
+                self._contributor_words,
+                now_ms,
+                sizes[number],
+                cuts[number + 1] - cuts[number],
+                bases[number],
+                latest[number],
+                largest[number],
+                batches.compressed_words[number],
+                self._records.linger,
+            )
+        if sizes[first] > self._slot_size:  # alone, see `_place`
+            self._write_large(batches, first, slots[0], headers[0])
+            return
+        places = [self._slots_at + slot * self._slot_size + self._header_size for slot in slots]
+        for place in places:
+            self._memory.fault_in(place)
+        buffer = self._slab.buffer
+        compressed = batches.compressed[first : first + len(places)]
+        for place, stored in zip(places, compressed, strict=False):
+            buffer[place : place + len(stored)] = stored
+        if len(compressed) < len(places):
+            records.write(buffer, places[len(compressed) :], first + len(compressed))
+
+    def _write_large(self, batches: _NewBatches, number: int, slot: int, header: int) -> None:
+        """Write the record of a batch of several slots."""
+        records, memory = batches.records, self._memory
+        if number < len(batches.compressed):
+            stored = batches.compressed[number]
+            memory.write(self._records.places_of_large(slot, header, len(stored)), stored)
+            return
+        places = self._records.places_of_large(slot, header, records.sizes[number])
+        if len(places) == 1:
+            begin, _ = places[0]
+            memory.fault_in(begin)
+            records.write(self._slab.buffer, [begin], number)
+        else:
+            memory.write(places, records.records(number))
+
+    def _count(self, batches: _NewBatches, first: int, end: int) -> None:
+        """Add batches that have been placed to the counts of this process; under a lock."""
+        words, process, cuts = self._memory.words, self._pending.process_at, batches.cuts
+        words[process + _RECORDS] += cuts[end] - cuts[first]
+        words[process + _BYTES] += sum(batches.sizes[first:end]) - (end - first) * self._header_size
+        words[process + _BATCHES] += end - first
+        words[process + _PRECOMPRESSED] += sum(map(bool, batches.compressed_words[first:end]))

@@ -1,0 +1,3 @@
+from shmaccum.accumulator.append.futures import FutureRecordMetadata, ProduceRequestResult
+
+def new_future(result: ProduceRequestResult, index: int, timestamp: int, sizes: int) -> FutureRecordMetadata: ...

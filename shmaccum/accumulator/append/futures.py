@@ -1,0 +1,401 @@
+"""What `append` gives back: futures that resolve when their batch is done.
+
+As in Kafka (``ProduceRequestResult``, ``FutureRecordMetadata``), one result object stands for a whole batch and
+every record's future is that object and the record's place in it: completing a batch of a thousand records
+resolves a thousand futures in one step. They live in the process that appended; the slab knows nothing of them.
+
+A batch that had to be sent in pieces is done part by part, from its front to its end; every other one in one part.
+
+Nothing that a future leads to leads back to a future: callbacks are elsewhere (`callbacks`), who
+can wait is referred to weakly, and an error, whose traceback leads to all that its frames have, is made anew for each
+who asks. So no future is ever part of a cycle, and compiled, the garbage collector has nothing to do with them, however
+many are kept.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from itertools import chain, pairwise
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from shmaccum.cluster import RecordMetadata, TopicPartition
+from shmaccum.errors import IllegalStateError, KafkaTimeoutError, ShmaccumError
+
+DeliveryCallback = Callable[[ShmaccumError | None, RecordMetadata | None], Any]
+"""Called with (error, None) or (None, metadata), in the process that appended."""
+
+
+NO_SIZES: Final = 0
+"""The sizes of a null key and a null value."""
+
+_KEY_SHIFT: Final = 32
+_VALUE_MASK: Final = 0xFFFF_FFFF
+
+
+def sizes_word(key: int | None, value: int | None) -> int:
+    """Return the sizes of a serialized key and value in one number, as `FutureRecordMetadata` has them."""
+    return (0 if key is None else key + 1) << _KEY_SHIFT | (0 if value is None else value + 1)
+
+
+class Waiter(Protocol):
+    """Whoever can wait for completions."""
+
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Wait until the condition holds; False if the time ran out first."""
+
+    def call_back(self, callback: DeliveryCallback, future: FutureRecordMetadata) -> None:
+        """Have a callback called when its record is done; at once if it is."""
+
+    def trouble(self) -> str:
+        """Return what keeps the sender from sending, as far as is known, to be appended to an error; often empty."""
+
+
+class Part:
+    """What became of some records of a batch, one behind the other.
+
+    Attributes:
+        first: the first of them.
+        base_offset: its offset, or -1 where it is not known.
+        append_time_ms: when the log says that it stored them, -1 where it goes by their own time.
+        failure: makes the error that they were given up with; None if they are stored.
+    """
+
+    __slots__ = ("append_time_ms", "base_offset", "failure", "first")
+
+    def __init__(
+        self, first: int, base_offset: int, append_time_ms: int, failure: Callable[[], ShmaccumError] | None
+    ) -> None:
+        self.first = first
+        self.base_offset = base_offset
+        self.append_time_ms = append_time_ms
+        self.failure = failure
+
+
+_ALL: Final = sys.maxsize
+_first = attrgetter("first")
+
+
+class ProduceRequestResult:
+    """What became, or will become, of one batch to which this process contributed.
+
+    Args:
+        topic_partition: where the batch goes.
+        batch: its id.
+        waiter: refers, weakly, to whoever can wait for it.
+
+    Attributes:
+        topic_partition: where the batch goes.
+        batch: its id.
+        told: the records before this one are done.
+        last: what is known of the last of these; nearly always of the whole batch.
+        earlier: what is known of those before, in their order.
+    """
+
+    __slots__ = ("_waiter", "batch", "earlier", "last", "told", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition, batch: int, waiter: Callable[[], Waiter | None]) -> None:
+        self.topic_partition = topic_partition
+        self.batch = batch
+        self._waiter = waiter
+        self.told = 0
+        self.last: Part | None = None
+        self.earlier: list[Part] | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether all of the batch is done."""
+        return self.told == _ALL
+
+    @property
+    def waiter(self) -> Waiter:
+        """Who can wait for it.
+
+        Raises:
+            IllegalStateError: nobody can any more.
+        """
+        waiter = self._waiter()
+        if waiter is None:
+            raise IllegalStateError("the producer is no more: nothing is heard of its records here")
+        return waiter
+
+    def settle(self, part: Part, records: int) -> None:
+        """Say what became of so many records, or of all that follow if 0; their callbacks are still to be run."""
+        if part.first < self.told:
+            return  # told twice
+        # In this order: another thread that sees a record told finds its part.
+        if self.last is not None:
+            if self.earlier is None:
+                self.earlier = []
+            self.earlier.append(self.last)
+        self.last = part
+        self.told = part.first + records if records else _ALL
+
+    def part_of(self, index: int) -> Part:
+        """Return what became of a record that is told."""
+        part = self.last
+        assert part is not None
+        if index < part.first:
+            earlier = self.earlier
+            assert earlier is not None
+            part = earlier[bisect_right(earlier, index, key=_first) - 1]
+        return part
+
+    def parts(self) -> list[Part]:
+        """Return what is known so far, in the records' order."""
+        return [] if self.last is None else [*(self.earlier or ()), self.last]
+
+    def parts_between(self, first: int, stop: int) -> Iterator[tuple[int, int, Part]]:
+        """Yield what became of records first..stop, as far as they are told: (first, stop, part) for each part."""
+        told, parts = self.told, self.parts()
+        ends = [*(part.first for part in parts[1:]), told]
+        for part, end in zip(parts, ends, strict=False):
+            if max(part.first, first) < min(end, stop):
+                yield max(part.first, first), min(end, stop), part
+
+
+class FutureRecordMetadata:
+    """Future of one record, with the methods of kafka-python's.
+
+    Args:
+        result: of its batch.
+        index: the record's place in its batch.
+        timestamp: the record's own.
+        sizes: bytes of the serialized key, plus 1, in the upper 32 bits, and of the value in the lower; 0 for a null.
+
+    Attributes:
+        index: the record's place in its batch.
+    """
+
+    __slots__ = ("_result", "_sizes", "_timestamp", "index")
+
+    def __init__(self, result: ProduceRequestResult, index: int, timestamp: int, sizes: int = NO_SIZES) -> None:
+        self._result = result
+        self.index = index
+        self._timestamp = timestamp
+        self._sizes = sizes
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Where the record goes."""
+        return self._result.topic_partition
+
+    @property
+    def batch(self) -> int:
+        """The id of the batch that it is in."""
+        return self._result.batch
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the record is acknowledged or given up. Only changes when the producer polls."""
+        return self.index < self._result.told
+
+    @property
+    def exception(self) -> ShmaccumError | None:
+        """Why the record was given up, as an error of the caller's own; None while it is under way, and for good."""
+        part = self._part()
+        return None if part is None or part.failure is None else part.failure()
+
+    @property
+    def value(self) -> RecordMetadata | None:
+        """Where the record went; None while it is under way, or if it was given up."""
+        return self.outcome()[1]
+
+    def _part(self) -> Part | None:
+        """Return what is known of it, and of others; None while it is under way."""
+        result = self._result
+        return result.part_of(self.index) if self.index < result.told else None
+
+    def outcome(self) -> tuple[ShmaccumError | None, RecordMetadata | None]:
+        """Return `exception` and `value`."""
+        part = self._part()
+        if part is None:
+            return None, None
+        if part.failure is not None:
+            return part.failure(), None
+        topic, partition = self._result.topic_partition
+        offset = part.base_offset + self.index - part.first if part.base_offset >= 0 else -1
+        timestamp = part.append_time_ms if part.append_time_ms >= 0 else self._timestamp
+        key_size, value_size = (self._sizes >> _KEY_SHIFT) - 1, (self._sizes & _VALUE_MASK) - 1
+        # What its constructor does, without a function of Python for every record that is asked about.
+        return None, tuple.__new__(RecordMetadata, (topic, partition, offset, timestamp, key_size, value_size))
+
+    def succeeded(self) -> bool:
+        """Say whether the record is acknowledged."""
+        part = self._part()
+        return part is not None and part.failure is None
+
+    def failed(self) -> bool:
+        """Say whether the record was given up."""
+        part = self._part()
+        return part is not None and part.failure is not None
+
+    def get(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait until the record is acknowledged.
+
+        Args:
+            timeout: seconds; None for as long as it takes (``delivery.timeout.ms`` bounds that).
+
+        Raises:
+            KafkaTimeoutError: it is neither acknowledged nor given up by then; it is still under way.
+            IllegalStateError: it was still under way when the producer was closed.
+            SenderError: it is under way, but there was no sender any more, and none could be started.
+            KafkaError: why it was given up.
+        """
+        result = self._result
+        if self.index >= result.told and not result.waiter.wait_until(lambda: self.is_done, timeout):
+            raise KafkaTimeoutError(
+                f"no acknowledgement from {self.topic_partition} after waiting {timeout} s{result.waiter.trouble()}"
+            )
+        error, value = self.outcome()
+        if error is not None:
+            raise error
+        assert value is not None
+        return value
+
+    def add_callback(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
+        """Call ``callback(*args, metadata, **kwargs)`` when the record is acknowledged."""
+
+        def on_delivery(error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
+            if error is None:
+                callback(*args, metadata, **kwargs)
+
+        return self._add(on_delivery)
+
+    def add_errback(self, errback: Callable[..., Any], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
+        """Call ``errback(*args, error, **kwargs)`` when the record is given up."""
+
+        def on_delivery(error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
+            if error is not None:
+                errback(*args, error, **kwargs)
+
+        return self._add(on_delivery)
+
+    def _add(self, on_delivery: DeliveryCallback) -> FutureRecordMetadata:
+        self._result.waiter.call_back(on_delivery, self)
+        return self
+
+
+class Chunk:
+    """Rows of a column append that are in some batches, one behind the other.
+
+    Attributes:
+        results: of the batches.
+        rows: their numbers in the whole append, and perhaps those of others.
+        cuts: where in ``rows`` those of each batch begin, and those of the last one end.
+        first: the first of the records in the first batch; in the others it is 0.
+    """
+
+    __slots__ = ("cuts", "first", "results", "rows")
+
+    def __init__(
+        self, results: list[ProduceRequestResult], rows: npt.NDArray[np.int64], cuts: list[int], first: int
+    ) -> None:
+        self.results = results
+        self.rows = rows
+        self.cuts = cuts
+        self.first = first
+
+    def is_done(self) -> bool:
+        """Say whether all of its rows are done."""
+        cuts, first = self.cuts, self.first
+        for number, result in enumerate(self.results):
+            if result.told < first + cuts[number + 1] - cuts[number]:
+                return False
+            first = 0
+        return True
+
+    def by_batch(self) -> Iterator[tuple[ProduceRequestResult, npt.NDArray[np.int64], int]]:
+        """Yield the result of each batch, the rows in it, and the first of their records there."""
+        first = self.first
+        for result, (start, stop) in zip(self.results, pairwise(self.cuts), strict=True):
+            yield result, self.rows[start:stop], first
+            first = 0
+
+    @property
+    def waiting(self) -> int:
+        """Rows that are not done."""
+        return sum(max(0, first + len(rows) - max(first, result.told)) for result, rows, first in self.by_batch())
+
+    @property
+    def error(self) -> ShmaccumError | None:
+        """Why the first of its rows that were given up were."""
+        for result, rows, first in self.by_batch():
+            if result.earlier is not None or (result.last is not None and result.last.failure is not None):
+                for _, _, part in result.parts_between(first, first + len(rows)):
+                    if part.failure is not None:
+                        return part.failure()
+        return None
+
+
+class ColumnsMetadata(NamedTuple):
+    """Where the rows of a `send_batch` went: one item a row, in the rows' order."""
+
+    partitions: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+
+
+class FutureColumnsMetadata:
+    """Future of all the rows of one `send_batch`."""
+
+    __slots__ = ("_chunks", "_done", "_rows", "_waiter")
+
+    def __init__(self, rows: int, waiter: Waiter) -> None:
+        self._rows = rows
+        self._waiter = waiter
+        self._chunks: list[Chunk] = []
+        self._done = 0
+        """So many chunks, from the first on, are known to be done; nearly always they are in this order."""
+
+    def add(self, chunk: Chunk) -> None:
+        """Take in rows that have been appended."""
+        self._chunks.append(chunk)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every row is acknowledged or given up. Only changes when the producer polls."""
+        return self._all_done()
+
+    def _all_done(self) -> bool:
+        chunks, done = self._chunks, self._done
+        while done < len(chunks) and chunks[done].is_done():
+            done += 1
+        self._done = done
+        return done == len(chunks)
+
+    @property
+    def exception(self) -> ShmaccumError | None:
+        """Why the first rows that were given up were; None while there are none such."""
+        errors = (chunk.error for chunk in self._chunks)
+        return next((error for error in errors if error is not None), None)
+
+    def get(self, timeout: float | None = None) -> ColumnsMetadata:
+        """Wait until all rows are acknowledged.
+
+        Raises:
+            KafkaTimeoutError: some are neither acknowledged nor given up after ``timeout`` seconds.
+            KafkaError: why the first rows that were given up were; other rows may have been acknowledged.
+        """
+        if not self._all_done() and not self._waiter.wait_until(self._all_done, timeout):
+            waiting = sum(chunk.waiting for chunk in self._chunks)
+            raise KafkaTimeoutError(
+                f"no acknowledgement of {waiting} of {self._rows} rows after waiting {timeout} s"
+                f"{self._waiter.trouble()}"
+            )
+        error = self.exception
+        if error is not None:
+            raise error
+        partitions = np.empty(self._rows, np.int32)
+        offsets = np.full(self._rows, -1, np.int64)
+        for result, rows, start in chain.from_iterable(chunk.by_batch() for chunk in self._chunks):
+            partitions[rows] = result.topic_partition.partition
+            for first, stop, part in result.parts_between(start, start + len(rows)):
+                if part.base_offset >= 0:
+                    offset = part.base_offset - part.first
+                    offsets[rows[first - start : stop - start]] = np.arange(offset + first, offset + stop)
+        return ColumnsMetadata(partitions, offsets)

@@ -1,0 +1,41 @@
+cimport cython
+from shmaccum.accumulator.append.callbacks cimport Callbacks
+from shmaccum.accumulator.state.completion_ring cimport Outcome, RingReader
+from shmaccum.accumulator.append.futures cimport FutureRecordMetadata, Part, ProduceRequestResult
+from shmaccum.shm.memory cimport SlabMemory, word
+
+cdef Py_ssize_t _GENERATION
+
+cdef class PendingBatches:
+    cdef object __weakref__
+    cdef public object while_waiting
+    cdef public object absence
+    cdef object _joining
+    cdef object _slab
+    cdef object _incidents
+    cdef object _weakly
+    cdef SlabMemory _memory
+    cdef public dict _results
+    cdef dict _flushes
+    cdef object _reading
+    cdef Callbacks _callbacks
+    cdef Py_ssize_t _contributor_at
+    cdef unsigned long long _contributor_bit
+    cdef object _pid
+    cdef RingReader _ring
+    cdef readonly Py_ssize_t process_at
+
+    @cython.locals(memory=SlabMemory, batch="unsigned long long", result=ProduceRequestResult)
+    cpdef ProduceRequestResult contribute(self, topic_partition, Py_ssize_t slot, Py_ssize_t header)
+
+    @cython.locals(words=word[::1], header=Py_ssize_t, result=ProduceRequestResult, results=list)
+    cpdef list contribute_new(self, topic_partition, list batches, list headers)
+
+    cpdef poll(self)
+
+    @cython.locals(ring=RingReader, outcome=Outcome, result=ProduceRequestResult)
+    cpdef _read(self)
+
+    cdef _settle(self, ProduceRequestResult result, Outcome outcome)
+
+    cpdef call_back(self, callback, FutureRecordMetadata future)

@@ -1,0 +1,206 @@
+"""The producers' half of Kafka's RecordAccumulator: append, flush, close.
+
+A record goes into the open batch of its partition (`RecordAppender`), or else into a new one (`BatchAppender`). Every
+record passes through here, so it is compiled where it can be.
+
+Modelled in ``tools/model/pool.pml``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from shmaccum.accumulator.append.batch_appender import BatchAppender
+from shmaccum.accumulator.append.batch_compressor import BatchCompressor
+from shmaccum.accumulator.append.futures import NO_SIZES, DeliveryCallback, FutureColumnsMetadata, FutureRecordMetadata
+from shmaccum.accumulator.append.pending_batches import PendingBatches
+from shmaccum.accumulator.append.record_appender import AppendResult, RecordAppender, Route
+from shmaccum.accumulator.state.accumulator_state import AccumulatorState, levels_of
+from shmaccum.accumulator.state.partition_queue import PartitionQueue
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import KafkaTimeoutError, ProducerClosedError
+from shmaccum.record.compression import CompressionType
+from shmaccum.shm.turn import is_reentrant
+
+if TYPE_CHECKING:  # pyarrow is an extra
+    from shmaccum.accumulator.append.column_appender import ColumnAppender
+    from shmaccum.record.column_bodies import ColumnBodies
+
+
+class RecordAppendResult(NamedTuple):
+    """What `RecordAccumulator.append` did."""
+
+    future: FutureRecordMetadata
+    batch_is_full: bool
+    """The partition has a batch that nothing can be added to, or that is due earlier than it was: wake the sender."""
+    new_batch_created: bool
+    """The record is the first of its batch: wake the sender, for ``linger.ms`` begins."""
+    appended_bytes: int
+    """What the record added to its batch, the header of a new one included."""
+
+
+class RecordAccumulator:
+    """The batches of a slab, as a producer appends to them. Threads may share it.
+
+    Args:
+        state: what both halves work on.
+        config: the producer's settings.
+        ensure_sender: called, under no lock, before memory for a new batch is allocated, and now and then while this
+            process waits for completions: starts a sender if there is none. What it raises keeps the record out.
+
+    Attributes:
+        state: the same.
+        pending: the batches that this process waits for; all accumulators of a process share them.
+        records: appends to open batches.
+        compressor: of closed ones.
+    """
+
+    def __init__(
+        self, state: AccumulatorState, config: ProducerConfig, ensure_sender: Callable[[], None] | None = None
+    ) -> None:
+        slab = state.slab
+        self.state = state
+        self.pending = slab.companion(PendingBatches)
+        self.pending.absence = state.map.absence
+        if ensure_sender is not None:
+            self.pending.while_waiting = ensure_sender
+        compression = CompressionType.for_name(config.compression_type)
+        self.compressor = BatchCompressor(slab, state.format, compression, levels_of(config))
+        self.records = RecordAppender(slab, state.format, self.pending, self.compressor, config.linger_ms)
+        self._batches = BatchAppender(self.records, state.pool, ensure_sender)
+        self._columns: ColumnAppender | None = None  # not every program sends columns
+        self._is_closed = False
+        self._look: Callable[[], None] | None = None
+        self._is_unusual = False
+        """Whether it is closed, or something is to be called before every append: one look for both."""
+
+    def append(
+        self,
+        queue: PartitionQueue,
+        timestamp: int,
+        body: bytes,
+        callback: DeliveryCallback | None,
+        max_block_ms: float,
+        route: Route | None = None,
+        sizes: int = NO_SIZES,
+    ) -> AppendResult:
+        """Append a record to its partition's last batch, or to a new one. It is in the slab on return.
+
+        Args:
+            queue: of the partition.
+            timestamp: milliseconds since the epoch, from 0 to `MAX_TIMESTAMP`.
+            body: what the format's ``encode_body`` returned.
+            callback: called when the record is done, by this process and whenever it next polls.
+            max_block_ms: how long to wait for memory.
+            route: chooses another partition where the record would open a new batch.
+            sizes: of key and value, for the record's metadata, as `FutureRecordMetadata` has them.
+
+        Returns:
+            A `RecordAppendResult` without its names, which would cost every record.
+
+        Raises:
+            BufferExhaustedError: there was no memory in time.
+            RecordTooLargeError: the record is larger than all the memory there is.
+            ProducerClosedError: this process has closed its accumulator.
+        """
+        if self._is_unusual:
+            self._before_append()
+        self.pending.poll()
+        lock = queue.lock
+        lock.acquire()
+        try:  # ``with lock:``, spelled out, since each half is a call of C where it is compiled
+            result = self.records.try_append(queue, timestamp, body, callback, sizes)
+        except BaseException:
+            lock.leave(True)
+            raise
+        lock.leave(False)
+        if result is None:
+            result = self._batches.append(queue, timestamp, body, callback, max_block_ms, route, sizes)
+        return result
+
+    def append_columns(
+        self, queue: PartitionQueue, bodies: ColumnBodies, future: FutureColumnsMetadata, max_block_ms: float
+    ) -> None:
+        """Append rows of columns to a partition, vectorised; ``future`` takes them in.
+
+        Raises:
+            BufferExhaustedError: there was no memory in time; the rows before are in.
+            ProducerClosedError: this process has closed its accumulator.
+        """
+        if self._columns is None:
+            from shmaccum.accumulator.append.column_appender import ColumnAppender
+
+            self._columns = ColumnAppender(self.records, self._batches, self.check_usable)
+        self._columns.append(queue, bodies, future, time.monotonic() + max_block_ms / 1000)
+
+    def open_room(self, queue: PartitionQueue) -> int:
+        """Return the bytes that a partition's open batch has left, 0 without one; read without the lock, so a hint."""
+        return self._batches.open_room(queue)
+
+    def check_usable(self) -> None:
+        """Be ready for an append: read the ring, which could overflow otherwise.
+
+        Raises:
+            ProducerClosedError: this process has closed its accumulator.
+        """
+        if self._is_unusual:
+            self._before_append()
+        self.pending.poll()
+
+    def call_before_append(self, look: Callable[[], None] | None) -> None:
+        """Have a function called before every append, or none; what it raises keeps the record out."""
+        self._look = look
+        self._is_unusual = self._is_closed or look is not None
+
+    def _before_append(self) -> None:
+        if self._is_closed:
+            raise ProducerClosedError("Cannot send after the producer is closed.")
+        look = self._look
+        if look is not None:
+            look()
+
+    def begin_flush(self) -> None:
+        """Make everything in the slab sendable at once, until `await_flush_completion` returns."""
+        self.pending.begin_flush()
+
+    def await_flush_completion(self, timeout_s: float | None = None) -> None:
+        """Wait until all that this process has appended so far is done, acknowledged or given up.
+
+        Raises:
+            KafkaTimeoutError: some of it is not after ``timeout_s``; it stays in the slab and is sent on.
+        """
+        pending = self.pending.incomplete()
+        has_callbacks = self.pending.has_callbacks()  # which are not to wait for other batches
+
+        def all_done() -> bool:
+            if pending and pending[len(pending) - 1].done:
+                pending[:] = [result for result in pending if not result.done]
+            return not pending
+
+        def waited_for() -> int:
+            pending[:] = [result for result in pending if not result.done]
+            return 1 if has_callbacks else len(pending)
+
+        try:
+            if not self.pending.wait_until(all_done, timeout_s, waited_for):
+                raise KafkaTimeoutError(
+                    f"{len(pending)} batches are not acknowledged after {timeout_s} s; they stay in the slab and will "
+                    f"be sent, but this producer will not hear of it{self.pending.trouble()}"
+                )
+        finally:
+            self.pending.end_flush()
+
+    def settle(self) -> None:
+        """Take back what an interrupt kept this thread from taking back: a flush, memory for a batch."""
+        if not is_reentrant():
+            self.pending.settle()
+            self._batches.settle()
+
+    def close(self) -> None:
+        """Take no more records from this process; its waits for memory end. The others go on."""
+        self._is_closed = True
+        self._is_unusual = True
+        self._batches.close()
+        self.state.pool.close()

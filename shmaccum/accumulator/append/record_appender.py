@@ -1,0 +1,304 @@
+"""A record into the open batch of its partition: what is done for every one, and so compiled where it can be.
+
+The record is written behind the committed bytes of the batch and committed, bytes and count together, by one store;
+until then it does not exist, and from then on it outlives this process. A record that finds no room begins a new batch
+(`BatchAppender`).
+
+Modelled in ``tools/model/pool.pml``.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from shmaccum.accumulator.append.batch_compressor import BatchCompressor
+from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata
+from shmaccum.accumulator.append.pending_batches import PendingBatches
+from shmaccum.accumulator.state.batch_header import begin
+from shmaccum.accumulator.state.partition_queue import PartitionQueue
+from shmaccum.errors import InvalidTimestampError
+from shmaccum.record import v2
+from shmaccum.record.format import RecordFormat
+from shmaccum.shm.layout import (
+    COMMIT_COUNT_MASK,
+    COMMIT_SIZE_SHIFT,
+    COMPRESSION_MASK,
+    LINGER_SHIFT,
+    MAX_LINGER_MS,
+    SLOTS_MASK,
+    SLOTS_SHIFT,
+    Process,
+    Slot,
+    SlotState,
+)
+from shmaccum.shm.memory import COMPILED
+from shmaccum.shm.slab import Slab
+
+if COMPILED:
+    from shmaccum.accumulator.append.fastfutures import new_future
+    from shmaccum.record.fastrecords import FastRecords as _FastRecords
+
+MAX_TIMESTAMP: Final = (1 << 63) - 1
+
+# Constants of this module, for they are looked up for every record.
+_COMPILED: Final = COMPILED
+_STATE: Final = Slot.STATE
+_SLOTS_SHIFT: Final = SLOTS_SHIFT
+_SLOTS_MASK: Final = SLOTS_MASK
+_COMMIT: Final = Slot.COMMIT
+_SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
+_COUNT_MASK: Final = COMMIT_COUNT_MASK
+_BASE_TIMESTAMP: Final = Slot.BASE_TIMESTAMP
+_MAX_TIMESTAMP: Final = Slot.MAX_TIMESTAMP
+_MAX_RECORD: Final = Slot.MAX_RECORD
+_LINGER: Final = Slot.LINGER
+_LINGER_SHIFT: Final = LINGER_SHIFT
+_COMPRESSION_BITS: Final = COMPRESSION_MASK
+_OPEN: Final = SlotState.OPEN
+_CLOSED: Final = SlotState.CLOSED
+_RECORDS: Final = Process.RECORDS
+_BYTES: Final = Process.BYTES
+_BATCHES: Final = Process.BATCHES
+_PRECOMPRESSED: Final = Process.COMPRESSED
+
+
+AppendResult: TypeAlias = tuple[FutureRecordMetadata, bool, bool, int]
+"""The items of a `RecordAppendResult`, without their names: they would cost every record."""
+
+
+class Route(Protocol):
+    """Chooses another partition for a record that would open a new batch."""
+
+    def reroute(self, queue: PartitionQueue) -> PartitionQueue:
+        """Return the deque that the record goes to; ``queue`` has no open batch with room for it."""
+
+
+class LargeRecord(NamedTuple):
+    """A record that has a batch of its own, since it takes a slot or more."""
+
+    records: bytes | memoryview
+    """As it is to be in the slab."""
+    size: int
+    """Bytes of the whole batch, before any compression."""
+    compressed: int
+    """Its `Slot.COMPRESSED` word."""
+
+
+class RecordAppender:
+    """Appends single records to the open batches of a slab. Threads may share it.
+
+    Args:
+        slab: where they are.
+        record_format: of the records.
+        pending: of this process.
+        compressor: of the producer's compression.
+        linger_ms: the producer's.
+
+    Attributes:
+        linger: the `Slot.LINGER` word of the batches that this producer opens.
+    """
+
+    def __init__(
+        self,
+        slab: Slab,
+        record_format: RecordFormat,
+        pending: PendingBatches,
+        compressor: BatchCompressor,
+        linger_ms: int,
+    ) -> None:
+        self.slab = slab
+        self.format = record_format
+        self.pending = pending
+        self.compressor = compressor
+        self.slot_size = slab.geometry.slot_size
+        self.header_size = record_format.header_size
+        self.fast = _FastRecords(slab.memory) if COMPILED and record_format.magic == v2.MAGIC else None
+        self._encode_record = record_format.encode_record
+        self._memory = slab.memory
+        self._buffer = slab.buffer
+        self._headers_at = slab.geometry.header(0)
+        self._header_words = slab.geometry.slot_words
+        self._slot_count = slab.geometry.slot_count
+        self._slots_at = slab.geometry.slots
+        self._contributor_words = slab.geometry.contributor_words
+        self._compresses = compressor.enabled
+        self._linger_ms = min(linger_ms, MAX_LINGER_MS)
+        self.linger = self._linger_ms << LINGER_SHIFT | compressor.compression
+
+    def try_append(
+        self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None, sizes: int
+    ) -> AppendResult | None:
+        """Append to the open batch; None if there is none or it has no room. Under the partition's lock."""
+        memory = self._memory
+        opened = memory.words[queue.open_at]
+        if not opened:
+            return None
+        if opened > self._slot_count:  # Compiled, what follows is reckoned in C, where it would wrap around.
+            raise self.slab.damaged(f"the open batch of {queue.topic_partition} is in slot {opened - 1}")
+        slot = opened - 1
+        header = self._headers_at + slot * self._header_words
+        commit = memory.words[header + _COMMIT]
+        size = commit >> _SIZE_SHIFT
+        count = commit >> 1 & _COUNT_MASK
+        base_timestamp = memory.words[header + _BASE_TIMESTAMP]
+        start = self._slots_at + slot * self.slot_size
+        if self.fast is not None:
+            added = self.fast.write(start + size, start + self.slot_size, count, timestamp - base_timestamp, body)
+        else:
+            record = self._encode_record(count, timestamp, base_timestamp, body)
+            added = len(record) if size + len(record) <= self.slot_size else 0
+            if added:
+                self._buffer[start + size : start + size + added] = record
+        if not added:
+            self._claim(queue, queue.close_open())
+            return None
+        end = size + added
+        future = self._register(queue, slot, header, count, timestamp, callback, sizes)
+        is_due_earlier = self.commit(header, commit, end, count + 1, timestamp, added)
+        is_full = end == self.slot_size or (memory.words[queue.queued_at] > 1 and queue.has_full())
+        return future, is_full or is_due_earlier, False, added
+
+    def commit(self, header: int, commit: int, end: int, count: int, timestamp: int, max_record: int) -> bool:
+        """Make records that have been written part of an open batch; under the partition's lock.
+
+        Args:
+            header: word index of the batch's header.
+            commit: its commit word so far.
+            end: bytes in the batch with the new records.
+            count: records in it with the new ones.
+            timestamp: largest timestamp of the new ones.
+            max_record: bytes in the largest of the new ones.
+
+        Returns:
+            Whether the batch is due earlier than it was before.
+        """
+        memory = self._memory
+        linger = memory.words[header + _LINGER]
+        is_due_earlier = linger >> _LINGER_SHIFT > self._linger_ms
+        if is_due_earlier:  # before the commit: the record is in the batch only once that does not wait too long
+            memory.words[header + _LINGER] = self._linger_ms << _LINGER_SHIFT | linger & _COMPRESSION_BITS
+        if max_record > memory.words[header + _MAX_RECORD]:
+            memory.words[header + _MAX_RECORD] = max_record
+        # The largest timestamp has two cells, so that the commit switches to a new one in the same store.
+        cell = commit & 1
+        if timestamp > memory.words[header + _MAX_TIMESTAMP + cell]:
+            cell ^= 1
+            memory.words[header + _MAX_TIMESTAMP + cell] = timestamp
+        memory.words[header + _COMMIT] = end << _SIZE_SHIFT | count << 1 | cell
+        process = self.pending.process_at
+        memory.words[process + _RECORDS] += count - (commit >> 1 & _COUNT_MASK)
+        memory.words[process + _BYTES] += end - (commit >> _SIZE_SHIFT)
+        return is_due_earlier
+
+    def begin_batch(
+        self,
+        queue: PartitionQueue,
+        slot: int,
+        timestamp: int,
+        body: bytes,
+        callback: DeliveryCallback | None,
+        large: LargeRecord | None,
+        sizes: int,
+    ) -> AppendResult:
+        """Append a record as the first of a new batch, in memory that is still ours alone.
+
+        Unless somebody else has opened a batch meanwhile: then it may go there, is not the first of a batch by the
+        result, and the memory stays ours.
+
+        Args:
+            queue: of the partition.
+            slot: where the memory begins.
+            timestamp: as `RecordAccumulator.append` has it.
+            body: the same.
+            callback: the same.
+            large: the record once more, if it does not leave room for another one.
+            sizes: as `RecordAccumulator.append` has it.
+        """
+        header = self._headers_at + slot * self._header_words
+        start = self._slots_at + slot * self.slot_size + self.header_size
+        self._memory.fault_in(start)
+        if large is not None:
+            added, compressed = large.size - self.header_size, large.compressed
+            self._memory.write(self.places_of_large(slot, header, len(large.records)), large.records)
+        elif self.fast is not None:
+            added, compressed = self.fast.write(start, start - self.header_size + self.slot_size, 0, 0, body), 0
+        else:
+            record = self._encode_record(0, timestamp, timestamp, body)
+            added, compressed = len(record), 0
+            self._buffer[start : start + added] = record
+        now_ms = time.monotonic_ns() // 1_000_000
+        end = self.header_size + added
+        words, linger = self._contributor_words, self.linger
+        begin(self._memory, header, words, now_ms, end, 1, timestamp, timestamp, added, compressed, linger)
+        lock = queue.lock
+        lock.acquire()
+        try:  # as in `RecordAccumulator.append`
+            result = self.try_append(queue, timestamp, body, callback, sizes)  # the second look
+            if result is None:
+                future = self._register(queue, slot, header, 0, timestamp, callback, sizes)
+                self._place(queue, slot, _OPEN if large is None else _CLOSED, added, compressed)
+                result = future, large is not None or queue.has_full(), True, end
+        except BaseException:
+            lock.leave(True)
+            raise
+        lock.leave(False)
+        return result
+
+    def places_of_large(self, slot: int, header: int, size: int) -> list[tuple[int, int]]:
+        """Return where the records of a batch of its own go, as `SlabMemory.places` does.
+
+        Args:
+            slot: the batch's.
+            header: the word index of its header.
+            size: bytes of the records as they are to be in the slab.
+        """
+        memory = self._memory
+        slots = memory.chain(slot, memory.words[header + _STATE] >> _SLOTS_SHIFT & _SLOTS_MASK)
+        return memory.places(slots, self.header_size, self.header_size + size)
+
+    def _place(self, queue: PartitionQueue, slot: int, state: SlotState, added: int, compressed: int) -> None:
+        """Put a new batch of one record at the end of its deque; under the partition's lock."""
+        self._claim(queue, queue.append(slot, state))
+        words, process = self._memory.words, self.pending.process_at
+        words[process + _RECORDS] += 1
+        words[process + _BYTES] += added
+        words[process + _BATCHES] += 1
+        words[process + _PRECOMPRESSED] += compressed != 0
+
+    def _claim(self, queue: PartitionQueue, slot: int) -> None:
+        """Have a batch that was closed, if there is one, compressed by this process."""
+        if self._compresses and slot >= 0:
+            header = self._headers_at + slot * self._header_words
+            if self._memory.words[header + _LINGER] & _COMPRESSION_BITS:
+                self.compressor.claim(queue, slot)
+
+    def _register(
+        self,
+        queue: PartitionQueue,
+        slot: int,
+        header: int,
+        index: int,
+        timestamp: int,
+        callback: DeliveryCallback | None,
+        sizes: int,
+    ) -> FutureRecordMetadata:
+        result = self.pending.contribute(queue.topic_partition, slot, header)
+        if _COMPILED:
+            future = new_future(result, index, timestamp, sizes)
+        else:
+            future = FutureRecordMetadata(result, index, timestamp, sizes)
+        if callback is not None:
+            self.pending.call_back(callback, future)
+        return future
+
+
+def check_timestamp(timestamp: int) -> int:
+    """Return a timestamp, if a record can have it.
+
+    Raises:
+        InvalidTimestampError: it is negative, or takes more than 63 bits.
+    """
+    if not 0 <= timestamp <= MAX_TIMESTAMP:
+        raise InvalidTimestampError(f"timestamp must be milliseconds since 1970, not {timestamp}")
+    return timestamp

@@ -1,0 +1,323 @@
+"""The way of a batch out of its deque and back: ``RecordAccumulator.drain`` and ``reenqueue``.
+
+Only the one sender calls any of it, in one thread. A drained batch is IN_FLIGHT and the sender's; if the sender dies,
+`recover` puts it back. What may be drained, `shmaccum.accumulator.drain.ready_check` says.
+
+Modelled in ``tools/model/pool.pml``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+
+from shmaccum.accumulator.drain.completer import BatchCompleter
+from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
+from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
+from shmaccum.accumulator.drain.ready_check import ReadyCheck
+from shmaccum.accumulator.drain.sequences import Sequences
+from shmaccum.accumulator.state.partition_map import PartitionMap
+from shmaccum.accumulator.state.record_batch import RecordBatch, batch_in
+from shmaccum.cluster import Cluster, Node, TopicPartition
+from shmaccum.errors import LockTimeoutError
+from shmaccum.shm.layout import (
+    COMMIT_SIZE_SHIFT,
+    COMPRESSED_SIZE_SHIFT,
+    PARTITION_WORDS,
+    STATE_MASK,
+    STRIPES,
+    Partition,
+    Slot,
+    SlotState,
+    Super,
+)
+from shmaccum.shm.slab import Slab
+
+_PARTITION_WORDS: Final = PARTITION_WORDS
+_HEAD: Final = Partition.HEAD
+_QUEUED: Final = Partition.QUEUED
+_IN_FLIGHT: Final = Partition.IN_FLIGHT
+_COMMIT: Final = Slot.COMMIT
+_COMPRESSED: Final = Slot.COMPRESSED
+_DRAINED_MS: Final = Slot.DRAINED_MS
+_STRIPES: Final = STRIPES
+_SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
+_STORED_SIZE_SHIFT: Final = COMPRESSED_SIZE_SHIFT
+
+_TAKEN_A_TURN: Final = 8
+"""Batches that are taken in one turn of a stripe's lock, at most: producers wait for it."""
+
+
+class BatchDrainer:
+    """Takes batches out of the deques of a slab, and puts them back.
+
+    Args:
+        slab: where they are.
+        partition_map: the deques.
+        completer: finishes what a dead sender had begun to complete.
+        sequences: numbers what is drained.
+        ready_check: says what may be drained.
+        deferral: with those who hold a lock.
+        returns: the way back into the deques.
+        throttle: how many batches may be sent that could still grow.
+    """
+
+    def __init__(
+        self,
+        slab: Slab,
+        partition_map: PartitionMap,
+        completer: BatchCompleter,
+        sequences: Sequences,
+        ready_check: ReadyCheck,
+        deferral: Deferral,
+        returns: BatchReturns,
+        throttle: OpenBatchThrottle,
+    ) -> None:
+        self._slab = slab
+        self._map = partition_map
+        self._completer = completer
+        self._sequences = sequences
+        self._ready_check = ready_check
+        self._deferral = deferral
+        self._returns = returns
+        self._throttle = throttle
+        self._words = slab.words
+        self._memory = slab.memory
+        self._partitions_at = slab.geometry.partition(0)
+        self._headers_at = slab.geometry.header(0)
+        self._header_words = slab.geometry.slot_words
+        self._slot_count = slab.geometry.slot_count
+        self._drain_index: dict[int, int] = {}
+        """Node id -> the first partition that was left out of its last request that was full."""
+        self._drained: dict[int, list[RecordBatch]] = {}
+        """Node id -> the batches that its last request was made of."""
+
+    # --- drain --------------------------------------------------------------------------------------
+
+    def drain(
+        self, cluster: Cluster, nodes: Iterable[Node], max_size: int, now_ms: int
+    ) -> dict[int, list[RecordBatch]]:
+        """Take one batch of every partition that is due, for each node up to ``max_size`` bytes."""
+        self._ready_check.store_leaders(cluster)
+        if self._sequences.need_producer_id:
+            return {node.id: [] for node in nodes}
+        return {node.id: self._drain_node(node, max_size, now_ms) for node in nodes}
+
+    def has_backlog(self, node: Node) -> bool:
+        """Say whether full batches are left of those partitions of a node that the last `drain` took from.
+
+        The others have nothing, or wait for something, or come first the next time.
+        """
+        words = self._memory.words
+        for batch in self._drained.get(node.id, ()):
+            if words[batch.partition_at + _QUEUED] > 1 and self._ready_check.may_send(batch.partition_at):
+                return True
+        return False
+
+    def _drain_node(self, node: Node, max_size: int, now_ms: int) -> list[RecordBatch]:
+        node_id = node.id
+        entries = self._ready_check.waiting(node_id + 1)
+        # Begin behind the partition where the last request to this node was full, so that none starves.
+        start = bisect_left(entries, self._drain_index[node_id]) if node_id in self._drain_index else 0
+        if start:
+            entries = entries[start:] + entries[:start]
+        sizes: list[int] = []
+        chosen = self._choose(node_id, entries, sizes, max_size, now_ms)
+        drained = self._drained[node_id] = self._take_firsts(chosen, sizes, now_ms)
+        words = self._memory.words
+        for batch in drained:
+            words[batch.partition_at + _IN_FLIGHT] += 1
+            words[batch.at + _DRAINED_MS] = now_ms
+            self._ready_check.note_sent(batch.slot, batch.partition)
+            self._sequences.drained(batch)
+        return drained
+
+    def _choose(self, node_id: int, entries: list[int], sizes: list[int], max_size: int, now_ms: int) -> list[int]:
+        """Choose of partitions those whose first batch is due, as many as fit into a request.
+
+        Without their locks: nobody else takes batches from the front, and one that is still open only grows.
+
+        Args:
+            node_id: of the node that leads them.
+            entries: the partitions' entries.
+            sizes: is to have for each that is chosen how many bytes its first batch may have when it is taken.
+            max_size: bytes of the request, but for a first batch that is larger.
+            now_ms: monotonic milliseconds.
+        """
+        words, ready_check = self._memory.words, self._ready_check
+        chosen: list[int] = []
+        room = max_size
+        may_leave = ready_check.room_to_leave(node_id, now_ms)
+        growing = 0
+        last_growing = first_left = -1
+        for entry in entries:
+            at = self._partitions_at + entry * _PARTITION_WORDS
+            head = words[at + _HEAD]
+            if not head or not ready_check.may_send(at) or ready_check.not_due_ms(head - 1, now_ms) > 0:
+                continue
+            is_growing = ready_check.may_grow(at, head - 1)
+            if is_growing and growing >= may_leave:
+                first_left = first_left if first_left >= 0 else entry
+                continue
+            size = self._stored_size(head - 1)
+            if size > room and chosen:
+                first_left = entry
+                break
+            chosen.append(entry)
+            sizes.append(size)
+            room -= size
+            if is_growing:
+                growing += 1
+                last_growing = head - 1
+        if first_left >= 0:
+            self._drain_index[node_id] = first_left
+        if growing:
+            self._throttle.take(node_id, growing, last_growing)
+        # A first one is taken whatever its size.
+        count = len(chosen)
+        to_grow = room // count if count > 1 else self._memory.slot_size
+        for index in range(count):
+            sizes[index] += to_grow
+        return chosen
+
+    def _take_firsts(self, chosen: list[int], sizes: list[int], now_ms: int) -> list[RecordBatch]:
+        """Take the first batches of partitions, those of a stripe together: the lock takes longer than the taking."""
+        count = len(chosen)
+        taken: list[RecordBatch | None] = [None] * count
+        begun = 0  # a bit for each stripe
+        for first in range(count):
+            entry = chosen[first]
+            stripe = entry % _STRIPES
+            if begun >> stripe & 1:
+                continue
+            begun |= 1 << stripe
+            try:
+                index = first
+                while index < count:
+                    index = self._take_turn(index, chosen, sizes, taken, now_ms)
+            except LockTimeoutError:
+                continue
+        return [batch for batch in taken if batch is not None]
+
+    def _take_turn(
+        self, first: int, chosen: list[int], sizes: list[int], taken: list[RecordBatch | None], now_ms: int
+    ) -> int:
+        """Take the first batches of some partitions of a stripe that are still due, and no larger than they may be.
+
+        Args:
+            first: where to begin in the three lists; the partition there says which stripe.
+            chosen: the entries of the partitions.
+            sizes: how many bytes each batch may have.
+            taken: is to have the batches.
+            now_ms: monotonic milliseconds.
+
+        Returns:
+            Where to go on with the stripe; behind the last one if that was all.
+        """
+        memory, by_entry = self._memory, self._map.by_entry
+        entry = chosen[first]
+        queue = by_entry[entry]
+        stripe, lock = entry % _STRIPES, queue.lock
+        left, count, index = _TAKEN_A_TURN, len(chosen), first
+        self._deferral.acquire(lock)
+        unfinished = True
+        try:
+            while left and index < count:
+                entry = chosen[index]
+                if entry % _STRIPES == stripe:
+                    head = memory.words[self._partitions_at + entry * _PARTITION_WORDS + _HEAD]
+                    if (
+                        head
+                        and self._ready_check.not_due_ms(head - 1, now_ms) <= 0
+                        and self._stored_size(head - 1) <= sizes[index]
+                    ):
+                        queue = by_entry[entry]
+                        taken[index] = queue.pop_first()
+                    left -= 1
+                index += 1
+            unfinished = False
+        finally:
+            lock.leave(unfinished)
+        while index < count:
+            entry = chosen[index]
+            if entry % _STRIPES == stripe:
+                break
+            index += 1
+        return index
+
+    def _stored_size(self, slot: int) -> int:
+        if slot >= self._slot_count:
+            return 0
+        memory, header = self._memory, self._headers_at + slot * self._header_words
+        compressed = memory.words[header + _COMPRESSED]
+        return compressed >> _STORED_SIZE_SHIFT if compressed else memory.words[header + _COMMIT] >> _SIZE_SHIFT
+
+    def mute(self, topic_partition: TopicPartition) -> None:
+        """Send nothing of a partition until `unmute`: a batch of it is in flight, and order matters."""
+        self._set_muted(topic_partition, 1)
+
+    def unmute(self, topic_partition: TopicPartition) -> None:
+        """Take a `mute` back."""
+        self._set_muted(topic_partition, 0)
+
+    def _set_muted(self, topic_partition: TopicPartition, muted: int) -> None:
+        entry = self._map.queues[topic_partition].entry
+        self._words[self._slab.geometry.partition(entry) + Partition.MUTED] = muted
+
+    # --- back ---------------------------------------------------------------------------------------
+
+    def reenqueue(self, batch: RecordBatch, now_ms: int, incident: int = 0) -> None:
+        """Put a batch that failed, and may succeed later, back in front of all that came after it.
+
+        Args:
+            batch: from flight.
+            now_ms: monotonic milliseconds.
+            incident: number of the incident by reason of which it failed, 0 for none.
+        """
+        batch.note_attempt(now_ms, incident)
+        self._words[Super.BATCHES_RETRIED] += 1
+        self.put_back(batch)
+
+    def put_back(self, batch: RecordBatch) -> None:
+        """Put a batch that came back, and is to be sent otherwise, to its place: that was no attempt."""
+        if self._returns.put_back(batch, self._is_back):
+            self._is_back(batch)
+
+    def _is_back(self, batch: RecordBatch) -> None:
+        self._words[batch.partition_at + Partition.IN_FLIGHT] -= 1
+        self._sequences.review(batch.partition)
+
+    def recover(self) -> None:
+        """Go on where the last sender died: finish what was completing, put back what was in flight.
+
+        All indexes are made anew: whatever has become of them, a new sender goes by the headers. Those whose lock a
+        stopped process holds are left as they are.
+
+        Raises:
+            SlabDamagedError: what is in the slab cannot be.
+        """
+        self._slab.check()
+        for lock in self._slab.locks:
+            with contextlib.suppress(LockTimeoutError), self._deferral.with_lock(lock):
+                lock.rebuild()
+        self._map.refresh()
+        for queue in self._map.by_entry:
+            at = self._slab.geometry.partition(queue.entry)
+            self._words[at + Partition.MUTED] = 0
+            self._words[at + Partition.IN_FLIGHT] = 0
+        states = self._slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
+        held = [batch_in(self._memory, slot) for slot in np.flatnonzero(states >= SlotState.OPEN).tolist()]
+        completing = [batch for batch in held if batch.state == SlotState.COMPLETING]
+        left = [batch for batch in held if batch.state != SlotState.COMPLETING]
+        left += self._completer.finish(completing, again=True)
+        for batch in left:
+            if batch.state == SlotState.IN_FLIGHT:
+                if batch.in_pieces:
+                    batch.note_attempt(batch.last_attempt_ms)  # nobody knows whether the piece has been stored
+                if not self._returns.put_back(batch, self._is_back):
+                    self._words[batch.partition_at + Partition.IN_FLIGHT] += 1
+        self._sequences.recover(left, len(self._map.by_entry))

@@ -1,0 +1,344 @@
+"""The end of a batch, or of a part of it: everybody who contributed is told, once, and the memory is free again.
+
+A result counts from the store of the state COMPLETING on. What follows is the same for the sender that stored it and,
+if that one dies, for its successor: tell those who have not been told, then free the slot; or, where the result is
+only of a part, count that part as settled and put the batch back, to go on with the rest. Only a batch that is given
+up while it is in flight keeps its slot after that, until the transport has let go of its memory.
+
+Modelled, but for parts and for what is given up in flight, in ``tools/model/pool.pml``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
+from shmaccum.accumulator.drain.sequences import Sequences
+from shmaccum.accumulator.state.completion_ring import RingWriter, pack_result, unpack_error
+from shmaccum.accumulator.state.partition_map import PartitionMap
+from shmaccum.accumulator.state.record_batch import RecordBatch
+from shmaccum.errors import KafkaError, LockTimeoutError
+from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.pool.slots import Buffer
+from shmaccum.shm import native
+from shmaccum.shm.layout import (
+    BATCH_SLOT_BITS,
+    COMMIT_COUNT_MASK,
+    COMMIT_SIZE_SHIFT,
+    PROGRESS_MASK,
+    SLOTS_MASK,
+    SLOTS_SHIFT,
+    STATE_MASK,
+    Partition,
+    Slot,
+    SlotState,
+    Super,
+)
+from shmaccum.shm.slab import Slab
+
+logger = logging.getLogger(__name__)
+
+_COMPLETING: Final = int(SlotState.COMPLETING)
+
+_ALL_BATCHES_FAILED: Final = Super.BATCHES_FAILED
+_ALL_RECORDS_FAILED: Final = Super.RECORDS_FAILED
+_ALL_BATCHES_SENT: Final = Super.BATCHES_SENT
+_ALL_RECORDS_SENT: Final = Super.RECORDS_SENT
+_FILL_BYTES: Final = Super.FILL_BYTES
+_CAPACITY_BYTES: Final = Super.CAPACITY_BYTES
+_IN_FLIGHT: Final = Partition.IN_FLIGHT
+_RECORDS_SENT: Final = Partition.RECORDS_SENT
+_BATCHES_SENT: Final = Partition.BATCHES_SENT
+_RECORDS_FAILED: Final = Partition.RECORDS_FAILED
+_LAST_OFFSET: Final = Partition.LAST_OFFSET
+_STATE: Final = Slot.STATE
+_GENERATION: Final = Slot.GENERATION
+_COMMIT: Final = Slot.COMMIT
+_BASE_OFFSET: Final = Slot.BASE_OFFSET
+_RESULT: Final = Slot.RESULT
+_SETTLED: Final = Slot.SETTLED
+_PIECE: Final = Slot.PIECE
+_STATE_BITS: Final = STATE_MASK
+_SLOTS_SHIFT: Final = SLOTS_SHIFT
+_SLOTS_MASK: Final = SLOTS_MASK
+_COUNT_MASK: Final = COMMIT_COUNT_MASK
+_SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
+_PROGRESS_MASK: Final = PROGRESS_MASK
+_BATCH_SLOT_BITS: Final = BATCH_SLOT_BITS
+
+
+class BatchOutcome:
+    """What became of a batch, or of its records from the first that is not settled up to ``end``.
+
+    Attributes:
+        batch: the batch.
+        base_offset: offset of the first of the records, -1 where it is not known.
+        append_time_ms: when the log says that it stored them, -1 where it goes by their own time.
+        error: why they were not stored.
+        end: the record behind the last one that it is of; 0 for all records that are left.
+        incident: number of the incident that says more of the error, 0 for none.
+    """
+
+    __slots__ = ("append_time_ms", "base_offset", "batch", "end", "error", "incident")
+
+    def __init__(
+        self,
+        batch: RecordBatch,
+        base_offset: int = -1,
+        append_time_ms: int = -1,
+        error: type[KafkaError] | None = None,
+        end: int = 0,
+        incident: int = 0,
+    ) -> None:
+        self.batch = batch
+        self.base_offset = base_offset
+        self.append_time_ms = append_time_ms
+        self.error = error
+        self.end = end
+        self.incident = incident
+
+
+def stored_at(batch: RecordBatch, base_offset: int, append_time_ms: int, end: int) -> BatchOutcome:
+    """Return the outcome of a batch, or of a part of it, that is stored; past the constructor, for there are many."""
+    outcome = BatchOutcome.__new__(BatchOutcome)
+    outcome.batch = batch
+    outcome.base_offset = base_offset
+    outcome.append_time_ms = append_time_ms
+    outcome.error = None
+    outcome.end = end
+    outcome.incident = 0
+    return outcome
+
+
+class BatchCompleter:
+    """Completes batches of a slab.
+
+    Args:
+        slab: where they are.
+        pool: takes their memory.
+        partition_map: names their partitions.
+        returns: the way back into the deques, for those of which records are left.
+        sequences: hears which batches the broker has, and which are done with.
+        deferral: with those who hold a lock.
+    """
+
+    def __init__(
+        self,
+        slab: Slab,
+        pool: BufferPool,
+        partition_map: PartitionMap,
+        returns: BatchReturns,
+        sequences: Sequences,
+        deferral: Deferral,
+    ) -> None:
+        self._slab = slab
+        self._words = slab.words
+        self._memory = slab.memory
+        self._pool = pool
+        self._map = partition_map
+        self._returns = returns
+        self._sequences = sequences
+        self._deferral = deferral
+        self._to_free: list[Buffer] = []
+        self._barrier = native.Lock()
+        self._rings = RingWriter(slab.memory, slab.geometry)
+
+    def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
+        """Tell everybody who contributed what became of their batches, which come from flight; free those done."""
+        words = self._memory.words
+        batches = []
+        tally = _Tally()
+        for outcome in outcomes:
+            batch = outcome.batch
+            self._conclude(batch, outcome, tally)
+            words[batch.partition_at + _IN_FLIGHT] -= 1
+            if not words[batch.at + _PIECE]:
+                self._sequences.finished(batch)
+            batches.append(batch)
+        self._count(tally)
+        for batch in self.finish(batches):
+            self._sequences.review(batch.partition)
+
+    def give_up_in_flight(self, outcomes: Sequence[BatchOutcome]) -> None:
+        """Tell everybody who contributed to batches in flight that they are given up. `release` frees the slots."""
+        told: set[int] = set()
+        tally = _Tally()
+        for outcome in outcomes:
+            self._conclude(outcome.batch, outcome, tally)
+            self._sequences.finished(outcome.batch)
+            self._tell(outcome.batch, told)
+        self._count(tally)
+        self._ring(told)
+
+    def release(self, batch: RecordBatch, *, stored: bool) -> None:
+        """Free a batch that was given up in flight, now that it is answered; ``stored`` if it came through."""
+        if stored:
+            self._sequences.stored(batch, (batch.piece_end or batch.record_count) - batch.settled)
+        self._words[batch.partition_at + Partition.IN_FLIGHT] -= 1
+        self._sequences.review(batch.partition)
+        self.deallocate([batch])
+
+    def finish(self, batches: Sequence[RecordBatch], again: bool = False) -> list[RecordBatch]:
+        """Take batches from COMPLETING to FREE, or put them back; ``again`` if a sender before may have begun to.
+
+        Returns:
+            Those of which records are left, back in their deques.
+        """
+        words = self._memory.words
+        told: set[int] = set()
+        done: list[RecordBatch] = []
+        left: list[RecordBatch] = []
+        for batch in batches:
+            if not words[batch.at + _PIECE]:
+                self._tell(batch, told, again)
+                done.append(batch)
+                continue
+            if batch.settled < batch.part_end:
+                self._tell(batch, told, again)
+                batch.settle(never_stored=_was_never_stored(batch))
+            if batch.settled < batch.record_count:
+                self._returns.put_back(batch, self._is_back)
+                left.append(batch)
+                continue
+            self._sequences.give_back(batch)
+            if not again:
+                self._sequences.finished(batch)
+            done.append(batch)
+        self.deallocate(done)
+        self._ring(told)
+        return left
+
+    def _is_back(self, batch: RecordBatch) -> None:
+        self._sequences.review(batch.partition)
+
+    def can_tell_of_a_piece(self, batch: RecordBatch, pieces_in_flight: int) -> bool:
+        """Say whether one more piece can be sent: all who wait for the batch have room in their rings for its end.
+
+        See `shmaccum.accumulator.state.completion_ring` for why this is enough.
+        """
+        states = self._slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
+        owed = int(np.count_nonzero(states != SlotState.FREE)) + pieces_in_flight
+        alive = filter(self._slab.processes.is_alive, batch.contributors())
+        return all(self._rings.has_room(entry, owed) for entry in alive)
+
+    def is_orphan(self, batch: RecordBatch) -> bool:
+        """Say whether all who appended to a batch are dead: nobody hears what becomes of it."""
+        return not any(map(self._slab.processes.is_alive, batch.contributors()))
+
+    def deallocate(self, batches: Sequence[RecordBatch]) -> None:
+        """Give the memory of batches back to the pool, telling nobody; now, or as soon as can be."""
+        self._to_free += [batch.buffer() for batch in batches]
+        self.retry()
+
+    def retry(self) -> None:
+        """Give memory back that could not be until now."""
+        to_free, self._to_free = self._to_free, []
+        if to_free:
+            try:
+                self._pool.deallocate(*to_free, lock=self._deferral.with_lock(self._slab.pool_lock))
+            except LockTimeoutError:
+                self._to_free = to_free
+
+    def _conclude(self, batch: RecordBatch, outcome: BatchOutcome, tally: _Tally) -> None:
+        """Store what became of a batch, or of a part of it, and note what there is to count."""
+        memory = self._memory
+        base_offset, error = outcome.base_offset, outcome.error
+        at, partition_at = batch.at, batch.partition_at
+        commit, state = memory.words[at + _COMMIT], memory.words[at + _STATE]
+        count = commit >> 1 & _COUNT_MASK
+        end = outcome.end or count
+        records = end - (memory.words[at + _SETTLED] & _PROGRESS_MASK)
+        if error is None:
+            self._sequences.stored(batch, records)
+        elif self.is_orphan(batch):
+            self._report_loss(batch, records, error)
+        if memory.words[at + _PIECE]:
+            batch.set_part(end)
+        batch.set_result(base_offset + 1, pack_result(outcome.append_time_ms, error, outcome.incident))
+        memory.words[at + _STATE] = state & ~_STATE_BITS | _COMPLETING
+        # Records are counted as they are told of, and a batch as its last part is.
+        batches = 1 if end == count else 0
+        if error is not None:
+            tally.batches_failed += batches
+            tally.records_failed += records
+            memory.words[partition_at + _RECORDS_FAILED] += records
+            return
+        tally.batches_sent += batches
+        tally.records_sent += records
+        tally.fill_bytes += batches * (commit >> _SIZE_SHIFT)
+        tally.slots += batches * (state >> _SLOTS_SHIFT & _SLOTS_MASK)
+        memory.words[partition_at + _BATCHES_SENT] += batches
+        memory.words[partition_at + _RECORDS_SENT] += records
+        if base_offset >= 0:
+            memory.words[partition_at + _LAST_OFFSET] = base_offset + records
+
+    def _report_loss(self, batch: RecordBatch, records: int, error: type[KafkaError]) -> None:
+        """Say of records that are given up what nobody else will; before it counts, so that it is never left out."""
+        self._words[Super.RECORDS_LOST] += records
+        logger.error(
+            "%s: lost %d records, of a batch of %d records and %d bytes; those who sent them have died, nobody else "
+            "hears of it: %s: %s",
+            self._map.by_entry[batch.partition].topic_partition,
+            records,
+            batch.record_count,
+            batch.size,
+            error.__name__,
+            error.meaning(),
+        )
+
+    def _tell(self, batch: RecordBatch, told: set[int], again: bool = False) -> None:
+        """Tell everybody who contributed to a batch of its result; ``told`` is to have them all."""
+        memory, at = self._memory, batch.at
+        batch_id = memory.words[at + _GENERATION] << _BATCH_SLOT_BITS | batch.slot
+        range_word = batch.part_range if memory.words[at + _PIECE] else 0
+        entry = batch.next_contributor(0)
+        while entry >= 0:
+            if not (again and self._rings.has_told(entry, batch_id, range_word)):
+                self._rings.tell(
+                    entry, batch_id, range_word, memory.words[at + _BASE_OFFSET], memory.words[at + _RESULT]
+                )
+            told.add(entry)
+            entry = batch.next_contributor(entry + 1)
+
+    def _ring(self, entries: Iterable[int]) -> None:
+        with self._barrier:
+            pass  # A full barrier: whoever is not seen listening now will see what it was told.
+        for entry in entries:
+            self._slab.bells.ring_for_completions(entry)
+
+    def _count(self, tally: _Tally) -> None:
+        words = self._memory.words
+        if tally.batches_failed or tally.records_failed:
+            words[_ALL_BATCHES_FAILED] += tally.batches_failed
+            words[_ALL_RECORDS_FAILED] += tally.records_failed
+        words[_ALL_BATCHES_SENT] += tally.batches_sent
+        words[_ALL_RECORDS_SENT] += tally.records_sent
+        words[_FILL_BYTES] += tally.fill_bytes
+        words[_CAPACITY_BYTES] += tally.slots * self._memory.slot_size
+
+
+class _Tally:
+    """What some outcomes add to the slab's counters, stored once for all of them."""
+
+    __slots__ = ("batches_failed", "batches_sent", "fill_bytes", "records_failed", "records_sent", "slots")
+
+    def __init__(self) -> None:
+        self.batches_sent = 0
+        self.records_sent = 0
+        self.batches_failed = 0
+        self.records_failed = 0
+        self.fill_bytes = 0
+        self.slots = 0
+
+
+def _was_never_stored(batch: RecordBatch) -> bool:
+    """Say whether the records of the part that is completing are certain not to be in the log.
+
+    They are if a broker refused them for good the first time that it may have seen them.
+    """
+    error = unpack_error(batch.result[1])
+    return error is not None and error.code > 0 and not error.retriable and batch.attempts == 0

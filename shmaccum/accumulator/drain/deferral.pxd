@@ -1,0 +1,16 @@
+from shmaccum.shm.locks cimport SlabLock
+
+cdef class Deferral:
+    cdef readonly dict _until_ms
+    cpdef PatientLock with_lock(self, SlabLock lock)
+    cpdef acquire(self, SlabLock lock)
+
+cdef class BatchReturns:
+    cdef object _map
+    cdef Deferral _deferral
+    cdef dict _waiting
+    cpdef retry(self)
+
+cdef class PatientLock:
+    cdef SlabLock _lock
+    cdef Deferral _deferral

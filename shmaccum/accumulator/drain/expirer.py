@@ -1,0 +1,155 @@
+"""Batches that are given up before they are acknowledged: too old, or the cluster is out of reach for good.
+
+``RecordAccumulator.expiredBatches`` and ``abortBatches``, and ``Sender.getExpiredInflightBatches``. A batch's time,
+the longest ``delivery.timeout.ms`` of those that appended to it, runs from its creation, over all retries; a queued
+one that is behind others goes after them. One that is in flight when it is over is given up,
+too: its producers are told at once, but its slot is not free before it is answered (`BatchCompleter.release`).
+
+A batch that nobody waits for any more, since all who appended to it are dead, was left for whoever comes next, and the
+time in which there was no sender must not count: each sender that begins gives it a whole ``delivery.timeout.ms``.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import numpy as np
+
+from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
+from shmaccum.accumulator.drain.deferral import RETRY_MS, BatchReturns, Deferral
+from shmaccum.accumulator.drain.delivery_limits import DeliveryLimits
+from shmaccum.accumulator.drain.ready_check import AHEAD_MS
+from shmaccum.accumulator.state.partition_map import PartitionMap
+from shmaccum.accumulator.state.partition_queue import PartitionQueue
+from shmaccum.accumulator.state.record_batch import RecordBatch, batch_in
+from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError
+from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
+from shmaccum.shm.slab import Slab
+
+logger = logging.getLogger(__name__)
+
+MAX_RENEWALS: Final = 10
+"""How often a batch's time begins anew: one that is the death of every sender that tries to send it must go at last."""
+
+
+class BatchExpirer:
+    """Gives up batches of a slab.
+
+    Args:
+        slab: where they are.
+        partition_map: the deques.
+        completer: tells those who contributed.
+        deferral: with those who hold a lock; what they hold up is given up as soon as can be.
+        returns: batches that are on their way back into their deques.
+        limits: of the batches.
+
+    Attributes:
+        next_expiry_ms: monotonic milliseconds before which no batch, queued or in flight, expires.
+    """
+
+    def __init__(
+        self,
+        slab: Slab,
+        partition_map: PartitionMap,
+        completer: BatchCompleter,
+        deferral: Deferral,
+        returns: BatchReturns,
+        limits: DeliveryLimits,
+    ) -> None:
+        self._slab = slab
+        self._words = slab.words
+        self._map = partition_map
+        self._completer = completer
+        self._deferral = deferral
+        self._returns = returns
+        self._limits = limits
+        self.next_expiry_ms = 0.0
+
+    def abort_expired_batches(self, now_ms: int) -> list[BatchOutcome]:
+        """Give up the batches that are older than ``delivery.timeout.ms``; return what was given up."""
+        if self._limits.have_changed():
+            self.next_expiry_ms = 0.0
+        if now_ms < self.next_expiry_ms:
+            return []
+        # What is made from now on does not expire before its time is over once more.
+        self.next_expiry_ms = now_ms + self._limits.shortest_ms()
+        in_flight = [
+            BatchOutcome(batch, error=DeliveryTimeoutError, incident=batch.attempt_incident)
+            for batch in self._expired_in_flight(now_ms)
+        ]
+        queued = self._take(now_ms, DeliveryTimeoutError)
+        self._words[Super.BATCHES_EXPIRED] += len(in_flight) + len(queued)
+        if in_flight:
+            self._completer.give_up_in_flight(in_flight)
+        if queued:
+            self._completer.complete(queued)
+        return in_flight + queued
+
+    def renew_orphans(self, now_ms: int) -> None:
+        """Begin the time of those batches anew that dead processes have left behind; a new sender's first act.
+
+        One store a batch: a sender that dies in between has renewed some, and its successor renews all.
+        """
+        states = self._slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
+        left = np.flatnonzero((states >= SlotState.OPEN) & (states <= SlotState.IN_FLIGHT)).tolist()
+        orphans = [batch for slot in left if self._completer.is_orphan(batch := batch_in(self._slab.memory, slot))]
+        for batch in orphans:
+            if batch.renewals < MAX_RENEWALS:
+                batch.renew(now_ms)
+        if orphans:
+            logger.info("%d batches of processes that have died are left to be sent", len(orphans))
+
+    def abort_incomplete_batches(self, error: type[KafkaError], incident: int) -> list[BatchOutcome]:
+        """Give up everything that is queued, by reason of an incident; return what was given up."""
+        self._map.refresh()
+        aborted = self._take(None, error, incident)
+        if aborted:
+            self._completer.complete(aborted)
+        return aborted
+
+    def _expired_in_flight(self, now_ms: int) -> list[RecordBatch]:
+        headers = self._slab.headers
+        slots = np.flatnonzero((headers[:, Slot.STATE] & np.uint64(STATE_MASK)) == SlotState.IN_FLIGHT)
+        batches = [batch_in(self._slab.memory, slot) for slot in slots.tolist()]
+        expired = [batch for batch in batches if self._has_expired(batch, now_ms)]
+        returning = [batch for batch in expired if self._returns.is_waiting(batch)]
+        if returning:
+            self._look_again(now_ms)  # they are in no flight, and will be in their deques
+        return [batch for batch in expired if batch not in returning]
+
+    def _take(self, now_ms: int | None, error: type[KafkaError], incident: int = 0) -> list[BatchOutcome]:
+        """Take batches out of their deques, to be given up: those that have expired by now, or all of them.
+
+        Without an incident, the reason is that of a batch's last attempt.
+        """
+        taken: list[BatchOutcome] = []
+        for entry in np.flatnonzero(self._slab.partitions[:, Partition.HEAD] != 0).tolist():
+            queue = self._map.by_entry[entry]
+            try:
+                with self._deferral.with_lock(queue.lock):
+                    while (batch := queue.first()) and (now_ms is None or self._has_expired(batch, now_ms)):
+                        first = self._take_first(queue)
+                        taken.append(BatchOutcome(first, error=error, incident=incident or first.attempt_incident))
+            except LockTimeoutError:
+                if now_ms is not None:
+                    self._look_again(now_ms)
+        return taken
+
+    def _look_again(self, now_ms: int) -> None:
+        self.next_expiry_ms = min(self.next_expiry_ms, now_ms + RETRY_MS)
+
+    def _take_first(self, queue: PartitionQueue) -> RecordBatch:
+        batch = queue.pop_first()
+        self._words[self._slab.geometry.partition(queue.entry) + Partition.IN_FLIGHT] += 1
+        return batch
+
+    def _has_expired(self, batch: RecordBatch, now_ms: int) -> bool:
+        """Say whether a batch's time is over; if not, remember when it will be."""
+        if batch.created_ms > now_ms + AHEAD_MS:
+            batch.bring_back(now_ms)
+        expiry_ms = batch.created_ms + self._limits.timeout_ms(batch)
+        if expiry_ms <= now_ms:
+            return True
+        self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)
+        return False

@@ -1,0 +1,395 @@
+"""Which partitions have something to send, and how long the others are to wait: ``RecordAccumulator.ready``.
+
+Only the one sender calls any of it, in one thread. Nothing here takes a lock: nobody else takes batches from the front
+of a deque, so that what is read of a first batch stays true; that it is closed, or that somebody began to compress it,
+may only come in addition, and is looked at again under the lock before the batch is taken.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shmaccum.accumulator.drain.backoff import RetryBackoff
+from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
+from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
+from shmaccum.accumulator.drain.sequences import Sequences
+from shmaccum.accumulator.state.partition_map import PartitionMap
+from shmaccum.accumulator.state.redo_log import SEALING_PATIENCE_MS
+from shmaccum.cluster import Cluster, Node
+from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.shm.layout import (
+    ATTEMPTS_SHIFT,
+    LINGER_SHIFT,
+    LOCK_STRIPES,
+    PARTITION_WORDS,
+    PROCESS_WORDS,
+    STATE_MASK,
+    STRIPES,
+    TIME_MASK,
+    Partition,
+    Process,
+    Slot,
+    SlotState,
+    Super,
+)
+from shmaccum.shm.memory import COMPILED
+from shmaccum.shm.slab import Slab
+
+FOREVER_MS: Final = float("inf")
+AHEAD_MS: Final = 1000
+"""A time that is further ahead is none of this clock's: it comes from another time namespace, or is damaged. Counted as
+it is, it would hold a batch up for as long as it is ahead, so the time that it is of begins now."""
+
+_MANY: Final = sys.maxsize if COMPILED else 32
+"""Partitions with something in their deques, or processes, from which on numpy, which looks at all of them at once, is
+faster than a loop: a loop of Python, since one of C is always faster. Either way finds the same."""
+
+_PARTITION_COUNT: Final = Super.PARTITION_COUNT
+_PARTITION_WORDS: Final = PARTITION_WORDS
+_PROCESS_WORDS: Final = PROCESS_WORDS
+_LEADER: Final = Partition.LEADER
+_HEAD: Final = Partition.HEAD
+_QUEUED: Final = Partition.QUEUED
+_HELD: Final = Partition.HELD
+_MUTED: Final = Partition.MUTED
+_IN_FLIGHT: Final = Partition.IN_FLIGHT
+_SLOT_STATE: Final = Slot.STATE
+_ATTEMPTS: Final = Slot.ATTEMPTS
+_SEALING: Final = Slot.SEALING
+_LINGER: Final = Slot.LINGER
+_LINGER_SHIFT: Final = LINGER_SHIFT
+_PARTITION: Final = Slot.PARTITION
+_ATTEMPTS_SHIFT: Final = ATTEMPTS_SHIFT
+_STATE_BITS: Final = STATE_MASK
+_TIME_BITS: Final = TIME_MASK
+_SEALING_PATIENCE_MS: Final = SEALING_PATIENCE_MS
+_OPEN: Final = int(SlotState.OPEN)
+_AHEAD_MS: Final = AHEAD_MS
+_STATE: Final = np.uint64(STATE_MASK)
+_TIME: Final = np.uint64(TIME_MASK)
+_ONE: Final = np.uint64(1)
+_LINGER_BITS: Final = np.uint64(LINGER_SHIFT)
+
+
+class ReadyCheckResult(NamedTuple):
+    """What `ReadyCheck.ready` found."""
+
+    ready_nodes: set[Node]
+    """Nodes that lead a partition with something to send."""
+    next_ready_check_delay_ms: float
+    """When to look again, if nothing else happens; infinite where only an event can change the answer."""
+    unknown_leader_topics: set[str]
+    """Topics with something to send and no known leader."""
+
+
+class ReadyCheck:
+    """Looks at the deques of a slab.
+
+    Args:
+        slab: where they are.
+        pool: whether its memory is exhausted matters.
+        partition_map: the deques.
+        sequences: without a producer id, where there must be one, nothing is ready.
+        deferral: with those who hold a lock; what needs it is left alone for a while.
+        returns: nothing behind a batch that is still on its way back may be sent.
+        throttle: how many batches may be sent that could still grow.
+        backoff: of batches that are tried again; can be replaced.
+        max_in_flight: ``max.in.flight.requests.per.connection``, here of a partition.
+
+    Attributes:
+        closed: whether everything is to be sent at once, because the sender is about to leave.
+        backoff: the same.
+    """
+
+    def __init__(
+        self,
+        slab: Slab,
+        pool: BufferPool,
+        partition_map: PartitionMap,
+        sequences: Sequences,
+        deferral: Deferral,
+        returns: BatchReturns,
+        throttle: OpenBatchThrottle,
+        *,
+        backoff: RetryBackoff,
+        max_in_flight: int,
+    ) -> None:
+        self.closed = False
+        self._slab = slab
+        self._pool = pool
+        self._map = partition_map
+        self._sequences = sequences
+        self._deferral = deferral
+        self._returns = returns
+        self._throttle = throttle
+        self.backoff = backoff
+        self._max_in_flight = max_in_flight
+        self._words = slab.words
+        self._memory = slab.memory
+        self._partitions_at = slab.geometry.partition(0)
+        self._headers_at = slab.geometry.header(0)
+        self._header_words = slab.geometry.slot_words
+        self._slot_count = slab.geometry.slot_count
+        self._max_partitions = slab.geometry.max_partitions
+        self._flushing_at = slab.geometry.process(0) + Process.FLUSHING
+        self._max_processes = slab.geometry.max_processes
+        self._cluster: Cluster | None = None
+        self._leader_epochs: list[int] = []
+        """By partition entry: the epoch by which its leader is known, -1 where there is none."""
+        self._sent_epochs = [-1] * slab.geometry.slot_count
+        """By slot: the leader's epoch when the batch there was last taken to be sent, by this sender."""
+        self._is_urgent: bool | None = None
+
+    def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
+        """Find the nodes to which something can be sent now (see `RecordAccumulator.ready`)."""
+        self.store_leaders(cluster)
+        words = self._memory.words
+        can_number = not self._sequences.need_producer_id
+        retry_ms = self._deferral.retry_delay_ms()
+        delay_ms = FOREVER_MS
+        unknown: set[str] = set()
+        leaders: set[int] = set()
+        has_room: dict[int, bool] = {}
+        self._is_urgent = None
+        if can_number:
+            waiting, delay_ms = self._not_lingering(now_ms)
+        else:
+            waiting = self.waiting()
+        for entry in waiting:
+            at = self._partitions_at + entry * _PARTITION_WORDS
+            leader = words[at + _LEADER]
+            head = words[at + _HEAD]
+            if leader in leaders or not head:
+                continue
+            if not leader:
+                unknown.add(self._map.by_entry[entry].topic_partition.topic)
+            elif can_number and self.may_send(at):
+                left_ms = self._left_ms(at, head - 1, now_ms)
+                if left_ms > 0:
+                    delay_ms = min(delay_ms, left_ms)
+                elif not self.may_grow(at, head - 1):
+                    leaders.add(leader)
+                else:
+                    if leader not in has_room:
+                        has_room[leader] = self.room_to_leave(leader - 1, now_ms) > 0
+                    if has_room[leader]:
+                        leaders.add(leader)
+        if not all(has_room.values()) and self._throttle.rest_ms(now_ms) > 0:
+            delay_ms = min(delay_ms, self._throttle.rest_ms(now_ms))
+        nodes = {cluster.nodes[leader - 1] for leader in leaders}
+        return ReadyCheckResult(nodes, min(delay_ms, retry_ms), unknown)
+
+    def waiting(self, leader: int = 0) -> list[int]:
+        """Return the partitions that have something in their deques, in order: all of them, or those of a leader.
+
+        Args:
+            leader: id of its node + 1.
+        """
+        words = self._memory.words
+        count = self._partition_count()
+        found: list[int] = []
+        if count >= _MANY:
+            found = self._waiting_of_many(leader).tolist()
+        else:
+            at = self._partitions_at
+            for entry in range(count):
+                if words[at + _HEAD] and (not leader or words[at + _LEADER] == leader):
+                    found.append(entry)
+                at += _PARTITION_WORDS
+        return found
+
+    def _not_lingering(self, now_ms: int) -> tuple[list[int], float]:
+        """Return what `waiting` does, without partitions of which nothing can be said but that their one batch lingers.
+
+        Returns:
+            The others; and how long to wait for the first of those left out.
+        """
+        words = self._memory.words
+        count = self._partition_count()
+        if count >= _MANY:
+            return self._not_lingering_of_many(now_ms)
+        found: list[int] = []
+        delay_ms = FOREVER_MS
+        at = self._partitions_at - _PARTITION_WORDS
+        for entry in range(count):
+            at += _PARTITION_WORDS
+            head = words[at + _HEAD]
+            if not head:
+                continue
+            if (
+                words[at + _QUEUED] == 1
+                and head <= self._slot_count
+                and words[at + _LEADER]
+                and not (words[at + _MUTED] or words[at + _HELD] or words[at + _IN_FLIGHT])
+            ):
+                header = self._headers_at + (head - 1) * self._header_words
+                if words[header + _SLOT_STATE] & _STATE_BITS == _OPEN:
+                    waited_ms = now_ms - (words[header + _ATTEMPTS] & _TIME_BITS)
+                    linger_ms = words[header + _LINGER] >> _LINGER_SHIFT
+                    left_ms = linger_ms - (waited_ms if waited_ms > 0 else 0)
+                    if left_ms > 0 and waited_ms >= -_AHEAD_MS:
+                        if left_ms < delay_ms:
+                            delay_ms = left_ms
+                        continue
+            found.append(entry)
+        if delay_ms < FOREVER_MS and self._all_is_urgent():  # once, and not for each partition
+            return self.waiting(), FOREVER_MS
+        return found, delay_ms
+
+    def _partition_count(self) -> int:
+        """Return how many partition entries are in use (`Slab.partition_count`, which says so where that cannot be)."""
+        count = self._memory.words[_PARTITION_COUNT]
+        return count if count <= self._max_partitions else self._slab.partition_count
+
+    def _waiting_of_many(self, leader: int) -> npt.NDArray[np.int64]:
+        """Return what `waiting` does of many partitions, looked at all at once."""
+        table = self._slab.partitions
+        # Compared first: numpy counts twice what it looks at, and fails if others change it in between.
+        waits = table[:, Partition.HEAD] != 0
+        if leader:
+            waits &= table[:, Partition.LEADER] == leader
+        found: npt.NDArray[np.int64] = waits.nonzero()[0]
+        return found
+
+    def _not_lingering_of_many(self, now_ms: int) -> tuple[list[int], float]:
+        """Return what `_not_lingering` does of many partitions, looked at all at once.
+
+        Where few of them have anything queued none is left out: `ready` has the same answer from looking at each.
+        """
+        waiting = self._waiting_of_many(0)
+        if len(waiting) < _MANY:
+            return waiting.tolist(), FOREVER_MS
+        table, headers = self._slab.partitions, self._slab.headers
+        is_plain = (table[:, Partition.MUTED] | table[:, Partition.HELD] | table[:, Partition.IN_FLIGHT]) == 0
+        is_plain &= (table[:, Partition.LEADER] != 0) & (table[:, Partition.QUEUED] == 1)
+        plain = waiting[is_plain[waiting]]
+        heads = table[plain, Partition.HEAD] - _ONE  # without a head, since just now, it is larger than any
+        is_slot = heads < self._slot_count
+        plain, heads = plain[is_slot], heads[is_slot].astype(np.int64)
+        waited_ms = now_ms - (headers[heads, Slot.ATTEMPTS] & _TIME).astype(np.int64)
+        linger_ms = (headers[heads, Slot.LINGER] >> _LINGER_BITS).astype(np.int64)
+        left_ms = linger_ms - np.maximum(waited_ms, 0)
+        lingers = ((headers[heads, Slot.STATE] & _STATE) == _OPEN) & (left_ms > 0) & (waited_ms >= -AHEAD_MS)
+        if not lingers.any() or self._all_is_urgent():
+            return waiting.tolist(), FOREVER_MS
+        others = np.ones(len(table), bool)
+        others[plain[lingers]] = False
+        return waiting[others[waiting]].tolist(), float(left_ms[lingers].min())
+
+    def may_send(self, at: int) -> bool:
+        """Say whether a partition neither waits for an answer nor has all the requests in flight that it may have."""
+        memory = self._memory
+        if (
+            memory.words[at + _MUTED]
+            or memory.words[at + _HELD]
+            or memory.words[at + _IN_FLIGHT] >= self._max_in_flight
+        ):
+            return False
+        return not (self._deferral or self._returns) or not self._is_held_up(at)
+
+    def _is_held_up(self, at: int) -> bool:
+        """Say whether somebody who is stopped keeps a partition from being served."""
+        entry = (at - self._partitions_at) // PARTITION_WORDS
+        return entry in self._returns.partitions() or entry % STRIPES + LOCK_STRIPES in self._deferral.held_up()
+
+    def _left_ms(self, at: int, slot: int, now_ms: int) -> float:
+        """Return how long a partition's first batch is not to be sent yet.
+
+        Only this thread takes batches from the front, so what the head says stays true without the lock.
+        """
+        words = self._memory.words
+        left_ms = self.not_due_ms(slot, now_ms)
+        if left_ms > 0 or not self.may_grow(at, slot):
+            return left_ms
+        header = self._headers_at + slot * self._header_words
+        waited_ms = now_ms - (words[header + _ATTEMPTS] & _TIME_BITS)
+        linger_ms = words[header + _LINGER] >> _LINGER_SHIFT
+        left_ms = linger_ms - (waited_ms if waited_ms > 0 else 0)
+        return 0 if left_ms > 0 and self._all_is_urgent() else left_ms
+
+    def room_to_leave(self, node_id: int, now_ms: int) -> int:
+        """Return how many batches that could still grow may be taken for a node now."""
+        if self._throttle.rest_ms(now_ms) > 0 and not self._all_is_urgent():
+            return 0
+        return self._throttle.room(node_id)
+
+    def may_grow(self, at: int, slot: int) -> bool:
+        """Say whether a partition's first batch still takes records; after this it may only be closed."""
+        memory = self._memory
+        if memory.words[at + _QUEUED] > 1 or slot >= self._slot_count:
+            return False
+        return memory.words[self._headers_at + slot * self._header_words + _SLOT_STATE] & _STATE_BITS == _OPEN
+
+    def not_due_ms(self, slot: int, now_ms: int) -> float:
+        """Return how long a first batch still backs off, or is left to the producer that compresses it.
+
+        A damaged word may name a slot that there is not: that is due, for taking it tells of it, under the lock.
+        """
+        if slot >= self._slot_count:
+            return 0
+        memory, header = self._memory, self._headers_at + slot * self._header_words
+        sealing_since_ms, attempts = memory.words[header + _SEALING], memory.words[header + _ATTEMPTS]
+        latest_ms = now_ms + _AHEAD_MS
+        if attempts & _TIME_BITS > latest_ms:
+            # The sender alone stores this word of a batch that is in its deque.
+            attempts = attempts >> _ATTEMPTS_SHIFT << _ATTEMPTS_SHIFT | now_ms
+            memory.words[header + _ATTEMPTS] = attempts
+        if 0 < sealing_since_ms <= latest_ms and sealing_since_ms + _SEALING_PATIENCE_MS > now_ms:
+            return sealing_since_ms + _SEALING_PATIENCE_MS - now_ms
+        if not attempts >> _ATTEMPTS_SHIFT or self._has_new_leader(slot, memory.words[header + _PARTITION]):
+            return 0
+        backoff_ms = self.backoff.after_last_attempt_ms(self._slab.headers[slot : slot + 1])[0]
+        return float(backoff_ms) - max(0, now_ms - (attempts & TIME_MASK))
+
+    def _all_is_urgent(self) -> bool:
+        """Say whether nothing may linger, which does not change in the middle of a look."""
+        if self._is_urgent is None:
+            self._is_urgent = self._pool.is_exhausted() or self.closed or self._flush_in_progress()
+        return self._is_urgent
+
+    def store_leaders(self, cluster: Cluster) -> None:
+        """Store in the partition table what leaders have changed since the last cluster snapshot."""
+        known = len(self._leader_epochs)
+        is_new = cluster is not self._cluster
+        if not is_new and self._memory.words[_PARTITION_COUNT] == known:
+            return
+        self._map.refresh()
+        by_entry = self._map.by_entry
+        self._leader_epochs += [-1] * (len(by_entry) - known)
+        queues = by_entry[known:]
+        if is_new:
+            changed = cluster.changed_since(self._cluster)
+            self._cluster = cluster
+            if changed is None:
+                queues = by_entry
+            else:
+                for topic in changed:
+                    queues += self._map.queues_of(topic)
+        for queue in queues:
+            leader = cluster.leader_for(queue.topic_partition)
+            at = self._slab.geometry.partition(queue.entry)
+            self._words[at + Partition.LEADER] = 0 if leader is None else leader.id + 1
+            self._leader_epochs[queue.entry] = cluster.leader_epochs.get(queue.topic_partition, -1)
+
+    def note_sent(self, slot: int, entry: int) -> None:
+        """Note that a batch is being sent to the leader of its partition that is known now."""
+        self._sent_epochs[slot] = self._leader_epochs[entry]
+
+    def _has_new_leader(self, slot: int, entry: int) -> bool:
+        """Say whether a partition has got another leader since a batch was sent (``hasLeaderChanged``, KIP-951)."""
+        return entry < len(self._leader_epochs) and 0 <= self._sent_epochs[slot] < self._leader_epochs[entry]
+
+    def _flush_in_progress(self) -> bool:
+        """Say whether any process flushes."""
+        if self._max_processes >= _MANY:
+            return bool(self._slab.process_rows[:, Process.FLUSHING].any())
+        words, at = self._memory.words, self._flushing_at
+        for _ in range(self._max_processes):
+            if words[at]:
+                return True
+            at += _PROCESS_WORDS
+        return False

@@ -1,0 +1,172 @@
+"""The sender's half of Kafka's RecordAccumulator: ready, drain, reenqueue, complete, expire.
+
+Only the process that has the sender's role makes one. What each step does is in a module of its own; here they are
+put together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from shmaccum.accumulator.drain.backoff import RetryBackoff
+from shmaccum.accumulator.drain.batch_drainer import BatchDrainer
+from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
+from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
+from shmaccum.accumulator.drain.delivery_limits import DeliveryLimits
+from shmaccum.accumulator.drain.expirer import BatchExpirer
+from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
+from shmaccum.accumulator.drain.ready_check import ReadyCheck, ReadyCheckResult
+from shmaccum.accumulator.drain.sequences import Sequences
+from shmaccum.accumulator.state.accumulator_state import AccumulatorState
+from shmaccum.accumulator.state.record_batch import RecordBatch
+from shmaccum.cluster import Cluster, Node, TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import KafkaError
+
+
+class SenderAccumulator:
+    """The batches of a slab, as its one sender drains them. One thread uses it.
+
+    Args:
+        state: what both halves work on.
+        config: the settings that all users of the slab share.
+
+    Attributes:
+        state: the same.
+        limits: how long and how often batches are tried.
+        sequences: the producer id, and what brokers say of sequence numbers.
+        deferral: of work that a stopped process blocks.
+    """
+
+    def __init__(self, state: AccumulatorState, config: ProducerConfig) -> None:
+        slab, pool, known = state.slab, state.pool, state.map
+        self.state: Final = state
+        self.limits: Final = DeliveryLimits(slab, config.delivery_timeout_ms, config.retries)
+        self.sequences: Final = Sequences(slab, enabled=config.enable_idempotence)
+        self.deferral: Final = Deferral()
+        self._returns = BatchReturns(known, self.deferral)
+        self._throttle = OpenBatchThrottle(slab, pool)
+        self._completer = BatchCompleter(slab, pool, known, self._returns, self.sequences, self.deferral)
+        self._ready_check = ReadyCheck(
+            slab,
+            pool,
+            known,
+            self.sequences,
+            self.deferral,
+            self._returns,
+            self._throttle,
+            backoff=RetryBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
+            max_in_flight=config.max_in_flight_requests_per_connection,
+        )
+        self._drainer = BatchDrainer(
+            slab,
+            known,
+            self._completer,
+            self.sequences,
+            self._ready_check,
+            self.deferral,
+            self._returns,
+            self._throttle,
+        )
+        self._expirer = BatchExpirer(slab, known, self._completer, self.deferral, self._returns, self.limits)
+
+    def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
+        """Find the nodes to which something can be sent.
+
+        A partition's first batch is sendable if it is full or has lingered for ``linger.ms``, if memory is
+        exhausted, or if a flush or the sender's shutdown is in progress; and ready if it does not back off after a
+        failed attempt, its partition is not muted, does not wait for what becomes of sequence numbers given before,
+        and has a known leader. Without a producer id, where there must be one, nothing is ready.
+
+        Args:
+            cluster: what is known of the cluster.
+            now_ms: monotonic milliseconds.
+        """
+        self._completer.retry()
+        self._returns.retry()
+        return self._ready_check.ready(cluster, now_ms)
+
+    def drain(
+        self, cluster: Cluster, nodes: Iterable[Node], max_size: int, now_ms: int
+    ) -> dict[int, list[RecordBatch]]:
+        """Take batches out of the deques: by node id, at most one a partition and ``max_size`` bytes a node.
+
+        A first batch larger than ``max_size`` is taken all the same. The partitions of a node take turns in being
+        the first, so that none starves.
+        """
+        return self._drainer.drain(cluster, nodes, max_size, now_ms)
+
+    def rest_after(self, began_ms: float, ended_ms: float) -> None:
+        """Have open batches grow for a while, if it was many of them that what was drained was sent in this time.
+
+        Args:
+            began_ms: monotonic milliseconds when the sender began to drain, for all nodes.
+            ended_ms: when it had sent the last of it.
+        """
+        self._throttle.rest_after(began_ms, ended_ms)
+
+    def has_backlog(self, node: Node) -> bool:
+        """Say whether the last `drain` has left full batches to the node that could go in a next request at once."""
+        return self._drainer.has_backlog(node)
+
+    def mute(self, topic_partition: TopicPartition) -> None:
+        """Send nothing of a partition until `unmute`: a batch of it is in flight, and order matters."""
+        self._drainer.mute(topic_partition)
+
+    def unmute(self, topic_partition: TopicPartition) -> None:
+        """Take a `mute` back."""
+        self._drainer.unmute(topic_partition)
+
+    def reenqueue(self, batch: RecordBatch, now_ms: int, incident: int = 0) -> None:
+        """Put a batch that failed by reason of an incident, and may succeed later, back in front of all behind it."""
+        self._drainer.reenqueue(batch, now_ms, incident)
+
+    def put_back(self, batch: RecordBatch) -> None:
+        """Put a batch that came back, and is to be sent otherwise, to its place: that was no attempt."""
+        self._drainer.put_back(batch)
+
+    def can_tell_of_a_piece(self, batch: RecordBatch, pieces_in_flight: int) -> bool:
+        """Say whether one more piece can be sent: all who wait for the batch can be told of it."""
+        return self._completer.can_tell_of_a_piece(batch, pieces_in_flight)
+
+    def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
+        """Tell everybody who contributed what became of their batches in flight; free the slots of those done."""
+        self._completer.complete(outcomes)
+
+    def release(self, batch: RecordBatch, *, stored: bool) -> None:
+        """Free a batch that expired in flight, now that it is answered; ``stored`` if it came through after all."""
+        self._completer.release(batch, stored=stored)
+
+    @property
+    def next_expiry_ms(self) -> float:
+        """Monotonic milliseconds before which no batch, queued or in flight, expires."""
+        return self._expirer.next_expiry_ms
+
+    def abort_expired_batches(self, now_ms: int) -> list[BatchOutcome]:
+        """Give up the batches that are older than their ``delivery.timeout.ms``; return what was given up.
+
+        One that is in flight keeps its slot until `release`: the transport may still be sending from it.
+        """
+        return self._expirer.abort_expired_batches(now_ms)
+
+    def abort_incomplete_batches(self, error: type[KafkaError], incident: int = 0) -> list[BatchOutcome]:
+        """Give up everything that is queued, by reason of an incident; return what was given up."""
+        return self._expirer.abort_incomplete_batches(error, incident)
+
+    def recover(self) -> None:
+        """Go on where the last sender died: finish what was completing, put back what was in flight.
+
+        What dead processes have left behind gets its ``delivery.timeout.ms`` anew.
+        """
+        self._drainer.recover()
+        self._expirer.renew_orphans(time.monotonic_ns() // 1_000_000)
+
+    def apply(self, config: ProducerConfig) -> None:
+        """Work by other values of the settings that the users of the slab share."""
+        self._ready_check.backoff = RetryBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+
+    def send_all(self) -> None:
+        """Make everything sendable at once from now on: the sender is about to leave."""
+        self._ready_check.closed = True

@@ -1,0 +1,379 @@
+"""The map of topics and partitions, across processes: Kafka's ``CopyOnWriteMap`` of deques.
+
+It is looked up for every record and changed for every new partition. The truth is in two tables of the slab whose
+entries never move or vanish; every process has dicts of its own, which it brings up to date when the shared generation
+has moved. Looking up takes no lock. Bringing up to date costs by what has changed, not by what is there: new entries
+are at the ends of the tables, and a changed topic's entry has the generation of its change.
+
+A producer makes the entry of a topic that it asks for; the sender completes it, and alone adds partitions. The number
+of a topic's partitions is stored when all their entries are there: nobody hashes a key over some of them. That number
+drops when the topic is deleted, or deleted and made again with fewer partitions (``Metadata`` of Kafka's client does
+the same). The entries of partitions that are gone stay, with what is queued in them: it expires, unless the topic
+grows again.
+
+Every change of an entry is written under the tables' lock. Its CHANGED word comes first, and the table's generation
+last; if the writer dies in between, whoever takes the lock over raises the generation, so that everybody looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from shmaccum.accumulator.state.partition_queue import PartitionQueue
+from shmaccum.cluster import TopicPartition, check_topic
+from shmaccum.errors import KafkaError, SlabFullError, error_for_code
+from shmaccum.shm import native, soundness
+from shmaccum.shm.layout import WORD, Partition, Super, Topic, TopicState
+from shmaccum.shm.slab import Slab
+
+_GENERATION: Final = Super.GENERATION
+_NEVER: Final = (1 << 64) - 1
+"""No generation of the tables: they have not been looked at."""
+_ID_HALF: Final = 64
+_ID_MASK: Final = (1 << _ID_HALF) - 1
+_CODE_BITS: Final = 16
+_CODE_MASK: Final = (1 << _CODE_BITS) - 1
+
+
+class TopicUpdate(NamedTuple):
+    """What the cluster says of a topic.
+
+    Attributes:
+        name: of the topic, which the map has.
+        partition_count: how many partitions it has now; 0 where it has none, or none are known.
+        error: why nothing could be found out, or why there are none. With partitions, these stay as they are.
+        topic_id: Kafka's, 128 bits; 0 where the cluster has none.
+        is_answer: whether this answers those who asked, and not only tells of a change.
+    """
+
+    name: str
+    partition_count: int
+    error: type[KafkaError] | None = None
+    topic_id: int = 0
+    is_answer: bool = True
+
+
+class TopicEntry:
+    """One topic, as one process sees it."""
+
+    __slots__ = ("_at", "_words", "entry", "name", "queues")
+
+    def __init__(self, slab: Slab, entry: int, name: str) -> None:
+        self.entry = entry
+        self.name = name
+        self.queues: tuple[PartitionQueue, ...] = ()
+        """By partition number, as far as this process has looked; replaced, never changed."""
+        self._words = slab.words
+        self._at = slab.geometry.topic(entry)
+
+    @property
+    def state(self) -> TopicState:
+        """What is known of it now."""
+        return TopicState(self._words[self._at + Topic.STATE])
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions it has, all of which are in the partition table."""
+        return int(self._words[self._at + Topic.PARTITIONS])
+
+    @property
+    def answers(self) -> int:
+        """How many times the sender has answered a `PartitionMap.request` for it."""
+        return int(self._words[self._at + Topic.ANSWERS])
+
+    @property
+    def error(self) -> type[KafkaError] | None:
+        """Why there was no metadata of it by the last answer; None if there was, or if there is no answer yet."""
+        code = int(self._words[self._at + Topic.ERROR]) & _CODE_MASK
+        return error_for_code(code - 0x10000 if code & 0x8000 else code) if code else None
+
+    @property
+    def needed(self) -> int:
+        """How many partitions it has that found no room in the slab, with those before them; 0 if it is not that."""
+        return int(self._words[self._at + Topic.ERROR]) >> _CODE_BITS
+
+    @property
+    def topic_id(self) -> int:
+        """Kafka's id of the topic, by which one that was made again is told from the one before; 0 if not known."""
+        words = self._words
+        return int(words[self._at + Topic.ID_HIGH]) << _ID_HALF | int(words[self._at + Topic.ID_LOW])
+
+
+class PartitionMap:
+    """All topics and partitions of a slab, as one process sees them."""
+
+    def __init__(self, slab: Slab) -> None:
+        self._slab = slab
+        self._words = slab.words
+        self._memory = slab.memory
+        self._geometry = slab.geometry
+        self._generation = _NEVER
+        self._forked()
+        self.topics: dict[str, TopicEntry] = {}
+        """By name; entries are only ever added."""
+        self.queues: dict[TopicPartition, PartitionQueue] = {}
+        """By topic and partition, also those of partitions that are gone; entries are only ever added."""
+        self.by_entry: list[PartitionQueue] = []
+        """By partition entry."""
+        self._topics_by_entry: list[TopicEntry] = []
+        slab.tables_lock.rebuild = self._rebuild
+        slab.on_fork(self._forked)
+        self.refresh()
+
+    def _forked(self) -> None:
+        self._refreshing = native.RLock()
+
+    def refresh(self) -> None:
+        """Take in what has changed since the last look. Threads may do so at once.
+
+        Raises:
+            SlabDamagedError: the tables say what they cannot.
+        """
+        if self._words[Super.GENERATION] != self._generation:
+            with self._refreshing:
+                self._refresh()
+
+    def _refresh(self) -> None:
+        """Take in new entries, and changed ones. A signal's handler may come in between, and do the same."""
+        words, slab = self._words, self._slab
+        generation, seen = words[Super.GENERATION], self._generation
+        partitions = words[Super.PARTITION_COUNT]  # before the topics: the topics of all of them are there
+        topics = words[Super.TOPIC_COUNT]
+        soundness.check_counts(slab.name, self._geometry, topics, partitions)
+        since = 0 if seen == _NEVER else seen + 1
+        changed = (slab.topics(topics)[:, Topic.CHANGED] >= since).nonzero()[0].tolist()
+        known = len(self._topics_by_entry)
+        to_check = sorted({*changed, *range(known, topics)})
+        first_partition = len(self.by_entry)
+        soundness.check_entries(slab.name, words, self._geometry, to_check, topics, first_partition, partitions)
+        self._take_in_topics(known, topics)
+        self._take_in_partitions(first_partition, partitions)
+        for entry in changed:
+            self._adopt_count(self._topics_by_entry[entry])
+        self._generation = generation
+
+    def _take_in_topics(self, first: int, stop: int) -> None:
+        new = []
+        for entry in range(first, stop):
+            name = self._name(entry)
+            topic = self.topics.setdefault(name, TopicEntry(self._slab, entry, name))
+            if topic.entry != entry:
+                raise self._slab.damaged(f"topic entry {entry} has the name {name!r} of another one")
+            new.append(topic)
+        self._topics_by_entry[first:stop] = new
+
+    def _take_in_partitions(self, first: int, stop: int) -> None:
+        words, geometry = self._words, self._geometry
+        new = []
+        for entry in range(first, stop):
+            key = words[geometry.partition(entry) + Partition.KEY]
+            topic = self._topics_by_entry[(key >> 32) - 1]
+            topic_partition = TopicPartition(topic.name, int(key & 0xFFFFFFFF))
+            queue = self.queues.get(topic_partition)
+            if queue is None:
+                queue = self.queues.setdefault(topic_partition, PartitionQueue(self._slab, entry, topic_partition))
+            if queue.entry != entry:
+                raise self._slab.damaged(f"partition entry {entry} is {topic_partition}, as is another one")
+            new.append(queue)
+        self.by_entry[first:stop] = new
+
+    def _adopt_count(self, topic: TopicEntry) -> None:
+        """Have a topic's deques be those of the partitions that it has now."""
+        queues, count = topic.queues, topic.partition_count
+        there = len(queues)
+        if count < there:
+            topic.queues = queues[:count]
+        elif count > there:
+            more = [self.queues.get(TopicPartition(topic.name, number)) for number in range(there, count)]
+            found = [queue for queue in more if queue is not None]
+            # If some came only just now, the generation is about to move, and they are seen then.
+            if len(found) == len(more):
+                topic.queues = (*queues, *found)
+
+    def current(self, name: str) -> TopicEntry | None:
+        """Return a topic's entry as of now, None if nobody has asked for it yet."""
+        if self._memory.words[_GENERATION] != self._generation:
+            self.refresh()
+        return self.topics.get(name)
+
+    def topic(self, name: str) -> TopicEntry | None:
+        """Return a topic's entry, None if nobody has asked for it yet."""
+        topic = self.topics.get(name)
+        if topic is None:
+            self.refresh()
+            topic = self.topics.get(name)
+        return topic
+
+    def queue(self, topic_partition: TopicPartition) -> PartitionQueue | None:
+        """Return a partition's deque, None if it is not known to be."""
+        queue = self.queues.get(topic_partition)
+        if queue is None:
+            self.refresh()
+            queue = self.queues.get(topic_partition)
+        return queue
+
+    def absence(self, topic_partition: TopicPartition) -> str:
+        """Return why a partition is not there any more, in words; nothing if it is, as far as is known."""
+        self.refresh()
+        topic = self.topics.get(topic_partition.topic)
+        if topic is None or topic_partition.partition < len(topic.queues):
+            return ""
+        count = len(topic.queues)
+        if count:
+            partitions = "1 partition" if count == 1 else f"{count} partitions"
+            return f"topic {topic.name!r} has been deleted and made again, and has only {partitions} now"
+        error = topic.error
+        return f"topic {topic.name!r} is gone" + (f": {error.__name__}: {error.meaning()}" if error else "")
+
+    def request(self, name: str) -> TopicEntry:
+        """Ask the sender, again or for the first time, for a topic's metadata.
+
+        Its answer ends state REQUESTED, but somebody else may ask again before it is seen: `TopicEntry.answers` tells.
+
+        Raises:
+            InvalidTopicError: Kafka does not allow the name.
+            SlabFullError: the topic table is full.
+        """
+        check_topic(name)
+        words, geometry = self._words, self._geometry
+        full = False
+        with self._slab.tables_lock:
+            self.refresh()
+            topic = self.topics.get(name)
+            if topic is not None:
+                # Partitions that are known stay so: producers go by them, and not by the state.
+                words[geometry.topic(topic.entry) + Topic.STATE] = TopicState.REQUESTED
+            elif words[Super.TOPIC_COUNT] < geometry.max_topics:
+                self._add_topic(name)
+            else:
+                full = True
+            words[Super.METADATA_REQUESTS] += 1
+            self.refresh()
+        if full:
+            raise SlabFullError(
+                f"no room for topic {name!r}: the slab has its {geometry.max_topics} topics; set shmaccum.max.topics "
+                f"to {geometry.max_topics + 1} or more (for all users of the slab)"
+            )
+        self._slab.rope.pull()
+        return self.topics[name]
+
+    def requested(self) -> list[str]:
+        """Return the topics that producers wait for (the sender's side)."""
+        self.refresh()
+        topics = self._topics_by_entry
+        states = self._slab.topics(len(topics))[:, Topic.STATE]
+        return [topics[entry].name for entry in (states == np.uint64(TopicState.REQUESTED)).nonzero()[0].tolist()]
+
+    def update(self, name: str, partition_count: int, error: type[KafkaError] | None = None, topic_id: int = 0) -> None:
+        """Store an answer about one topic: `update_all`, and raise the error for one that finds no room.
+
+        Raises:
+            SlabFullError: the partition table is full; the topic has FAILED then.
+        """
+        if self.update_all([TopicUpdate(name, partition_count, error, topic_id)]):
+            raise self.no_room(self.topics[name])
+
+    def update_all(
+        self, updates: Iterable[TopicUpdate], lock: AbstractContextManager[None] | None = None
+    ) -> list[TopicEntry]:
+        """Store what the cluster says of topics, in one turn of the tables' lock (the sender's side).
+
+        Args:
+            updates: what it says.
+            lock: the tables' lock, for a sender that does not wait for it for long.
+
+        Returns:
+            The topics whose partitions find no room. They have FAILED, and keep the partitions that they had.
+
+        Raises:
+            LockTimeoutError: as ``lock`` says.
+        """
+        words = self._words
+        with lock or self._slab.tables_lock:
+            self.refresh()
+            without_room = [
+                self.topics[update.name]
+                for update in updates
+                if not self._store(self.topics[update.name], update, words[Super.GENERATION] + 1)
+            ]
+            words[Super.GENERATION] += 1
+            self.refresh()
+        return without_room
+
+    def _store(self, topic: TopicEntry, update: TopicUpdate, generation: int) -> bool:
+        """Store what the cluster says of a topic; False if there is no room for its partitions."""
+        words = self._words
+        at = self._geometry.topic(topic.entry)
+        count, error = update.partition_count, update.error
+        missing = range(len(self.queues_of(topic.name)), count if error is None else 0)
+        has_room = words[Super.PARTITION_COUNT] + len(missing) <= self._geometry.max_partitions
+        words[at + Topic.CHANGED] = generation
+        if not has_room:
+            error = SlabFullError
+            words[at + Topic.ERROR] = count << _CODE_BITS | error.code & _CODE_MASK
+        elif error is not None:
+            if not count:
+                words[at + Topic.PARTITIONS] = 0
+            words[at + Topic.ERROR] = error.code & _CODE_MASK
+        else:
+            for number in missing:
+                self._add_partition(topic, number)
+            words[at + Topic.PARTITIONS] = count
+            words[at + Topic.ERROR] = 0
+            # Last: a sender that takes over before this notices again that the topic was made again.
+            words[at + Topic.ID_HIGH] = update.topic_id >> _ID_HALF
+            words[at + Topic.ID_LOW] = update.topic_id & _ID_MASK
+        if update.is_answer or words[at + Topic.STATE] != TopicState.REQUESTED:
+            words[at + Topic.STATE] = TopicState.KNOWN if error is None else TopicState.FAILED
+        if update.is_answer:
+            words[at + Topic.ANSWERS] += 1
+        return has_room
+
+    def queues_of(self, name: str) -> list[PartitionQueue]:
+        """Return the deques of all partition entries of a topic: also of partitions that are gone, or half added."""
+        topic = self.topics.get(name)
+        found = [] if topic is None else list(topic.queues)
+        while (queue := self.queues.get(TopicPartition(name, len(found)))) is not None:
+            found.append(queue)
+        return found
+
+    def no_room(self, topic: TopicEntry) -> SlabFullError:
+        """Return the error for a topic whose partitions find no room; says how much there would have to be."""
+        geometry, needed = self._geometry, topic.needed
+        used = self._words[Super.PARTITION_COUNT]
+        return SlabFullError(
+            f"no room for the {needed} partitions of topic {topic.name!r}: {used} of the slab's "
+            f"{geometry.max_partitions} are in use; set shmaccum.max.partitions to "
+            f"{used + needed - len(self.queues_of(topic.name))} or more (for all users of the slab)"
+        )
+
+    def _name(self, entry: int) -> str:
+        at = self._geometry.topic(entry)
+        start = (at + Topic.NAME) * WORD
+        return str(self._slab.buffer[start : start + self._words[at + Topic.NAME_LENGTH]], "ascii")
+
+    def _add_topic(self, name: str) -> None:
+        words = self._words
+        entry = words[Super.TOPIC_COUNT]
+        at = self._geometry.topic(entry)
+        start = (at + Topic.NAME) * WORD
+        self._slab.buffer[start : start + len(name)] = name.encode("ascii")
+        words[at + Topic.NAME_LENGTH] = len(name)
+        words[at + Topic.CHANGED] = words[Super.GENERATION] + 1
+        words[at + Topic.STATE] = TopicState.REQUESTED
+        words[Super.TOPIC_COUNT] = entry + 1
+        words[Super.GENERATION] += 1
+
+    def _add_partition(self, topic: TopicEntry, number: int) -> None:
+        words = self._words
+        entry = words[Super.PARTITION_COUNT]
+        words[self._geometry.partition(entry) + Partition.KEY] = topic.entry + 1 << 32 | number
+        words[Super.PARTITION_COUNT] = entry + 1
+
+    def _rebuild(self) -> None:
+        """Go on after a death in mid-change: entries behind the counts are not there, the rest is whole."""
+        self._words[Super.GENERATION] += 1

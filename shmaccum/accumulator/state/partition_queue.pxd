@@ -1,0 +1,65 @@
+cimport cython
+from shmaccum.accumulator.state.record_batch cimport RecordBatch, batch_in
+from shmaccum.shm.locks cimport SlabLock
+from shmaccum.shm.memory cimport SlabMemory, word
+
+cdef Py_ssize_t _HEAD
+cdef Py_ssize_t _TAIL
+cdef Py_ssize_t _QUEUED
+cdef Py_ssize_t _STATE_WORD
+cdef Py_ssize_t _PARTITION
+cdef Py_ssize_t _POSITION
+cdef Py_ssize_t _PREVIOUS
+cdef Py_ssize_t _NEXT
+cdef Py_ssize_t _SEALING
+cdef unsigned long long _STATE_BITS
+cdef unsigned long long _WITHOUT_STATE
+cdef unsigned long long _IS_OPEN
+cdef unsigned long long _IS_CLOSED
+cdef unsigned long long _IN_FLIGHT
+
+cdef class PartitionQueue:
+    cdef readonly Py_ssize_t entry
+    cdef readonly object topic_partition
+    cdef readonly SlabLock lock
+    cdef readonly Py_ssize_t head_at
+    cdef readonly Py_ssize_t open_at
+    cdef readonly Py_ssize_t queued_at
+    cdef SlabMemory _memory
+    cdef Py_ssize_t _headers_at
+    cdef Py_ssize_t _header_words
+    cdef object _slab
+    cdef object _words
+    cdef object _geometry
+    cdef Py_ssize_t _at
+    cdef unsigned long long _slot_count
+    cdef Py_ssize_t _next_position_at
+    cdef Py_ssize_t _tail_at
+
+    @cython.locals(words=word[::1], head="unsigned long long", sealing_at=Py_ssize_t)
+    cpdef bint has_full(self)
+
+    @cython.locals(words=word[::1], opened="unsigned long long", slot="unsigned long long", state_at=Py_ssize_t)
+    cpdef Py_ssize_t close_open(self) except? -2
+
+    @cython.locals(
+        words=word[::1], closed=Py_ssize_t, header=Py_ssize_t, position="unsigned long long",
+        tail="unsigned long long",
+    )
+    cpdef Py_ssize_t append(self, Py_ssize_t slot, unsigned long long state) except? -2
+
+    @cython.locals(
+        memory=SlabMemory, at=Py_ssize_t, slot="unsigned long long", batch=RecordBatch, header=Py_ssize_t,
+        following="unsigned long long",
+    )
+    cpdef RecordBatch pop_first(self)
+
+    @cython.locals(
+        words=word[::1], position="unsigned long long", tail="unsigned long long", count=Py_ssize_t,
+        last=Py_ssize_t, index=Py_ssize_t, slot=Py_ssize_t, header=Py_ssize_t, state_at=Py_ssize_t,
+        closed=Py_ssize_t,
+    )
+    cpdef Py_ssize_t append_all(self, list slots, unsigned long long last_state) except? -2
+
+    @cython.locals(memory=SlabMemory, header=Py_ssize_t, state="unsigned long long")
+    cdef _check_link(self, unsigned long long slot)

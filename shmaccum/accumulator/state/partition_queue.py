@@ -1,0 +1,298 @@
+"""One partition's deque of batches, linked through the slot headers.
+
+The links, the ends and the count are indexes: what is in the deque, and in which order, the headers say (state
+OPEN or CLOSED, partition, position). All methods but the constructor are called under the partition's lock; a
+state is stored before the links that follow from it, and `rebuild_stripe` makes the links anew after a death.
+
+Modelled in ``tools/model/pool.pml``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from shmaccum.accumulator.state import redo_log
+from shmaccum.accumulator.state.record_batch import RecordBatch, batch_in
+from shmaccum.cluster import TopicPartition
+from shmaccum.shm.layout import STATE_MASK, STRIPES, Partition, Slot, SlotState
+from shmaccum.shm.slab import Slab
+
+# As numpy has them: it looks for methods of an enum's members, and swallows a KeyboardInterrupt that comes meanwhile.
+_STATE: Final = np.uint64(STATE_MASK)
+_OPEN: Final = np.uint64(SlotState.OPEN)
+_CLOSED: Final = np.uint64(SlotState.CLOSED)
+
+# For this module alone: numbers of C where it is compiled.
+_HEAD: Final = Partition.HEAD
+_TAIL: Final = Partition.TAIL
+_QUEUED: Final = Partition.QUEUED
+_STATE_WORD: Final = Slot.STATE
+_PARTITION: Final = Slot.PARTITION
+_POSITION: Final = Slot.POSITION
+_PREVIOUS: Final = Slot.PREVIOUS
+_NEXT: Final = Slot.NEXT
+_SEALING: Final = Slot.SEALING
+_STATE_BITS: Final = STATE_MASK
+_WITHOUT_STATE: Final = (1 << 64) - 1 - STATE_MASK
+_IS_OPEN: Final = int(SlotState.OPEN)
+_IS_CLOSED: Final = int(SlotState.CLOSED)
+_IN_FLIGHT: Final = int(SlotState.IN_FLIGHT)
+
+
+class PartitionQueue:
+    """The deque of one partition entry, as one process sees it."""
+
+    __slots__ = (
+        "_at",
+        "_geometry",
+        "_header_words",
+        "_headers_at",
+        "_memory",
+        "_next_position_at",
+        "_slab",
+        "_slot_count",
+        "_tail_at",
+        "_words",
+        "entry",
+        "head_at",
+        "lock",
+        "open_at",
+        "queued_at",
+        "topic_partition",
+    )
+
+    def __init__(self, slab: Slab, entry: int, topic_partition: TopicPartition) -> None:
+        self.entry = entry
+        self.topic_partition = topic_partition
+        self.lock = slab.stripe(entry)
+        self._slab = slab
+        self._words = slab.words
+        self._memory = slab.memory
+        self._headers_at = slab.geometry.header(0)
+        self._header_words = slab.geometry.slot_words
+        self._geometry = slab.geometry
+        self._at = slab.geometry.partition(entry)
+        self._slot_count = slab.geometry.slot_count
+        self._next_position_at = self._at + Partition.NEXT_POSITION
+        self._tail_at = self._at + Partition.TAIL
+        self.head_at = self._at + Partition.HEAD
+        self.open_at = self._at + Partition.OPEN
+        self.queued_at = self._at + Partition.QUEUED
+
+    def __len__(self) -> int:
+        """Number of batches in the deque."""
+        return int(self._words[self.queued_at])
+
+    def has_full(self) -> bool:
+        """Say whether the first batch is full, and as it is to be sent: nobody is compressing it."""
+        words = self._memory.words
+        if words[self.queued_at] <= 1:
+            return False
+        head = words[self.head_at]
+        if not 0 < head <= self._slot_count:
+            return True
+        sealing_at = self._headers_at + (head - 1) * self._header_words + _SEALING
+        return not words[sealing_at]
+
+    def first(self) -> RecordBatch | None:
+        """Return the batch at the front."""
+        head = self._words[self._at + Partition.HEAD]
+        return batch_in(self._memory, head - 1) if head else None
+
+    def close_open(self) -> int:
+        """Let the last batch take no more records; return its slot, or -1 where none was open."""
+        words = self._memory.words
+        opened = words[self.open_at]
+        if not opened:
+            return -1
+        slot = opened - 1
+        self._check_link(slot)
+        state_at = self._headers_at + slot * self._header_words + _STATE_WORD
+        words[state_at] = words[state_at] & _WITHOUT_STATE | _IS_CLOSED
+        words[self.open_at] = 0
+        return slot
+
+    def append(self, slot: int, state: SlotState) -> int:
+        """Put the batch of a slot, complete but for its place, at the end; the one open before is closed.
+
+        The store of the state makes it, with the records that it has, part of the deque.
+
+        Returns:
+            The slot of the batch that was closed, or -1.
+        """
+        closed = self.close_open()
+        words = self._memory.words
+        header = self._headers_at + slot * self._header_words
+        position = words[self._next_position_at]
+        tail = words[self._tail_at]
+        if tail:
+            self._check_link(tail - 1)
+        words[header + _PARTITION] = self.entry
+        words[header + _POSITION] = position
+        words[header + _PREVIOUS] = tail
+        words[header + _NEXT] = 0
+        # From here on without calls and loops, which an interrupt could come between.
+        words[header + _STATE_WORD] = words[header + _STATE_WORD] & _WITHOUT_STATE | state
+        words[self._next_position_at] = position + 1
+        words[self._tail_at] = slot + 1
+        words[self.queued_at] += 1
+        if state == _IS_OPEN:
+            words[self.open_at] = slot + 1
+        if tail:
+            words[self._headers_at + (tail - 1) * self._header_words + _NEXT] = slot + 1
+        else:
+            # Last: the sender reads the head without the lock, and finds a whole batch behind it.
+            words[self.head_at] = slot + 1
+        return closed
+
+    def append_all(self, slots: list[int], last_state: int) -> int:
+        """Put the batches of some slots, one behind the other, at the end: what `append` does, for many at once.
+
+        An interrupt may come in between, and leaves what only the next turn of the lock puts right.
+
+        Args:
+            slots: at least one, in the order of their batches, which are complete but for their place.
+            last_state: of the last batch; those before it are closed.
+
+        Returns:
+            The slot of the batch that was open before and is closed, or -1.
+        """
+        closed = self.close_open()
+        words = self._memory.words
+        position, tail = words[self._next_position_at], words[self._tail_at]
+        if tail:
+            self._check_link(tail - 1)
+        count = len(slots)
+        last = slots[count - 1]
+        for index in range(count):
+            slot = slots[index]
+            header = self._headers_at + slot * self._header_words
+            words[header + _PARTITION] = self.entry
+            words[header + _POSITION] = position + index
+            words[header + _PREVIOUS] = slots[index - 1] + 1 if index else tail
+            words[header + _NEXT] = slots[index + 1] + 1 if index + 1 < count else 0
+        for index in range(count):
+            slot = slots[index]
+            state_at = self._headers_at + slot * self._header_words + _STATE_WORD
+            words[state_at] = words[state_at] & _WITHOUT_STATE | (_IS_CLOSED if index + 1 < count else last_state)
+        words[self._next_position_at] = position + count
+        words[self._tail_at] = last + 1
+        words[self.queued_at] += count
+        if last_state == _IS_OPEN:
+            words[self.open_at] = last + 1
+        if tail:
+            words[self._headers_at + (tail - 1) * self._header_words + _NEXT] = slots[0] + 1
+        else:
+            # Last: the sender reads the head without the lock, and finds whole batches behind it.
+            words[self.head_at] = slots[0] + 1
+        return closed
+
+    def pop_first(self) -> RecordBatch:
+        """Take the batch at the front out: it is IN_FLIGHT."""
+        memory = self._memory
+        at = self._at
+        slot = memory.words[at + _HEAD] - 1
+        self._check_link(slot)
+        batch = batch_in(self._memory, slot)
+        header = batch.at
+        following = memory.words[header + _NEXT]
+        if following > self._slot_count:
+            raise self._slab.damaged(f"slot {following - 1} is to follow slot {slot} in the deque of a partition")
+        memory.words[header + _SEALING] = 0  # whoever compresses it comes too late
+        memory.words[header + _STATE_WORD] = memory.words[header + _STATE_WORD] & _WITHOUT_STATE | _IN_FLIGHT
+        if memory.words[self.open_at] == slot + 1:
+            memory.words[self.open_at] = 0
+        memory.words[at + _HEAD] = following
+        if following:
+            memory.words[self._headers_at + (following - 1) * self._header_words + _PREVIOUS] = 0
+        else:
+            memory.words[at + _TAIL] = 0
+        memory.words[at + _QUEUED] -= 1
+        return batch
+
+    def put_back(self, batch: RecordBatch) -> None:
+        """Put a batch that was taken out back to its place: in front of all that came after it."""
+        words = self._words
+        at = self._at
+        batch.state = SlotState.CLOSED
+        before, behind = 0, words[at + Partition.HEAD]
+        # Bounded by the number of batches: a damaged link must not make this endless.
+        for _ in range(self._geometry.slot_count):
+            if not behind:
+                break
+            self._check_link(behind - 1)
+            if words[self._geometry.header(behind - 1) + Slot.POSITION] > batch.position:
+                break
+            before, behind = behind, words[self._geometry.header(behind - 1) + Slot.NEXT]
+        header = self._geometry.header(batch.slot)
+        words[header + Slot.PREVIOUS] = before
+        words[header + Slot.NEXT] = behind
+        if behind:
+            words[self._geometry.header(behind - 1) + Slot.PREVIOUS] = batch.slot + 1
+        else:
+            words[at + Partition.TAIL] = batch.slot + 1
+        if before:
+            words[self._geometry.header(before - 1) + Slot.NEXT] = batch.slot + 1
+        else:
+            words[at + Partition.HEAD] = batch.slot + 1
+        words[at + Partition.QUEUED] += 1
+
+    def _check_link(self, slot: int) -> None:
+        """Make sure that a link leads to a batch of this deque.
+
+        Raises:
+            SlabDamagedError: it does not. The lock is left unfinished by it, and so the links are made anew.
+        """
+        memory = self._memory
+        if 0 <= slot < self._slot_count:
+            header = self._headers_at + slot * self._header_words
+            state = memory.words[header + _STATE_WORD] & _STATE_BITS
+            if memory.words[header + _PARTITION] == self.entry and _IS_OPEN <= state <= _IS_CLOSED:
+                return
+        raise self._slab.damaged(f"a link in the deque of {self.topic_partition} leads to slot {slot}")
+
+
+def rebuild_stripe(slab: Slab, stripe: int) -> None:
+    """Finish what was being replaced, and make a stripe's deques anew from the slot headers; under its lock."""
+    words, geometry = slab.words, slab.geometry
+    headers = slab.headers
+    states = headers[:, Slot.STATE] & _STATE
+    partitions = headers[:, Slot.PARTITION]
+    of_stripe = partitions % np.uint64(STRIPES) == stripe
+    placed = of_stripe & (states >= _OPEN)
+    entries = len(slab.partitions)
+    for slot in np.flatnonzero(placed & (partitions >= entries)).tolist():
+        raise slab.damaged(f"slot {slot} holds a batch of partition entry {partitions[slot]}, of {entries}")
+    for slot in np.flatnonzero(placed & (headers[:, Slot.REDO] != 0)).tolist():
+        redo_log.finish(slab, slot)
+    in_deque = np.flatnonzero(placed & (states <= _CLOSED))
+    in_deque = in_deque[np.lexsort((headers[in_deque, Slot.POSITION], partitions[in_deque]))]
+
+    for entry in range(stripe, entries, STRIPES):
+        at = geometry.partition(entry)
+        for word in (Partition.HEAD, Partition.TAIL, Partition.OPEN, Partition.QUEUED):
+            words[at + word] = 0
+        positions = headers[placed & (partitions == entry), Slot.POSITION]
+        if len(positions):
+            next_position = int(positions.max()) + 1
+            words[at + Partition.NEXT_POSITION] = max(words[at + Partition.NEXT_POSITION], next_position)
+
+    for slot in in_deque.tolist():
+        header = geometry.header(slot)
+        at = geometry.partition(words[header + Slot.PARTITION])
+        tail = words[at + Partition.TAIL]
+        words[header + Slot.PREVIOUS] = tail
+        words[header + Slot.NEXT] = 0
+        if tail:
+            before = geometry.header(tail - 1)
+            words[before + Slot.NEXT] = slot + 1
+            # Only the last of a deque is open.
+            words[before + Slot.STATE] = words[before + Slot.STATE] & ~STATE_MASK | SlotState.CLOSED
+        else:
+            words[at + Partition.HEAD] = slot + 1
+        words[at + Partition.TAIL] = slot + 1
+        words[at + Partition.QUEUED] += 1
+        is_open = words[header + Slot.STATE] & STATE_MASK == SlotState.OPEN
+        words[at + Partition.OPEN] = slot + 1 if is_open else 0

@@ -1,0 +1,263 @@
+"""Appending: what went in comes out, in the batches that it should be in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from accumulators import (
+    BATCH_SIZE,
+    KEY,
+    TP0,
+    TP1,
+    VALUE,
+    Log,
+    add,
+    assert_empty,
+    decode,
+    drain,
+    first,
+    queued,
+    values_of,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shmaccum.errors import (
+    BufferExhaustedError,
+    InvalidTimestampError,
+    ProducerClosedError,
+    SerializationError,
+    UnsupportedForMessageFormatError,
+)
+from shmaccum.pool.slots import Buffer
+from shmaccum.shm.layout import SlotState
+from tools.support.accumulators import Accumulators
+
+OpenAccumulator = Callable[..., Accumulators]
+
+HALF = bytes(BATCH_SIZE // 2)
+
+datas = st.one_of(st.none(), st.binary(max_size=300), st.integers(900, 3000).map(bytes))
+headers = st.lists(st.tuples(st.text(max_size=5), st.one_of(st.none(), st.binary(max_size=5))), max_size=3)
+records = st.lists(st.tuples(st.integers(0, 2**63 - 1), datas, datas, headers), max_size=20)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(records)
+def test_what_goes_in_comes_out(
+    accumulator: Accumulators,
+    appended: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
+) -> None:
+    log = Log(accumulator)
+    futures = []
+    for record in appended:
+        timestamp, key, value, header = record
+        if accumulator.pool.available_memory() < 8 * BATCH_SIZE:
+            log.take_all()
+        futures.append(accumulator.append(TP0, timestamp, key, value, header).future)
+    log.take_all()
+    found = [tuple(record)[1:] for record in log.partitions.get(TP0, [])]
+    assert found == appended
+    assert [future.get(0).offset for future in futures] == list(range(len(appended)))
+    assert [future.get(0).timestamp for future in futures] == [record[0] for record in appended]
+    assert_empty(accumulator)
+
+
+@pytest.mark.parametrize("version", ["0.8.2", "0.10.2"])
+def test_old_formats(accumulate: OpenAccumulator, version: str) -> None:
+    accumulator = accumulate(message_format_version=version)
+    values = [None, b"", b"x" * 100, HALF, HALF, bytes(3 * BATCH_SIZE), b"last"]
+    for number, value in enumerate(values):
+        accumulator.append(TP0, 1000 - number, None, value)
+    with pytest.raises(UnsupportedForMessageFormatError):
+        accumulator.append(TP0, 0, None, b"", [("name", b"value")])
+    log = Log(accumulator)
+    log.take_all()
+    assert log.values(TP0) == values
+    stamped = [record.timestamp for record in log.partitions[TP0]]
+    assert stamped == ([None] * 7 if version == "0.8.2" else list(range(1000, 993, -1)))
+
+
+def test_timestamps_in_any_order(accumulator: Accumulators) -> None:
+    """The base is the first record's, not the smallest; the largest is known without looking at the records."""
+    for timestamp in (50, 40, 60, 0, 60, 2**63 - 1, 55):
+        add(accumulator, TP0, timestamp=timestamp)
+    (batch,) = drain(accumulator)
+    assert (batch.base_timestamp, batch.max_timestamp, batch.record_count) == (50, 2**63 - 1, 7)
+    assert [record.timestamp for record in decode(accumulator, batch)] == [50, 40, 60, 0, 60, 2**63 - 1, 55]
+
+
+@pytest.mark.parametrize("timestamp", [-1, 2**63, -(2**70)])
+def test_a_timestamp_out_of_range(accumulator: Accumulators, timestamp: int) -> None:
+    """It is refused here: a sender that could not seal the batch would hold up everybody's records."""
+    with pytest.raises(InvalidTimestampError, match=str(timestamp)):
+        add(accumulator, TP0, timestamp=timestamp)
+    assert_empty(accumulator)
+
+
+@pytest.mark.parametrize(("key", "value"), [(1, b""), (b"", "text"), (b"", [b""])])
+def test_a_key_or_value_of_the_wrong_type(accumulator: Accumulators, key: object, value: object) -> None:
+    with pytest.raises(SerializationError):
+        accumulator.append(TP0, 0, key, value)  # type: ignore[arg-type]
+    assert_empty(accumulator)
+
+
+def fitting_value(accumulator: Accumulators) -> bytes:
+    """Return a value with which the next record fills the open batch of partition 0 to its last byte."""
+    batch = first(accumulator, TP0)
+    assert batch is not None
+    for size in range(BATCH_SIZE):
+        body = accumulator.format.encode_body(None, bytes(size), ())
+        record = accumulator.format.encode_record(batch.record_count, 0, 0, body)
+        if batch.size + len(record) == BATCH_SIZE:
+            return bytes(size)
+    raise AssertionError
+
+
+def test_a_batch_that_is_full_to_the_last_byte(accumulator: Accumulators) -> None:
+    add(accumulator, TP0)
+    value = fitting_value(accumulator)
+    result = accumulator.append(TP0, 0, None, value)
+    assert (result.batch_is_full, result.new_batch_created) == (True, False)
+    assert queued(accumulator, TP0) == 1
+    result = accumulator.append(TP0, 0, None, VALUE)
+    assert (result.batch_is_full, result.new_batch_created) == (True, True)
+    log = Log(accumulator)
+    assert log.take(drain(accumulator)) == 1
+    assert log.values(TP0) == [VALUE, value]
+
+
+def test_a_first_record_that_fills_its_batch(accumulator: Accumulators) -> None:
+    overhead = accumulator.format.header_size + len(
+        accumulator.format.encode_record(0, 0, 0, accumulator.format.encode_body(None, bytes(900), ()))
+    )
+    result = accumulator.append(TP0, 0, None, bytes(BATCH_SIZE - overhead + 900))
+    assert (result.batch_is_full, result.new_batch_created) == (True, True)
+    batch = first(accumulator, TP0)
+    assert batch is not None
+    assert (batch.state, batch.size, batch.buffer().slots) == (SlotState.CLOSED, BATCH_SIZE, 1)
+
+
+# --- the second look ------------------------------------------------------------------------------------
+
+
+def race(accumulator: Accumulators, meanwhile: Callable[[], object]) -> None:
+    """Have something happen between the next allocation's success and its use: somebody else is quicker."""
+    allocate = accumulator.pool.allocate
+
+    def allocate_slowly(size: int, max_block_ms: float, taken: list[Buffer]) -> Buffer:
+        accumulator.pool.allocate = allocate  # type: ignore[method-assign]
+        buffer = allocate(size, max_block_ms, taken)
+        meanwhile()
+        return buffer
+
+    accumulator.pool.allocate = allocate_slowly  # type: ignore[method-assign]
+
+
+def test_two_want_to_open_a_batch(accumulate: OpenAccumulator) -> None:
+    """The slower one appends to the batch of the quicker one, and gives its memory back."""
+    slow, quick = accumulate(), accumulate()
+    race(slow, lambda: add(quick, TP0, b"quick"))
+    result = slow.append(TP0, 0, KEY, b"slow")
+    assert (result.batch_is_full, result.new_batch_created) == (False, False)
+    assert queued(slow, TP0) == 1
+    assert slow.pool.available_memory() == slow.pool.total_memory - BATCH_SIZE
+    log = Log(slow)
+    log.take_all()
+    assert log.values(TP0) == [b"quick", b"slow"]
+    assert result.future.get(0).offset == 1
+    assert_empty(slow)
+
+
+def test_the_quicker_one_s_batch_has_no_room(accumulate: OpenAccumulator) -> None:
+    slow, quick = accumulate(), accumulate()
+    race(slow, lambda: add(quick, TP0, HALF + b"quick"))
+    result = slow.append(TP0, 0, KEY, HALF + b"slow")
+    assert (result.batch_is_full, result.new_batch_created) == (True, True)
+    assert queued(slow, TP0) == 2
+    log = Log(slow)
+    log.take_all()
+    assert log.values(TP0) == [HALF + b"quick", HALF + b"slow"]
+    assert_empty(slow)
+
+
+def test_an_error_after_the_allocation(accumulator: Accumulators) -> None:
+    """What goes wrong between getting memory and using it costs no memory, and leaves nothing to wait for."""
+
+    def fail() -> None:
+        accumulator.pool.deallocate(held)
+        raise OSError("no good")
+
+    held = accumulator.pool.allocate(BATCH_SIZE, 0)
+    begin_batch = accumulator.producer.records.begin_batch
+    accumulator.producer.records.begin_batch = lambda *_: fail()  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="no good"):
+        add(accumulator, TP0)
+    accumulator.producer.records.begin_batch = begin_batch  # type: ignore[method-assign]
+    accumulator.producer.begin_flush()
+    accumulator.producer.await_flush_completion(0)
+    assert_empty(accumulator)
+
+
+# --- memory ---------------------------------------------------------------------------------------------
+
+
+def test_no_memory(accumulate: OpenAccumulator) -> None:
+    accumulator = accumulate(buffer_memory=2 * BATCH_SIZE)
+    add(accumulator, TP0, HALF)
+    add(accumulator, TP1, HALF)
+    with pytest.raises(BufferExhaustedError):
+        accumulator.append(TP0, 0, None, HALF, max_block_ms=20)
+    # What needs no new memory is not concerned: the attempt closed the first batch, but not the other one.
+    add(accumulator, TP1, b"small")
+    log = Log(accumulator)
+    log.take_all()
+    assert log.values(TP1) == [HALF, b"small"]
+    accumulator.append(TP0, 0, None, HALF, max_block_ms=20)
+    log.take_all()
+    assert log.values(TP0) == [HALF, HALF]
+    assert_empty(accumulator)
+
+
+def test_closed_while_waiting_for_memory(accumulate: OpenAccumulator) -> None:
+    accumulator = accumulate(buffer_memory=BATCH_SIZE)
+    add(accumulator, TP0, HALF)
+    errors: list[BaseException] = []
+
+    def append() -> None:
+        try:
+            accumulator.append(TP0, 0, None, HALF)
+        except ProducerClosedError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    while not accumulator.pool.queued():
+        pass
+    accumulator.producer.close()
+    thread.join(30)
+    assert len(errors) == 1
+    assert accumulator.pool.queued() == 0
+
+
+# --- what is counted ------------------------------------------------------------------------------------
+
+
+def test_counters(accumulator: Accumulators) -> None:
+    before = accumulator.slab.processes.info(accumulator.slab.me)
+    values = [b"one", b"two", HALF, HALF, bytes(2 * BATCH_SIZE)]
+    for value in values:
+        add(accumulator, TP0, value)
+    after = accumulator.slab.processes.info(accumulator.slab.me)
+    batches = []
+    while drained := drain(accumulator):
+        batches += drained
+    assert after.records - before.records == 5
+    assert after.batches - before.batches == len(batches) == 3
+    in_batches = sum(batch.size - accumulator.format.header_size for batch in batches)
+    assert after.bytes - before.bytes == in_batches
+    assert batches[0].max_record_size > len(HALF) > len(values[0])
+    assert values_of(accumulator, batches) == values
+    Log(accumulator).take(batches)

@@ -1,0 +1,251 @@
+"""Columns into batches: the same records, byte for byte, as one by one; in order, whoever comes in between."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from accumulators import (
+    BATCH_SIZE,
+    TP0,
+    TP1,
+    VALUE,
+    Log,
+    add,
+    assert_empty,
+    decode,
+    drain,
+    first,
+    queued,
+)
+from faults import interrupted_by_alarm
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shmaccum.accumulator.append import column_appender
+from shmaccum.accumulator.append.futures import FutureColumnsMetadata
+from shmaccum.cluster import TopicPartition
+from shmaccum.errors import (
+    BufferExhaustedError,
+    KafkaTimeoutError,
+    ProducerClosedError,
+    RecordTooLargeError,
+)
+from shmaccum.record.columns import encode_columns
+from tools.support.accumulators import Accumulators
+
+OpenAccumulator = Callable[..., Accumulators]
+
+HALF = bytes(BATCH_SIZE // 2)
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+
+datas = st.one_of(st.none(), st.binary(max_size=300), st.integers(900, 2500).map(bytes))
+header_lists = st.lists(st.tuples(st.text(max_size=5), st.one_of(st.none(), st.binary(max_size=5))), max_size=3)
+tables = st.lists(st.tuples(st.integers(0, 2**63 - 1), datas, datas, header_lists), min_size=1, max_size=25)
+
+
+def append_columns(
+    accumulator: Accumulators, to: TopicPartition, rows: list[Row], max_block_ms: float = 1000
+) -> FutureColumnsMetadata:
+    future = FutureColumnsMetadata(len(rows), accumulator.producer.pending)
+    bodies = encode_columns(
+        accumulator.format,
+        pa.array([row[1] for row in rows], pa.binary()),
+        pa.array([row[2] for row in rows], pa.binary()),
+        pa.array([[{"key": key, "value": value} for key, value in row[3]] for row in rows], HEADERS),
+        np.array([row[0] for row in rows], np.int64),
+    )
+    accumulator.producer.append_columns(accumulator.map.queues[to], bodies, future, max_block_ms)
+    return future
+
+
+def values_only(*values: bytes) -> list[Row]:
+    return [(0, None, value, []) for value in values]
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(tables, min_size=1, max_size=3))
+def test_what_goes_in_comes_out(accumulate: OpenAccumulator, appends: list[list[Row]]) -> None:
+    """Several appends in a row, the later ones into what the earlier ones left open."""
+    accumulator = accumulate(buffer_memory=400 * BATCH_SIZE)
+    futures = [append_columns(accumulator, TP0, rows) for rows in appends]
+    log = Log(accumulator)
+    log.take_all()
+    rows = [row for rows in appends for row in rows]
+    assert [tuple(record)[1:] for record in log.partitions[TP0]] == rows
+    offsets = [offset for future in futures for offset in future.get(0).offsets.tolist()]
+    assert offsets == list(range(len(rows)))
+    assert {number for future in futures for number in future.get(0).partitions.tolist()} == {0}
+    assert_empty(accumulator)
+
+
+small_tables = st.lists(
+    st.tuples(st.integers(0, 2**63 - 1), *[st.one_of(st.none(), st.binary(max_size=20))] * 2, header_lists),
+    min_size=1,
+    max_size=9,
+)
+
+
+@pytest.mark.parametrize("version", ["0.8.2", "0.10.2", "3.0-IV1"])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=small_tables)
+def test_byte_for_byte(accumulate: OpenAccumulator, version: str, rows: list[Row]) -> None:
+    """The batch is the very same one as that of the records one by one, but for the moment of its creation."""
+    accumulator = accumulate(message_format_version=version)
+    if version != "3.0-IV1":
+        rows = [(timestamp, key, value, []) for timestamp, key, value, _ in rows]
+    for timestamp, key, value, headers in rows:
+        accumulator.append(TP0, timestamp, key, value, headers)
+    append_columns(accumulator, TP1, rows)
+    one_by_one, at_once = drain(accumulator)
+    start = accumulator.format.header_size
+    assert b"".join(one_by_one.views())[start:] == b"".join(at_once.views())[start:]
+    for name in ("size", "record_count", "base_timestamp", "max_timestamp", "max_record_size", "state"):
+        assert getattr(one_by_one, name) == getattr(at_once, name), name
+    Log(accumulator).take([one_by_one, at_once])
+
+
+def test_rows_join_the_open_batch(accumulator: Accumulators) -> None:
+    add(accumulator, TP0, b"before")
+    future = append_columns(accumulator, TP0, values_only(b"one", b"two"))
+    add(accumulator, TP0, b"after")
+    assert queued(accumulator, TP0) == 1
+    (batch,) = drain(accumulator)
+    assert [record.value for record in decode(accumulator, batch)] == [b"before", b"one", b"two", b"after"]
+    Log(accumulator).take([batch])
+    assert future.get(0).offsets.tolist() == [1, 2]
+
+
+def test_rows_that_raise_the_largest_timestamp(accumulator: Accumulators) -> None:
+    add(accumulator, TP0, timestamp=50)
+    append_columns(accumulator, TP0, [(10, None, b"", []), (90, None, b"", []), (70, None, b"", [])])
+    (batch,) = drain(accumulator)
+    assert (batch.base_timestamp, batch.max_timestamp) == (50, 90)
+    assert [record.timestamp for record in decode(accumulator, batch)] == [50, 10, 90, 70]
+
+
+def test_a_record_in_between(accumulate: OpenAccumulator) -> None:
+    """The rows were encoded for a place that somebody else has taken meanwhile: they begin a batch of their own."""
+    accumulator, quick = accumulate(), accumulate()
+    add(accumulator, TP0, b"before")
+    bodies = encode_columns(accumulator.format, None, pa.array([b"one", b"two"]), None, 0)
+    add_to = bodies.add_to
+
+    def add_to_after_another(*args: Any) -> Any:
+        add(quick, TP0, b"quick")
+        return add_to(*args)
+
+    bodies.add_to = add_to_after_another  # type: ignore[method-assign]
+    future = FutureColumnsMetadata(2, accumulator.producer.pending)
+    accumulator.producer.append_columns(accumulator.map.queues[TP0], bodies, future, 1000)
+    assert queued(accumulator, TP0) == 2
+    log = Log(accumulator)
+    log.take_all()
+    assert log.values(TP0) == [b"before", b"quick", b"one", b"two"]
+    assert future.get(0).offsets.tolist() == [2, 3]
+    assert_empty(accumulator)
+
+
+def test_a_row_that_is_larger_than_a_slot(accumulator: Accumulators) -> None:
+    large = bytes(3 * BATCH_SIZE)
+    future = append_columns(accumulator, TP0, values_only(b"one", large, b"two"))
+    assert queued(accumulator, TP0) == 3
+    batch = first(accumulator, TP0)
+    assert batch is not None
+    log = Log(accumulator)
+    log.take_all()
+    assert log.values(TP0) == [b"one", large, b"two"]
+    assert future.get(0).offsets.tolist() == [0, 1, 2]
+    assert_empty(accumulator)
+
+
+def test_more_batches_than_a_turn(accumulate: OpenAccumulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large append is encoded and placed a part at a time."""
+    monkeypatch.setattr(column_appender, "TURN_BATCHES", 3)
+    accumulator = accumulate(buffer_memory=100 * BATCH_SIZE)
+    rows = values_only(*(b"%d" % number + bytes(number % 50 * 10) for number in range(200)))
+    future = append_columns(accumulator, TP0, rows)
+    log = Log(accumulator)
+    log.take_all()
+    assert log.values(TP0) == [row[2] for row in rows]
+    assert future.get(0).offsets.tolist() == list(range(200))
+
+
+def test_memory_runs_out_half_way(accumulate: OpenAccumulator) -> None:
+    """The rows that had room are in, and no others; the future knows which."""
+    accumulator = accumulate(buffer_memory=3 * BATCH_SIZE)
+    rows = values_only(*(b"%d" % number + HALF for number in range(5)))
+    future = FutureColumnsMetadata(5, accumulator.producer.pending)
+    bodies = encode_columns(accumulator.format, None, pa.array([row[2] for row in rows], pa.binary()), None, 0)
+    with pytest.raises(BufferExhaustedError):
+        accumulator.producer.append_columns(accumulator.map.queues[TP0], bodies, future, 20)
+    log = Log(accumulator)
+    log.take_all()
+    assert log.values(TP0) == [row[2] for row in rows[:3]]
+    assert future.get(0).offsets.tolist() == [0, 1, 2, -1, -1]
+    assert_empty(accumulator)
+
+
+def test_a_row_that_is_larger_than_all_memory(accumulator: Accumulators) -> None:
+    with pytest.raises(RecordTooLargeError):
+        append_columns(accumulator, TP0, values_only(bytes(11 * BATCH_SIZE)))
+    assert_empty(accumulator)
+
+
+def test_closed(accumulator: Accumulators) -> None:
+    accumulator.producer.close()
+    with pytest.raises(ProducerClosedError):
+        append_columns(accumulator, TP0, values_only(VALUE))
+    assert accumulator.slab.undelivered() == (0, 0)
+
+
+# --- the future of all rows -----------------------------------------------------------------------------
+
+
+def test_the_future_of_rows(accumulator: Accumulators) -> None:
+    future = append_columns(accumulator, TP0, values_only(*[HALF] * 3))
+    assert not future.is_done
+    assert future.exception is None
+    with pytest.raises(KafkaTimeoutError, match="3 of 3 rows"):
+        future.get(0.01)
+    log = Log(accumulator)
+    log.take(drain(accumulator))
+    with pytest.raises(KafkaTimeoutError, match="2 of 3 rows"):
+        future.get(0)
+    accumulator.sender.abort_incomplete_batches(RecordTooLargeError)
+    with pytest.raises(RecordTooLargeError):
+        future.get(0)
+    assert future.is_done
+    assert isinstance(future.exception, RecordTooLargeError)
+
+
+@pytest.mark.plain
+def test_interrupted_anywhere(accumulate: OpenAccumulator) -> None:
+    """What is in is in whole, the sender sees it at once, and no flush waits for what is not."""
+    accumulator = accumulate(buffer_memory=64 * BATCH_SIZE)
+    values = [b"%d" % number + HALF for number in range(40)]
+    chance = random.Random(1)
+
+    with interrupted_by_alarm() as set_alarm:
+        for _ in range(300):
+            with contextlib.suppress(KeyboardInterrupt):
+                set_alarm(chance.uniform(1e-5, 1e-3))
+                append_columns(accumulator, TP0, values_only(*values))
+                while True:
+                    time.sleep(1)
+            accumulator.producer.begin_flush()
+            log = Log(accumulator)
+            log.take_all()
+            found = log.values(TP0)
+            assert found == values[: len(found)]
+            accumulator.producer.await_flush_completion(0)
+            assert accumulator.pool.available_memory() == accumulator.pool.total_memory
+    assert_empty(accumulator)

@@ -1,0 +1,91 @@
+"""Futures of a batch that is told in parts: each record's own part, whatever the others are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shmaccum.accumulator.append.callbacks import Callbacks
+from shmaccum.accumulator.append.futures import (
+    Chunk,
+    DeliveryCallback,
+    FutureColumnsMetadata,
+    FutureRecordMetadata,
+    Part,
+    ProduceRequestResult,
+)
+from shmaccum.cluster import RecordMetadata, TopicPartition
+from shmaccum.errors import RecordTooLargeError, ShmaccumError
+
+COUNT = 12
+
+
+class Nobody:
+    """Waits for nothing."""
+
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
+        return condition()
+
+    def call_back(self, callback: DeliveryCallback, future: FutureRecordMetadata) -> None:
+        raise AssertionError
+
+
+def new_result() -> ProduceRequestResult:
+    return ProduceRequestResult(TopicPartition("t", 3), 7, Nobody)
+
+
+# What becomes of a part: its base offset, or None if it is given up.
+outcomes = st.none() | st.integers(-1, 1000)
+starts = st.sets(st.integers(1, COUNT - 1)).map(lambda cuts: [0, *sorted(cuts)])
+
+
+@given(starts, st.lists(outcomes, min_size=COUNT, max_size=COUNT), st.integers(0, COUNT))
+def test_each_record_has_the_outcome_of_its_part(cuts: list[int], base_offsets: list[int | None], told: int) -> None:
+    """However a batch is cut, and after any number of parts: by records, by callbacks and by columns."""
+    result = new_result()
+    called: list[tuple[int, ShmaccumError | None, RecordMetadata | None]] = []
+    futures = [FutureRecordMetadata(result, index, 100 + index) for index in range(COUNT)]
+    callbacks = Callbacks()
+    for index, future in enumerate(futures):
+        callbacks.add(7, lambda error, metadata, index=index: called.append((index, error, metadata)), future)
+    columns = FutureColumnsMetadata(COUNT, Nobody())
+    columns.add(Chunk([result], np.arange(COUNT), [0, COUNT // 2], 0))
+    columns.add(Chunk([result], np.arange(COUNT), [COUNT // 2, COUNT], COUNT // 2))
+    expected: list[int | None] = []
+    parts = list(pairwise([*cuts, COUNT]))[:told]
+    for (first, end), base_offset in zip(parts, base_offsets, strict=False):
+        failure = RecordTooLargeError if base_offset is None else None
+        part = Part(first, -1 if base_offset is None else base_offset, -1, failure)
+        for _ in range(2):  # a sender that takes over may tell again
+            result.settle(part, 0 if end == COUNT else end - first)
+            callbacks.told_of(7)
+            callbacks.run()
+        expected += [
+            None if base_offset is None else base_offset + at if base_offset >= 0 else -1 for at in range(end - first)
+        ]
+
+    done = len(expected)
+    assert [future.is_done for future in futures] == [index < done for index in range(COUNT)]
+    assert result.done == columns.is_done == (done == COUNT)
+    assert [future.failed() for future in futures[:done]] == [offset is None for offset in expected]
+    assert [future.value and future.value.offset for future in futures[:done]] == expected
+    assert [index for index, _, _ in called] == list(range(done))
+    assert [metadata and metadata.offset for _, _, metadata in called] == expected
+    assert (columns.exception is not None) == (None in expected)
+    if done == COUNT and None not in expected:
+        assert columns.get().offsets.tolist() == expected
+
+
+def test_what_is_told_twice_takes_nothing_back() -> None:
+    result = new_result()
+    result.settle(Part(0, 10, -1, None), 4)
+    result.settle(Part(4, 20, -1, None), 4)
+    result.settle(Part(0, 10, -1, None), 4)
+    assert result.told == 8
+    result.settle(Part(8, 30, -1, None), 0)
+    result.settle(Part(4, 20, -1, None), 4)
+    assert result.done

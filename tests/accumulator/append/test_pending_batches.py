@@ -1,0 +1,386 @@
+"""Futures and callbacks: right, once, in order, in the process that appended, whatever they do."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pytest
+from accumulators import (
+    BATCH_SIZE,
+    KEY,
+    TP0,
+    TP1,
+    VALUE,
+    Log,
+    add,
+    assert_empty,
+    config_of,
+    drain,
+    open_accumulator,
+)
+from killpoints import interrupt_before, lines_here
+from processes import Child
+
+from shmaccum.accumulator.append import pending_batches
+from shmaccum.accumulator.drain.completer import BatchOutcome
+from shmaccum.accumulator.state import completion_ring
+from shmaccum.cluster import RecordMetadata
+from shmaccum.errors import DeadOwnerError, KafkaTimeoutError, RecordTooLargeError, ShmaccumError
+from shmaccum.shm.layout import Process
+from shmaccum.shm.lifecycle import detach
+from tools.support.accumulators import Accumulators
+
+OpenAccumulator = Callable[..., Accumulators]
+Start = Callable[..., Child]
+
+HALF = bytes(BATCH_SIZE // 2)
+
+
+class Told:
+    """A callback that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+        self.errors: list[ShmaccumError] = []
+        self.where: list[tuple[int, int]] = []
+
+    def __call__(self, error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
+        assert (error is None) != (metadata is None)
+        self.where.append((os.getpid(), threading.get_ident()))
+        if error is not None:
+            self.errors.append(error)
+        if metadata is not None:
+            self.offsets.append(metadata.offset)
+
+
+def append(accumulator: Accumulators, callback: Callable[..., object] | None = None, value: bytes = VALUE) -> None:
+    accumulator.append(TP0, 0, KEY, value, (), callback)
+
+
+# --- futures --------------------------------------------------------------------------------------------
+
+
+def test_metadata(accumulator: Accumulators) -> None:
+    futures = [accumulator.append(TP1, 100 + number, KEY, VALUE).future for number in range(3)]
+    assert [(future.is_done, future.succeeded(), future.failed(), future.value) for future in futures] == [
+        (False, False, False, None)
+    ] * 3
+    with pytest.raises(KafkaTimeoutError, match=r"test-1 after waiting 0\.01 s"):
+        futures[0].get(0.01)
+    (batch,) = drain(accumulator)
+    accumulator.sender.complete([BatchOutcome(batch, 40)])
+    assert not futures[0].is_done  # it only changes when the process looks
+    sizes = len(KEY), len(VALUE)
+    assert [future.get(0) for future in futures] == [
+        RecordMetadata("test", 1, 40 + n, 100 + n, *sizes) for n in range(3)
+    ]
+    assert futures[0].succeeded()
+    assert futures[0].exception is None
+
+
+def test_the_log_stamps_the_records(accumulator: Accumulators) -> None:
+    """Under LogAppendTime the timestamp is the broker's."""
+    future = accumulator.append(TP0, 7, KEY, VALUE).future
+    (batch,) = drain(accumulator)
+    accumulator.sender.complete([BatchOutcome(batch, 0, append_time_ms=12345)])
+    assert future.get(0).timestamp == 12345
+
+
+def test_an_unknown_offset(accumulator: Accumulators) -> None:
+    """acks=0, or a batch that a broker had already: it is stored, but nobody says where."""
+    futures = [accumulator.append(TP0, 7, KEY, VALUE).future for _ in range(2)]
+    (batch,) = drain(accumulator)
+    accumulator.sender.complete([BatchOutcome(batch)])
+    assert [future.get(0).offset for future in futures] == [-1, -1]
+
+
+def test_an_error(accumulator: Accumulators) -> None:
+    future = accumulator.append(TP0, 7, KEY, VALUE).future
+    (batch,) = drain(accumulator)
+    accumulator.sender.complete([BatchOutcome(batch, error=RecordTooLargeError)])
+    with pytest.raises(RecordTooLargeError, match="test-0"):
+        future.get(0)
+    assert future.failed()
+    assert isinstance(future.exception, RecordTooLargeError)
+    assert future.value is None
+
+
+def test_add_callback_and_errback(accumulator: Accumulators) -> None:
+    """As kafka-python has them: before or after the record is done, with arguments of one's own."""
+    said: list[tuple[object, ...]] = []
+    good = accumulator.append(TP0, 0, KEY, VALUE).future
+    bad = accumulator.append(TP1, 0, KEY, VALUE).future
+    for future in (good, bad):
+        assert future.add_callback(lambda *a, **k: said.append(("good", *a, k)), 1, x=2) is future
+        future.add_errback(lambda *a, **k: said.append(("bad", *a, k)), 3, y=4)
+    one, other = drain(accumulator)
+    accumulator.sender.complete([BatchOutcome(one, 5), BatchOutcome(other, error=RecordTooLargeError)])
+    accumulator.producer.pending.poll()
+    good.add_callback(said.append)
+    bad.add_errback(said.append)
+    error, again = said[1][2], said.pop()
+    assert said == [("good", 1, good.value, {"x": 2}), ("bad", 3, error, {"y": 4}), good.value]
+    assert {type(each) for each in (error, again)} == {RecordTooLargeError}
+    assert {str(each) for each in (error, again)} == {str(bad.exception)}
+
+
+# --- callbacks ------------------------------------------------------------------------------------------
+
+
+def test_callbacks_come_in_order_once_and_here(accumulator: Accumulators) -> None:
+    told, log = Told(), Log(accumulator)
+    for _ in range(30):
+        append(accumulator, told, VALUE + HALF)
+        append(accumulator)  # without one
+        if accumulator.pool.available_memory() < 3 * BATCH_SIZE:
+            log.take_all()
+    log.take_all()
+    for _ in range(3):
+        accumulator.producer.pending.poll()
+    assert told.offsets == list(range(0, 60, 2))
+    assert set(told.where) == {(os.getpid(), threading.get_ident())}
+
+
+def append_with_callback(link: Connection, name: str, count: int) -> list[int]:
+    accumulator = open_accumulator(config_of(name))
+    told = Told()
+    for _ in range(count):
+        append(accumulator, told)
+    link.send("appended")
+    accumulator.producer.begin_flush()
+    accumulator.producer.await_flush_completion(30)
+    assert {pid for pid, _ in told.where} == {os.getpid()}
+    detach(accumulator.slab)
+    return told.offsets
+
+
+def test_each_process_is_told_of_its_own(accumulator: Accumulators, slab_name: str, start: Start) -> None:
+    """Two processes share a batch: the completion of it concerns both, each with its own records."""
+    told = Told()
+    append(accumulator, told)
+    other = start(append_with_callback, slab_name, 2)
+    assert other.hear() == "appended"
+    append(accumulator, told)
+    (batch,) = drain(accumulator)
+    assert batch.record_count == 4
+    Log(accumulator).take([batch])
+    assert other.result() == [1, 2]
+    accumulator.producer.pending.poll()
+    assert told.offsets == [0, 3]
+
+
+def test_a_callback_that_raises(accumulator: Accumulators, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(error: object, metadata: object) -> None:
+        raise ValueError("no good")
+
+    told = Told()
+    append(accumulator, told)
+    append(accumulator, fail)
+    append(accumulator, told)
+    Log(accumulator).take_all()
+    with caplog.at_level(logging.ERROR):
+        accumulator.producer.pending.poll()
+    assert told.offsets == [0, 2]
+    assert "a delivery callback for test-0 raised" in caplog.text
+    assert "no good" in caplog.text
+
+
+def test_a_callback_that_appends(accumulator: Accumulators) -> None:
+    """It may, from within any call that polls, the call of `append` included; its own callback comes later."""
+    told = Told()
+    left = [3]
+
+    def again(error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
+        told(error, metadata)
+        if left[0]:
+            left[0] -= 1
+            append(accumulator, again)
+
+    append(accumulator, again)
+    log = Log(accumulator)
+    for _ in range(4):
+        log.take_all()
+        append(accumulator)
+    log.take_all()
+    accumulator.producer.pending.poll()
+    assert told.offsets == [0, 1, 3, 5]  # each appended before the record of the call in which it was
+
+
+def test_a_callback_that_flushes(accumulator: Accumulators) -> None:
+    flushed: list[bool] = []
+
+    def flush(error: object, metadata: object) -> None:
+        accumulator.producer.begin_flush()
+        accumulator.producer.await_flush_completion(0)
+        flushed.append(True)
+
+    append(accumulator, flush)
+    Log(accumulator).take_all()
+    accumulator.producer.pending.poll()
+    assert flushed == [True]
+
+
+def test_callbacks_of_several_threads(accumulator: Accumulators) -> None:
+    """Many threads append and poll; each callback is called once, by one thread at a time, in order."""
+    told, calling = Told(), threading.Lock()
+    log = Log(accumulator)
+    threads, count = 4, 150
+
+    def callback(error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
+        assert calling.acquire(blocking=False), "two threads run callbacks at once"
+        told(error, metadata)
+        calling.release()
+
+    def run() -> None:
+        for _ in range(count):
+            append(accumulator, callback)
+
+    running = [threading.Thread(target=run) for _ in range(threads)]
+    for thread in running:
+        thread.start()
+    while any(thread.is_alive() for thread in running):
+        log.take(drain(accumulator))
+    log.take_all()
+    accumulator.producer.pending.poll()
+    assert told.offsets == list(range(threads * count))
+    assert not told.errors
+
+
+def test_two_accumulators_of_one_process(accumulate: OpenAccumulator) -> None:
+    """They share the process's ring: however much the one appends and reads, the other misses nothing."""
+    busy, quiet = accumulate(), accumulate()
+    told = Told()
+    future = quiet.append(TP0, 0, KEY, VALUE, (), told).future
+    log = Log(busy)
+    log.take_all()
+    for _ in range(100):
+        add(busy, TP1, HALF)
+        log.take_all()
+    quiet.producer.begin_flush()
+    quiet.producer.await_flush_completion(0)
+    assert future.succeeded()
+    assert told.offsets == [0]
+    # One of them ends, and what the other one may have to rebuild is still in its hands.
+    quiet.producer.close()
+    busy.slab.pool_lock.rebuild()
+    assert_empty(busy)
+
+
+# --- interrupts and forks -------------------------------------------------------------------------------
+
+
+@pytest.mark.plain
+def test_interrupted_at_any_line_of_reading(accumulator: Accumulators) -> None:
+    """Ctrl-C while completions are read: none of them is lost, and none is told twice."""
+    log = Log(accumulator)
+    modules = (pending_batches, completion_ring)
+
+    def prepare(told: Told) -> None:
+        for _ in range(3):
+            append(accumulator, told, VALUE + HALF)
+        log.take_all()
+
+    prepare(Told())
+    read = accumulator.producer.pending._read
+    lines = lines_here(read, *modules, hits=2)
+    for line in lines:
+        told = Told()
+        prepare(told)
+        interrupt_before(line, read, *modules)
+        accumulator.producer.pending.poll()
+        assert len(told.offsets) == len(set(told.offsets)) == 3, str(line)
+        accumulator.producer.begin_flush()
+        accumulator.producer.await_flush_completion(0)
+
+
+def test_fork(accumulator: Accumulators, start: Start) -> None:
+    """A forked child appends for itself; what its parent waits for is none of its business, and says so."""
+    told = Told()
+    future = accumulator.append(TP0, 0, KEY, VALUE, (), told).future
+    child = start(lambda link: use_in_child(accumulator, future, told, link), how="fork")
+    assert child.hear() == "appended"
+    (batch,) = drain(accumulator)
+    assert len(batch.contributors()) == 2
+    Log(accumulator).take([batch])
+    child.tell()
+    assert child.result() == [1]
+    accumulator.producer.pending.poll()
+    assert told.offsets == [0]
+    accumulator.slab.reap_dead()
+
+
+def use_in_child(accumulator: Accumulators, inherited: object, told: Told, link: Connection) -> list[int]:
+    future = inherited
+    with pytest.raises(DeadOwnerError, match=str(os.getppid())):
+        future.get(0)  # type: ignore[attr-defined]
+    own = Told()
+    append(accumulator, own)
+    link.send("appended")
+    link.recv()
+    accumulator.producer.begin_flush()
+    accumulator.producer.await_flush_completion(30)
+    assert told.offsets == []
+    return own.offsets
+
+
+def test_threads_of_a_forked_child_join_once(accumulator: Accumulators, start: Start) -> None:
+    """They are all of one new process, whichever of them is the first to use the slab."""
+    add(accumulator, TP0)
+    child = start(lambda link: append_in_threads(accumulator, link), how="fork")
+    assert child.hear() == 8
+    (entry,) = set(accumulator.slab.processes.in_use()) - {accumulator.slab.me}
+    Log(accumulator).take_all()
+    assert child.result() == list(range(1, 9))
+    assert accumulator.slab.processes.info(entry).records == 8
+    accumulator.slab.reap_dead()
+
+
+def append_in_threads(accumulator: Accumulators, link: Connection) -> list[int]:
+    told = Told()
+    together = threading.Barrier(8)
+
+    def run() -> None:
+        together.wait()
+        append(accumulator, told)
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    link.send(len(threads))
+    accumulator.producer.begin_flush()
+    accumulator.producer.await_flush_completion(30)
+    return sorted(told.offsets)
+
+
+# --- waiting for many -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("has_callbacks", "expected"), [(False, 4), (True, 1)])
+def test_a_flush_is_woken_for_half_of_what_it_waits_for(
+    accumulator: Accumulators, has_callbacks: bool, expected: int
+) -> None:
+    """Unless there are callbacks, which are called as their batches are done."""
+    told, slab = Told(), accumulator.slab
+    for _ in range(8):
+        append(accumulator, told if has_callbacks else None, HALF)
+
+    def flush() -> None:
+        accumulator.producer.begin_flush()
+        accumulator.producer.await_flush_completion(60)
+
+    flushing = threading.Thread(target=flush)
+    flushing.start()
+    while not slab.bell.waiting:
+        time.sleep(0.001)
+    assert slab.words[accumulator.producer.pending.process_at + Process.ASLEEP] == expected
+    Log(accumulator).take_all()
+    flushing.join()
+    assert not accumulator.producer.pending.incomplete()
+    assert len(told.offsets) == 8 * has_callbacks

@@ -1,0 +1,112 @@
+"""Producers with different ``linger.ms``, ``delivery.timeout.ms`` and ``retries`` in one slab, and in one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+from accumulators import CLUSTER, TP0, TP1, add, config_of, created_ms, drain, first, open_accumulator
+from processes import Child
+
+from shmaccum.shm.lifecycle import detach
+from tools.support.accumulators import Accumulators
+
+OpenAccumulator = Callable[..., Accumulators]
+
+LIMITS = {"delivery_timeout_ms": 5_000, "retries": 3}
+LONGER = {"delivery_timeout_ms": 60_000, "retries": 70}
+
+
+def append_and_stay(link: Connection, name: str, settings: dict[str, object]) -> None:
+    accumulator = open_accumulator(config_of(name, **settings))
+    add(accumulator, TP0)
+    link.send("appended")
+    link.recv()
+    detach(accumulator.slab)
+
+
+# --- lingering ----------------------------------------------------------------------------------------
+
+
+def test_a_batch_lingers_for_as_long_as_its_producer_wants(accumulate: OpenAccumulator) -> None:
+    brief, long = accumulate(linger_ms=10), accumulate(linger_ms=1_000)
+    add(brief, TP0)
+    add(long, TP1)
+    began_ms = created_ms(brief, TP0)
+    assert brief.sender.ready(CLUSTER, began_ms).next_ready_check_delay_ms <= 10
+    assert brief.sender.ready(CLUSTER, began_ms + 10).ready_nodes
+    drain(brief)
+
+
+def test_a_batch_of_several_lingers_for_the_least(accumulate: OpenAccumulator) -> None:
+    """The one that lowers it is to wake the sender, which may sleep for longer than that."""
+    brief, long = accumulate(linger_ms=10), accumulate(linger_ms=1_000)
+    add(long, TP0)
+    began_ms = created_ms(long, TP0)
+    assert long.sender.ready(CLUSTER, began_ms).next_ready_check_delay_ms > 500
+    result = brief.append(TP0, 0, None, b"")
+    assert (result.batch_is_full, result.new_batch_created) == (True, False)
+    assert not brief.append(TP0, 0, None, b"").batch_is_full
+    assert long.sender.ready(CLUSTER, began_ms + 10).ready_nodes
+    add(long, TP0)
+    batch = first(long, TP0)
+    assert batch is not None
+    assert (batch.linger_ms, batch.record_count) == (10, 4)
+
+
+def test_the_longest_linger_that_there_is(accumulate: OpenAccumulator) -> None:
+    accumulator = accumulate(linger_ms=(1 << 63) - 1, delivery_timeout_ms=2**31 - 1)
+    add(accumulator, TP0)
+    assert not accumulator.sender.ready(CLUSTER, created_ms(accumulator, TP0) + 10**9).ready_nodes
+
+
+# --- limits ---------------------------------------------------------------------------------------------
+
+
+def test_a_batch_has_the_limits_of_its_producer(accumulate: OpenAccumulator) -> None:
+    accumulator = accumulate(**LIMITS)
+    add(accumulator, TP0)
+    batch = first(accumulator, TP0)
+    assert batch is not None
+    assert (accumulator.sender.limits.timeout_ms(batch), accumulator.sender.limits.retries(batch)) == (5_000, 3)
+    assert accumulator.sender.limits.shortest_ms() == 5_000
+    assert accumulator.sender.abort_expired_batches(batch.created_ms + 4_999) == []
+    assert len(accumulator.sender.abort_expired_batches(batch.created_ms + 5_000)) == 1
+
+
+def test_a_batch_of_several_has_the_longest_limits(
+    accumulate: OpenAccumulator, slab_name: str, start: Callable[..., Child]
+) -> None:
+    """Also when the one that has them is dead by then."""
+    accumulator = accumulate(**LIMITS)
+    add(accumulator, TP0)
+    assert accumulator.sender.abort_expired_batches(created_ms(accumulator, TP0)) == []
+    other = start(append_and_stay, slab_name, LONGER)
+    other.hear()
+    other.kill()
+    batch = first(accumulator, TP0)
+    assert batch is not None
+    assert (batch.record_count, len(batch.contributors())) == (2, 2)
+    assert (accumulator.sender.limits.timeout_ms(batch), accumulator.sender.limits.retries(batch)) == (60_000, 70)
+    assert accumulator.sender.limits.shortest_ms() == 5_000
+    assert accumulator.sender.abort_expired_batches(batch.created_ms + 59_999) == []
+    assert len(accumulator.sender.abort_expired_batches(batch.created_ms + 60_000)) == 1
+
+
+def test_who_comes_with_a_shorter_time_is_seen_at_once(
+    accumulate: OpenAccumulator, slab_name: str, start: Callable[..., Child]
+) -> None:
+    """Though the sender had nothing to look for before the longer time was over."""
+    accumulator = accumulate(**LONGER)
+    add(accumulator, TP1)
+    now_ms = created_ms(accumulator, TP1)
+    assert accumulator.sender.abort_expired_batches(now_ms) == []
+    assert accumulator.sender.next_expiry_ms == now_ms + 60_000
+    other = start(append_and_stay, slab_name, LIMITS)
+    other.hear()
+    assert accumulator.sender.abort_expired_batches(now_ms + 1) == []
+    assert accumulator.sender.next_expiry_ms <= now_ms + 1 + 5_000
+    (expired,) = accumulator.sender.abort_expired_batches(now_ms + 6_000)
+    assert expired.batch.contributors() != [accumulator.slab.me]
+    other.tell()
+    other.result()

@@ -1,0 +1,256 @@
+"""When batches that still take records leave: where they are many, not all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+
+from shmaccum.accumulator.drain.completer import BatchOutcome
+from shmaccum.accumulator.state.record_batch import RecordBatch
+from shmaccum.cluster import Cluster, Node, TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.shm.layout import Super
+from shmaccum.shm.lifecycle import detach
+from tests.accumulators import BATCH_SIZE, UNLIMITED, add, assert_empty, config_of, open_accumulator, partition_of
+from tools.support.accumulators import Accumulators
+
+TOPIC = "many"
+SLOTS = 1024
+SHARE = SLOTS // 8
+HOUR_MS = 3_600_000
+NODES = [Node(0), Node(1)]
+
+
+def hour_config(name: str, slots: int = SLOTS) -> ProducerConfig:
+    return config_of(
+        name,
+        buffer_memory=slots * BATCH_SIZE,
+        linger_ms=HOUR_MS,
+        delivery_timeout_ms=2 * HOUR_MS,
+        shmaccum_max_partitions=2048,
+    )
+
+
+class Open:
+    """A slab with an open batch in each of many partitions of node 0; the last partition is node 1's."""
+
+    def __init__(self, name: str, partitions: int, slots: int = SLOTS) -> None:
+        self.accumulator: Accumulators = open_accumulator(hour_config(name, slots))
+        self.accumulator.map.request(TOPIC)
+        self.accumulator.map.update(TOPIC, partitions + 1, None)
+        self.partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
+        self.other = TopicPartition(TOPIC, partitions)
+        leaders = dict.fromkeys(self.partitions, 0) | {self.other: 1}
+        self.cluster = Cluster(dict(enumerate(NODES)), {TOPIC: partitions + 1}, leaders)
+        for each in self.partitions:
+            add(self.accumulator, each)
+        self.now_ms = self.accumulator.map.queues[self.partitions[0]].first().created_ms  # type: ignore[union-attr]
+        self.late_ms = self.now_ms + 2 * HOUR_MS
+
+    def ready(self, now_ms: int = 0) -> set[int]:
+        """Return the ids of the nodes that have something to be sent, at a time when all of it has lingered."""
+        return {node.id for node in self.accumulator.sender.ready(self.cluster, now_ms or self.late_ms).ready_nodes}
+
+    def drain(self, node: int = 0, now_ms: int = 0) -> list[RecordBatch]:
+        """Take what there is for a request to a node, at a time when all of it has lingered."""
+        return self.accumulator.sender.drain(self.cluster, [NODES[node]], UNLIMITED, now_ms or self.late_ms)[node]
+
+    def answer(self, batches: list[RecordBatch]) -> None:
+        self.accumulator.sender.complete([BatchOutcome(batch, 0) for batch in batches])
+
+    def of(self, batches: list[RecordBatch]) -> list[TopicPartition]:
+        return [partition_of(self.accumulator, batch) for batch in batches]
+
+    def fill(self, partition: TopicPartition) -> None:
+        """Append until a partition has a full batch."""
+        while len(self.accumulator.map.queues[partition]) < 2:
+            add(self.accumulator, partition)
+
+    def close(self) -> None:
+        self.accumulator.sender.recover()
+        self.accumulator.sender.abort_expired_batches(1 << 40)
+        assert_empty(self.accumulator)
+        detach(self.accumulator.slab)
+
+
+@pytest.fixture
+def begin(slab_name: str) -> Iterator[Callable[..., Open]]:
+    begun: list[Open] = []
+
+    def begin_one(partitions: int, slots: int = SLOTS) -> Open:
+        begun.append(Open(slab_name, partitions, slots))
+        return begun[-1]
+
+    yield begin_one
+    for each in begun:
+        each.close()
+
+
+# --- places -----------------------------------------------------------------------------------------------------------
+
+
+def test_all_leave_while_there_are_places_for_all(begin: Callable[..., Open]) -> None:
+    many = begin(SLOTS // 2)
+    assert many.of(many.drain()) == many.partitions
+
+
+def test_as_many_leave_as_there_are_places(begin: Callable[..., Open]) -> None:
+    many = begin(SLOTS - 200)
+    first = many.drain()
+    assert many.of(first) == many.partitions[:200]
+    assert many.ready() == {0}  # nobody has taken the places
+    for each in many.of(first):
+        add(many.accumulator, each)
+    assert many.ready() == set()
+    assert many.drain() == []
+
+
+def test_batches_grow_while_nothing_is_answered(begin: Callable[..., Open]) -> None:
+    many = begin(SLOTS)
+    under_way = many.drain()
+    assert many.of(under_way) == many.partitions[:SHARE]
+    for _ in range(3):
+        for each in many.partitions[SHARE:]:
+            add(many.accumulator, each)
+        assert many.ready() == set()
+        assert many.accumulator.sender.ready(many.cluster, many.late_ms).next_ready_check_delay_ms == float("inf")
+        assert many.drain() == []
+    many.answer(under_way)
+    for each in many.partitions[:SHARE]:  # the free slots are taken at once
+        add(many.accumulator, each)
+    assert many.ready() == {0}
+    assert [batch.record_count for batch in many.drain()] == [4] * SHARE
+
+
+def test_what_came_back_is_no_longer_under_way(begin: Callable[..., Open]) -> None:
+    many = begin(SLOTS)
+    for batch in many.drain():
+        many.accumulator.sender.reenqueue(batch, many.late_ms)
+    assert many.ready() == {0}
+
+
+def test_a_few_leave_at_once_however_little_memory_there_is(begin: Callable[..., Open]) -> None:
+    many = begin(16, 16)
+    assert many.of(many.drain()) == many.partitions
+    assert many.ready() == set()
+
+
+def test_partitions_take_turns(begin: Callable[..., Open]) -> None:
+    many = begin(SLOTS)
+    left: list[TopicPartition] = []
+    for _ in range(2 * len(many.partitions) // SHARE):
+        batches = many.drain()
+        left += many.of(batches)
+        many.answer(batches)
+        for each in many.of(batches):
+            add(many.accumulator, each)
+    assert left == many.partitions * 2
+
+
+def test_full_batches_are_not_held_back(begin: Callable[..., Open]) -> None:
+    many = begin(SLOTS - 1)
+    many.drain()
+    full = many.partitions[-1]
+    many.fill(full)
+    assert many.accumulator.slab.words[Super.FREE_SLOTS] == 0
+    assert many.ready() == {0}
+    assert many.of(many.drain()) == [full]
+
+
+def test_a_node_that_does_not_answer_holds_no_other_back(begin: Callable[..., Open]) -> None:
+    many = begin(SLOTS - 1)
+    add(many.accumulator, many.other)
+    many.drain()
+    assert many.ready() == {1}
+    assert many.of(many.drain(1)) == [many.other]
+    assert many.ready() == set()
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def append_one(link: Connection, name: str, slots: int, value_size: int) -> None:
+    accumulator = open_accumulator(hour_config(name, slots))
+    accumulator.append(TopicPartition(TOPIC, len(accumulator.map.topics[TOPIC].queues) - 1), 0, None, bytes(value_size))
+    detach(accumulator.slab)
+
+
+@pytest.mark.parametrize("slots", [1, SHARE + 1])
+def test_a_waiter_gets_memory_though_all_batches_linger(
+    begin: Callable[..., Open], start: Callable[..., Any], slab_name: str, slots: int
+) -> None:
+    many = begin(SLOTS)
+    assert many.ready(many.now_ms) == set()
+    waiter = start(append_one, slab_name, SLOTS, (slots - 1) * BATCH_SIZE + 1)
+    while not many.accumulator.pool.queued():
+        pass
+    requests = 0
+    while many.accumulator.pool.queued() or not len(many.accumulator.map.queues[many.other]):
+        if 0 in many.ready(many.now_ms):
+            free = many.accumulator.pool.available_memory() // BATCH_SIZE
+            batches = many.drain(now_ms=many.now_ms)
+            # A waiter that has what it needs by now leaves what else was freed for the places of those that are taken.
+            assert len(batches) <= max(SHARE, free)
+            assert 0 not in many.ready(many.now_ms)  # the answer is what frees memory
+            requests += 1
+            many.answer(batches)
+    assert waiter.result() is None
+    assert requests == 1 if slots == 1 else requests > 1
+
+
+# --- rest -------------------------------------------------------------------------------------------------------------
+
+
+def test_what_has_only_lingered_rests_after_many_were_sent(begin: Callable[..., Open]) -> None:
+    many = begin(150)
+    assert len(many.drain()) == 150
+    for each in many.partitions:
+        add(many.accumulator, each)
+    sent_ms = many.late_ms + 10
+    many.accumulator.sender.rest_after(many.late_ms, sent_ms)
+
+    result = many.accumulator.sender.ready(many.cluster, sent_ms)
+
+    assert result == (set(), 30, set())
+    assert many.drain(now_ms=sent_ms) == []
+    assert many.ready(sent_ms + 30) == {0}
+    assert len(many.drain(now_ms=sent_ms + 30)) == 150
+
+
+def test_nothing_rests_after_a_few(begin: Callable[..., Open]) -> None:
+    many = begin(50)
+    many.drain()
+    for each in many.partitions:
+        add(many.accumulator, each)
+    many.accumulator.sender.rest_after(many.late_ms, many.late_ms + 10)
+    assert many.ready(many.late_ms + 10) == {0}
+
+
+def test_no_rest_is_long(begin: Callable[..., Open]) -> None:
+    many = begin(150)
+    many.drain()
+    add(many.accumulator, many.partitions[0])
+    many.accumulator.sender.rest_after(many.late_ms, many.late_ms + 60_000)
+    result = many.accumulator.sender.ready(many.cluster, many.late_ms + 60_000)
+    assert result == (set(), 50, set())
+
+
+@pytest.mark.parametrize("urgent", ["full", "flush", "leaving"])
+def test_what_is_urgent_does_not_rest(begin: Callable[..., Open], urgent: str) -> None:
+    many = begin(150)
+    many.drain()
+    for each in many.partitions:
+        add(many.accumulator, each)
+    sent_ms = many.late_ms + 10
+    many.accumulator.sender.rest_after(many.late_ms, sent_ms)
+    if urgent == "full":
+        many.fill(many.partitions[7])
+    elif urgent == "flush":
+        many.accumulator.producer.begin_flush()
+    else:
+        many.accumulator.sender.send_all()
+    assert many.ready(sent_ms) == {0}
+    assert len(many.drain(now_ms=sent_ms)) == (1 if urgent == "full" else 150)

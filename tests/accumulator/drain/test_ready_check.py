@@ -1,0 +1,261 @@
+"""What is ready among a few partitions and among many, which are looked at in another way, and what is taken of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shmaccum.accumulator.drain import ready_check
+from shmaccum.accumulator.drain.batch_drainer import BatchDrainer
+from shmaccum.accumulator.state.record_batch import RecordBatch
+from shmaccum.cluster import Cluster, Node, TopicPartition
+from shmaccum.shm.layout import STRIPES, Partition, Slot
+from shmaccum.shm.lifecycle import detach
+from tests.accumulators import UNLIMITED, add, assert_empty, config_of, created_ms, open_accumulator, partition_of
+from tools.support.accumulators import Accumulators
+
+LINGER_MS = 10
+FOREVER_FROM_MS = 60_000
+TP_FIRST = TopicPartition("many", 0)
+COUNTS = [5, 40]
+"""Partitions: a few, and so many that those that linger are left out at once."""
+NODE0, NODE1, NODE2 = Node(0), Node(1), Node(2)
+
+
+class Many:
+    """An accumulator of one topic with many partitions: the first is led by node 0, the others by node 1."""
+
+    def __init__(self, name: str, count: int, **settings: object) -> None:
+        config = config_of(name, shmaccum_max_partitions=64, buffer_memory=128 * 1088, linger_ms=LINGER_MS, **settings)
+        self.accumulator: Accumulators = open_accumulator(config)
+        self.accumulator.map.request("many")
+        self.accumulator.map.update("many", count, None)
+        self.partitions = [TopicPartition("many", number) for number in range(count)]
+        self.cluster = self.led_by({0: 0})
+
+    def led_by(self, leaders: dict[int, int | None]) -> Cluster:
+        """Return a cluster of these leaders, node 1 being that of the other partitions."""
+        led = {each: leaders.get(each.partition, 1) for each in self.partitions}
+        known = {each: node for each, node in led.items() if node is not None}
+        return Cluster({0: NODE0, 1: NODE1, 2: NODE2}, {"many": len(self.partitions)}, known)
+
+    def linger(self) -> int:
+        """Begin a batch in each partition; return when the first one was begun."""
+        for partition in self.partitions:
+            add(self.accumulator, partition)
+        return min(created_ms(self.accumulator, partition) for partition in self.partitions)
+
+    def fill(self, partition: int) -> None:
+        """Append until a partition has a full batch."""
+        while len(self.accumulator.map.queues[self.partitions[partition]]) < 2:
+            add(self.accumulator, self.partitions[partition])
+
+    def set(self, partition: int, word: int, value: int) -> None:
+        """Store a word of a partition's entry."""
+        entry = self.accumulator.map.queues[self.partitions[partition]].entry
+        self.accumulator.slab.words[self.accumulator.slab.geometry.partition(entry) + word] = value
+
+    def close(self) -> None:
+        """Complete what there is, and leave."""
+        self.accumulator.sender.recover()
+        self.accumulator.sender.abort_expired_batches(1 << 40)
+        assert_empty(self.accumulator)
+        detach(self.accumulator.slab)
+
+
+@pytest.fixture(params=COUNTS)
+def many(slab_name: str, request: pytest.FixtureRequest) -> Iterator[Many]:
+    opened = Many(slab_name, request.param)
+    yield opened
+    opened.close()
+
+
+# --- ready ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_lingers_is_waited_for(many: Many) -> None:
+    begun_ms = many.linger()
+    result = many.accumulator.sender.ready(many.cluster, begun_ms + 4)
+    assert result == (set(), LINGER_MS - 4, set())
+
+
+def test_what_is_full_is_ready_among_those_that_linger(many: Many) -> None:
+    begun_ms = many.linger()
+    many.fill(0)
+    result = many.accumulator.sender.ready(many.cluster, begun_ms)
+    assert result.ready_nodes == {NODE0}
+    assert LINGER_MS <= result.next_ready_check_delay_ms < FOREVER_FROM_MS
+
+
+def test_what_has_lingered_is_ready(many: Many) -> None:
+    many.linger()
+    last_ms = max(created_ms(many.accumulator, partition) for partition in many.partitions)
+    result = many.accumulator.sender.ready(many.cluster, last_ms + LINGER_MS)
+    assert result == ({NODE0, NODE1}, float("inf"), set())
+
+
+def test_a_flush_lets_nothing_linger(many: Many) -> None:
+    begun_ms = many.linger()
+    many.accumulator.producer.begin_flush()
+    result = many.accumulator.sender.ready(many.cluster, begun_ms)
+    assert result == ({NODE0, NODE1}, float("inf"), set())
+
+
+def test_a_topic_with_a_partition_without_leader_is_told(many: Many) -> None:
+    begun_ms = many.linger()
+    result = many.accumulator.sender.ready(many.led_by({0: 0, 3: None}), begun_ms)
+    assert result == (set(), LINGER_MS, {"many"})
+
+
+def test_deques_that_change_during_the_look(many: Many) -> None:
+    """Others put batches into deques that the sender is just looking at, from other processes."""
+    begun_ms = many.linger()
+    slab = many.accumulator.slab
+    heads = [slab.geometry.partition(queue.entry) + Partition.HEAD for queue in many.accumulator.map.by_entry]
+    words = [slab.words[at] for at in heads]
+    pid = os.fork()
+    if not pid:
+        while True:
+            for at, word in zip(heads, words, strict=True):
+                slab.words[at] = 0 if slab.words[at] else word
+    try:
+        for _ in range(3000):
+            assert not many.accumulator.sender.ready(many.cluster, begun_ms).unknown_leader_topics
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        for at, word in zip(heads, words, strict=True):
+            slab.words[at] = word
+
+
+@pytest.mark.parametrize("word", [Partition.MUTED, Partition.HELD, Partition.IN_FLIGHT])
+def test_what_may_not_be_sent_is_neither_ready_nor_waited_for(many: Many, word: int) -> None:
+    begun_ms = many.linger()
+    for number in range(len(many.partitions)):
+        many.set(number, word, 5)
+    assert many.accumulator.sender.ready(many.cluster, begun_ms) == (set(), float("inf"), set())
+    many.set(1, word, 0)
+    lingered_ms = created_ms(many.accumulator, many.partitions[1]) + LINGER_MS
+    assert many.accumulator.sender.ready(many.cluster, lingered_ms).ready_nodes == {NODE1}
+    for number in range(len(many.partitions)):
+        many.set(number, word, 0)
+
+
+def test_what_backs_off_is_waited_for_though_a_flush_is_in_progress(many: Many) -> None:
+    begun_ms = many.linger()
+    (batch,) = many.accumulator.sender.drain(many.cluster, [NODE0], UNLIMITED, begun_ms)[0]
+    many.accumulator.sender.reenqueue(batch, begun_ms + 1000)
+    many.accumulator.producer.begin_flush()
+    result = many.accumulator.sender.ready(many.cluster, begun_ms + 1000)
+    assert result.ready_nodes == {NODE1}
+    assert 0 < result.next_ready_check_delay_ms < FOREVER_FROM_MS
+
+
+DRAWN_WORDS = {
+    Partition.LEADER: [0, 1, 2],
+    Partition.HEAD: [0, 1 << 40],
+    Partition.QUEUED: [0, 2],
+    Partition.MUTED: [1],
+    Partition.HELD: [1],
+    Partition.IN_FLIGHT: [1, 5],
+}
+"""Words of a partition that lingers, and what else they may be: some of it damage."""
+
+
+@pytest.mark.plain  # compiled, there is only the loop
+@pytest.mark.parametrize("many", [40], indirect=True)
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    changes=st.lists(
+        st.tuples(
+            st.integers(0, 39),
+            st.sampled_from([(word, value) for word, values in DRAWN_WORDS.items() for value in values]),
+        ),
+        max_size=8,
+    ),
+    ages_ms=st.lists(st.integers(-3, LINGER_MS - 1), min_size=40, max_size=40),
+)
+def test_looking_at_all_at_once_finds_what_looking_at_each_does(
+    many: Many, changes: list[tuple[int, tuple[int, int]]], ages_ms: list[int]
+) -> None:
+    now_ms = created_ms(many.accumulator, TP_FIRST) if len(many.accumulator.map.queues[TP_FIRST]) else many.linger()
+    many.accumulator.sender.ready(many.cluster, now_ms)  # stores the leaders, which are not stored again
+    slab = many.accumulator.slab
+    before = slab.partitions.copy()
+    attempts = slab.headers[:, Slot.ATTEMPTS].copy()
+    for number, age_ms in enumerate(ages_ms):
+        slab.headers[int(before[entry_of(many, number), Partition.HEAD]) - 1, Slot.ATTEMPTS] = now_ms - age_ms
+    for number, (word, value) in changes:
+        many.set(number, word, value)
+    try:
+        at_once = many.accumulator.sender.ready(many.cluster, now_ms)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ready_check, "_MANY", sys.maxsize)
+            one_by_one = many.accumulator.sender.ready(many.cluster, now_ms)
+    finally:
+        slab.partitions[:] = before
+        slab.headers[:, Slot.ATTEMPTS] = attempts
+    assert at_once[::2] == one_by_one[::2]
+    # Where something is ready, it depends on their order which of the others are waited for.
+    assert one_by_one.ready_nodes or at_once == one_by_one
+
+
+# --- drain ------------------------------------------------------------------------------------------------------------
+
+
+def test_batches_come_in_the_order_of_their_partitions_whatever_their_stripes(many: Many) -> None:
+    begun_ms = many.linger()
+    drained = many.accumulator.sender.drain(many.cluster, [NODE1], UNLIMITED, begun_ms)[1]
+    assert [partition_of(many.accumulator, batch) for batch in drained] == many.partitions[1:]
+    assert len(many.partitions) < 2 * STRIPES or len({batch.partition % STRIPES for batch in drained}) == STRIPES
+
+
+def test_a_request_begins_where_the_last_one_was_full(many: Many) -> None:
+    begun_ms = many.linger()
+    size = created_size(many)
+    taken: list[TopicPartition] = []
+    while drained := many.accumulator.sender.drain(many.cluster, [NODE1], 3 * size, begun_ms)[1]:
+        assert len(drained) <= 3
+        taken += [partition_of(many.accumulator, batch) for batch in drained]
+    assert taken == many.partitions[1:]
+
+
+@pytest.mark.plain  # a method is replaced
+@pytest.mark.parametrize("appended_to", [1, 2])
+def test_what_is_appended_while_batches_are_taken_does_not_make_a_request_too_large(
+    many: Many, appended_to: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun_ms = many.linger()
+    take = BatchDrainer._take_firsts
+
+    def append_and_take(self: BatchDrainer, chosen: list[int], sizes: list[int], now_ms: int) -> list[RecordBatch]:
+        for _ in range(10):
+            add(many.accumulator, many.partitions[appended_to])
+        return take(self, chosen, sizes, now_ms)
+
+    max_size = 2 * created_size(many) + 10
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchDrainer, "_take_firsts", append_and_take)
+        drained = many.accumulator.sender.drain(many.cluster, [NODE1], max_size, begun_ms)[1]
+    assert [batch.partition for batch in drained] == [entry_of(many, 3 - appended_to)]
+    assert sum(batch.size for batch in drained) <= max_size
+    alone = many.accumulator.sender.drain(many.cluster, [NODE1], max_size, begun_ms)[1]
+    assert len(alone) == 2
+
+
+def created_size(many: Many) -> int:
+    """Return the size of a batch of one record."""
+    batch = many.accumulator.map.queues[many.partitions[1]].first()
+    assert batch is not None
+    return batch.size
+
+
+def entry_of(many: Many, partition: int) -> int:
+    """Return a partition's entry."""
+    return many.accumulator.map.queues[many.partitions[partition]].entry

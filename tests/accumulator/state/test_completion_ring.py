@@ -1,0 +1,179 @@
+"""The completion rings: everything is told, nothing is overwritten, and who is told twice does not notice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pytest
+from accumulators import (
+    BATCH_SIZE,
+    TP0,
+    TP1,
+    Log,
+    assert_empty,
+    config_of,
+    drain,
+    open_accumulator,
+    queued,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from killpoints import die, die_in
+from processes import Child
+
+from shmaccum.accumulator.append.futures import FutureRecordMetadata
+from shmaccum.accumulator.drain.completer import BatchOutcome
+from shmaccum.accumulator.state.completion_ring import RingWriter, pack_range, pack_result, unpack_error
+from shmaccum.errors import KafkaError, KafkaStorageError, SlabFullError, UnknownServerError, error_for_code
+from shmaccum.shm.layout import Process
+from shmaccum.shm.lifecycle import detach
+from tools.support.accumulators import Accumulators
+
+OpenAccumulator = Callable[..., Accumulators]
+Start = Callable[..., Child]
+
+HALF = bytes(BATCH_SIZE // 2)
+SLOTS = 4
+
+ERRORS = [UnknownServerError, KafkaStorageError, SlabFullError]
+
+
+@given(st.integers(-1, 2**47 - 2))
+def test_a_time_fits_a_result_word(append_time_ms: int) -> None:
+    word = pack_result(append_time_ms, None)
+    assert 0 <= word < 2**64
+    assert unpack_error(word) is None
+    assert (word >> 16) - 1 == append_time_ms
+
+
+@given(st.integers(0, 2**47), st.sampled_from(ERRORS))
+def test_an_error_and_the_number_of_its_incident_fit_a_result_word(incident: int, error: type[KafkaError]) -> None:
+    word = pack_result(-1, error, incident)
+    assert 0 <= word < 2**64
+    assert unpack_error(word) is error
+    assert word >> 16 == incident
+
+
+def test_every_error_comes_back_as_itself() -> None:
+    """An error without a code of its own would be mistaken for its base, or for another."""
+    kinds, seen = [KafkaError], []
+    while kinds:
+        kind = kinds.pop()
+        kinds += kind.__subclasses__()
+        seen.append(kind)
+    assert len(seen) > 20
+    for kind in set(seen) - {KafkaError}:
+        assert error_for_code(kind.code) is kind
+        assert unpack_error(pack_result(-1, kind)) is kind
+
+
+@pytest.fixture
+def accumulator(accumulate: OpenAccumulator) -> Accumulators:
+    return accumulate(buffer_memory=SLOTS * BATCH_SIZE)
+
+
+def entry_of(accumulator: Accumulators) -> int:
+    return accumulator.slab.geometry.process(accumulator.slab.me)
+
+
+def test_a_producer_that_never_polls_between_appends(accumulator: Accumulators) -> None:
+    """Round after round every slot completes before it looks: the ring is full and not more."""
+    words, entry = accumulator.slab.words, entry_of(accumulator)
+    log = Log(accumulator)
+    futures = []
+    for _ in range(5):
+        futures += [accumulator.append(TP0, 0, None, HALF).future for _ in range(SLOTS)]
+        log.take_all()
+        assert words[entry + Process.RING_TAIL] - words[entry + Process.RING_HEAD] <= SLOTS + 1
+    assert [future.get(0).offset for future in futures] == list(range(5 * SLOTS))
+
+
+def test_many_threads_that_waited_for_memory(accumulator: Accumulators) -> None:
+    """None of them polls between getting its memory and its append; the ring does not overflow all the same."""
+    futures: list[FutureRecordMetadata] = []
+    threads = [
+        threading.Thread(target=lambda: futures.append(accumulator.append(TP0, 0, None, HALF).future))
+        for _ in range(6 * SLOTS)
+    ]
+    log = Log(accumulator)
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        if accumulator.pool.queued() or queued(accumulator, TP0):
+            log.take(drain(accumulator))
+    log.take_all()
+    assert sorted(future.get(1).offset for future in futures) == list(range(6 * SLOTS))
+    assert_empty(accumulator)
+
+
+def append_and_sleep(link: Connection, name: str, count: int) -> list[int]:
+    accumulator = open_accumulator(config_of(name, buffer_memory=SLOTS * BATCH_SIZE))
+    futures = [accumulator.append(TP1, 0, None, HALF).future for _ in range(count)]
+    link.send("appended")
+    link.recv()
+    offsets = [future.get(30).offset for future in futures]
+    detach(accumulator.slab)
+    return offsets
+
+
+@pytest.mark.parametrize("told_before", [0, 2])
+def test_senders_that_die_over_telling(
+    accumulator: Accumulators, slab_name: str, start: Start, told_before: int
+) -> None:
+    """However often a sender dies between telling and freeing the slots, a producer that looks late misses nothing."""
+    producer = start(append_and_sleep, slab_name, SLOTS)
+    assert producer.hear() == "appended"
+    Log(accumulator).take([drain(accumulator)[0] for _ in range(told_before)])
+    in_flight = [drain(accumulator)[0] for _ in range(SLOTS - told_before)]
+
+    def complete_and_die() -> None:
+        accumulator.pool.deallocate = lambda *buffers, lock: die()  # type: ignore[method-assign]
+        accumulator.sender.complete(BatchOutcome(batch, told_before + number) for number, batch in enumerate(in_flight))
+
+    def recover_and_die() -> None:
+        accumulator.pool.deallocate = lambda *buffers, lock: die()  # type: ignore[method-assign]
+        accumulator.sender.recover()
+
+    die_in(complete_and_die)
+    for _ in range(3):
+        die_in(recover_and_die)
+    accumulator.sender.recover()
+    producer.tell()
+    assert producer.result() == list(range(SLOTS))
+    assert_empty(accumulator)
+
+
+def test_one_part_of_a_batch_is_not_taken_for_another(accumulator: Accumulators) -> None:
+    """A sender that takes over tells of the part that is completing, whether or not that before it has been read."""
+    writer = RingWriter(accumulator.slab.memory, accumulator.slab.geometry)
+    me = accumulator.slab.me
+    writer.tell(me, 7, pack_range(0, 3), 1, 0)
+    assert writer.has_told(me, 7, pack_range(0, 3))
+    assert not writer.has_told(me, 7, pack_range(3, 2))
+    assert not writer.has_told(me, 7, pack_range(0, 0))
+    assert not writer.has_told(me, 8, pack_range(0, 3))
+    accumulator.producer.pending.poll()
+    assert not writer.has_told(me, 7, pack_range(0, 3))
+
+
+def test_told_twice(accumulator: Accumulators) -> None:
+    """A sender died after telling, and its successor tells again what has been read meanwhile: nobody notices."""
+    told = []
+    future = accumulator.append(TP0, 0, None, b"value", (), lambda error, metadata: told.append(metadata)).future
+    (batch,) = drain(accumulator)
+
+    def complete_and_die() -> None:
+        accumulator.pool.deallocate = lambda *buffers, lock: die()  # type: ignore[method-assign]
+        accumulator.sender.complete([BatchOutcome(batch, 7)])
+
+    die_in(complete_and_die)
+    assert future.get(0).offset == 7
+    accumulator.sender.recover()
+    accumulator.producer.pending.poll()
+    assert (future.get(0).offset, len(told)) == (7, 1)
+    again = accumulator.append(TP0, 0, None, b"value").future
+    Log(accumulator).take_all()
+    assert again.get(0).offset == 0
+    assert_empty(accumulator)

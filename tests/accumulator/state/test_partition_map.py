@@ -1,0 +1,315 @@
+"""The copy-on-write map: what one process adds all see, as a whole or not yet, whoever dies in between."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+from accumulators import TOPIC, config_of, open_accumulator
+from killpoints import die, die_in
+from processes import Child
+
+from shmaccum.accumulator.state.partition_map import PartitionMap, TopicEntry, TopicUpdate
+from shmaccum.cluster import TopicPartition
+from shmaccum.errors import InvalidTopicError, NetworkError, SlabFullError, UnknownTopicOrPartitionError
+from shmaccum.shm.layout import Super, TopicState
+from shmaccum.shm.lifecycle import detach
+from tools.support.accumulators import Accumulators
+
+OpenAccumulator = Callable[..., Accumulators]
+Start = Callable[..., Child]
+
+
+@pytest.fixture
+def known(accumulator: Accumulators) -> PartitionMap:
+    """The map of an accumulator with one topic, "test", of four partitions; 7 more and 28 more find room."""
+    return accumulator.map
+
+
+@pytest.fixture
+def other(accumulator: Accumulators) -> PartitionMap:
+    """The same map as somebody else has it, who has not looked since."""
+    return PartitionMap(accumulator.slab)
+
+
+def partitions(of: PartitionMap, topic: str) -> list[int]:
+    entry = of.topic(topic)
+    return [] if entry is None else [queue.topic_partition.partition for queue in entry.queues]
+
+
+def test_a_topic_s_life(known: PartitionMap, other: PartitionMap) -> None:
+    assert other.topic("new") is None
+    entry = known.request("new")
+    assert (entry.state, partitions(known, "new")) == (TopicState.REQUESTED, [])
+    assert other.requested() == ["new"]
+    other.update("new", 3, None)
+    known.refresh()
+    assert (entry.state, partitions(known, "new")) == (TopicState.KNOWN, [0, 1, 2])
+    assert known.queue(TopicPartition("new", 2)) is entry.queues[2]
+    assert known.queue(TopicPartition("new", 3)) is None
+    # It grows; what was there stays what it was.
+    first = entry.queues[0]
+    other.update("new", 5, None)
+    assert known.queue(TopicPartition("new", 4)) is not None
+    assert partitions(known, "new") == [0, 1, 2, 3, 4]
+    assert entry.queues[0] is first
+    assert known.topic("new") is entry
+
+
+def test_a_topic_with_fewer_partitions_than_before(known: PartitionMap, other: PartitionMap) -> None:
+    """Made again with fewer; what is queued for the others stays, and is theirs once more if the topic grows."""
+    entry = known.request("new")
+    other.update("new", 5, None, topic_id=1)
+    known.refresh()
+    third = entry.queues[2]
+    other.update("new", 2, None, topic_id=2)
+    known.refresh()
+    assert (entry.state, partitions(known, "new"), entry.topic_id) == (TopicState.KNOWN, [0, 1], 2)
+    assert known.queue(TopicPartition("new", 2)) is third
+    assert "only 2 partitions" in known.absence(TopicPartition("new", 2))
+    assert known.absence(TopicPartition("new", 1)) == ""
+    used = known._words[Super.PARTITION_COUNT]
+    other.update("new", 6, None, topic_id=2)
+    known.refresh()
+    assert partitions(known, "new") == [0, 1, 2, 3, 4, 5]
+    assert entry.queues[2] is third
+    assert known._words[Super.PARTITION_COUNT] == used + 1
+    assert partitions(PartitionMap(known._slab), "new") == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_topic_that_is_gone(known: PartitionMap, other: PartitionMap) -> None:
+    """Whoever sends to it asks again, as for a new one."""
+    entry = known.topic(TOPIC)
+    assert entry is not None
+    other.update(TOPIC, 0, UnknownTopicOrPartitionError)
+    known.refresh()
+    assert (entry.state, partitions(known, TOPIC)) == (TopicState.FAILED, [])
+    assert known.absence(TopicPartition(TOPIC, 0)).startswith("topic 'test' is gone: UnknownTopicOrPartitionError")
+    other.update(TOPIC, 4, None)
+    known.refresh()
+    assert (entry.state, partitions(known, TOPIC)) == (TopicState.KNOWN, [0, 1, 2, 3])
+
+
+def test_many_topics_change_the_generation_once(known: PartitionMap, other: PartitionMap) -> None:
+    names = [f"topic{number}" for number in range(7)]
+    for name in names:
+        known.request(name)
+    before = known._words[Super.GENERATION]
+    assert other.update_all([TopicUpdate(name, 2) for name in names]) == []
+    assert known._words[Super.GENERATION] == before + 1
+    known.refresh()
+    assert [partitions(known, name) for name in names] == [[0, 1]] * 7
+
+
+def test_an_answer_ends_a_question_and_a_change_does_not(known: PartitionMap, other: PartitionMap) -> None:
+    """A topic that is found to have grown, while a producer waits for what it asked just now."""
+    entry = known.request(TOPIC)
+    answers = entry.answers
+    other.update_all([TopicUpdate(TOPIC, 6, is_answer=False)])
+    known.refresh()
+    assert (entry.state, entry.answers, len(entry.queues)) == (TopicState.REQUESTED, answers, 6)
+    other.update_all([TopicUpdate(TOPIC, 6)])
+    assert (entry.state, entry.answers) == (TopicState.KNOWN, answers + 1)
+
+
+def test_a_failed_topic(known: PartitionMap, other: PartitionMap) -> None:
+    entry = known.request("gone")
+    other.update("gone", 0, UnknownTopicOrPartitionError)
+    known.refresh()
+    assert (entry.state, entry.error) == (TopicState.FAILED, UnknownTopicOrPartitionError)
+    assert other.requested() == []
+    assert known.request("gone") is entry
+    assert entry.state is TopicState.REQUESTED
+    other.update("gone", 1, None)
+    known.refresh()
+    assert (entry.state, partitions(known, "gone")) == (TopicState.KNOWN, [0])
+
+
+def test_a_known_topic_stays_usable_while_it_is_asked_for_again(known: PartitionMap, other: PartitionMap) -> None:
+    known.request(TOPIC)
+    assert partitions(known, TOPIC) == partitions(other, TOPIC) == [0, 1, 2, 3]
+    other.update(TOPIC, 4, NetworkError)  # no broker is to be had: nothing is said of the topic
+    known.refresh()
+    assert partitions(known, TOPIC) == [0, 1, 2, 3]
+
+
+def test_looking_up_takes_no_lock(known: PartitionMap) -> None:
+    """A lookup of what is known works in the hand of whoever holds the tables' lock, and does not raise anything."""
+    with known._slab.tables_lock:
+        assert known.queue(TopicPartition(TOPIC, 0)) is not None
+        assert known.topic(TOPIC) is not None
+        assert known.topic("nobody asked") is None
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250])
+def test_an_illegal_name(known: PartitionMap, name: str) -> None:
+    with pytest.raises(InvalidTopicError):
+        known.request(name)
+    assert known.topic(name) is None
+
+
+def test_the_longest_name(known: PartitionMap, other: PartitionMap) -> None:
+    name = "x" * 249
+    known.request(name)
+    assert other.topic(name) is not None
+    assert [*other.topics] == [TOPIC, name]
+
+
+def test_the_topic_table_is_full(known: PartitionMap, other: PartitionMap) -> None:
+    for number in range(7):
+        known.request(f"topic{number}")
+    with pytest.raises(SlabFullError, match=r"no room for topic 'more'.*8 topics; set shmaccum\.max\.topics to 9"):
+        other.request("more")
+    assert known.topic("more") is None
+    assert known.request("topic3").state is TopicState.REQUESTED  # those that are there are not concerned
+
+
+def test_the_partition_table_is_full(known: PartitionMap, other: PartitionMap) -> None:
+    large, small = known.request("large"), known.request("small")
+    with pytest.raises(SlabFullError, match=r"29 partitions of topic 'large': 4 .* 32 .*max\.partitions to 33"):
+        other.update("large", 29, None)
+    known.refresh()
+    assert (large.state, large.error, partitions(known, "large")) == (TopicState.FAILED, SlabFullError, [])
+    other.update("small", 28, None)
+    known.refresh()
+    assert (small.state, len(small.queues)) == (TopicState.KNOWN, 28)
+
+
+# --- at once --------------------------------------------------------------------------------------------
+
+
+def request_topics(link: Connection, name: str) -> dict[str, int]:
+    accumulator = open_accumulator(config_of(name))
+    link.send("ready")
+    link.recv()
+    entries = {f"topic{number}": accumulator.map.request(f"topic{number}").entry for number in range(7)}
+    detach(accumulator.slab)
+    return entries
+
+
+def test_two_processes_ask_for_the_same_topics(accumulator: Accumulators, slab_name: str, start: Start) -> None:
+    children = [start(request_topics, slab_name) for _ in range(2)]
+    for child in children:
+        assert child.hear() == "ready"
+    for child in children:
+        child.tell()
+    one, two = (child.result() for child in children)
+    assert one == two == {f"topic{number}": number + 1 for number in range(7)}
+    accumulator.map.refresh()
+    assert [*accumulator.map.topics] == [TOPIC, *one]
+
+
+@pytest.fixture
+def hasty_threads() -> Iterator[None]:
+    """Have threads take turns as often as can be."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty_threads")
+def test_threads_that_see_a_topic_at_the_same_moment(accumulate: OpenAccumulator) -> None:
+    """However they come in between each other, none ever sees some of its partitions, or any of them twice."""
+    rounds = 40
+    accumulator = accumulate(shmaccum_max_topics=rounds + 1, shmaccum_max_partitions=4 + rounds * 100)
+    known, sender = accumulator.map, PartitionMap(accumulator.slab)
+    seen: set[int] = set()
+    together = threading.Barrier(4)
+
+    def look(name: str) -> None:
+        together.wait()
+        while not (entry := known.topic(name)) or not entry.queues:
+            known.refresh()
+        seen.add(len(entry.queues))
+        known.refresh()
+        seen.add(len(entry.queues))
+
+    for number in range(rounds):
+        name = f"wide{number}"
+        known.request(name)
+        threads = [threading.Thread(target=look, args=(name,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        together.wait()
+        sender.update(name, 100, None)
+        for thread in threads:
+            thread.join()
+    assert seen == {100}
+
+
+@pytest.mark.plain
+def test_a_look_while_the_sender_adds(known: PartitionMap, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of partitions was read after their entries, and is ahead of them: they are seen at the next look."""
+    known.request("new")
+    monkeypatch.setattr(TopicEntry, "partition_count", property(lambda entry: 9))
+    known.request("another")
+    assert partitions(known, "new") == []
+    assert partitions(known, TOPIC) == [0, 1, 2, 3]
+    monkeypatch.undo()
+    known.update("new", 9, None)
+    assert partitions(known, "new") == list(range(9))
+
+
+# --- death ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def roomy(accumulate: OpenAccumulator) -> Accumulators:
+    """An accumulator with room for more topics."""
+    return accumulate(shmaccum_max_topics=4, shmaccum_max_partitions=16)
+
+
+def test_a_half_added_topic_is_used_once_it_is_whole(roomy: Accumulators) -> None:
+    """A key is never hashed over some of the partitions."""
+    roomy.map.request("new")
+    words = roomy.slab.words
+
+    def update_and_die() -> None:
+        sender = PartitionMap(roomy.slab)
+        add_partition = sender._add_partition
+        added: list[None] = []
+
+        def add_one(*arguments: Any) -> None:
+            if len(added) == 3:
+                die()
+            added.append(None)
+            add_partition(*arguments)
+
+        pytest.MonkeyPatch().setattr(sender, "_add_partition", add_one)
+        sender.update("new", 6, None)
+
+    die_in(update_and_die)
+    assert words[Super.PARTITION_COUNT] == 4 + 3
+    roomy.map.request("another")  # moves the generation, so that everybody looks
+    assert partitions(roomy.map, "new") == []
+    assert partitions(PartitionMap(roomy.slab), "new") == []
+    PartitionMap(roomy.slab).update("new", 6, None)
+    assert roomy.map.queue(TopicPartition("new", 5)) is not None
+    assert partitions(roomy.map, "new") == list(range(6))
+
+
+def test_a_change_that_a_death_cuts_short_is_seen_once_it_is_made_again(roomy: Accumulators) -> None:
+    """The dead sender has stored the smaller count, and not moved the generation."""
+    other = PartitionMap(roomy.slab)
+
+    def shrink_and_die() -> None:
+        sender = PartitionMap(roomy.slab)
+        store = sender._store
+
+        def store_and_die(*arguments: Any) -> None:
+            store(*arguments)
+            die()
+
+        pytest.MonkeyPatch().setattr(sender, "_store", store_and_die)
+        sender.update(TOPIC, 1, None, topic_id=7)
+
+    die_in(shrink_and_die)
+    assert partitions(other, TOPIC) == [0, 1, 2, 3]
+    roomy.map.request(TOPIC)  # takes the lock over
+    other.refresh()
+    assert partitions(other, TOPIC) == partitions(roomy.map, TOPIC) == [0]

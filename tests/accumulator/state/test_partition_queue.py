@@ -1,0 +1,122 @@
+"""The deque: its links are right after every operation, and a death in one partition holds up no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from accumulators import BATCH_SIZE, TP0, TP1, Log, add, assert_empty, drain, first, queued
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from killpoints import die, die_in
+
+from shmaccum.accumulator.state import partition_queue
+from shmaccum.cluster import TopicPartition
+from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
+from tools.support.accumulators import Accumulators
+
+OpenAccumulator = Callable[..., Accumulators]
+
+HALF = bytes(BATCH_SIZE // 2)
+"""A value of which one fits a batch, and two do not."""
+
+
+@pytest.fixture
+def accumulator(accumulate: OpenAccumulator) -> Accumulators:
+    return accumulate(linger_ms=0, retry_backoff_ms=0, retry_backoff_max_ms=0)
+
+
+def assert_whole(accumulator: Accumulators, of: TopicPartition) -> None:
+    """The links, the ends and the count say what the headers say."""
+    words, geometry = accumulator.slab.words, accumulator.slab.geometry
+    queue = accumulator.map.queues[of]
+    with queue.lock:
+        pass  # whoever takes it from a dead holder makes the deque anew
+    at = geometry.partition(queue.entry)
+    headers = accumulator.slab.headers
+    states = headers[:, Slot.STATE] & np.uint64(STATE_MASK)
+    mine = (headers[:, Slot.PARTITION] == queue.entry) & np.isin(states, (SlotState.OPEN, SlotState.CLOSED))
+    slots = np.flatnonzero(mine)
+    expected = slots[np.argsort(headers[slots, Slot.POSITION])].tolist()
+
+    linked, before = [], 0
+    slot = words[at + Partition.HEAD]
+    while slot:
+        header = geometry.header(slot - 1)
+        assert words[header + Slot.PREVIOUS] == before
+        linked.append(slot - 1)
+        before, slot = slot, words[header + Slot.NEXT]
+    assert linked == expected
+    assert words[at + Partition.TAIL] == before
+    assert words[at + Partition.QUEUED] == len(queue) == len(expected)
+    open_slots = [slot for slot in expected if states[slot] == SlotState.OPEN]
+    assert open_slots in ([], expected[-1:])
+    assert words[at + Partition.OPEN] == (open_slots[0] + 1 if open_slots else 0)
+    positions = headers[slots, Slot.POSITION].tolist()
+    assert words[at + Partition.NEXT_POSITION] > max(positions, default=-1)
+
+
+def numbers(values: list[bytes | None]) -> list[int]:
+    return [int(value.rstrip(b"\0")) for value in values if value is not None]
+
+
+def test_empty(accumulator: Accumulators) -> None:
+    assert first(accumulator, TP0) is None
+    assert queued(accumulator, TP0) == 0
+    assert_whole(accumulator, TP0)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sampled_from(["append", "append", "drain", "put back first", "put back last"]), max_size=30))
+def test_any_sequence_of_operations(accumulator: Accumulators, operations: list[str]) -> None:
+    """In whatever order batches come and go and come back, they stay in the order of append."""
+    in_flight = []
+    appended = 0
+    for operation in operations:
+        if operation == "append" and accumulator.pool.available_memory():
+            add(accumulator, TP0, b"%d" % appended + HALF)
+            appended += 1
+        elif operation == "drain":
+            in_flight += drain(accumulator)
+        elif operation.startswith("put back") and in_flight:
+            accumulator.sender.reenqueue(in_flight.pop(0 if operation == "put back first" else -1), 0)
+        assert_whole(accumulator, TP0)
+    for batch in in_flight:
+        accumulator.sender.reenqueue(batch, 0)
+    log = Log(accumulator)
+    log.take_all()
+    assert numbers(log.values(TP0)) == list(range(appended))
+    assert_empty(accumulator)
+
+
+def test_deques_of_one_stripe_do_not_mix(accumulate: OpenAccumulator) -> None:
+    """Sixteen partitions further on, the same lock guards another deque: a rebuild must tell them apart."""
+    accumulator = accumulate(linger_ms=0)
+    accumulator.map.request("other")
+    accumulator.map.update("other", 20, None)
+    near, far = (queue.topic_partition for queue in accumulator.map.by_entry if queue.entry % 16 == 3)
+    for number in range(3):
+        add(accumulator, near, b"near%d" % number + HALF)
+        add(accumulator, far, b"far%d" % number + HALF)
+    partition_queue.rebuild_stripe(accumulator.slab, 3)
+    assert_whole(accumulator, near)
+    assert_whole(accumulator, far)
+
+
+# --- death ----------------------------------------------------------------------------------------------
+
+
+def test_death_leaves_other_partitions_alone(accumulator: Accumulators) -> None:
+    """A lock in a dead hand holds up its own partitions until somebody uses one of them, and nobody else."""
+
+    def die_over_it() -> None:
+        with accumulator.map.queues[TP0].lock:
+            die()
+
+    die_in(die_over_it)
+    rebuilds = accumulator.slab.words[Super.REBUILDS]
+    add(accumulator, TP1)
+    assert accumulator.slab.words[Super.REBUILDS] == rebuilds
+    add(accumulator, TP0)
+    assert accumulator.slab.words[Super.REBUILDS] == rebuilds + 1

@@ -1,0 +1,1 @@
+"""What several tools share, and tests use, too."""

@@ -1,0 +1,66 @@
+"""Both halves of a slab's accumulator in one process, which no program of shmaccum has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from shmaccum.accumulator.append.futures import DeliveryCallback, sizes_word
+from shmaccum.accumulator.append.record_accumulator import RecordAccumulator, RecordAppendResult
+from shmaccum.accumulator.append.record_appender import check_timestamp
+from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
+from shmaccum.accumulator.state.accumulator_state import AccumulatorState
+from shmaccum.accumulator.state.partition_map import PartitionMap
+from shmaccum.cluster import TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import UnknownTopicOrPartitionError
+from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.record.format import RecordFormat
+from shmaccum.shm.slab import Slab
+
+
+class Accumulators:
+    """Both halves, over one state.
+
+    Args:
+        slab: attached; the caller detaches it.
+        config: the settings of both.
+
+    Attributes:
+        state: what both work on; `slab`, `pool`, `map` and `format` are its own.
+        producer: the producers' half.
+        sender: the sender's half.
+    """
+
+    def __init__(self, slab: Slab, config: ProducerConfig) -> None:
+        self.state: Final = AccumulatorState(slab, config)
+        self.slab: Final[Slab] = slab
+        self.pool: Final[BufferPool] = self.state.pool
+        self.map: Final[PartitionMap] = self.state.map
+        self.format: Final[RecordFormat] = self.state.format
+        self.producer: Final = RecordAccumulator(self.state, config)
+        self.sender: Final = SenderAccumulator(self.state, config)
+
+    def append(
+        self,
+        topic_partition: TopicPartition,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        callback: DeliveryCallback | None = None,
+        max_block_ms: float = 60_000,
+    ) -> RecordAppendResult:
+        """Append a record that is not encoded yet, as `Producer.send` does.
+
+        Raises:
+            UnknownTopicOrPartitionError: the partition is not known.
+            ShmaccumError: as `RecordAccumulator.append`.
+        """
+        queue = self.map.queue(topic_partition)
+        if queue is None:
+            raise UnknownTopicOrPartitionError(f"{topic_partition} is not a partition that is known here")
+        check_timestamp(timestamp)
+        body = self.format.encode_body(key, value, headers)
+        sizes = sizes_word(None if key is None else len(key), None if value is None else len(value))
+        return RecordAppendResult(*self.producer.append(queue, timestamp, body, callback, max_block_ms, None, sizes))
