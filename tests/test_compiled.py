@@ -39,7 +39,7 @@ def test_all_modules_are_compiled_or_none() -> None:
     assert compiled == (set(specs) if MEANT else set())
 
 
-@pytest.mark.parametrize("function", [Producer.send_batch, BatchAppender._append_with_room])
+@pytest.mark.parametrize("function", [Producer.send_batch, BatchAppender.append])
 def test_those_who_have_memory_in_their_hands_have_a_frame(function: object) -> None:
     """By which a signal's handler that comes back in the middle of it is told (`is_reentrant`)."""
     assert isinstance(function, FunctionType)

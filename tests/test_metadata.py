@@ -33,7 +33,7 @@ def accumulator(config: ProducerConfig) -> Iterator[Accumulators]:
 
 def test_an_answer_counts_although_others_ask_again(accumulator: Accumulators, config: ProducerConfig) -> None:
     """One whose turn to run comes late would else wait for the next answer, and miss that as well."""
-    metadata = ProducerMetadata(accumulator, config)
+    metadata = ProducerMetadata(accumulator.producer, config)
     raised: list[BaseException] = []
 
     def ask() -> None:

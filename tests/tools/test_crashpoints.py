@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shmaccum.accumulator.append import record_accumulator
+from shmaccum.accumulator.state import accumulator_state
 from shmaccum.pool.slots import Slots
 from shmaccum.sender.log import partition_log
 from shmaccum.shm.layout import LOCK_POOL, LOCK_TABLES, Lock, Partition, Process, Slot, Super, Topic
@@ -103,7 +103,7 @@ def test_memory_that_is_not_taken_back_from_the_dead_is_found(monkeypatch: pytes
 
 
 def test_a_deque_that_is_not_rebuilt_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_accumulator, "rebuild_stripe", lambda slab, stripe: None)
+    monkeypatch.setattr(accumulator_state, "rebuild_stripe", lambda slab, stripe: None)
     assert "deque of partition entry 0" in problems_of(findings_of(OPERATIONS["rebuild-deque"], 1))
 
 

@@ -71,6 +71,7 @@ class RecordAccumulator:
         self.records = RecordAppender(slab, state.format, self.pending, self.compressor, config.linger_ms)
         self._batches = BatchAppender(self.records, state.pool, ensure_sender)
         self._columns: ColumnAppender | None = None  # not every program sends columns
+        slab.promise(config.delivery_timeout_ms, config.retries)
         self._is_closed = False
         self._look: Callable[[], None] | None = None
         self._is_unusual = False
