@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shmaccum.cluster import RecordMetadata, TopicPartition
     from shmaccum.config import ProducerConfig
-    from shmaccum.interceptors import ProducerInterceptor, ProducerRecord
-    from shmaccum.producer import Producer
-    from shmaccum.sending import compiled as compiled
+    from shmaccum.producer.interceptors import ProducerInterceptor, ProducerRecord
+    from shmaccum.producer.producer import Producer
+    from shmaccum.producer.record_path import compiled as compiled
 
 __version__ = "0.1.0"
 
@@ -28,13 +28,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Producer": "shmaccum.producer",
+    "Producer": "shmaccum.producer.producer",
     "ProducerConfig": "shmaccum.config",
-    "ProducerInterceptor": "shmaccum.interceptors",
-    "ProducerRecord": "shmaccum.interceptors",
+    "ProducerInterceptor": "shmaccum.producer.interceptors",
+    "ProducerRecord": "shmaccum.producer.interceptors",
     "RecordMetadata": "shmaccum.cluster",
     "TopicPartition": "shmaccum.cluster",
-    "compiled": "shmaccum.sending",
+    "compiled": "shmaccum.producer.record_path",
 }
 
 

@@ -36,7 +36,7 @@ PATIENCE_S = 60.0
 _METHODS = {"clean": "forkserver", "spawn": "spawn", "fork": "fork"}
 # And what most tests of several processes read by: what is not here, every single child would import.
 multiprocessing.set_forkserver_preload(
-    ["hypothesis", "numpy", "pytest", "kafka.record", "shmaccum.producer", "shmaccum.sender.process"]
+    ["hypothesis", "numpy", "pytest", "kafka.record", "shmaccum.producer.producer", "shmaccum.sender.process"]
 )
 
 

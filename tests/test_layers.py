@@ -19,17 +19,7 @@ FLOORS = (
     {"pool"},
     {"accumulator"},
     {"sender"},
-    {
-        "producer",
-        "sending",
-        "metadata",
-        "explanation",
-        "partitioner",
-        "partition_load",
-        "serialization",
-        "interceptors",
-        "columns",
-    },
+    {"producer"},
     {"spark"},
     {"cli", "__main__"},
 )

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import SerializationError, ShmaccumError
-from shmaccum.producer import Producer
+from shmaccum.producer.producer import Producer
 from shmaccum.record.arrow import arrow_of, numpy_of
 from shmaccum.spark.quickack import acknowledge_at_once
 from shmaccum.spark.worker import producer

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pyspark import TaskContext
 
 from shmaccum.config import ProducerConfig
-from shmaccum.producer import Producer
+from shmaccum.producer.producer import Producer
 
 _Key = frozenset[tuple[str, object]]
 

@@ -7,8 +7,8 @@ What Kafka does with threads is done with processes. Without a counterpart are:
 * ``testSplitAndReenqueue``, ``testSplitBatchOffAccumulator``, ``testSplitFrequency``: a batch that is too large for a
   broker is not split into new batches but sent in pieces (``tests/sender/test_pieces.py``).
 * ``testStickyBatches``, ``testUniformBuiltInPartitioner``, ``testBuiltInPartitionerFractionalBatches``,
-  ``testAdaptiveBuiltInPartitioner``: the producer chooses the partition (``tests/test_partitioner.py``,
-  ``tests/test_partition_load.py``).
+  ``testAdaptiveBuiltInPartitioner``: the producer chooses the partition (``tests/producer/test_partitioner.py``,
+  ``tests/producer/test_adaptive_partitioning.py``).
 * the parts of ``testReadyAndDrainWhenABatchIsBeingRetried`` where a new leader epoch ends the back-off (KIP-951).
 
 ``testAbortIncompleteBatches`` and ``testAbortUnsentBatches`` are one here: what is in flight is the sender's.

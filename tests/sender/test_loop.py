@@ -598,7 +598,9 @@ def test_batches_rest_after_the_time_in_which_others_were_sent(
     run = start_run()
     run.topic("t")
     rests: list[tuple[float, float]] = []
-    monkeypatch.setattr(run.accumulator.sender, "rest_after", lambda began_ms, ended_ms: rests.append((began_ms, ended_ms)))
+    monkeypatch.setattr(
+        run.accumulator.sender, "rest_after", lambda began_ms, ended_ms: rests.append((began_ms, ended_ms))
+    )
     run.run(2)
     assert rests == []
     send(run, T0)

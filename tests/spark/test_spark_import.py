@@ -50,7 +50,7 @@ def test_who_plans_a_job_does_not_import_a_producer() -> None:
     """The driver does so in processes of its own, which are new after every pause."""
     program = (
         "import sys, pyspark_shmaccum, shmaccum.spark.stream_arrow_writer;"
-        "print(*sorted({'shmaccum.producer', 'numpy', 'pyarrow'} & set(sys.modules)))"
+        "print(*sorted({'shmaccum.producer.producer', 'numpy', 'pyarrow'} & set(sys.modules)))"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout == "\n"

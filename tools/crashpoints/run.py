@@ -205,7 +205,7 @@ def _warm_up(name: str, directory: Path) -> None:
     import pyarrow as pa
 
     import shmaccum.accumulator.append.column_appender
-    import shmaccum.columns  # noqa: F401
+    import shmaccum.producer.column_path  # noqa: F401
 
     pa.record_batch({"value": ["warm"]})
     directory.mkdir()

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shmaccum.columns import partition_columns
 from shmaccum.errors import KafkaError
-from shmaccum.partitioner import StickyPartitioner
+from shmaccum.producer.column_path import partition_columns
+from shmaccum.producer.partitioner import StickyPartitioner
 from shmaccum.record.format import record_format
 from tools.fuzz.decoders import BytesTarget
 

@@ -24,7 +24,7 @@ from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cli.main import main
 from shmaccum.errors import UnknownServerError
-from shmaccum.producer import Producer
+from shmaccum.producer.producer import Producer
 from shmaccum.record.columns import encode_columns
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender

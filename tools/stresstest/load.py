@@ -18,9 +18,9 @@ from typing import Final
 import pyarrow as pa
 
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
-from shmaccum.columns import partition_columns
-from shmaccum.partitioner import StickyPartitioner
-from shmaccum.producer import Producer
+from shmaccum.producer.column_path import partition_columns
+from shmaccum.producer.partitioner import StickyPartitioner
+from shmaccum.producer.producer import Producer
 from shmaccum.record.format import record_format
 from tools.stresstest.account import CAPACITY, Account
 from tools.stresstest.records import Route, make_value, random_size, route_of, topic_of

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from shmaccum.errors import SlabError
-from shmaccum.producer import Producer
+from shmaccum.producer.producer import Producer
 from shmaccum.shm.lifecycle import look
 from tools.stresstest.processes import Children, is_child
 from tools.stresstest.slabcheck import SlabFigures, figures, sender_pid, shared_files, unrest

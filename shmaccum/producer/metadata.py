@@ -19,7 +19,7 @@ from shmaccum.errors import (
     SlabFullError,
     UnknownTopicOrPartitionError,
 )
-from shmaccum.explanation import explain
+from shmaccum.producer.metadata_errors import explain
 from shmaccum.shm import native
 
 

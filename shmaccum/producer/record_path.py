@@ -14,12 +14,12 @@ from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.state.partition_map import TopicEntry
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import IllegalStateError, KafkaError, ProducerClosedError, RecordTooLargeError, ShmaccumError
-from shmaccum.interceptors import Interceptors, ProducerRecord
-from shmaccum.metadata import ProducerMetadata
-from shmaccum.partition_load import PartitionLoads
-from shmaccum.partitioner import StickyPartitioner, partition_for_key
+from shmaccum.producer.adaptive_partitioning import PartitionLoads
+from shmaccum.producer.interceptors import Interceptors, ProducerRecord
+from shmaccum.producer.metadata import ProducerMetadata
+from shmaccum.producer.partitioner import StickyPartitioner, partition_for_key
+from shmaccum.producer.serialization import Serializer, checked_timestamp
 from shmaccum.record.fields import Headers
-from shmaccum.serialization import Serializer, checked_timestamp
 from shmaccum.shm.layout import Super
 from shmaccum.shm.memory import COMPILED
 

@@ -23,11 +23,11 @@ from shmaccum.accumulator.state.accumulator_state import AccumulatorState, attac
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import read_settings
 from shmaccum.errors import IllegalArgumentError, SerializationError, ShmaccumError
-from shmaccum.interceptors import Interceptors
 from shmaccum.metrics import slab_metrics
+from shmaccum.producer.interceptors import Interceptors
+from shmaccum.producer.record_path import RecordSending
 from shmaccum.sender.process import SenderWatch, ensure_sender
 from shmaccum.sender.watch import WatchThread
-from shmaccum.sending import RecordSending
 from shmaccum.shm.layout import Process, Role
 from shmaccum.shm.lifecycle import detach
 from shmaccum.shm.turn import is_reentrant
@@ -139,7 +139,7 @@ class Producer(RecordSending):
             KafkaError: as `send`; if memory ran out half-way, or there was no sender any more, the rows before are in
                 and will be delivered.
         """
-        from shmaccum.columns import partition_columns
+        from shmaccum.producer.column_path import partition_columns
 
         self._check_open()
         self._ensure_sender()

@@ -2,7 +2,7 @@ cimport cython
 from shmaccum.accumulator.append.futures cimport FutureRecordMetadata
 from shmaccum.accumulator.append.record_accumulator cimport RecordAccumulator
 from shmaccum.accumulator.state.partition_map cimport PartitionMap, TopicEntry
-from shmaccum.partitioner cimport StickyPartitioner
+from shmaccum.producer.partitioner cimport StickyPartitioner
 from shmaccum.record.fastrecords cimport FastRecords
 from shmaccum.record.murmur2 cimport partition_for_key
 from shmaccum.shm.memory cimport SlabMemory

@@ -15,7 +15,7 @@ from senders import HandRun
 
 from shmaccum import Producer, ProducerConfig, TopicPartition
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
-from shmaccum.partitioner import StickyPartitioner
+from shmaccum.producer.partitioner import StickyPartitioner
 
 BATCH = 1000
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shmaccum.errors import InvalidTimestampError, RecordTooLargeError, SerializationError
-from shmaccum.partitioner import StickyPartitioner
+from shmaccum.producer.partitioner import StickyPartitioner
 from shmaccum.record import v2
 from shmaccum.record.arrow import nulls_of, numpy_of
 from shmaccum.record.column_bodies import ColumnBodies, overhead_max_v2

@@ -21,7 +21,7 @@ from shmaccum.errors import (
     ShmaccumError,
     SlabMemoryError,
 )
-from shmaccum.interceptors import Interceptors
+from shmaccum.producer.interceptors import Interceptors
 
 
 class Seen(ProducerInterceptor):
@@ -207,7 +207,7 @@ def test_of_a_producer(slab_name: str, tmp_path: Path, calls: list[tuple[Any, ..
     settings = settings_of(
         slab_name,
         tmp_path,
-        interceptor_classes=[Seen, "shmaccum.interceptors.ProducerInterceptor"],
+        interceptor_classes=[Seen, "shmaccum.producer.interceptors.ProducerInterceptor"],
         value_serializer=str.encode,
     )
     told: list[Any] = []

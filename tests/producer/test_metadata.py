@@ -11,7 +11,7 @@ from accumulators import config_of, open_accumulator
 
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import TopicAuthorizationError
-from shmaccum.metadata import ProducerMetadata
+from shmaccum.producer.metadata import ProducerMetadata
 from shmaccum.shm.layout import TopicState
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators

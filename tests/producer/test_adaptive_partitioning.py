@@ -10,10 +10,10 @@ import pytest
 from accumulators import TOPIC, add, cluster_of, config_of, drain, open_accumulator
 from broker_model import Clock, stop_the_clock
 
-from shmaccum import partition_load
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import IllegalStateError
-from shmaccum.partition_load import PartitionLoads
+from shmaccum.producer import adaptive_partitioning as partition_load
+from shmaccum.producer.adaptive_partitioning import PartitionLoads
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shmaccum.columns import COLUMNS, partition_columns
 from shmaccum.errors import SerializationError
-from shmaccum.partitioner import StickyPartitioner
+from shmaccum.producer.column_path import COLUMNS, partition_columns
+from shmaccum.producer.partitioner import StickyPartitioner
 from shmaccum.record.column_bodies import ColumnBodies
 from shmaccum.record.format import record_format
 from shmaccum.record.murmur2 import partition_for_key
@@ -128,8 +128,8 @@ def test_pandas_is_not_imported() -> None:
         import sys
         import numpy as np
         import pyarrow as pa
-        from shmaccum.columns import partition_columns
-        from shmaccum.partitioner import StickyPartitioner
+        from shmaccum.producer.column_path import partition_columns
+        from shmaccum.producer.partitioner import StickyPartitioner
         from shmaccum.record.format import record_format
 
         text = pa.StringArray.from_buffers(3, pa.py_buffer(np.array([0, 1, 2, 4], np.int32)), pa.py_buffer(b"abcd"))
