@@ -36,7 +36,7 @@ test-compiled: $(VENV)/.test  ## COMPILED_TESTS=tests/producer only runs these
 	rm -rf $(COMPILED) build/lib*
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --target $(COMPILED) .
 	SHMACCUM_COMPILED=1 PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(BIN)/pytest -n $(WORKERS) --dist loadfile \
-		-o "pythonpath=$(COMPILED) . tests tests/record" $(COMPILED_TESTS) $(PYTEST)
+		-o "pythonpath=$(COMPILED) . tests tests/support" $(COMPILED_TESTS) $(PYTEST)
 
 # Every input of the corpus and some new ones, over modules that AddressSanitizer and UBSan look after.
 FUZZ ?= --seconds 30

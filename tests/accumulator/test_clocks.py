@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
-from shmaccum.errors import DeliveryTimeoutError
-from shmaccum.shm.layout import Slot
-from shmaccum.shm.lifecycle import detach
-from tests.accumulators import (
+from accumulators import (
     CLUSTER,
     NODE0,
     TP0,
@@ -21,6 +17,10 @@ from tests.accumulators import (
     first,
     open_accumulator,
 )
+
+from shmaccum.errors import DeliveryTimeoutError
+from shmaccum.shm.layout import Slot
+from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
 LINGER_MS = 10

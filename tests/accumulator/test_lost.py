@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from accumulators import KEY, TP0, TP1, VALUE, Log, config_of, first, open_accumulator
 
 from shmaccum.errors import SlabDamagedError
 from shmaccum.shm.layout import Slot, SlotState
 from shmaccum.shm.lifecycle import detach
-from tests.accumulators import KEY, TP0, TP1, VALUE, Log, config_of, first, open_accumulator
 from tools.support.accumulators import Accumulators
 
 PATIENCE_S = 5.0

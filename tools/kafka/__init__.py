@@ -2,7 +2,7 @@
 
 By hand: ``python3 -m tools.kafka start [--nodes 1|3] [--sasl] [--tls] | stop | status | fetch``.
 
-From a test (the fixtures of ``tests/brokers.py`` give most of them a running cluster)::
+From a test (the fixtures of ``tests/support/brokers.py`` give most of them a running cluster)::
 
     ensure_kafka()                                     # KafkaMissingError says why there can be none here
     with KafkaCluster(tmp_path, nodes=3) as cluster:   # about 1.5 s for one node, 4 s for three

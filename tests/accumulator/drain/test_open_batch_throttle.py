@@ -7,6 +7,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
+from accumulators import BATCH_SIZE, UNLIMITED, add, assert_empty, config_of, open_accumulator, partition_of
 
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -14,7 +15,6 @@ from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.shm.layout import Super
 from shmaccum.shm.lifecycle import detach
-from tests.accumulators import BATCH_SIZE, UNLIMITED, add, assert_empty, config_of, open_accumulator, partition_of
 from tools.support.accumulators import Accumulators
 
 TOPIC = "many"

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from accumulators import UNLIMITED, add, assert_empty, config_of, created_ms, open_accumulator, partition_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,6 @@ from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.shm.layout import STRIPES, Partition, Slot
 from shmaccum.shm.lifecycle import detach
-from tests.accumulators import UNLIMITED, add, assert_empty, config_of, created_ms, open_accumulator, partition_of
 from tools.support.accumulators import Accumulators
 
 LINGER_MS = 10

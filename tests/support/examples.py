@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-_README = Path(__file__).resolve().parents[1] / "README.md"
+_README = Path(__file__).resolve().parents[2] / "README.md"
 
 
 def example(heading: str, changes: Mapping[str, str]) -> str:
