@@ -2,7 +2,7 @@
 
 A record with a key goes where the murmur2 hash of its key says. One without goes to the partition of the moment:
 uniform sticky partitioning (KIP-794) stays with a partition until a batch of bytes has gone there and the batch has
-ended. The next partition is chosen in front of the record that would begin another batch (see `partition_load`).
+ended. The next partition is chosen in front of the record that would begin another batch (see `adaptive_partitioning`).
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from shmaccum.accumulator.append.record_appender cimport RecordAppender
 from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
 from shmaccum.shm.locks cimport SlabLock
 
+@cython.final
 cdef class RecordAccumulator:
     cdef object __weakref__
     cdef readonly object state

@@ -28,6 +28,7 @@ cdef Py_ssize_t _BYTES
 cdef Py_ssize_t _BATCHES
 cdef Py_ssize_t _PRECOMPRESSED
 
+@cython.final
 cdef class RecordAppender:
     cdef object __weakref__
     cdef readonly object slab
@@ -49,7 +50,6 @@ cdef class RecordAppender:
     cdef unsigned long long _linger_ms
     cdef readonly unsigned long long linger
 
-    @cython.final
     @cython.locals(
         memory=SlabMemory, opened="unsigned long long", slot=Py_ssize_t, header=Py_ssize_t, commit="unsigned long long",
         size=Py_ssize_t, count=Py_ssize_t, base_timestamp="unsigned long long", record=bytes, start=Py_ssize_t, added=Py_ssize_t,
@@ -60,7 +60,6 @@ cdef class RecordAppender:
         self, PartitionQueue queue, long long timestamp, bytes body, callback, unsigned long long sizes
     )
 
-    @cython.final
     @cython.locals(
         memory=SlabMemory, cell=Py_ssize_t, process=Py_ssize_t, linger="unsigned long long", is_due_earlier=bint
     )
@@ -69,7 +68,6 @@ cdef class RecordAppender:
         unsigned long long timestamp, Py_ssize_t max_record,
     )
 
-    @cython.final
     @cython.locals(result=ProduceRequestResult, future=FutureRecordMetadata)
     cdef FutureRecordMetadata _register(
         self, PartitionQueue queue, Py_ssize_t slot, Py_ssize_t header, Py_ssize_t index, long long timestamp,
@@ -89,13 +87,11 @@ cdef class RecordAppender:
     @cython.locals(memory=SlabMemory)
     cpdef list places_of_large(self, Py_ssize_t slot, Py_ssize_t header, Py_ssize_t size)
 
-    @cython.final
     @cython.locals(words=word[::1], process=Py_ssize_t)
     cdef _place(
         self, PartitionQueue queue, Py_ssize_t slot, unsigned long long state, Py_ssize_t added,
         unsigned long long compressed,
     )
 
-    @cython.final
     @cython.locals(header=Py_ssize_t)
     cdef _claim(self, PartitionQueue queue, Py_ssize_t slot)
