@@ -1,0 +1,297 @@
+"""Logins by Kerberos: with a center and Apache Kafka where these can be had, and what can be said without them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from batches import make_batch
+from kdc import REALM, Kdc, missing_kerberos
+from producers import wait_until
+from wires import MakeWire
+
+from shmaccum import Producer
+from shmaccum.cluster import TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import ApiVersionError, ConfigError, SaslAuthenticationError
+from shmaccum.sender.kafka.kerberos import Kerberos
+from shmaccum.sender.kafka.transport import KafkaTransport
+from tools.kafka import KafkaCluster
+from tools.kafka.jars import class_archive
+
+BY_KERBEROS = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI", "sasl_kerberos_service_name": "kafka"}
+HOST = "127.0.0.1"
+
+
+def by_keytab(keytab: Path, principal: str = "alice", **more: object) -> dict[str, Any]:
+    """Return the settings as Spark jobs have them."""
+    line = (
+        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true useTicketCache=false "
+        f'serviceName="kafka" keyTab="{keytab}" principal="{principal}@{REALM}";'
+    )
+    return {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI", "sasl_jaas_config": line} | more
+
+
+# --- without a center -------------------------------------------------------------------------------------
+
+
+def start(**settings: object) -> None:
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    KafkaTransport(ProducerConfig.parse({"bootstrap.servers": "127.0.0.1:9092"} | given)).start()
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pass for having the package gssapi, of which nothing is used."""
+    if find_spec("gssapi") is None:
+        monkeypatch.setattr("shmaccum.sender.kafka.credentials.find_spec", lambda name: True)
+
+
+def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shmaccum.sender.kafka.credentials.find_spec", lambda name: None)
+    with pytest.raises(ApiVersionError, match="pip install gssapi"):
+        start(**BY_KERBEROS)
+
+
+def test_a_keytab_that_cannot_be_read(library: None, tmp_path: Path) -> None:
+    for path, why in ((tmp_path / "missing", "No such file or directory"), (tmp_path, "Is a directory")):
+        with pytest.raises(ConfigError, match=f"sasl.kerberos.keytab = '{path}': cannot be read: {why}"):
+            start(**by_keytab(path))
+
+
+def test_a_keytab_of_another_user(library: None, tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root reads everything")
+    keytab = tmp_path / "keytab"
+    keytab.write_bytes(b"\5\2")
+    keytab.chmod(0)
+    with pytest.raises(ConfigError, match="cannot be read: Permission denied"):
+        start(**by_keytab(keytab))
+
+
+@pytest.mark.parametrize("content", [b"", b"\5", b"-----BEGIN CERTIFICATE-----"])
+def test_a_file_that_is_no_keytab(library: None, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ConfigError, match="/file': it is no keytab"):
+        start(**by_keytab(tmp_path / "file"))
+
+
+def test_a_keytab_that_can_be_read(library: None, wire: MakeWire, tmp_path: Path) -> None:
+    (tmp_path / "keytab").write_bytes(b"\5\2")
+    wire("127.0.0.1:9092", **by_keytab(tmp_path / "keytab"))
+
+
+# --- with one -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
+    if missing := missing_kerberos():
+        pytest.skip(missing)
+    with Kdc(tmp_path_factory.mktemp("kdc")) as kdc:
+        yield kdc
+
+
+@pytest.fixture
+def kdc(realm: Kdc, monkeypatch: pytest.MonkeyPatch) -> Kdc:
+    """Return a center that this process, and those that it starts, find."""
+    for name, value in realm.environment.items():
+        monkeypatch.setenv(name, value)
+    return realm
+
+
+@pytest.fixture(scope="module")
+def alice(realm: Kdc) -> Path:
+    return realm.add("alice")
+
+
+@pytest.fixture(scope="module")
+def kerberized(realm: Kdc, kafka_cluster: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
+    """A broker that lets in who has a ticket."""
+    keytab = realm.add(f"kafka/{HOST}")
+    line = (
+        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true isInitiator=false "
+        f'keyTab="{keytab}" principal="kafka/{HOST}@{REALM}";'
+    )
+    settings = {
+        "sasl.enabled.mechanisms": "GSSAPI",
+        "sasl.kerberos.service.name": "kafka",
+        "listener.name.client.gssapi.sasl.jaas.config": line,
+    }
+    cluster = kafka_cluster(sasl=True, overrides=settings)
+    options = (f"-XX:SharedArchiveFile={class_archive()}", "-Xlog:cds=off", f"-Djava.security.krb5.conf={realm.config}")
+    cluster.start(jvm_options=options)
+    yield cluster
+    cluster.stop()
+
+
+def stores(wire: MakeWire, cluster: KafkaCluster, topic: str, **settings: object) -> None:
+    """Create a topic, and store a batch in it with these settings."""
+    cluster.admin.create_topic(topic)
+    here = wire(cluster.bootstrap_servers, **settings)
+    assert here.store(make_batch([b"x"], to=TopicPartition(topic, 0)))[0].error is None
+
+
+def test_by_keytab(kdc: Kdc, kerberized: KafkaCluster, alice: Path, wire: MakeWire, topic: str) -> None:
+    """As who the keytab says; the user's own credential cache is neither needed nor written to."""
+    kerberized.admin.create_topic(topic)
+    kerberized.admin.allow("alice", topic)
+    stores(wire, kerberized, f"{topic}-2", **by_keytab(alice))
+    here = wire(kerberized.bootstrap_servers, **by_keytab(alice))
+    assert here.store(make_batch([b"x"], to=TopicPartition(topic, 0)))[0].error is None
+    assert kdc.issued("AS_REQ", "alice") == 1, "the second login has the first one's ticket"
+    assert not (kdc.directory / "ccache").exists()
+
+
+@pytest.mark.parametrize("principal", ["", f"bob@{REALM}"])
+def test_by_the_credential_cache(
+    kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, topic: str, principal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{kdc.directory / 'of-bob'}")
+    kdc.log_in("bob", kdc.add("bob"))
+    stores(wire, kerberized, topic, sasl_kerberos_principal=principal, **BY_KERBEROS)
+
+
+def test_a_producer(kdc: Kdc, kerberized: KafkaCluster, alice: Path, slab_name: str, topic: str) -> None:
+    """By the sender as a process, which inherits where the realm is."""
+    kerberized.admin.create_topic(topic)
+    settings = {name.replace("_", "."): value for name, value in by_keytab(alice).items()}
+    settings |= {"bootstrap.servers": kerberized.bootstrap_servers, "shmaccum.name": slab_name, "sender.idle.ms": 0}
+    with Producer(settings) as producer:
+        assert producer.send(topic, b"x").get(60).offset == 0
+    wait_until(lambda: not list(Path("/dev/shm").glob(f"*{slab_name}*")), "the sender has left")
+
+
+def test_a_login_after_the_ticket_has_expired(kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, topic: str) -> None:
+    keytab = kdc.add("carol", "-maxlife", "2seconds")
+    stores(wire, kerberized, topic, **by_keytab(keytab, "carol"))
+    issued = kdc.issued("AS_REQ", "carol")
+    assert issued > 0
+    time.sleep(2.5)  # it is the clock that a ticket expires by
+    stores(wire, kerberized, f"{topic}-2", **by_keytab(keytab, "carol"))
+    assert kdc.issued("AS_REQ", "carol") > issued
+
+
+def refusal(wire: MakeWire, cluster: KafkaCluster, caplog: pytest.LogCaptureFixture, **settings: object) -> str:
+    caplog.set_level(logging.DEBUG)
+    here = wire(cluster.bootstrap_servers, **settings)
+    here.transport.request_update(["t"])
+    assert here.until(here.transport.failure) is SaslAuthenticationError
+    return caplog.text
+
+
+def test_a_principal_that_the_keytab_has_not(
+    kdc: Kdc, kerberized: KafkaCluster, alice: Path, wire: MakeWire, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = refusal(wire, kerberized, caplog, **by_keytab(alice, "dave"))
+    assert f"login of dave@{REALM} by sasl.kerberos.keytab '{alice}' to kafka@{HOST} failed: No key table entry" in said
+
+
+def test_a_keytab_that_has_gone(
+    kdc: Kdc, kerberized: KafkaCluster, alice: Path, wire: MakeWire, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After the start: a login says so, and the next one finds it again."""
+    keytab = tmp_path / "keytab"
+    keytab.write_bytes(alice.read_bytes())
+    here = wire(kerberized.bootstrap_servers, **by_keytab(keytab))
+    content = keytab.read_bytes()
+    keytab.unlink()
+    here.transport.request_update(["t"])
+    assert here.until(here.transport.failure) is SaslAuthenticationError
+    assert f"Key table file '{keytab}' not found" in caplog.text
+    keytab.write_bytes(content)
+    here.until(lambda: here.transport.failure() is None)
+
+
+def test_a_keytab_whose_key_is_an_old_one(
+    kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = tmp_path / "old"
+    old.write_bytes(kdc.add("erin").read_bytes())
+    kdc.new_key("erin")
+    assert "failed: Decrypt integrity check failed" in refusal(wire, kerberized, caplog, **by_keytab(old, "erin"))
+
+
+def test_a_service_that_is_not_there(
+    kdc: Kdc, kerberized: KafkaCluster, alice: Path, wire: MakeWire, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = BY_KERBEROS | {"sasl_kerberos_service_name": "kafak", "sasl_kerberos_keytab": alice}
+    said = refusal(wire, kerberized, caplog, **given, sasl_kerberos_principal=f"alice@{REALM}")
+    assert f"failed: Server kafak/{HOST}@{REALM} not found in Kerberos database" in said
+
+
+def test_no_credential_cache(
+    kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert "failed: No Kerberos credentials available" in refusal(wire, kerberized, caplog, **BY_KERBEROS)
+
+
+def test_a_center_that_is_away(
+    kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is named, and asked again; who has a ticket does without it."""
+    keytab = kdc.add("frank")
+    kerberized.admin.create_topic(topic)
+    kdc.stop()
+    try:
+        here = wire(kerberized.bootstrap_servers, **by_keytab(keytab, "frank"))
+        here.transport.request_update([topic])
+        assert here.until(here.transport.failure) is SaslAuthenticationError
+        assert f"Cannot contact any KDC for realm '{REALM}'" in caplog.text
+    finally:
+        kdc.start()
+    assert here.store(make_batch([b"x"], to=TopicPartition(topic, 0)))[0].error is None
+    assert here.transport.failure() is None
+    kdc.stop()
+    try:
+        stores(wire, kerberized, f"{topic}-2", **by_keytab(keytab, "frank"))
+    finally:
+        kdc.start()
+
+
+# --- a broker that is none ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def acceptor(kdc: Kdc, alice: Path) -> tuple[Kerberos, Any]:
+    """Return a login and the broker's half of it, whose tickets have been exchanged."""
+    import gssapi
+
+    keytab = kdc.add(f"fake/{HOST}")
+    login = Kerberos(HOST, "fake", f"alice@{REALM}", str(alice))
+    credentials = gssapi.Credentials(usage="accept", store={"keytab": str(keytab)})
+    broker = gssapi.SecurityContext(creds=credentials, usage="accept")
+    login.receive(broker.step(login.auth_bytes()))
+    assert login.auth_bytes() == b""
+    return login, broker
+
+
+def test_what_is_agreed_with_a_broker(acceptor: tuple[Kerberos, Any]) -> None:
+    login, broker = acceptor
+    assert not login.is_done()
+    login.receive(broker.wrap(b"\x07\x00\xff\xff", False).message)
+    assert broker.unwrap(login.auth_bytes()).message == b"\x01\x00\x00\x00" + f"alice@{REALM}".encode()
+    assert not login.is_authenticated()
+    login.receive(b"")
+    assert login.is_done()
+    assert login.is_authenticated()
+
+
+@pytest.mark.parametrize("layers", [b"", b"\x01", b"\x06\x00\xff\xff", b"\x01\x00\x00\x00\x00"])
+def test_a_broker_that_demands_what_kafka_has_not(acceptor: tuple[Kerberos, Any], layers: bytes) -> None:
+    login, broker = acceptor
+    with pytest.raises(SaslAuthenticationError, match=f"fake@{HOST} demands a protection by Kerberos"):
+        login.receive(broker.wrap(layers, False).message)
+
+
+@pytest.mark.parametrize("answer", [b"", b"nonsense"])
+def test_a_broker_that_says_what_is_no_message_of_kerberos(acceptor: tuple[Kerberos, Any], answer: bytes) -> None:
+    login, _ = acceptor
+    with pytest.raises(SaslAuthenticationError, match=f"login of alice@{REALM} by .* to fake@{HOST} failed: "):
+        login.receive(answer)
