@@ -33,6 +33,7 @@ from shmaccum.errors import (
 )
 from shmaccum.sender.kafka.transport import KafkaTransport
 from tools.kafka import Certificates, KafkaCluster
+from tools.kafka.jvm import java_command
 
 PASSWORD = "alice-secret"
 
@@ -88,6 +89,43 @@ def test_by_password(sasl: KafkaCluster, wire: MakeWire, topic: str, mechanism: 
 def test_by_token(sasl: KafkaCluster, wire: MakeWire, topic: str) -> None:
     sasl.admin.create_topic(topic)
     here = wire(sasl.bootstrap_servers, **BY_TOKEN)
+    assert here.store(make_batch([b"x"], to=TopicPartition(topic, 0)))[0].error is None
+
+
+@pytest.fixture(scope="module")
+def delegation_token(sasl: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Return the id and the HMAC of a token of Alice's, as Kafka's own tool gets it for her."""
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    file = tmp_path_factory.mktemp("alice") / "client.properties"
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f'sasl.jaas.config={module} required username="alice" password="{PASSWORD}";\n'
+    )
+    command = java_command(
+        "org.apache.kafka.tools.DelegationTokenCommand",
+        *("--bootstrap-server", sasl.bootstrap_servers, "--command-config", str(file)),
+        *("--create", "--max-life-time-period", "-1"),
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    token_id, token_hmac, *_ = done.stdout.splitlines()[-1].split()  # the table's one row
+    return token_id, token_hmac
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_by_delegation_token(
+    sasl: KafkaCluster, delegation_token: tuple[str, str], wire: MakeWire, topic: str, mechanism: str
+) -> None:
+    """As the user that the token stands for, by the line that Spark's own sink makes of one."""
+    sasl.admin.create_topic(topic)
+    sasl.admin.allow("alice", topic)
+    token_id, token_hmac = delegation_token
+    line = (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required tokenauth=true serviceName=kafka "
+        f'username="{token_id}" password="{token_hmac}";'
+    )
+    given = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, "sasl_jaas_config": line}
+    here = wire(sasl.bootstrap_servers, **given)
     assert here.store(make_batch([b"x"], to=TopicPartition(topic, 0)))[0].error is None
 
 
@@ -159,6 +197,16 @@ def failure_of(wire: MakeWire, servers: str, **settings: object) -> type[KafkaEr
     failure: type[KafkaError] = here.until(here.transport.failure)
     assert here.transport.cluster().topic_errors == {"t": failure}
     return failure
+
+
+@pytest.mark.parametrize("change", [{"sasl_tokenauth": False}, {"sasl_password": "not-it"}])
+def test_a_delegation_token_that_is_none(
+    sasl: KafkaCluster, delegation_token: tuple[str, str], wire: MakeWire, change: dict[str, object]
+) -> None:
+    """A token is none of the users, and needs its HMAC."""
+    token_id, token_hmac = delegation_token
+    token = {"sasl_username": token_id, "sasl_password": token_hmac, "sasl_tokenauth": True} | change
+    assert failure_of(wire, sasl.bootstrap_servers, **login("SCRAM-SHA-256", **token)) is SaslAuthenticationError
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
