@@ -153,7 +153,7 @@ def sasl_mechanism(config: ProducerConfig, mask: Mask) -> Callable[[str], Mechan
     name, username = config.sasl_mechanism, config.sasl_username
     if name == "GSSAPI":
         if find_spec("gssapi") is None:
-            raise ApiVersionError("sasl.mechanism GSSAPI needs the package gssapi: pip install gssapi")
+            raise ApiVersionError("sasl.mechanism GSSAPI needs the package gssapi: pip install 'shmaccum[kerberos]'")
         keytab = config.sasl_kerberos_keytab
         if keytab:
             with _naming("sasl.kerberos.keytab", keytab):

@@ -55,7 +55,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shmaccum.sender.kafka.credentials.find_spec", lambda name: None)
-    with pytest.raises(ApiVersionError, match="pip install gssapi"):
+    with pytest.raises(ApiVersionError, match=r"pip install 'shmaccum\[kerberos\]'"):
         start(**BY_KERBEROS)
 
 
