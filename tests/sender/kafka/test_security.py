@@ -12,6 +12,7 @@ from typing import Any
 import javastores
 import pytest
 from batches import make_batch, scattered
+from brokers import make_delegation_token
 from confluent_kafka.admin import (
     AclOperation,
     AdminClient,
@@ -33,7 +34,6 @@ from shmaccum.errors import (
 )
 from shmaccum.sender.kafka.transport import KafkaTransport
 from tools.kafka import Certificates, KafkaCluster
-from tools.kafka.jvm import java_command
 
 PASSWORD = "alice-secret"
 
@@ -94,22 +94,8 @@ def test_by_token(sasl: KafkaCluster, wire: MakeWire, topic: str) -> None:
 
 @pytest.fixture(scope="module")
 def delegation_token(sasl: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """Return the id and the HMAC of a token of Alice's, as Kafka's own tool gets it for her."""
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    file = tmp_path_factory.mktemp("alice") / "client.properties"
-    file.write_text(
-        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
-        f'sasl.jaas.config={module} required username="alice" password="{PASSWORD}";\n'
-    )
-    command = java_command(
-        "org.apache.kafka.tools.DelegationTokenCommand",
-        *("--bootstrap-server", sasl.bootstrap_servers, "--command-config", str(file)),
-        *("--create", "--max-life-time-period", "-1"),
-    )
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    token_id, token_hmac, *_ = done.stdout.splitlines()[-1].split()  # the table's one row
-    return token_id, token_hmac
+    """Return the id and the HMAC of a token of Alice's."""
+    return make_delegation_token(sasl, "alice", tmp_path_factory.mktemp("alice"))
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
