@@ -39,12 +39,13 @@ class Kdc:
     Attributes:
         directory: where all of it is.
         config: a ``krb5.conf`` for clients and servers, Java's too.
+        port: that the center listens on.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.config = directory / "krb5.conf"
-        self._port = free_port()
+        self.port = free_port()
         self._keeper: subprocess.Popen[str] | None = None
         self._running: Running | None = None
         self.config.write_text(f"""
@@ -57,13 +58,13 @@ class Kdc:
   udp_preference_limit = 1
 [realms]
   {REALM} = {{
-    kdc = 127.0.0.1:{self._port}
+    kdc = 127.0.0.1:{self.port}
   }}
 """)
         (directory / "kdc.conf").write_text(f"""
 [kdcdefaults]
   kdc_listen = ""
-  kdc_tcp_listen = 127.0.0.1:{self._port}
+  kdc_tcp_listen = 127.0.0.1:{self.port}
 [realms]
   {REALM} = {{
     database_name = {directory}/principal
@@ -131,7 +132,7 @@ class Kdc:
 
     def _listens(self) -> bool:
         with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self._port)) == 0
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def stop(self) -> None:
         """Kill the center; who asks it is refused the connection."""

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import socket
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -12,8 +17,10 @@ from typing import Any
 
 import pytest
 from batches import make_batch
+from brokers import consume
+from examples import example
 from kdc import REALM, Kdc, missing_kerberos
-from producers import wait_until
+from producers import wait_until, wait_until_gone
 from wires import MakeWire
 
 from shmaccum import Producer
@@ -165,7 +172,7 @@ def test_a_producer(kdc: Kdc, kerberized: KafkaCluster, alice: Path, slab_name: 
     settings |= {"bootstrap.servers": kerberized.bootstrap_servers, "shmaccum.name": slab_name, "sender.idle.ms": 0}
     with Producer(settings) as producer:
         assert producer.send(topic, b"x").get(60).offset == 0
-    wait_until(lambda: not list(Path("/dev/shm").glob(f"*{slab_name}*")), "the sender has left")
+    wait_until_gone(slab_name)
 
 
 def test_a_login_after_the_ticket_has_expired(kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, topic: str) -> None:
@@ -253,6 +260,79 @@ def test_a_center_that_is_away(
         stores(wire, kerberized, f"{topic}-2", **by_keytab(keytab, "frank"))
     finally:
         kdc.start()
+
+
+def test_a_center_that_does_not_answer(
+    kdc: Kdc,
+    kerberized: KafkaCluster,
+    alice: Path,
+    wire: MakeWire,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The login waits for it, and the sender does not: it gives the attempt up in time."""
+    keytab = tmp_path / "keytab"  # of which there is no ticket
+    keytab.write_bytes(alice.read_bytes())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = tmp_path / "krb5.conf"
+        config.write_text(kdc.config.read_text().replace(f":{kdc.port}", f":{silent.getsockname()[1]}"))
+        monkeypatch.setenv("KRB5_CONFIG", str(config))
+        short = {"socket_connection_setup_timeout_ms": 100, "socket_connection_setup_timeout_max_ms": 100}
+        here = wire(kerberized.bootstrap_servers, **by_keytab(keytab), **short)
+        here.transport.request_update(["t"])
+        here.until(lambda: "Kerberos takes longer" in caplog.text)
+        assert errands(), "the login still waits"
+        assert here.transport.failure() is None
+    wait_until(lambda: not errands(), "the login has failed: the connection to the center is reset")
+
+
+def errands() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "shmaccum-errand"]
+
+
+SPARK_JOB = """
+import json, sys
+from pyspark.sql import SparkSession
+local, options = map(json.loads, sys.argv[1:])
+builder = SparkSession.builder.master("local[2]")
+for name, value in local.items():
+    builder = builder.config(name, value)
+with builder.getOrCreate() as spark:
+    rows = spark.range(0, 100, 1, 2).selectExpr("CAST(id AS STRING) AS value")
+    rows.write.format("shmaccum").mode("append").options(**options).save()
+"""
+
+
+def test_a_spark_job(
+    kdc: Kdc, kerberized: KafkaCluster, alice: Path, slab_name: str, topic: str, tmp_path: Path
+) -> None:
+    """With the options that docs/spark.md has."""
+    kerberized.admin.create_topic(topic)
+    names: dict[str, Any] = {}
+    changes = {
+        "broker1:9092,broker2:9092": kerberized.bootstrap_servers,
+        "SASL_SSL": kerberized.security_protocol,
+        "/etc/security/keytabs/etl.keytab": str(alice),
+        "etl@EXAMPLE.COM": f"alice@{REALM}",
+    }
+    exec(example("Kerberos", changes, page="docs/spark.md"), names)
+    options = names["options"] | {"topic": topic, "kafka.shmaccum.name": slab_name, "kafka.sender.idle.ms": "0"}
+    local = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(tmp_path / "scratch"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
+        "spark.ui.enabled": "false",
+    }
+    command = [sys.executable, "-c", SPARK_JOB, json.dumps(local), json.dumps(options)]
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (records,) = consume({"bootstrap.servers": kerberized.internal_servers}, topic).values()
+    assert len(records) == 100
+    wait_until_gone(slab_name)
 
 
 # --- a broker that is none ----------------------------------------------------------------------------------
