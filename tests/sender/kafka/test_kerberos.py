@@ -26,7 +26,7 @@ from wires import MakeWire
 from shmaccum import Producer
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import ApiVersionError, ConfigError, SaslAuthenticationError
+from shmaccum.errors import ApiVersionError, ConfigError, SaslAuthenticationError, ShmaccumError
 from shmaccum.sender.kafka.kerberos import Kerberos
 from shmaccum.sender.kafka.transport import KafkaTransport
 from tools.kafka import KafkaCluster
@@ -175,6 +175,24 @@ def test_a_producer(kdc: Kdc, kerberized: KafkaCluster, alice: Path, slab_name: 
     wait_until_gone(slab_name)
 
 
+def test_a_producer_hears_why(kdc: Kdc, kerberized: KafkaCluster, alice: Path, slab_name: str, tmp_path: Path) -> None:
+    def failure(name: str, **given: object) -> str:
+        settings = {key.replace("_", "."): value for key, value in given.items()}
+        settings |= {"bootstrap.servers": kerberized.bootstrap_servers, "shmaccum.name": name, "sender.idle.ms": 0}
+        with pytest.raises(ShmaccumError) as caught, Producer(settings) as producer:
+            producer.send("t", b"x").get(60)
+        wait_until_gone(name)
+        return f"{type(caught.value).__name__}: {caught.value}"
+
+    no_key = failure(slab_name, **by_keytab(alice, "dave"))
+    assert no_key.startswith("SaslAuthenticationError: ")
+    assert f"sasl.kerberos.service.name = 'kafka', sasl.kerberos.principal = 'dave@{REALM}'" in no_key
+    assert f"login of dave@{REALM} by sasl.kerberos.keytab '{alice}' to kafka@{HOST} failed: No key table ent" in no_key
+    missing = tmp_path / "missing.keytab"
+    no_file = failure(f"{slab_name}-missing", **by_keytab(missing))
+    assert f"sasl.kerberos.keytab = '{missing}': cannot be read: No such file or directory" in no_file
+
+
 def test_a_login_after_the_ticket_has_expired(kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, topic: str) -> None:
     keytab = kdc.add("carol", "-maxlife", "2seconds")
     stores(wire, kerberized, topic, **by_keytab(keytab, "carol"))
@@ -308,6 +326,7 @@ def test_a_spark_job(
     kdc: Kdc, kerberized: KafkaCluster, alice: Path, slab_name: str, topic: str, tmp_path: Path
 ) -> None:
     """With the options that docs/spark.md has."""
+    pytest.importorskip("pyspark")
     kerberized.admin.create_topic(topic)
     names: dict[str, Any] = {}
     changes = {
