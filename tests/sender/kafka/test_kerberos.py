@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -94,6 +95,99 @@ def test_a_keytab_that_can_be_read(library: None, wire: MakeWire, tmp_path: Path
     wire("127.0.0.1:9092", **by_keytab(tmp_path / "keytab"))
 
 
+class FakeError(Exception):
+    """Stands for GSSError."""
+
+    maj_code, min_code = 13, 25
+
+    def get_all_statuses(self, code: int, is_major: bool) -> list[str]:
+        return [f"{'major' if is_major else 'minor'} {code}"]
+
+
+class FakeContext:
+    """Stands for what holds the tickets; complete when the broker has answered the first token."""
+
+    initiator_name = "alice@REALM"
+
+    def __init__(self, **given: Any) -> None:
+        self.given = given
+        self.complete = False
+
+    def step(self, token: bytes | None = None) -> bytes | None:
+        if token == b"wrong":
+            raise FakeError
+        self.complete = token is not None
+        return None if self.complete else b"ticket"
+
+    def unwrap(self, message: bytes) -> Any:
+        return SimpleNamespace(message=message.removeprefix(b"wrapped "))
+
+    def wrap(self, message: bytes, encrypt: bool) -> Any:
+        assert not encrypt
+        return SimpleNamespace(message=b"wrapped " + message)
+
+
+@pytest.fixture
+def fake_library(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Replace the package gssapi; return the credentials that are asked for."""
+    asked: list[dict[str, Any]] = []
+    module: Any = ModuleType("gssapi")
+    module.NameType = SimpleNamespace(hostbased_service="service", kerberos_principal="principal")
+    module.MechType = SimpleNamespace(kerberos="kerberos")
+    module.RequirementFlag = SimpleNamespace(mutual_authentication="mutual")
+    module.exceptions = SimpleNamespace(GSSError=FakeError)
+    module.Name = lambda text, kind: SimpleNamespace(canonicalize=lambda mechanism: (text, kind), text=text)
+    module.SecurityContext = FakeContext
+
+    def credentials(**given: Any) -> str:
+        asked.append(given | {"name": given["name"].text})
+        return "credentials"
+
+    module.Credentials = credentials
+    monkeypatch.setitem(sys.modules, "gssapi", module)
+    return asked
+
+
+def test_a_login(fake_library: list[dict[str, Any]]) -> None:
+    """RFC 4752: tokens until the context is complete, then which protection there is."""
+    login = Kerberos("broker.example", "kafka")
+    assert login._context.given["name"] == ("kafka@broker.example", "service")
+    assert login._context.given["creds"] is None
+    assert login._context.given["flags"] == "mutual"
+    assert fake_library == []
+    assert login.auth_bytes() == b"ticket"
+    login.receive(b"of the broker")
+    assert login.auth_bytes() == b""
+    login.receive(b"wrapped \7\0\xff\xff")
+    assert login.auth_bytes() == b"wrapped \1\0\0\0alice@REALM"
+    assert not login.is_done()
+    login.receive(b"")
+    assert login.is_done()
+    assert login.is_authenticated()
+
+
+def test_credentials_by_keytab(fake_library: list[dict[str, Any]]) -> None:
+    """Neither by the environment, nor into the user's own cache."""
+    login = Kerberos("broker.example", "kafka", "alice@REALM", "/k")
+    assert login._context.given["creds"] == "credentials"
+    client = {"client_keytab": "/k", "ccache": "MEMORY:alice@REALM by /k"}
+    assert fake_library == [
+        {"name": "alice@REALM", "usage": "accept", "store": {"keytab": "/k"}},
+        {"name": "alice@REALM", "usage": "initiate", "store": client},
+    ]
+
+
+def test_a_login_that_fails(fake_library: list[dict[str, Any]]) -> None:
+    login = Kerberos("broker.example", "kafka")
+    with pytest.raises(
+        SaslAuthenticationError, match=r"login of the user by .* to kafka@broker\.example failed: minor 25"
+    ):
+        login.receive(b"wrong")
+    login.receive(b"of the broker")
+    with pytest.raises(SaslAuthenticationError, match="demands a protection by Kerberos, which Kafka has not"):
+        login.receive(b"wrapped \6\0\xff\xff")
+
+
 # --- with one -----------------------------------------------------------------------------------------------
 
 
@@ -145,14 +239,15 @@ def stores(wire: MakeWire, cluster: KafkaCluster, topic: str, **settings: object
     assert here.store(make_batch([b"x"], to=TopicPartition(topic, 0)))[0].error is None
 
 
-def test_by_keytab(kdc: Kdc, kerberized: KafkaCluster, alice: Path, wire: MakeWire, topic: str) -> None:
+def test_by_keytab(kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, topic: str) -> None:
     """As who the keytab says; the user's own credential cache is neither needed nor written to."""
     kerberized.admin.create_topic(topic)
-    kerberized.admin.allow("alice", topic)
-    stores(wire, kerberized, f"{topic}-2", **by_keytab(alice))
-    here = wire(kerberized.bootstrap_servers, **by_keytab(alice))
+    kerberized.admin.allow("grace", topic)
+    by_hers = by_keytab(kdc.add("grace"), "grace")
+    stores(wire, kerberized, f"{topic}-2", **by_hers)
+    here = wire(kerberized.bootstrap_servers, **by_hers)
     assert here.store(make_batch([b"x"], to=TopicPartition(topic, 0)))[0].error is None
-    assert kdc.issued("AS_REQ", "alice") == 1, "the second login has the first one's ticket"
+    assert kdc.issued("AS_REQ", "grace") == 1, "the second login has the first one's ticket"
     assert not (kdc.directory / "ccache").exists()
 
 
