@@ -1,4 +1,4 @@
-# make demo | test | test-compiled | sanitize | lint | docs | venv | venv-core | kafka | clean
+# make demo | test | test-compiled | sanitize | lint | docs | venv | venv-core | kerberos | kafka | clean
 #
 # Everything is installed into $(VENV). PYTHON=python3.13 make test chooses another interpreter, which gets a
 # virtual environment of its own.
@@ -11,7 +11,7 @@ KAFKA ?=
 PYTEST ?=
 WORKERS ?= 3
 
-.PHONY: demo test pytest test-compiled sanitize lint docs venv venv-core kafka clean
+.PHONY: demo test pytest test-compiled sanitize lint docs venv venv-core kerberos kafka clean
 
 demo: $(VENV)/.demo  ## DEMO="--workers 4" passes options on
 	$(BIN)/shmaccum demo $(DEMO)
@@ -56,6 +56,9 @@ docs: $(VENV)/.test
 venv: $(VENV)/.test
 
 venv-core: $(VENV)/.test-core  ## without Spark, for the core's tests alone
+
+kerberos: $(VENV)/.test  ## what the tests with a KDC need, which are skipped without it; takes a minute or two
+	$(PYTHON) -m tools.setup_env $(VENV) kerberos
 
 kafka:  ## KAFKA="--nodes 3 --sasl --tls" passes options on; python3 -m tools.kafka stop ends it
 	$(PYTHON) -m tools.kafka start $(KAFKA)

@@ -38,8 +38,8 @@ Producer({{"transport": "log", "log.dir": "./out", "linger.ms": 5}})
 
 Where Kafka has the setting, its name, default and meaning are those of Kafka 4: of the producer, and for the log
 transport of brokers and topics. TLS takes PEM (KIP-651) and Java's keystores, and SASL credentials as
-`sasl.username` and `sasl.password` or in a `sasl.jaas.config`. An unknown name, a wrong value and settings that
-contradict each other are refused with a ConfigError that says what is allowed.
+`sasl.username` and `sasl.password`, as `sasl.kerberos.keytab`, or in a `sasl.jaas.config`. An unknown name, a wrong
+value and settings that contradict each other are refused with a ConfigError that says what is allowed.
 
 ## What producers share
 

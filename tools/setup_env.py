@@ -2,7 +2,8 @@
 
 ``python3 -m tools.setup_env VENV EXTRA`` works on a bare Debian, with nothing but the standard library. What the
 system lacks is installed by apt-get for root; for others the one command that installs it is printed. Apache Kafka
-alone may be missing in the end: the tests that need it are skipped then, and say so.
+alone may be missing in the end: the tests that need it are skipped then, and say so. So are those with Kerberos,
+unless EXTRA ``kerberos`` has installed what they need.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 if sys.version_info < (3, 11):  # noqa: UP036 (whoever has an older one is to be told so)
     sys.exit(f"Python 3.11 or later is needed, this is {sys.version.split()[0]}: make PYTHON=python3.12 ...")
@@ -23,6 +25,13 @@ from tools.kafka import KafkaMissingError, ensure_kafka
 from tools.kafka.jars import INSTALL_MAVEN, class_archive, jar_directory, missing_maven
 from tools.model.check import INSTALL as INSTALL_SPIN
 from tools.model.check import missing_tools as missing_spin
+
+KERBEROS: Final = ("krb5kdc", "kadmin.local", "kinit", "krb5-config")
+"""Programs by which one sees that `INSTALL_KERBEROS` was done."""
+INSTALL_KERBEROS: Final = (
+    *("apt-get", "install", "--yes", "--no-install-recommends"),
+    *("krb5-kdc", "krb5-admin-server", "krb5-user", "libkrb5-dev", "gcc"),
+)
 
 
 def may_install() -> bool:
@@ -88,6 +97,12 @@ def archive_spark(venv: Path) -> None:
         print(f"Spark will start slowly: {done.stderr[-1000:]}", flush=True)
 
 
+def ensure_kerberos() -> None:
+    """Install a key distribution center for tests, and what the package gssapi is built with."""
+    if any(shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin") is None for program in KERBEROS):
+        install_system_package(INSTALL_KERBEROS, "the tests with Kerberos need a key distribution center")
+
+
 def ensure_spin() -> None:
     if missing := missing_spin():
         install_system_package(INSTALL_SPIN, missing)
@@ -99,8 +114,10 @@ def main() -> int:
     venv, extra = sys.argv[1:]
     try:
         make_venv(Path(venv))
+        if extra == "kerberos":
+            ensure_kerberos()
         install_project(Path(venv), extra)
-        if extra != "test-core":
+        if extra not in ("test-core", "kerberos"):
             ensure_java()
         if extra == "test":
             fetch_kafka()

@@ -159,6 +159,8 @@ def librdkafka_settings(config: ProducerConfig) -> dict[str, Any]:
         settings |= {
             "sasl.password": config.sasl_password,
             "sasl.kerberos.service.name": config.sasl_kerberos_service_name,
+            "sasl.kerberos.keytab": config.sasl_kerberos_keytab,
+            "sasl.kerberos.principal": config.sasl_kerberos_principal,
         }
         if config.sasl_mechanism == "OAUTHBEARER":
             provide = pkgutil.resolve_name(config.sasl_oauthbearer_token_provider)

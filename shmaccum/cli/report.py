@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
+from shmaccum import __version__
 from shmaccum.errors import SlabError, SlabNotFoundError
 from shmaccum.metrics import slab_metrics
 from shmaccum.pool.waiters import tickets
@@ -19,6 +20,7 @@ from shmaccum.shm.incidents import IncidentInfo, incidents, sender_log
 from shmaccum.shm.inspection import PartitionInfo, SenderInfo, SlabView, TopicInfo
 from shmaccum.shm.layout import Role, Super
 from shmaccum.shm.lifecycle import look
+from shmaccum.shm.memory import FORM
 from shmaccum.shm.processes import ProcessInfo
 from shmaccum.shm.soundness import check, telling_of_damage
 
@@ -152,7 +154,7 @@ def report(name: str) -> SlabReport:
                 partition_entries=words[Super.PARTITION_COUNT],
                 max_partitions=geometry.max_partitions,
             ),
-            sender=view.sender(),
+            sender=view.sender_with_form(),
             log=sender_log(words, geometry),
             incidents=incidents(words, geometry),
             processes=view.processes(),
@@ -191,8 +193,11 @@ def all_reports() -> Iterator[SlabReport | UnreadableSlab]:
 
 
 def as_json(slabs: Sequence[SlabReport | UnreadableSlab]) -> dict[str, Any]:
-    """Return reports as JSON can hold them: roles and states by their names in lower case."""
-    return {"slabs": [_plain(asdict(slab)) for slab in slabs]}
+    """Return reports as JSON can hold them: roles and states by their names in lower case.
+
+    In front stand the version and the form, compiled or not, of the command itself.
+    """
+    return {"version": __version__, "form": FORM, "slabs": [_plain(asdict(slab)) for slab in slabs]}
 
 
 def _plain(value: Any) -> Any:

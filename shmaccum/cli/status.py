@@ -12,6 +12,7 @@ from typing import Final
 from rich.console import RenderableType
 from rich.text import Text
 
+from shmaccum import __version__
 from shmaccum.cli.destroy import no_such_slab
 from shmaccum.cli.report import SlabReport, Tables, UnreadableSlab, all_reports, as_json, report
 from shmaccum.cli.terminal import console, count, in_bytes, table
@@ -20,6 +21,7 @@ from shmaccum.shm import names
 from shmaccum.shm.incidents import IncidentInfo
 from shmaccum.shm.inspection import SenderInfo
 from shmaccum.shm.layout import NEARLY_FULL, Role, TopicState
+from shmaccum.shm.memory import FORM
 from shmaccum.shm.processes import ProcessInfo
 from shmaccum.shm.sweep import sweep
 
@@ -102,6 +104,7 @@ def _show(slabs: Sequence[SlabReport | UnreadableSlab], name: str | None, *, cle
     out = console()
     if clear:
         out.clear()
+    out.print(f"shmaccum {__version__} ({FORM})")
     if not slabs:
         out.print("There is no slab." if name is None else f"There is no slab {name!r} yet.")
     for slab in slabs:
@@ -204,6 +207,8 @@ def _sender(sender: SenderInfo) -> str:
         who = f"process {sender.pid}, {'asleep' if sender.asleep else 'awake'}"
     else:
         who = "none" if sender.pid is None else f"none; process {sender.pid} has died"
+    if sender.form:
+        who += f", {sender.form}"
     return f"{who}; {count(sender.starts, 'start')} so far"
 
 

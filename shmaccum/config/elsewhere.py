@@ -13,7 +13,10 @@ _TRANSACTIONS: Final = "transactions are not supported; idempotence (enable.idem
 _METRICS: Final = "leave it out: metrics are read with Producer.metrics() and shmaccum status"
 _JAVA_ONLY: Final = "leave it out: it is about Java's TLS and SASL libraries, which are not used here"
 _TLS_VERSIONS: Final = "leave it out: TLS 1.2 and 1.3 are used, with the ciphers that OpenSSL is configured for"
-_TICKET: Final = "leave it out: keeping the Kerberos ticket fresh is the business of kinit, k5start or sssd"
+_TICKET: Final = (
+    "leave it out: with sasl.kerberos.keytab tickets are renewed in time; a credential cache is kept fresh by kinit, "
+    "k5start or sssd"
+)
 _TOKEN: Final = "leave it out: tokens come from the callable that sasl.oauthbearer.token.provider names"
 _CONSUMER: Final = "leave it out: it is a setting of consumers"
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from shmaccum.config.jaas import parse_jaas
+from shmaccum.config.krb5loginmodule import kerberos_settings
 from shmaccum.config.rules import KEEP, Changes
 from shmaccum.config.valuetypes import Password
 from shmaccum.errors import ConfigError
@@ -43,9 +44,9 @@ def jaas_is_spelled_out(config: ProducerSettings) -> Changes:
         )
     spelled_out = {"sasl.jaas.config": None}
     if module in ("PlainLoginModule", "ScramLoginModule"):
-        return spelled_out | _username_and_password(config, options)
+        return spelled_out | _username_and_password(config, module, options)
     if module == "Krb5LoginModule":
-        return spelled_out | _kerberos(config, options)
+        return spelled_out | kerberos_settings(config, options)
     if options:
         raise ConfigError(
             "sasl.jaas.config = [hidden]: OAuthBearerLoginModule takes no options here; set "
@@ -54,26 +55,22 @@ def jaas_is_spelled_out(config: ProducerSettings) -> Changes:
     return spelled_out
 
 
-def _username_and_password(config: ProducerSettings, options: Mapping[str, str]) -> dict[str, object]:
+def _username_and_password(config: ProducerSettings, module: str, options: Mapping[str, str]) -> dict[str, object]:
     if config.sasl_username or config.sasl_password is not None:
         raise ConfigError("sasl.jaas.config = [hidden]: leave out sasl.username and sasl.password, or leave out this")
-    if set(options) != {"username", "password"}:
+    # Spark writes serviceName into the line of every module; Kafka passes it over.
+    optional = {"serviceName"} if module == "PlainLoginModule" else {"serviceName", "tokenauth"}
+    if set(options) - optional != {"username", "password"}:
         raise ConfigError(
-            "sasl.jaas.config = [hidden]: the login module takes username and password, and nothing else; delegation "
-            "tokens (tokenauth) are not supported"
+            "sasl.jaas.config = [hidden]: the login module takes username and password, ScramLoginModule also "
+            "tokenauth, and nothing else"
         )
     if any(value != value.strip() for value in options.values()):
         raise ConfigError("sasl.jaas.config = [hidden]: username and password must not begin or end with blanks")
-    return {"sasl.username": options["username"], "sasl.password": Password(options["password"])}
-
-
-def _kerberos(config: ProducerSettings, options: Mapping[str, str]) -> dict[str, object]:
-    if "keyTab" in options or options.get("useKeyTab", "false").lower() == "true":
-        raise ConfigError(
-            "sasl.jaas.config = [hidden]: a keytab is not named here; have the sender's user log in by it (kinit -k "
-            "-t KEYTAB PRINCIPAL, k5start) or set KRB5_CLIENT_KTNAME, and leave out useKeyTab and keyTab"
-        )
-    return {"sasl.kerberos.service.name": options.get("serviceName", config.sasl_kerberos_service_name)}
+    settings = {"sasl.username": options["username"], "sasl.password": Password(options["password"])}
+    if "tokenauth" in options:
+        settings["sasl.tokenauth"] = options["tokenauth"].lower() == "true"
+    return settings
 
 
 def sasl_has_credentials(config: ProducerSettings) -> Changes:
@@ -87,12 +84,19 @@ def sasl_has_credentials(config: ProducerSettings) -> Changes:
                 "sasl.mechanism = 'GSSAPI', which is the default: Kerberos has no use for sasl.username and "
                 "sasl.password; set sasl.mechanism to PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, or leave those two out"
             )
-        needed = {"sasl.kerberos.service.name": config.sasl_kerberos_service_name}
+        needed: dict[str, object] = {"sasl.kerberos.service.name": config.sasl_kerberos_service_name}
+        if config.sasl_kerberos_keytab:
+            needed["sasl.kerberos.principal"] = config.sasl_kerberos_principal
     elif mechanism == "OAUTHBEARER":
         needed = {"sasl.oauthbearer.token.provider": config.sasl_oauthbearer_token_provider}
     else:
         password = config.sasl_password.value if config.sasl_password is not None else ""
         needed = {"sasl.username": config.sasl_username, "sasl.password": password}
+    if config.sasl_tokenauth and not mechanism.startswith("SCRAM-"):
+        raise ConfigError(
+            f"sasl.tokenauth = True: a delegation token logs in by SCRAM, not by sasl.mechanism {mechanism}; set that "
+            "to SCRAM-SHA-256 or SCRAM-SHA-512"
+        )
     missing = [name for name, value in needed.items() if not value]
     if missing:
         verb = "is" if len(missing) == 1 else "are"

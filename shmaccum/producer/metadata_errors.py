@@ -29,6 +29,7 @@ _SETTINGS_TO_LOOK_AT: Final[dict[type[KafkaError], tuple[str, ...]]] = {
     UnsupportedSaslMechanismError: ("sasl.mechanism",),
     IllegalSaslStateError: ("security.protocol",),
 }
+_SETTINGS_OF_KERBEROS: Final = ("sasl.mechanism", "sasl.kerberos.service.name", "sasl.kerberos.principal")
 
 
 def explain(error: type[KafkaError], config: ProducerConfig, slab: Slab) -> str:
@@ -41,6 +42,8 @@ def explain(error: type[KafkaError], config: ProducerConfig, slab: Slab) -> str:
     """
     meaning = _NO_BROKER if error is NetworkError else error.meaning()
     names = _SETTINGS_TO_LOOK_AT.get(error, ())
+    if error is SaslAuthenticationError and config.sasl_mechanism == "GSSAPI":
+        names = _SETTINGS_OF_KERBEROS
     if not names:
         return meaning
     settings = ", ".join(f"{name} = {_shown(config[name])!r}" for name in names)

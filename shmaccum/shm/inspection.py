@@ -8,7 +8,7 @@ read one after the other need not fit each other exactly; each of them is right 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -54,6 +54,8 @@ class SenderInfo:
             no sign of life for `SILENCE_MS` longer than it said.
         silent_ms: milliseconds since its last sign of life; None if there is no living sender.
         starts: senders that have served this slab.
+        form: whether it runs ``"compiled"`` or as ``"plain Python"``; None if there is no living sender, or /proc does
+            not show that: it belongs to another user, or runs in another container.
     """
 
     pid: int | None
@@ -62,6 +64,7 @@ class SenderInfo:
     stopped: bool
     silent_ms: int | None
     starts: int
+    form: str | None = None
 
     def halt(self) -> str:
         """Return, where the sender is stopped, which process that is and since when; empty otherwise."""
@@ -137,8 +140,14 @@ class SlabView:
         self.words.release()
 
     def sender(self) -> SenderInfo:
-        """Read the sender's role."""
+        """Read the sender's role; not its form, which takes longer."""
         return sender_info(self.words, self._processes, self._lock_file)
+
+    def sender_with_form(self) -> SenderInfo:
+        """Read the sender's role, and in which form it runs."""
+        sender = self.sender()
+        entry = self.words[Super.SENDER_ENTRY] - 1
+        return replace(sender, form=self._processes.form(entry)) if sender.alive and entry >= 0 else sender
 
     def processes(self) -> list[ProcessInfo]:
         """Read the process table's entries in use, by number."""

@@ -15,13 +15,18 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from shmaccum.errors import DeadOwnerError, SlabFullError
 from shmaccum.shm.layout import STATE_MASK, WORD, Geometry, Process, Role, Slot, SlotState
 from shmaccum.shm.lockfile import PROCESS, SENDER, LockFile
-from shmaccum.shm.procfs import is_stopped, pid_namespace, start_time
+from shmaccum.shm.memory import COMPILED_FORM, PLAIN_FORM
+from shmaccum.shm.procfs import has_mapped, is_stopped, pid_namespace, start_time
+
+_COMPILED_MODULE: Final = rb"/shmaccum/shm/memory\.[^/\n]*\.so"
+"""The file that every process of the compiled form maps; behind an upgrade its line ends with ``(deleted)``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +207,18 @@ class ProcessTable:
         return self._words[base + Process.PID_NAMESPACE] == self._namespace and is_stopped(
             self._words[base + Process.PID]
         )
+
+    def form(self, entry: int) -> str | None:
+        """Return which `FORM` of this package the process of an entry runs; None where /proc does not show it."""
+        base = self._geometry.process(entry)
+        if self._words[base + Process.PID_NAMESPACE] != self._namespace:
+            return None
+        pid = self._words[base + Process.PID]
+        is_compiled = has_mapped(pid, _COMPILED_MODULE)
+        # Checked after the look: the pid can have a new process, which is not ours.
+        if is_compiled is None or start_time(pid) != self._words[base + Process.START_TIME]:
+            return None
+        return COMPILED_FORM if is_compiled else PLAIN_FORM
 
     def dead_incarnation(self, entry: int) -> int:
         """Return which incarnation of an entry in use is dead, 0 if its process lives.

@@ -1,8 +1,11 @@
-"""What Linux tells of processes by way of /proc. Imports nothing: the tools use it before anything is installed."""
+"""What Linux tells of processes by way of /proc. Imports nothing of the package: the tools use it before
+anything is installed.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 
 
 def start_time(pid: int | str) -> int:
@@ -28,6 +31,22 @@ def is_stopped(pid: int) -> bool:
             return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
     except (OSError, IndexError):
         return False
+
+
+def has_mapped(pid: int, pattern: bytes) -> bool | None:
+    """Return whether a process has mapped a file whose path matches; None where /proc does not show that.
+
+    Args:
+        pid: in this process's pid namespace.
+        pattern: a regular expression, found anywhere in a line of ``/proc/PID/maps``.
+    """
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            maps = file.read()
+    except OSError:
+        return None
+    # Empty: a process that has ended, and is not yet waited for.
+    return re.search(pattern, maps) is not None if maps else None
 
 
 def pid_namespace() -> int:

@@ -92,7 +92,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(
     with Producer(settings), shmaccum("status", "--json", "--watch", "0.01") as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.readline().startswith('{"slabs": [')
+        assert process.stdout.readline().startswith('{"version": "')
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(30) == 0

@@ -17,7 +17,7 @@ import pytest
 from faults import is_stopped
 from processes import Child
 
-from shmaccum import Producer
+from shmaccum import Producer, __version__, compiled
 from shmaccum.cli.main import main
 from shmaccum.cli.report import report
 from shmaccum.errors import NetworkError
@@ -52,10 +52,11 @@ def test_for_people(
         until(lambda: report(slab_name).memory.used == 0)  # the sender frees it when it has told of the end
         out = show(capfd, slab_name)
     lines = out.splitlines()
-    assert lines[0] == slab_name
+    form = "compiled" if compiled else "plain Python"
+    assert lines[:2] == [f"shmaccum {__version__} ({form})", slab_name]
+    assert re.search(rf"  sender    process \d+, (asleep|awake), {form}; 1 start so far\n", out)
     assert "  memory    0 B of 1.0 MiB used, at most " in out
     assert re.search(r"  tables    1 of \d+ topics; \d+ of [\d,]+ partitions\n", out)
-    assert "1 start so far" in out
     assert "1,234 records" in out
     assert "0 records failed, 0 of them with nobody left to tell, " in out
     rows = [line.split() for line in lines]
@@ -135,9 +136,13 @@ def test_a_table_that_is_nearly_full(settings: Settings, slab_name: str, capfd: 
 
 
 def test_for_programs(settings: Settings, slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
-    with Producer(settings):
-        (named,) = json.loads(show(capfd, slab_name, "--json"))["slabs"]
+    with Producer(settings) as producer:
+        producer.send("t", b"x").get(timeout=30)
+        said = json.loads(show(capfd, slab_name, "--json"))
+        (named,) = said["slabs"]
         everything = json.loads(show(capfd, "--json"))["slabs"]
+    assert said["version"] == __version__
+    assert said["form"] == named["sender"]["form"] == ("compiled" if compiled else "plain Python")
     assert named["name"] == slab_name
     assert slab_name in [slab["name"] for slab in everything]
 

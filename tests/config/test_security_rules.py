@@ -9,6 +9,10 @@ from shmaccum.errors import ConfigError
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="hush";'
 SCRAM = PLAIN.replace("plain.Plain", "scram.Scram")
+KEYTAB = (
+    'com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true keyTab="/k" '
+    'principal="me@REALM" serviceName="kafka";'
+)
 KERBEROS = 'com.sun.security.auth.module.Krb5LoginModule required useTicketCache=true serviceName="kafka";'
 
 
@@ -44,6 +48,58 @@ class TestJaas:
         line = "Krb5LoginModule required;"
         assert sasl("GSSAPI", sasl_jaas_config=line, sasl_kerberos_service_name="k").sasl_kerberos_service_name == "k"
 
+    @pytest.mark.parametrize("prefix", ["", "FILE:", "file:"])
+    def test_names_a_keytab(self, prefix: str) -> None:
+        """The same slab as by the settings of the same meaning."""
+        config = sasl("GSSAPI", sasl_jaas_config=KEYTAB.replace("/k", f"{prefix}/k"))
+        other = sasl(
+            "GSSAPI",
+            sasl_kerberos_keytab="/k",
+            sasl_kerberos_principal="me@REALM",
+            sasl_kerberos_service_name="kafka",
+        )
+        assert config.as_dict() == other.as_dict()
+        assert config.slab_digest(7) == other.slab_digest(7)
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            "debug=true doNotPrompt=true refreshKrb5Config=true",
+            "renewTGT=false isInitiator=TRUE clearPass=no",
+            "useTicketCache=true",
+        ],
+    )
+    def test_has_options_that_make_no_difference(self, options: str) -> None:
+        config = sasl("GSSAPI", sasl_jaas_config=KEYTAB.replace(";", f" {options};"))
+        assert config.as_dict() == sasl("GSSAPI", sasl_jaas_config=KEYTAB).as_dict()
+
+    def test_chooses_a_credential_cache(self) -> None:
+        config = sasl("GSSAPI", sasl_jaas_config=KERBEROS.replace(";", ' principal="me@REALM";'))
+        assert (config.sasl_kerberos_principal, config.sasl_kerberos_keytab) == ("me@REALM", "")
+
+    @pytest.mark.parametrize(
+        ("setting", "option"),
+        [("service_name", "serviceName"), ("keytab", "keyTab"), ("principal", "principal")],
+    )
+    def test_contradicts_no_setting(self, setting: str, option: str) -> None:
+        """As in Kafka, of the service's name: the same in both forms is one."""
+        line, name = KEYTAB, f"sasl_kerberos_{setting}"
+        config = sasl("GSSAPI", sasl_jaas_config=line)
+        same = {name: getattr(config, name)}
+        assert sasl("GSSAPI", sasl_jaas_config=line, **same).as_dict() == config.as_dict()
+        other = rf"{name.replace('_', '.')} = '/other'"
+        message = rf"sasl.jaas.config = \[hidden\]: its {option} is not {other}: leave out one of them"
+        assert_refused(message, sasl_jaas_config=line, **{name: "/other"})
+
+    @pytest.mark.parametrize(("value", "is_token"), [("true", True), ("TRUE", True), ("yes", False)])
+    def test_has_a_delegation_token(self, value: str, is_token: bool) -> None:
+        """Also in the form in which Spark's own sink writes it."""
+        line = f'ScramLoginModule required tokenauth={value} serviceName="kafka" username="alice" password="hush";'
+        config = sasl("SCRAM-SHA-512", sasl_jaas_config=line)
+        other = sasl("SCRAM-SHA-512", sasl_username="alice", sasl_password="hush", sasl_tokenauth=is_token)
+        assert config.as_dict() == other.as_dict()
+        assert config.slab_digest(7) == other.slab_digest(7)
+
     def test_of_oauth_says_nothing(self) -> None:
         provider = "tokens:fetch"
         line = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required ;"
@@ -57,18 +113,21 @@ class TestJaas:
             ("PLAIN", "x.Hush required hush=hush;", "it is for a login module that is none of Kafka's, but .*"),
             ("PLAIN", "hush", "expected <login module> required .*"),
             ("PLAIN", "PlainLoginModule required;", "the login module takes username and password, .*"),
-            (
-                "SCRAM-SHA-256",
-                SCRAM.replace(";", " tokenauth=true;"),
-                "the login module takes username and password, .*",
-            ),
+            ("PLAIN", PLAIN.replace(";", " tokenauth=true;"), "the login module takes username and password, .*"),
+            ("SCRAM-SHA-256", SCRAM.replace(";", " hush=hush;"), "the login module takes username and password, .*"),
             ("PLAIN", PLAIN.replace('"hush"', '"hush "'), ".* must not begin or end with blanks"),
+            ("GSSAPI", KERBEROS.replace(";", " useKeyTab=true;"), "useKeyTab=true needs keyTab and principal: .*"),
+            ("GSSAPI", KEYTAB.replace("principal", "storeKey"), "useKeyTab=true needs principal: .*"),
+            ("GSSAPI", KERBEROS.replace(";", ' keyTab="/hush";'), "keyTab needs useKeyTab=true"),
+            ("GSSAPI", KERBEROS.replace(";", ' ticketCache="/hush";'), "ticketCache: .* set KRB5CCNAME .*"),
+            ("GSSAPI", KERBEROS.replace(";", " renewTGT=true;"), "renewTGT=true: .*kinit -R.*"),
+            ("GSSAPI", KERBEROS.replace(";", " useFirstPass=true;"), "useFirstPass=true: leave it out: .*"),
+            ("GSSAPI", KERBEROS.replace(";", " isInitiator=false;"), "isInitiator=false is for a server: .*"),
             (
                 "GSSAPI",
-                KERBEROS.replace(";", " useKeyTab=true;"),
-                "a keytab is not named here; .* KRB5_CLIENT_KTNAME.*",
+                KERBEROS.replace(";", ' keytab="/hush";'),
+                "1 of its options is none of Krb5LoginModule, .*keyTab.*",
             ),
-            ("GSSAPI", KERBEROS.replace(";", ' keyTab="/hush";'), "a keytab is not named here; .*"),
             ("OAUTHBEARER", 'OAuthBearerLoginModule required clientSecret="hush";', ".* takes no options here; .*"),
         ],
     )
@@ -96,6 +155,17 @@ class TestCredentials:
         message = f"{missing}: security.protocol {protocol} with sasl.mechanism {mechanism} cannot do without"
         assert_refused(message, security_protocol=protocol, sasl_mechanism=mechanism)
         assert parse(sasl_mechanism=mechanism).security_protocol == "PLAINTEXT"
+
+    def test_of_a_keytab_have_a_principal(self) -> None:
+        message = "sasl.kerberos.principal is missing: .*"
+        given = {"sasl_kerberos_service_name": "kafka", "sasl_kerberos_keytab": "/k"}
+        assert_refused(message, security_protocol="SASL_SSL", **given)
+
+    def test_of_a_token_are_for_scram(self) -> None:
+        given = {"sasl_username": "alice", "sasl_password": "hush", "sasl_tokenauth": True}
+        assert sasl("SCRAM-SHA-256", **given).sasl_tokenauth
+        message = "sasl.tokenauth = True: .* not by sasl.mechanism PLAIN; .*"
+        assert_refused(message, security_protocol="SASL_SSL", sasl_mechanism="PLAIN", **given)
 
     def test_are_named_one_by_one(self) -> None:
         message = "sasl.password is missing: .*"

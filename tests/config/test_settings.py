@@ -63,9 +63,12 @@ KAFKA_DEFAULTS = {
 OWN_DEFAULTS = {
     "key.serializer": None,
     "log.dir": "",
+    "sasl.kerberos.keytab": "",
+    "sasl.kerberos.principal": "",
     "sasl.kerberos.service.name": "",
     "sasl.oauthbearer.token.provider": "",
     "sasl.password": None,
+    "sasl.tokenauth": False,
     "sasl.username": "",
     "sender.core.dump": False,
     "sender.idle.ms": 10000,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 import time
@@ -23,6 +24,7 @@ from shmaccum.shm.layout import (
     WORD,
     Geometry,
     Partition,
+    Process,
     Role,
     Slot,
     SlotState,
@@ -32,6 +34,7 @@ from shmaccum.shm.layout import (
 )
 from shmaccum.shm.lifecycle import attach, destroy, detach, look, unlink
 from shmaccum.shm.lockfile import PROCESS, LockFile
+from shmaccum.shm.memory import FORM
 from shmaccum.shm.slab import Slab
 
 SMALL = Geometry(slot_size=1024, slot_count=8, max_processes=4, max_topics=4, max_partitions=8)
@@ -131,6 +134,38 @@ def test_a_sender_that_sleeps_is_told_from_one_that_does_not_run(
     sender.result()
     with look(slab_name) as view:
         assert (view.sender().stopped, view.sender().silent_ms) == (False, None)
+
+
+def be_sender_with_a_file(link: Connection, name: str, path: str) -> None:
+    """Be a sender that has mapped a file, of which only the mapping is left."""
+    with open(path) as file:
+        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    os.unlink(path)
+    be_sender(link, name)
+    mapped.close()
+
+
+@pytest.mark.parametrize(("file", "form"), [("memory.cpython-311.so", "compiled"), ("memory.py", FORM)])
+def test_the_senders_form_is_what_it_has_mapped(
+    slab: Slab, start: Callable[..., Child], tmp_path: Path, file: str, form: str
+) -> None:
+    """Also of a sender that goes on after an upgrade has removed its files."""
+    path = tmp_path / "shmaccum" / "shm" / file
+    path.parent.mkdir(parents=True)
+    path.write_text("x")
+    with look(slab.name) as view:
+        assert view.sender_with_form().form is None
+    sender = start(be_sender_with_a_file, slab.name, str(path))
+    sender.hear()
+    with look(slab.name) as view:
+        assert view.sender_with_form().form == form
+    start_time = slab.geometry.process(slab.words[Super.SENDER_ENTRY] - 1) + Process.START_TIME
+    slab.words[start_time] += 1
+    with look(slab.name) as view:
+        assert view.sender_with_form().form is None, "the pid is another process's"
+    slab.words[start_time] -= 1
+    sender.tell()
+    sender.result()
 
 
 def test_the_senders_life(slab: Slab, start: Callable[..., Child]) -> None:

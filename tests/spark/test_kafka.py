@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from brokers import consume
+from brokers import consume, make_delegation_token
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 from examples import example
 from kafka.partitioner.default import murmur2
@@ -74,6 +76,36 @@ def test_the_readme(spark: SparkSession, ours: Options, kafka: KafkaCluster, top
         (b"AA", b'{"carrier":"AA","flight":1141}'),
         (b"UA", b'{"carrier":"UA","flight":1545}'),
     ]
+
+
+def test_by_a_delegation_token_that_spark_has_obtained(
+    spark: SparkSession, ours: Options, kafka_cluster: Callable[..., KafkaCluster], topic: str, tmp_path: Path
+) -> None:
+    """As docs/spark.md has it; the token is put where Spark puts those that it obtains (``KafkaTokenUtil``)."""
+    page = "docs/spark.md"
+    with kafka_cluster(sasl=True) as cluster:
+        jvm = spark._jvm
+        assert jvm is not None
+        token_id, token_hmac = make_delegation_token(cluster, "alice", tmp_path)
+        hadoop, text = jvm.org.apache.hadoop.security, jvm.org.apache.hadoop.io.Text
+        service = text("kafka.delegation.token.orders")
+        token = hadoop.token.Token(
+            bytearray(token_id.encode()), bytearray(token_hmac.encode()), text("KAFKA_DELEGATION_TOKEN"), service
+        )
+        credentials = hadoop.Credentials()
+        credentials.addToken(service, token)
+        hadoop.UserGroupInformation.getCurrentUser().addCredentials(credentials)
+        names: dict[str, Any] = {}
+        exec(example("Delegation tokens", {}, page=page, number=1), names)
+        names["token_id"], names["token_hmac"] = names["kafka_token"](spark, "orders")
+        changes = {"broker1:9092,broker2:9092": cluster.bootstrap_servers, "SASL_SSL": cluster.security_protocol}
+        exec(example("Delegation tokens", changes, page=page), names)
+        cluster.admin.create_topic(topic)
+        cluster.admin.allow("alice", topic)
+        mine = ours | names["options"] | {"kafka.shmaccum.name": f"{ours['kafka.shmaccum.name']}-token"}
+        numbers(spark, 100).write.format("shmaccum").mode("append").options(**mine).option("topic", topic).save()
+        (records,) = consume({"bootstrap.servers": cluster.internal_servers}, topic).values()
+        assert len(records) == 100
 
 
 def test_all_columns(spark: SparkSession, ours: Options, kafka: KafkaCluster, topic: str) -> None:

@@ -12,14 +12,18 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from tools.kafka import Certificates, KafkaCluster, KafkaMissingError, ensure_kafka, make_certificates
+from tools.kafka.jvm import java_command
+from tools.kafka.settings import USERS
 
 PATIENCE_S = 60.0
 """How long a test waits for a broker before it gives up: far longer than anything takes."""
@@ -73,6 +77,28 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def topic() -> str:
     """Return a topic's name that nobody else uses; it does not exist yet."""
     return f"topic-{os.getpid()}-{next(_numbers)}"
+
+
+def make_delegation_token(cluster: KafkaCluster, user: str, directory: Path) -> tuple[str, str]:
+    """Get a delegation token for a user, by Kafka's own tool; return its id and its HMAC.
+
+    Args:
+        cluster: with SASL.
+        user: one of `tools.kafka.settings.USERS`.
+        directory: for the tool's settings.
+    """
+    file = directory / "client.properties"
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f'sasl.jaas.config={module} required username="{user}" password="{USERS[user]}";\n'
+    )
+    tool = ("org.apache.kafka.tools.DelegationTokenCommand", "--bootstrap-server", cluster.bootstrap_servers)
+    command = java_command(*tool, "--command-config", str(file), "--create", "--max-life-time-period", "-1")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    token_id, token_hmac, *_ = done.stdout.splitlines()[-1].split()  # the one row of a table
+    return token_id, token_hmac
 
 
 def produce(settings: dict[str, Any], topic: str, values: Iterable[bytes], partition: int = 0) -> list[Message]:

@@ -1,4 +1,4 @@
-"""The README's examples, as users copy them."""
+"""The examples of the README and docs, as users copy them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-_README = Path(__file__).resolve().parents[2] / "README.md"
+_ROOT = Path(__file__).resolve().parents[2]
 
 
-def example(heading: str, changes: Mapping[str, str]) -> str:
-    """Return the Python code below a heading of the README.
+def example(heading: str, changes: Mapping[str, str], *, page: str = "README.md", number: int = 0) -> str:
+    """Return Python code below a heading.
 
     Args:
         heading: its text.
         changes: what to put in the place of what, such as of the brokers' names; all of it must be there.
+        page: where the heading is.
+        number: of the example below it.
     """
-    section = _README.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    found = re.search(r"```python\n(.*?)```", section, re.DOTALL)
-    assert found is not None
-    code = found[1]
+    section = (_ROOT / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    code: str = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[number]
     for old, new in changes.items():
         assert old in code
         code = code.replace(old, new)

@@ -156,6 +156,20 @@ def test_whoever_cannot_install_spin_is_told_the_command(tmp_path: Path) -> None
     assert done.stderr.startswith("the models need spin and gcc: sudo apt-get install --yes ")
 
 
+def test_whoever_cannot_install_kerberos_is_told_the_command(tmp_path: Path) -> None:
+    program = "from tools.setup_env import ensure_kerberos; ensure_kerberos()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("the tests with Kerberos need a key distribution center: sudo apt-get install --yes ")
+
+
 def test_an_old_python_is_told_so() -> None:
     program = "import sys; sys.version_info = (3, 10, 0); sys.version = '3.10.0 (main)'; import tools.setup_env"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -134,6 +134,7 @@ def _sasl() -> dict[str, object]:
     return {
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         **{f"listener.name.client.{mechanism}.sasl.jaas.config": config for mechanism, config in jaas.items()},
+        "delegation.token.secret.key": "delegation-secret",  # whoever is logged in can get tokens
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:admin",  # the internal listeners' users have no name
         "allow.everyone.if.no.acl.found": "true",

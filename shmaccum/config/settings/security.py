@@ -9,7 +9,7 @@ from __future__ import annotations
 from shmaccum.config.configdef import Config, Importance, Scope, Setting
 from shmaccum.config.settings.group import Group
 from shmaccum.config.validators import matching, one_of
-from shmaccum.config.valuetypes import PASSWORD, PATH, STRING, optional, word
+from shmaccum.config.valuetypes import BOOLEAN, PASSWORD, PATH, STRING, optional, word
 
 
 class SecuritySettings(Config):
@@ -24,9 +24,31 @@ class SecuritySettings(Config):
         scope=Scope.SLAB,
         group=Group.SECURITY,
         doc="""The credentials in the form that Kafka's Java clients take them,
-            `<login module> required username="..." password="...";`, with PlainLoginModule or ScramLoginModule. Of
-            Krb5LoginModule only `serviceName` has a meaning here, of OAuthBearerLoginModule nothing. Instead of
-            `sasl.username` and `sasl.password`.""",
+            `<login module> required username="..." password="...";`, with PlainLoginModule or ScramLoginModule, which
+            takes `tokenauth=true` for a delegation token. Of Krb5LoginModule `useKeyTab`, `keyTab`, `principal`,
+            `useTicketCache` and `serviceName` have a meaning here, of OAuthBearerLoginModule nothing. Instead of the
+            settings of the same meaning.""",
+    )
+    sasl_kerberos_keytab = Setting(
+        PATH,
+        "",
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""The keytab with the keys of `sasl.kerberos.principal`, by which the sender gets its tickets; by default
+            they come from the credential cache of the user. The name is librdkafka's; in Java it is `keyTab` in
+            `sasl.jaas.config`. A relative path is taken from the working directory of the process that creates the
+            producer.""",
+    )
+    sasl_kerberos_principal = Setting(
+        STRING,
+        "",
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""The principal that the sender is. Required by `sasl.kerberos.keytab`. Without a keytab it chooses among
+            the credential caches of the user. The name is librdkafka's; in Java it is `principal` in
+            `sasl.jaas.config`.""",
     )
     sasl_kerberos_service_name = Setting(
         STRING,
@@ -35,7 +57,7 @@ class SecuritySettings(Config):
         scope=Scope.SLAB,
         group=Group.SECURITY,
         doc="""The Kerberos principal that the brokers run as. Required by `sasl.mechanism` GSSAPI. The sender takes
-            its own ticket from the credential cache of the user.""",
+            its own ticket by `sasl.kerberos.keytab`, or from the credential cache of the user.""",
     )
     sasl_mechanism = Setting(
         word(str.upper),
@@ -65,6 +87,15 @@ class SecuritySettings(Config):
         scope=Scope.SLAB,
         group=Group.SECURITY,
         doc="""The password of `sasl.username`. Required by `sasl.mechanism` PLAIN and SCRAM.""",
+    )
+    sasl_tokenauth = Setting(
+        BOOLEAN,
+        False,
+        importance=Importance.MEDIUM,
+        scope=Scope.SLAB,
+        group=Group.SECURITY,
+        doc="""Whether `sasl.username` and `sasl.password` are the id and the HMAC of a delegation token of Kafka's
+            (KIP-48), for `sasl.mechanism` SCRAM. In Java it is `tokenauth=true` in `sasl.jaas.config`.""",
     )
     sasl_username = Setting(
         STRING,

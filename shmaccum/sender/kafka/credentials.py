@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from shmaccum.config import ProducerConfig
 from shmaccum.config.valuetypes import Password
 from shmaccum.errors import ApiVersionError, ConfigError, SaslAuthenticationError
-from shmaccum.sender.kafka.kafka_python import gssapi_mechanism
+from shmaccum.sender.kafka.kerberos import Kerberos, check_keytab
 from shmaccum.sender.kafka.keystores import KeyStore, read_keystore
 from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.mechanisms import Mechanism, OAuthBearer, Plain, Scram
@@ -145,15 +145,25 @@ def sasl_mechanism(config: ProducerConfig, mask: Mask) -> Callable[[str], Mechan
 
     Raises:
         ApiVersionError: GSSAPI needs a library that is not installed.
-        ConfigError: ``sasl.oauthbearer.token.provider`` cannot be imported, or is not callable.
+        ConfigError: ``sasl.oauthbearer.token.provider`` cannot be imported, or is not callable;
+            ``sasl.kerberos.keytab`` cannot be read, or is none.
     """
     if not config.security_protocol.startswith("SASL_"):
         return None
     name, username = config.sasl_mechanism, config.sasl_username
     if name == "GSSAPI":
         if find_spec("gssapi") is None:
-            raise ApiVersionError("sasl.mechanism GSSAPI needs the package gssapi: pip install gssapi")
-        return partial(gssapi_mechanism, service_name=config.sasl_kerberos_service_name)
+            raise ApiVersionError("sasl.mechanism GSSAPI needs the package gssapi: pip install 'shmaccum[kerberos]'")
+        keytab = config.sasl_kerberos_keytab
+        if keytab:
+            with _naming("sasl.kerberos.keytab", keytab):
+                check_keytab(keytab)
+        return partial(
+            Kerberos,
+            service_name=config.sasl_kerberos_service_name,
+            principal=config.sasl_kerberos_principal,
+            keytab=keytab,
+        )
     if name == "OAUTHBEARER":
         token = _token_getter(_token_function(config), mask)
         return lambda host: OAuthBearer(token)
@@ -161,7 +171,7 @@ def sasl_mechanism(config: ProducerConfig, mask: Mask) -> Callable[[str], Mechan
     password = config.sasl_password.value
     if name == "PLAIN":
         return lambda host: Plain(username, password)
-    return lambda host: Scram(name, username, password)
+    return lambda host: Scram(name, username, password, is_token=config.sasl_tokenauth)
 
 
 def _token_function(config: ProducerConfig) -> Callable[[], str]:

@@ -1,8 +1,8 @@
 """The one door to kafka-python: what is used of it, and that it is there.
 
-Used are its parts that do no input or output: the requests and responses, generated from Kafka's own definitions, and
-the SASL mechanism GSSAPI. Its connections are not used, so nothing of it runs in the background and nothing of it logs
-what is sent, which its parser would do at level DEBUG, passwords and all.
+Used are its parts that do no input or output: the requests and responses, generated from Kafka's own definitions. Its
+connections are not used, so nothing of it runs in the background and nothing of it logs what is sent, which its parser
+would do at level DEBUG, passwords and all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ __all__ = [
     "SaslHandshakeRequest",
     "decode",
     "encode",
-    "gssapi_mechanism",
     "misunderstood",
     "understanding",
 ]
@@ -52,19 +51,6 @@ MISUNDERSTANDINGS: Final = (
 )
 """What comes of an answer that lacks what every answer has: the library takes a null for any list or text, and checks
 by assertions."""
-
-
-def gssapi_mechanism(host: str, service_name: str) -> Any:
-    """Return a login by Kerberos. That asks a key distribution center, and takes its time.
-
-    Args:
-        host: the broker's name.
-        service_name: ``sasl.kerberos.service.name``.
-    """
-    from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
-
-    return SaslMechanismGSSAPI(host=host, sasl_kerberos_service_name=service_name)
-
 
 SHORT_TEXT: Final = 1024
 """Bytes of a text without a single ASCII character, in answers that have only names."""

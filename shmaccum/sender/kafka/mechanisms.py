@@ -1,7 +1,7 @@
 """The SASL mechanisms that need no library: PLAIN, OAUTHBEARER, SCRAM.
 
 A mechanism is one login's half of a conversation. `auth_bytes` is what to send next, `receive` takes what comes back.
-GSSAPI is kafka-python's, whose class has the same methods.
+GSSAPI is in `shmaccum.sender.kafka.kerberos`.
 """
 
 from __future__ import annotations
@@ -105,16 +105,17 @@ class Scram:
         name: ``sasl.mechanism``.
         username: of the user.
         password: of the user.
+        is_token: whether these are the id and the HMAC of a delegation token (KIP-48, ``ScramExtensions``).
     """
 
-    def __init__(self, name: str, username: str, password: str) -> None:
+    def __init__(self, name: str, username: str, password: str, *, is_token: bool = False) -> None:
         self._name = name
         self._hash = _HASHES[name]
         self._password = password.encode()
         self._nonce = secrets.token_urlsafe(_NONCE_BYTES)
         # The two characters that separate the parts of a message, as a name has them (RFC 5802, 5.1).
         escaped = username.replace("=", "=3D").replace(",", "=2C")
-        self._first = f"n={escaped},r={self._nonce}"
+        self._first = f"n={escaped},r={self._nonce}" + ",tokenauth=true" * is_token
         self._next = (_NO_CHANNEL_BINDING + self._first).encode()
         self._signature = b""
         self._is_authenticated = False

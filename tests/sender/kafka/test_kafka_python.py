@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import tomllib
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -55,53 +51,3 @@ def test_a_request_and_its_response(name: str, key: int) -> None:
         assert hasattr(found, "error_code") or name == "MetadataRequest"
         with pytest.raises(kafka_python.NetworkError):
             decode(response, data[:4])
-
-
-@pytest.fixture
-def gssapi() -> Iterator[SimpleNamespace]:
-    """Replace the package gssapi, which talks with a key distribution center."""
-    module: Any = ModuleType("gssapi")
-    context = SimpleNamespace(complete=False, steps=[])
-
-    def step(data: bytes | None) -> bytes:
-        context.steps.append(data)
-        context.complete = data is not None
-        return b"token %d" % len(context.steps)
-
-    context.step = step
-    context.unwrap = lambda data: SimpleNamespace(message=b"\x01\x00\x10\x00")
-    context.wrap = lambda data, encrypt: SimpleNamespace(message=b"wrapped " + data)
-    module.NameType = SimpleNamespace(hostbased_service="service")
-    module.MechType = SimpleNamespace(kerberos="kerberos")
-
-    class Name:
-        def __init__(self, text: str, name_type: str) -> None:
-            context.name = text
-
-        def canonicalize(self, mechanism: str) -> Name:
-            return self
-
-    module.Name = Name
-    module.SecurityContext = lambda name, usage: context
-    before = sys.modules.get("gssapi")
-    sys.modules["gssapi"] = module
-    yield context
-    if before is None:
-        del sys.modules["gssapi"]
-    else:
-        sys.modules["gssapi"] = before
-
-
-def test_a_login_by_kerberos(gssapi: SimpleNamespace) -> None:
-    """RFC 4752: tokens until the context is complete, then which protection there is."""
-    login = kafka_python.gssapi_mechanism("broker.example", "kafka")
-    assert gssapi.name == "kafka@broker.example"
-    assert login.auth_bytes() == b"token 1"
-    login.receive(b"of the broker")
-    assert login.auth_bytes() == b"token 2"
-    login.receive(b"protection")
-    assert not login.is_done()
-    assert login.auth_bytes() == b"wrapped \x01\x00\x10\x00kafka@broker.example"
-    assert login.is_done()
-    login.receive(b"")
-    assert login.is_authenticated()

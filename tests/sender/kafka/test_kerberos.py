@@ -1,0 +1,491 @@
+"""Logins by Kerberos: with a center and Apache Kafka where these can be had, and what can be said without them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from batches import make_batch
+from brokers import consume
+from examples import example
+from kdc import REALM, Kdc, missing_kerberos
+from producers import wait_until, wait_until_gone
+from wires import MakeWire
+
+from shmaccum import Producer
+from shmaccum.cluster import TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import ApiVersionError, ConfigError, SaslAuthenticationError, ShmaccumError
+from shmaccum.sender.kafka.kerberos import Kerberos
+from shmaccum.sender.kafka.transport import KafkaTransport
+from tools.kafka import KafkaCluster
+from tools.kafka.jars import class_archive
+
+BY_KERBEROS = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI", "sasl_kerberos_service_name": "kafka"}
+HOST = "127.0.0.1"
+
+
+def by_keytab(keytab: Path, principal: str = "alice", **more: object) -> dict[str, Any]:
+    """Return the settings as Spark jobs have them."""
+    line = (
+        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true useTicketCache=false "
+        f'serviceName="kafka" keyTab="{keytab}" principal="{principal}@{REALM}";'
+    )
+    return {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI", "sasl_jaas_config": line} | more
+
+
+# --- without a center -------------------------------------------------------------------------------------
+
+
+def start(**settings: object) -> None:
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    KafkaTransport(ProducerConfig.parse({"bootstrap.servers": "127.0.0.1:9092"} | given)).start()
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pass for having the package gssapi, of which nothing is used."""
+    if find_spec("gssapi") is None:
+        monkeypatch.setattr("shmaccum.sender.kafka.credentials.find_spec", lambda name: True)
+
+
+def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shmaccum.sender.kafka.credentials.find_spec", lambda name: None)
+    with pytest.raises(ApiVersionError, match=r"pip install 'shmaccum\[kerberos\]'"):
+        start(**BY_KERBEROS)
+
+
+def test_a_keytab_that_cannot_be_read(library: None, tmp_path: Path) -> None:
+    for path, why in ((tmp_path / "missing", "No such file or directory"), (tmp_path, "Is a directory")):
+        with pytest.raises(ConfigError, match=f"sasl.kerberos.keytab = '{path}': cannot be read: {why}"):
+            start(**by_keytab(path))
+
+
+def test_a_keytab_of_another_user(library: None, tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root reads everything")
+    keytab = tmp_path / "keytab"
+    keytab.write_bytes(b"\5\2")
+    keytab.chmod(0)
+    with pytest.raises(ConfigError, match="cannot be read: Permission denied"):
+        start(**by_keytab(keytab))
+
+
+@pytest.mark.parametrize("content", [b"", b"\5", b"-----BEGIN CERTIFICATE-----"])
+def test_a_file_that_is_no_keytab(library: None, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ConfigError, match="/file': it is no keytab"):
+        start(**by_keytab(tmp_path / "file"))
+
+
+def test_a_keytab_that_can_be_read(library: None, wire: MakeWire, tmp_path: Path) -> None:
+    (tmp_path / "keytab").write_bytes(b"\5\2")
+    wire("127.0.0.1:9092", **by_keytab(tmp_path / "keytab"))
+
+
+class FakeError(Exception):
+    """Stands for GSSError."""
+
+    maj_code, min_code = 13, 25
+
+    def get_all_statuses(self, code: int, is_major: bool) -> list[str]:
+        return [f"{'major' if is_major else 'minor'} {code}"]
+
+
+class FakeContext:
+    """Stands for what holds the tickets; complete when the broker has answered the first token."""
+
+    initiator_name = "alice@REALM"
+
+    def __init__(self, **given: Any) -> None:
+        self.given = given
+        self.complete = False
+
+    def step(self, token: bytes | None = None) -> bytes | None:
+        if token == b"wrong":
+            raise FakeError
+        self.complete = token is not None
+        return None if self.complete else b"ticket"
+
+    def unwrap(self, message: bytes) -> Any:
+        return SimpleNamespace(message=message.removeprefix(b"wrapped "))
+
+    def wrap(self, message: bytes, encrypt: bool) -> Any:
+        assert not encrypt
+        return SimpleNamespace(message=b"wrapped " + message)
+
+
+@pytest.fixture
+def fake_library(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Replace the package gssapi; return the credentials that are asked for."""
+    asked: list[dict[str, Any]] = []
+    module: Any = ModuleType("gssapi")
+    module.NameType = SimpleNamespace(hostbased_service="service", kerberos_principal="principal")
+    module.MechType = SimpleNamespace(kerberos="kerberos")
+    module.RequirementFlag = SimpleNamespace(mutual_authentication="mutual")
+    module.exceptions = SimpleNamespace(GSSError=FakeError)
+    module.Name = lambda text, kind: SimpleNamespace(canonicalize=lambda mechanism: (text, kind), text=text)
+    module.SecurityContext = FakeContext
+
+    def credentials(**given: Any) -> str:
+        asked.append(given | {"name": given["name"].text})
+        return "credentials"
+
+    module.Credentials = credentials
+    monkeypatch.setitem(sys.modules, "gssapi", module)
+    return asked
+
+
+def test_a_login(fake_library: list[dict[str, Any]]) -> None:
+    """RFC 4752: tokens until the context is complete, then which protection there is."""
+    login = Kerberos("broker.example", "kafka")
+    assert login._context.given["name"] == ("kafka@broker.example", "service")
+    assert login._context.given["creds"] is None
+    assert login._context.given["flags"] == "mutual"
+    assert fake_library == []
+    assert login.auth_bytes() == b"ticket"
+    login.receive(b"of the broker")
+    assert login.auth_bytes() == b""
+    login.receive(b"wrapped \7\0\xff\xff")
+    assert login.auth_bytes() == b"wrapped \1\0\0\0alice@REALM"
+    assert not login.is_done()
+    login.receive(b"")
+    assert login.is_done()
+    assert login.is_authenticated()
+
+
+def test_credentials_by_keytab(fake_library: list[dict[str, Any]]) -> None:
+    """Neither by the environment, nor into the user's own cache."""
+    login = Kerberos("broker.example", "kafka", "alice@REALM", "/k")
+    assert login._context.given["creds"] == "credentials"
+    client = {"client_keytab": "/k", "ccache": "MEMORY:alice@REALM by /k"}
+    assert fake_library == [
+        {"name": "alice@REALM", "usage": "accept", "store": {"keytab": "/k"}},
+        {"name": "alice@REALM", "usage": "initiate", "store": client},
+    ]
+
+
+def test_a_login_that_fails(fake_library: list[dict[str, Any]]) -> None:
+    login = Kerberos("broker.example", "kafka")
+    with pytest.raises(
+        SaslAuthenticationError, match=r"login of the user by .* to kafka@broker\.example failed: minor 25"
+    ):
+        login.receive(b"wrong")
+    login.receive(b"of the broker")
+    with pytest.raises(SaslAuthenticationError, match="demands a protection by Kerberos, which Kafka has not"):
+        login.receive(b"wrapped \6\0\xff\xff")
+
+
+# --- with one -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
+    if missing := missing_kerberos():
+        pytest.skip(missing)
+    with Kdc(tmp_path_factory.mktemp("kdc")) as kdc:
+        yield kdc
+
+
+@pytest.fixture
+def kdc(realm: Kdc, monkeypatch: pytest.MonkeyPatch) -> Kdc:
+    """Return a center that this process, and those that it starts, find."""
+    for name, value in realm.environment.items():
+        monkeypatch.setenv(name, value)
+    return realm
+
+
+@pytest.fixture(scope="module")
+def alice(realm: Kdc) -> Path:
+    return realm.add("alice")
+
+
+@pytest.fixture(scope="module")
+def kerberized(realm: Kdc, kafka_cluster: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
+    """A broker that lets in who has a ticket."""
+    keytab = realm.add(f"kafka/{HOST}")
+    line = (
+        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true isInitiator=false "
+        f'keyTab="{keytab}" principal="kafka/{HOST}@{REALM}";'
+    )
+    settings = {
+        "sasl.enabled.mechanisms": "GSSAPI",
+        "sasl.kerberos.service.name": "kafka",
+        "listener.name.client.gssapi.sasl.jaas.config": line,
+    }
+    cluster = kafka_cluster(sasl=True, overrides=settings)
+    options = (f"-XX:SharedArchiveFile={class_archive()}", "-Xlog:cds=off", f"-Djava.security.krb5.conf={realm.config}")
+    cluster.start(jvm_options=options)
+    yield cluster
+    cluster.stop()
+
+
+def stores(wire: MakeWire, cluster: KafkaCluster, topic: str, **settings: object) -> None:
+    """Create a topic, and store a batch in it with these settings."""
+    cluster.admin.create_topic(topic)
+    here = wire(cluster.bootstrap_servers, **settings)
+    assert here.store(make_batch([b"x"], to=TopicPartition(topic, 0)))[0].error is None
+
+
+def test_by_keytab(kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, topic: str) -> None:
+    """As who the keytab says; the user's own credential cache is neither needed nor written to."""
+    kerberized.admin.create_topic(topic)
+    kerberized.admin.allow("grace", topic)
+    by_hers = by_keytab(kdc.add("grace"), "grace")
+    stores(wire, kerberized, f"{topic}-2", **by_hers)
+    here = wire(kerberized.bootstrap_servers, **by_hers)
+    assert here.store(make_batch([b"x"], to=TopicPartition(topic, 0)))[0].error is None
+    assert kdc.issued("AS_REQ", "grace") == 1, "the second login has the first one's ticket"
+    assert not (kdc.directory / "ccache").exists()
+
+
+@pytest.mark.parametrize("principal", ["", f"bob@{REALM}"])
+def test_by_the_credential_cache(
+    kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, topic: str, principal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{kdc.directory / 'of-bob'}")
+    kdc.log_in("bob", kdc.add("bob"))
+    stores(wire, kerberized, topic, sasl_kerberos_principal=principal, **BY_KERBEROS)
+
+
+def test_a_producer(kdc: Kdc, kerberized: KafkaCluster, alice: Path, slab_name: str, topic: str) -> None:
+    """By the sender as a process, which inherits where the realm is."""
+    kerberized.admin.create_topic(topic)
+    settings = {name.replace("_", "."): value for name, value in by_keytab(alice).items()}
+    settings |= {"bootstrap.servers": kerberized.bootstrap_servers, "shmaccum.name": slab_name, "sender.idle.ms": 0}
+    with Producer(settings) as producer:
+        assert producer.send(topic, b"x").get(60).offset == 0
+    wait_until_gone(slab_name)
+
+
+def test_a_producer_hears_why(kdc: Kdc, kerberized: KafkaCluster, alice: Path, slab_name: str, tmp_path: Path) -> None:
+    def failure(name: str, **given: object) -> str:
+        settings = {key.replace("_", "."): value for key, value in given.items()}
+        settings |= {"bootstrap.servers": kerberized.bootstrap_servers, "shmaccum.name": name, "sender.idle.ms": 0}
+        with pytest.raises(ShmaccumError) as caught, Producer(settings) as producer:
+            producer.send("t", b"x").get(60)
+        wait_until_gone(name)
+        return f"{type(caught.value).__name__}: {caught.value}"
+
+    no_key = failure(slab_name, **by_keytab(alice, "dave"))
+    assert no_key.startswith("SaslAuthenticationError: ")
+    assert f"sasl.kerberos.service.name = 'kafka', sasl.kerberos.principal = 'dave@{REALM}'" in no_key
+    assert f"login of dave@{REALM} by sasl.kerberos.keytab '{alice}' to kafka@{HOST} failed: No key table ent" in no_key
+    missing = tmp_path / "missing.keytab"
+    no_file = failure(f"{slab_name}-missing", **by_keytab(missing))
+    assert f"sasl.kerberos.keytab = '{missing}': cannot be read: No such file or directory" in no_file
+
+
+def test_a_login_after_the_ticket_has_expired(kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, topic: str) -> None:
+    keytab = kdc.add("carol", "-maxlife", "2seconds")
+    stores(wire, kerberized, topic, **by_keytab(keytab, "carol"))
+    issued = kdc.issued("AS_REQ", "carol")
+    assert issued > 0
+    time.sleep(2.5)  # it is the clock that a ticket expires by
+    stores(wire, kerberized, f"{topic}-2", **by_keytab(keytab, "carol"))
+    assert kdc.issued("AS_REQ", "carol") > issued
+
+
+def refusal(wire: MakeWire, cluster: KafkaCluster, caplog: pytest.LogCaptureFixture, **settings: object) -> str:
+    caplog.set_level(logging.DEBUG)
+    here = wire(cluster.bootstrap_servers, **settings)
+    here.transport.request_update(["t"])
+    assert here.until(here.transport.failure) is SaslAuthenticationError
+    return caplog.text
+
+
+def test_a_principal_that_the_keytab_has_not(
+    kdc: Kdc, kerberized: KafkaCluster, alice: Path, wire: MakeWire, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = refusal(wire, kerberized, caplog, **by_keytab(alice, "dave"))
+    assert f"login of dave@{REALM} by sasl.kerberos.keytab '{alice}' to kafka@{HOST} failed: No key table entry" in said
+
+
+def test_a_keytab_that_has_gone(
+    kdc: Kdc, kerberized: KafkaCluster, alice: Path, wire: MakeWire, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After the start: a login says so, and the next one finds it again."""
+    keytab = tmp_path / "keytab"
+    keytab.write_bytes(alice.read_bytes())
+    here = wire(kerberized.bootstrap_servers, **by_keytab(keytab))
+    content = keytab.read_bytes()
+    keytab.unlink()
+    here.transport.request_update(["t"])
+    assert here.until(here.transport.failure) is SaslAuthenticationError
+    assert f"Key table file '{keytab}' not found" in caplog.text
+    keytab.write_bytes(content)
+    here.until(lambda: here.transport.failure() is None)
+
+
+def test_a_keytab_whose_key_is_an_old_one(
+    kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = tmp_path / "old"
+    old.write_bytes(kdc.add("erin").read_bytes())
+    kdc.new_key("erin")
+    assert "failed: Decrypt integrity check failed" in refusal(wire, kerberized, caplog, **by_keytab(old, "erin"))
+
+
+def test_a_service_that_is_not_there(
+    kdc: Kdc, kerberized: KafkaCluster, alice: Path, wire: MakeWire, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = BY_KERBEROS | {"sasl_kerberos_service_name": "kafak", "sasl_kerberos_keytab": alice}
+    said = refusal(wire, kerberized, caplog, **given, sasl_kerberos_principal=f"alice@{REALM}")
+    assert f"failed: Server kafak/{HOST}@{REALM} not found in Kerberos database" in said
+
+
+def test_no_credential_cache(
+    kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert "failed: No Kerberos credentials available" in refusal(wire, kerberized, caplog, **BY_KERBEROS)
+
+
+def test_a_center_that_is_away(
+    kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is named, and asked again; who has a ticket does without it."""
+    keytab = kdc.add("frank")
+    kerberized.admin.create_topic(topic)
+    kdc.stop()
+    try:
+        here = wire(kerberized.bootstrap_servers, **by_keytab(keytab, "frank"))
+        here.transport.request_update([topic])
+        assert here.until(here.transport.failure) is SaslAuthenticationError
+        assert f"Cannot contact any KDC for realm '{REALM}'" in caplog.text
+    finally:
+        kdc.start()
+    assert here.store(make_batch([b"x"], to=TopicPartition(topic, 0)))[0].error is None
+    assert here.transport.failure() is None
+    kdc.stop()
+    try:
+        stores(wire, kerberized, f"{topic}-2", **by_keytab(keytab, "frank"))
+    finally:
+        kdc.start()
+
+
+def test_a_center_that_does_not_answer(
+    kdc: Kdc,
+    kerberized: KafkaCluster,
+    alice: Path,
+    wire: MakeWire,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The login waits for it, and the sender does not: it gives the attempt up in time."""
+    keytab = tmp_path / "keytab"  # of which there is no ticket
+    keytab.write_bytes(alice.read_bytes())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = tmp_path / "krb5.conf"
+        config.write_text(kdc.config.read_text().replace(f":{kdc.port}", f":{silent.getsockname()[1]}"))
+        monkeypatch.setenv("KRB5_CONFIG", str(config))
+        short = {"socket_connection_setup_timeout_ms": 100, "socket_connection_setup_timeout_max_ms": 100}
+        here = wire(kerberized.bootstrap_servers, **by_keytab(keytab), **short)
+        here.transport.request_update(["t"])
+        here.until(lambda: "Kerberos takes longer" in caplog.text)
+        assert errands(), "the login still waits"
+        assert here.transport.failure() is None
+    wait_until(lambda: not errands(), "the login has failed: the connection to the center is reset")
+
+
+def errands() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "shmaccum-errand"]
+
+
+SPARK_JOB = """
+import json, sys
+from pyspark.sql import SparkSession
+local, options = map(json.loads, sys.argv[1:])
+builder = SparkSession.builder.master("local[2]")
+for name, value in local.items():
+    builder = builder.config(name, value)
+with builder.getOrCreate() as spark:
+    rows = spark.range(0, 100, 1, 2).selectExpr("CAST(id AS STRING) AS value")
+    rows.write.format("shmaccum").mode("append").options(**options).save()
+"""
+
+
+def test_a_spark_job(
+    kdc: Kdc, kerberized: KafkaCluster, alice: Path, slab_name: str, topic: str, tmp_path: Path
+) -> None:
+    """With the options that docs/spark.md has."""
+    pytest.importorskip("pyspark")
+    kerberized.admin.create_topic(topic)
+    names: dict[str, Any] = {}
+    changes = {
+        "broker1:9092,broker2:9092": kerberized.bootstrap_servers,
+        "SASL_SSL": kerberized.security_protocol,
+        "/etc/security/keytabs/etl.keytab": str(alice),
+        "etl@EXAMPLE.COM": f"alice@{REALM}",
+    }
+    exec(example("Kerberos", changes, page="docs/spark.md"), names)
+    options = names["options"] | {"topic": topic, "kafka.shmaccum.name": slab_name, "kafka.sender.idle.ms": "0"}
+    local = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(tmp_path / "scratch"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
+        "spark.ui.enabled": "false",
+    }
+    command = [sys.executable, "-c", SPARK_JOB, json.dumps(local), json.dumps(options)]
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (records,) = consume({"bootstrap.servers": kerberized.internal_servers}, topic).values()
+    assert len(records) == 100
+    wait_until_gone(slab_name)
+
+
+# --- a broker that is none ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def acceptor(kdc: Kdc, alice: Path) -> tuple[Kerberos, Any]:
+    """Return a login and the broker's half of it, whose tickets have been exchanged."""
+    import gssapi
+
+    keytab = kdc.add(f"fake/{HOST}")
+    login = Kerberos(HOST, "fake", f"alice@{REALM}", str(alice))
+    credentials = gssapi.Credentials(usage="accept", store={"keytab": str(keytab)})
+    broker = gssapi.SecurityContext(creds=credentials, usage="accept")
+    login.receive(broker.step(login.auth_bytes()))
+    assert login.auth_bytes() == b""
+    return login, broker
+
+
+def test_what_is_agreed_with_a_broker(acceptor: tuple[Kerberos, Any]) -> None:
+    login, broker = acceptor
+    assert not login.is_done()
+    login.receive(broker.wrap(b"\x07\x00\xff\xff", False).message)
+    assert broker.unwrap(login.auth_bytes()).message == b"\x01\x00\x00\x00" + f"alice@{REALM}".encode()
+    assert not login.is_authenticated()
+    login.receive(b"")
+    assert login.is_done()
+    assert login.is_authenticated()
+
+
+@pytest.mark.parametrize("layers", [b"", b"\x01", b"\x06\x00\xff\xff", b"\x01\x00\x00\x00\x00"])
+def test_a_broker_that_demands_what_kafka_has_not(acceptor: tuple[Kerberos, Any], layers: bytes) -> None:
+    login, broker = acceptor
+    with pytest.raises(SaslAuthenticationError, match=f"fake@{HOST} demands a protection by Kerberos"):
+        login.receive(broker.wrap(layers, False).message)
+
+
+@pytest.mark.parametrize("answer", [b"", b"nonsense"])
+def test_a_broker_that_says_what_is_no_message_of_kerberos(acceptor: tuple[Kerberos, Any], answer: bytes) -> None:
+    login, _ = acceptor
+    with pytest.raises(SaslAuthenticationError, match=f"login of alice@{REALM} by .* to fake@{HOST} failed: "):
+        login.receive(answer)
