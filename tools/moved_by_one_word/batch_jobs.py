@@ -27,7 +27,7 @@ def keys_and_values(spark: SparkSession, format: str, options: Options, where: W
 @job(
     numbers(10),
     differs=True,
-    note="Spark refuses its default mode, `errorifexists`, for every Python data source: add `.mode(\"append\")`",
+    note='Spark refuses its default mode, `errorifexists`, for every Python data source: add `.mode("append")`',
 )
 def default_mode(spark: SparkSession, format: str, options: Options, where: Where) -> None:
     """Without `.mode("append")`."""
@@ -178,4 +178,3 @@ def sql_in_a_new_session(spark: SparkSession, format: str, options: Options, whe
     session.range(90).createOrReplaceTempView("flights")
     rows = session.sql("SELECT CAST(id % 9 AS STRING) AS key, CAST(id AS STRING) AS value FROM flights ORDER BY id")
     rows.write.format(format).mode("append").options(**options).option("topic", where.topic).save()
-

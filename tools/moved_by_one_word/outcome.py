@@ -6,41 +6,48 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tools.moved_by_one_word.job import Job, Order
 from tools.moved_by_one_word.reading import Found, Record
 
-_RAISED: Final = re.compile(r"(shmaccum\.errors|org\.apache\.kafka(?:\.\w+)+)\.(\w+(?:Error|Exception)): (.*)")
+_BY_A_SINK: Final = re.compile(r"(?:shmaccum\.errors|org\.apache\.kafka(?:\.\w+)+)\.(\w+(?:Error|Exception)): (.*)")
 """An error of a sink in the text of Spark's: ours, or one of Kafka's."""
+_BY_JAVA: Final = re.compile(r"^: [\w.]+\.(\w+): (.*)", re.MULTILINE)
+"""What py4j names in its second line."""
+_BY_A_QUERY: Final = re.compile(r"^\[STREAM_FAILED\] .* terminated with exception: (.*)")
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(NamedTuple):
     """An error that ended a job.
 
     Attributes:
-        kind: class of the error, of the sink's own where Spark has wrapped one.
+        raised: class of the exception that pyspark raised.
+        kind: class of the sink's own error, or of Java's, if Spark has wrapped one; else as `raised`.
         text: its first line.
     """
 
+    raised: str
     kind: str
     text: str
 
     @classmethod
     def of(cls, error: Exception) -> Refusal:
-        """Return what to say of an exception that Spark raised."""
-        whole = str(error)
-        found = _RAISED.search(whole)
+        """Return what to say of an exception that pyspark raised."""
+        raised, whole = type(error).__name__, str(error).strip()
+        found = _BY_A_SINK.search(whole) or _BY_JAVA.search(whole)
         if found is not None:
-            return cls(found[2], found[3].strip())
-        lines = whole.strip().splitlines()
-        return cls(type(error).__name__, lines[0] if lines else "")
+            return cls(raised, found[1], found[2].strip())
+        found = _BY_A_QUERY.match(whole)
+        return cls(raised, raised, whole.splitlines()[0] if found is None else found[1].strip())
 
-    @property
-    def stem(self) -> str:
-        """The class without what Java and Python call its end, and without the prefix of what Python has itself."""
-        return re.sub(r"(Error|Exception)$", "", self.kind).removeprefix("Kafka")
+    def is_like(self, other: Refusal) -> bool:
+        """Return whether a job that handles this error handles the other one, but for what Java and Python call it."""
+        return _stem(self.kind) == _stem(other.kind) or (self.raised == self.kind == other.raised)
+
+
+def _stem(kind: str) -> str:
+    return re.sub(r"(Error|Exception)$", "", kind).removeprefix("Kafka")
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,7 @@ def outcome_of(job: Job, found: Sequence[Found], error: Exception | None) -> Out
 def differences(job: Job, kafka: Outcome, ours: Outcome) -> list[str]:
     """Return what is different after ``format("shmaccum")``; nothing if all is the same."""
     if kafka.refusal is not None and ours.refusal is not None:
-        same = kafka.refusal.stem == ours.refusal.stem
+        same = kafka.refusal.is_like(ours.refusal)
         different = [] if same else [f"{kafka.refusal.kind} / {ours.refusal.kind}"]
     elif kafka.refusal is not None or ours.refusal is not None:
         return ["only shmaccum refuses" if kafka.refusal is None else "only kafka refuses"]

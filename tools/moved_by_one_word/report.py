@@ -8,7 +8,7 @@ from typing import Any, Final
 from tools.moved_by_one_word.job import Job
 from tools.moved_by_one_word.outcome import Outcome, differences
 
-_SHOWN: Final = 100
+_SHOWN: Final = 120
 """Characters of an error."""
 
 
@@ -52,25 +52,28 @@ class Comparison:
 def as_markdown(versions: Versions, comparisons: list[Comparison]) -> str:
     """Return the table."""
     lines = [
-        f"pyspark {versions.pyspark}, Spark's own sink {versions.sink}, Apache Kafka {versions.kafka}",
+        f"pyspark {versions.pyspark}, Spark's own sink of {versions.sink}, Apache Kafka {versions.kafka}. "
+        "The numbers are records found / too many / missing.",
         "",
-        "| job | kafka | shmaccum | the same? | difference |",
+        '| job | `format("kafka")` | `format("shmaccum")` | the same? | difference |',
         "| --- | --- | --- | --- | --- |",
     ]
     for each in comparisons:
-        notes = [] if each.job.differs and each.different else each.different
-        note = "; ".join([*notes, *([each.job.note] if each.job.note else [])])
+        unnamed = [] if each.job.differs else each.different
+        note = "; ".join([*unnamed, *([each.job.note] if each.job.note else [])])
         cells = (each.job.title, _cell(each.kafka), _cell(each.ours), each.verdict, note)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    same = sum(not each.different for each in comparisons)
-    for name, side in (("kafka", [each.kafka for each in comparisons]), ("shmaccum", [e.ours for e in comparisons])):
-        done = [outcome for outcome in side if outcome.refusal is None]
-        lines.append("" if name == "kafka" else "")
+    lines.append("")
+    for name, outcomes in (
+        ("kafka", [each.kafka for each in comparisons]),
+        ("shmaccum", [each.ours for each in comparisons]),
+    ):
+        done = [outcome for outcome in outcomes if outcome.refusal is None]
         lines.append(
-            f"{name}: {len(done)} of {len(side)} jobs done, {sum(len(outcome.records) for outcome in done)} records, "
-            f"{sum(outcome.duplicates for outcome in done)} duplicates, {sum(outcome.lost for outcome in done)} lost."
+            f"* {name}: {len(done)} of {len(outcomes)} jobs done, {sum(len(each.records) for each in done)} records, "
+            f"{sum(each.duplicates for each in done)} too many, {sum(each.lost for each in done)} missing"
         )
-    lines += ["", f"{same} of {len(comparisons)} jobs are the same."]
+    lines.append(f"* the same: {sum(not each.different for each in comparisons)} of {len(comparisons)} jobs")
     return "\n".join(lines)
 
 
@@ -97,18 +100,20 @@ def as_json(versions: Versions, comparisons: list[Comparison]) -> dict[str, Any]
 
 
 def _cell(outcome: Outcome) -> str:
-    if outcome.refusal is not None:
-        text = outcome.refusal.text
-        shown = text if len(text) <= _SHOWN else text[:_SHOWN].rstrip() + "..."
-        there = f"; {len(outcome.records)} records there" if outcome.records else ""
-        return f"`{outcome.refusal.kind}`: {shown}{there}"
-    return f"{len(outcome.records)} records, {outcome.duplicates} twice, {outcome.lost} lost"
+    counted = f"{len(outcome.records)} / {outcome.duplicates} / {outcome.lost}"
+    if outcome.refusal is None:
+        return counted
+    kind, text = outcome.refusal.kind, outcome.refusal.text
+    shown = text if len(text) <= _SHOWN else text[:_SHOWN].rstrip() + "..."
+    cell = f"`{outcome.refusal.raised}`" + (f" by `{kind}`" if kind != outcome.refusal.raised else "") + f": {shown}"
+    return f"{cell} ({counted})" if outcome.records else cell
 
 
 def _plain(outcome: Outcome) -> dict[str, Any]:
+    refusal = outcome.refusal
     return {
         "records": len(outcome.records),
         "duplicates": outcome.duplicates,
         "lost": outcome.lost,
-        "error": None if outcome.refusal is None else [outcome.refusal.kind, outcome.refusal.text],
+        "error": None if refusal is None else {"raised": refusal.raised, "by": refusal.kind, "text": refusal.text},
     }

@@ -140,8 +140,8 @@ def foreach_batch(spark: SparkSession, format: str, options: Options, where: Whe
 @job(
     numbers(50),
     differs=True,
-    note="Spark never runs the tasks of a Python sink then: nothing is written and nothing committed. After "
-    "`register(spark)` it is refused at once. Use `trigger(processingTime=...)`",
+    note="Spark never runs the tasks of a Python sink then: nothing is written, nothing committed, and only Spark's "
+    "log says so. After `register(spark)` it is refused at once. Use `trigger(processingTime=...)`",
 )
 def continuous_stream(spark: SparkSession, format: str, options: Options, where: Where) -> None:
     """The rate source with `trigger(continuous=...)`."""
