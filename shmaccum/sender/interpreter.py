@@ -15,6 +15,9 @@ from typing import Final
 ROOT: Final = str(Path(__file__).absolute().parents[2])
 """Where this package was found: the sender has the same one, wherever else there is another."""
 
+EXECUTABLE: Final = str(Path(sys.executable).absolute()) if sys.executable else ""
+"""This interpreter. Python leaves ``sys.executable`` relative if it was found by a relative entry of ``PATH``."""
+
 
 def command(program: str) -> list[str]:
     """Return the command line that runs a program in an interpreter with this one's options.
@@ -24,7 +27,7 @@ def command(program: str) -> list[str]:
     """
     # What multiprocessing uses to start its processes: -I, -E, -s, -O, -B, -W, -X and so on.
     options: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return [sys.executable, *options, "-P", "-c", program]
+    return [EXECUTABLE, *options, "-P", "-c", program]
 
 
 def environment() -> dict[str, str]:

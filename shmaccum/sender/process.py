@@ -304,8 +304,8 @@ def _start(config: ProducerConfig) -> None:
                 answer, complaint = process.communicate(request)
         except OSError as error:
             raise SenderError(
-                f"the sender did not start: {error}; a process takes {sys.executable!r}, memory, and some descriptors "
-                "(ulimit -n, -u, -v)"
+                f"the sender did not start: {error}; a process takes {interpreter.EXECUTABLE!r}, memory, and some "
+                "descriptors (ulimit -n, -u, -v)"
             ) from error
         if answer in (_SERVING, _EXISTS):
             return

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from shmaccum.errors import ConfigError
 from shmaccum.spark.datasource import ShmAccumDataSource
+from shmaccum.spark.interpreters import pythons_apart
 
 _STARTS: Final = {"DataFrameWriter": ("save", "saveAsTable", "insertInto"), "DataStreamWriter": ("start", "toTable")}
 """The methods that look a data source up, by the class that has them."""
@@ -29,6 +30,9 @@ def register(spark: SparkSession) -> None:
     a thread that has none, before they write: it is set for that thread, and stays. Spark Connect needs none of that;
     there, only the registration is done. A second call changes nothing.
 
+    The session's tasks in Python run with ``PYSPARK_PYTHON`` then, whatever Spark plans with on the driver
+    (``spark.sql.execution.pyspark.python`` is set, if it is not): so an archive need not be unpacked there.
+
     ``DataStreamWriter`` also refuses this format with ``trigger(continuous=...)``: Spark never runs the tasks of a
     Python sink then. Without this call, the sink cannot see the trigger: it refuses to commit, and the query goes on
     without writing.
@@ -36,14 +40,11 @@ def register(spark: SparkSession) -> None:
     Args:
         spark: the session.
     """
-    try:
-        spark.dataSource.register(ShmAccumDataSource)
-    except AnalysisException as error:
-        # Spark 4.0 refuses to register what it has found by the package pyspark_shmaccum. Later versions do not.
-        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
-            raise
     if is_connect(spark):
+        _add(spark)
         return
+    with pythons_apart(spark):
+        _add(spark)
     import pyspark.sql.readwriter
     import pyspark.sql.streaming.readwriter
 
@@ -58,6 +59,15 @@ def register(spark: SparkSession) -> None:
     for method, noting in (("trigger", _noting_trigger), ("format", _noting_format)):
         if not hasattr(getattr(writer, method), "_shmaccum"):
             setattr(writer, method, noting(getattr(writer, method)))
+
+
+def _add(spark: SparkSession) -> None:
+    try:
+        spark.dataSource.register(ShmAccumDataSource)
+    except AnalysisException as error:
+        # Spark 4.0 refuses to register what it has found by the package pyspark_shmaccum. Later versions do not.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def activate(spark: SparkSession) -> None:

@@ -37,14 +37,19 @@ with Producer(json.loads(sys.argv[1])) as producer:
 
 
 def run(
-    where: Path, settings: dict[str, object], *options: str, path: Path | None = PACKAGE.parent, program: str = PROGRAM
+    where: Path,
+    settings: dict[str, object],
+    *options: str,
+    path: Path | None = PACKAGE.parent,
+    program: str = PROGRAM,
+    python: str = sys.executable,
 ) -> tuple[int, list[str]]:
     """Run a program with `python -c` in a directory; return its sender's pid, and that one's command line."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
     if path is not None:
         environment["PYTHONPATH"] = str(path)
     ended = subprocess.run(
-        [sys.executable, *options, "-c", program, json.dumps(settings)],
+        [python, *options, "-c", program, json.dumps(settings)],
         cwd=where,
         env=environment,
         capture_output=True,
@@ -123,6 +128,17 @@ def test_the_sender_has_the_options_of_its_program(settings: Settings, tmp_path:
     _, command = run(tmp_path, settings(), *options)
     assert command[0] == sys.executable
     assert {"-P", "-O", "-B", "utf8", "-Wignore::UserWarning"} <= set(command[1 : command.index("-c")])
+
+
+def test_an_interpreter_of_a_relative_path_is_found_from_elsewhere(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's workers have one, if they are found by ``spark.executorEnv.PATH=./environment/bin:...``."""
+    (tmp_path / "environment").symlink_to(Path(sys.executable).parent.parent)
+    monkeypatch.setenv("PATH", f"./environment/bin{os.pathsep}{os.environ['PATH']}")
+    name = Path(sys.executable).name
+    _, command = run(tmp_path, settings(), python=name)
+    assert command[0] == str(tmp_path / "environment" / "bin" / name)
 
 
 def test_an_interpreter_that_does_not_start_says_why(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from shmaccum import Producer, ProducerConfig
 from shmaccum.errors import ConfigError, KafkaTimeoutError, SerializationError
 from shmaccum.spark import ShmAccumDataSource, kafka_columns, register, to_kafka
 from shmaccum.spark.datasource import write_task
+from shmaccum.spark.interpreters import TASKS
 from shmaccum.spark.schema import record_columns
 from shmaccum.spark.worker import close_all
 from shmaccum.spark.writers import StreamRowWriter
@@ -96,10 +98,13 @@ class FoundAlready(AnalysisException):
 
 
 class OldSession:
-    """A session of which only ``dataSource.register`` is asked."""
+    """A session of which only ``dataSource.register`` is asked, and which Python its tasks run with."""
+
+    sparkContext = SimpleNamespace(pythonExec="python3")
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+        self.conf = SimpleNamespace(get=lambda name, default: "python3")
 
     @property
     def dataSource(self) -> OldSession:
@@ -115,6 +120,16 @@ def test_a_data_source_that_spark_has_found_need_not_be_registered(monkeypatch: 
     monkeypatch.setattr(FoundAlready, "condition", "ANOTHER")
     with pytest.raises(FoundAlready):
         register(session)
+
+
+def test_what_tasks_run_with_is_left_as_it_is_set(spark: SparkSession) -> None:
+    session = spark.newSession()
+    assert session.conf.get(TASKS, None) is None
+    register(session)
+    assert session.conf.get(TASKS) == spark.sparkContext.pythonExec
+    session.conf.set(TASKS, "./environment/bin/python")
+    register(session)
+    assert session.conf.get(TASKS) == "./environment/bin/python"
 
 
 # --- SQL -----------------------------------------------------------------------------------------------

@@ -1,0 +1,181 @@
+"""The ways of docs/spark.md to bring the package to executors, each by the command that it names."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyspark
+import pytest
+from processes import wait_until
+
+import pyspark_shmaccum
+import shmaccum
+from shmaccum.spark.interpreters import TASKS
+from tools.spark_jvm import jvm_options
+
+Reader = Callable[[Path, str], list[Any]]
+
+HOME = Path(pyspark.__file__).parent
+JOB = Path(__file__).parent / "deployed_job.py"
+ROWS = 1000
+
+ARCHIVED = "./environment/bin/python"
+SETTINGS = {
+    "spark.cores.max": "1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.executor.extraJavaOptions": jvm_options(),
+    "spark.executor.memory": "512m",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.ui.enabled": "false",
+}
+
+PATIENCE_S = 500.0
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Return an environment for Spark's programs in which nothing of this one leads to a Python or a package."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PY")}
+    return inherited | {"SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1"} | variables
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return what venv-pack makes of an environment with this package.
+
+    What that needs is large, and is only referred to; but for pandas, which it does not need.
+    """
+    directory = tmp_path_factory.mktemp("packed")
+    prefix = directory / "prefix"
+    venv.create(prefix, symlinks=True)
+    (site,) = prefix.glob("lib/python*/site-packages")
+    for package in (shmaccum, pyspark_shmaccum):
+        source = Path(str(package.__file__)).parent
+        shutil.copytree(source, site / source.name)
+    needed = [entry for entry in sys.path if Path(entry).name == "site-packages"]
+    (site / "needed.pth").write_text(f"import sys; sys.path.extend({needed!r})\n")
+    (site / "pandas.py").write_text("raise ModuleNotFoundError('not in this archive', name='pandas')\n")
+    packed = directory / "environment.tar.gz"
+    command = [sys.executable, "-m", "venv_pack", "--prefix", prefix, "--output", packed, "--quiet"]
+    subprocess.run(command, check=True, timeout=120)
+    shutil.rmtree(prefix)
+    return packed
+
+
+Submit = Callable[..., dict[str, Any]]
+
+
+class Cluster(NamedTuple):
+    """A standalone cluster, and the directory in which its executors have theirs."""
+
+    master: str
+    work: Path
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory = tmp_path_factory.mktemp("cluster")
+    options = f"{jvm_options()} -Dspark.master.rest.enabled=false -Dspark.master.ui.port=0"
+    variables = environment(SPARK_DAEMON_JAVA_OPTS=options, SPARK_DAEMON_MEMORY="256m")
+
+    def start(name: str, *arguments: str | Path, says: str) -> str:
+        log = directory / f"{name}.log"
+        command = [HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name.lower()}.{name}"]
+        with log.open("w") as file:
+            daemon = subprocess.Popen([*command, *arguments], cwd=directory, env=variables, stdout=file, stderr=file)
+        processes.callback(daemon.wait, 60)
+        processes.callback(daemon.terminate)
+        wait_until(lambda: daemon.poll() is not None or re.search(says, log.read_text()))
+        found = re.search(says, log.read_text())
+        assert found is not None, log.read_text()
+        return found[0]
+
+    loopback = ("--host", "127.0.0.1", "--port", "0")
+    with ExitStack() as processes:
+        master = start("Master", *loopback, says=r"spark://127\.0\.0\.1:\d+")
+        place = ("--work-dir", directory / "work", "--webui-port", "0", "--cores", "2", "--memory", "1g")
+        start("Worker", *loopback, *place, master, says="Successfully registered with master")
+        yield Cluster(master, directory / "work")
+
+
+Submit = Callable[..., dict[str, Any]]
+
+
+def submit(directory: Path, *options: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the job by spark-submit in a directory; what it says, and its errors, are in ``stdout``."""
+    settings = SETTINGS | {"spark.local.dir": str(directory / "scratch")}
+    configured = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    return subprocess.run(
+        [HOME / "bin" / "spark-submit", *configured, *options, JOB, directory / "log"],
+        cwd=directory,
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+
+@pytest.fixture
+def deploy(tmp_path: Path, cluster: Cluster, stored: Reader, until_gone: Callable[..., None]) -> Submit:
+    """Return ``deploy(*options, **variables)``: has the cluster run the job, and returns what that saw.
+
+    Its rows have arrived then.
+    """
+
+    def run(*options: str | Path, **variables: str) -> dict[str, Any]:
+        settings = SETTINGS | {"spark.local.dir": str(tmp_path / "scratch"), "spark.master": cluster.master}
+        configured = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+        ended = subprocess.run(
+            [HOME / "bin" / "spark-submit", *configured, *options, JOB, tmp_path / "log"],
+            cwd=tmp_path,
+            env=environment(**variables),
+            stdout=subprocess.PIPE,  # with what the job says on standard error
+            stderr=subprocess.DEVNULL,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stdout
+        found: dict[str, Any] = json.loads((tmp_path / "found.json").read_text())
+        until_gone(found["slab"], found["sender"])
+        for topic in ("written", "registered", "sent"):
+            assert sorted(int(record.value) for record in stored(tmp_path / "log", topic)) == list(range(ROWS))
+        return found
+
+    return run
+
+
+def test_executors_have_an_archive_and_the_driver_its_own_environment(
+    deploy: Submit, cluster: Cluster, archive: Path
+) -> None:
+    """Spark plans on the driver, where the archive is not: with PYSPARK_PYTHON it cannot."""
+    options = ("--archives", f"{archive}#environment", "--conf", f"{TASKS}={ARCHIVED}")
+    found = deploy(*options, PYSPARK_DRIVER_PYTHON=sys.executable, PYSPARK_PYTHON=ARCHIVED)
+    assert {writer["python"] for writer in found["writers"]} == {ARCHIVED}
+    (executor,) = {writer["directory"] for writer in found["writers"]}
+    assert Path(executor).is_relative_to(cluster.work)
+    (package,) = found["packages"]
+    assert Path(package).is_relative_to(f"{executor}/environment")
+    assert found["sender's python"] == f"{executor}/environment/bin/python"
+    assert found["driver's package"] == shmaccum.__file__
+
+
+def test_an_image_has_the_environment_by_the_same_path_everywhere(deploy: Submit, cluster: Cluster) -> None:
+    found = deploy(PYSPARK_PYTHON=sys.executable)
+    assert {writer["python"] for writer in found["writers"]} == {sys.executable}
+    assert all(Path(writer["directory"]).is_relative_to(cluster.work) for writer in found["writers"])
+    assert found["packages"] == [found["driver's package"]] == [shmaccum.__file__]
