@@ -88,6 +88,13 @@ def archive_spark(venv: Path) -> None:
         print(f"Spark will start slowly: {done.stderr[-1000:]}", flush=True)
 
 
+def fetch_spark_sink(venv: Path) -> None:
+    """Fetch Spark's own Kafka sink, for the tests that run it beside ours; say so where that cannot be."""
+    done = subprocess.run((venv / "bin" / "python", "-m", "tools.benchmark.spark.jars"), check=False)
+    if done.returncode:
+        print("the tests beside Spark's own Kafka sink will be skipped", flush=True)
+
+
 def ensure_spin() -> None:
     if missing := missing_spin():
         install_system_package(INSTALL_SPIN, missing)
@@ -105,6 +112,7 @@ def main() -> int:
         if extra == "test":
             fetch_kafka()
             archive_spark(Path(venv))
+            fetch_spark_sink(Path(venv))
             ensure_spin()
     except subprocess.CalledProcessError as error:
         return error.returncode or 1

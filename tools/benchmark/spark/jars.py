@@ -2,13 +2,18 @@
 
 Wanted is the version of the pyspark that is installed. Where the repository does not have all of that, the one of
 Spark 4.0.0 is taken, whose sink later versions of Spark run; the result says which it was. As in `tools.kafka.jars`, a
-directory named by the version is the stamp: it gets its name only when everything is in it.
+directory named by the version is the stamp: it gets its name only when everything is in it. Where the other
+version is taken, a file notes when, and for a day Maven is not asked again.
+
+``python -m tools.benchmark.spark.jars`` fetches them.
 """
 
 from __future__ import annotations
 
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +23,7 @@ from tools.benchmark.errors import MissingError
 from tools.kafka.jars import HOME, missing_maven
 
 FALLBACK: Final = "4.0.0"
+_ASKED_AGAIN_S: Final = 24 * 3600.0
 _GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 _NEEDED: Final = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
 """What pyspark does not bring along."""
@@ -58,14 +64,12 @@ def spark_sink_jars() -> tuple[str, Sequence[Path]]:
     Raises:
         MissingError: they cannot be had; says why.
     """
-    versions = dict.fromkeys((version("pyspark"), FALLBACK))
-    for each in versions:
-        if _directory(each).exists():
-            return each, sorted(_directory(each).glob("*.jar"))
-    complaints = []
-    for each in versions:
-        complaint = _fetch(each)
+    complaints: list[str] = []
+    for each in dict.fromkeys((version("pyspark"), FALLBACK)):
+        complaint = "" if _directory(each).exists() else _asked_lately(each) or _fetch(each)
         if not complaint:
+            if complaints and not _asked_lately(version("pyspark")):
+                _note(version("pyspark")).touch()
             return each, sorted(_directory(each).glob("*.jar"))
         complaints.append(f"{each}: {complaint}")
     raise MissingError(f"Maven could not get Spark's Kafka sink; {'; '.join(complaints)}")
@@ -73,6 +77,19 @@ def spark_sink_jars() -> tuple[str, Sequence[Path]]:
 
 def _directory(of: str) -> Path:
     return HOME / f"spark-sql-kafka-0-10-{of}"
+
+
+def _note(of: str) -> Path:
+    return HOME / f"{_directory(of).name}.missing"
+
+
+def _asked_lately(of: str) -> str:
+    """Return that Maven did not have this version within the last day; empty if it was not asked."""
+    try:
+        asked = _note(of).stat().st_mtime
+    except FileNotFoundError:
+        return ""
+    return "not there when last asked for" if 0 <= time.time() - asked < _ASKED_AGAIN_S else ""
 
 
 def _fetch(of: str) -> str:
@@ -100,3 +117,16 @@ def _fetch(of: str) -> str:
                 jar.rename(jars / jar.name)
         jars.rename(_directory(of))
     return ""
+
+
+def main() -> int:
+    try:
+        spark_sink_jars()
+    except MissingError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
