@@ -19,6 +19,8 @@ from tools.moved_by_one_word.reading import Record
 from tools.moved_by_one_word.report import Comparison, Versions, as_json, as_markdown
 from tools.moved_by_one_word.run import compare
 
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+
 
 @pytest.fixture(scope="module")
 def both(spark: SparkSession) -> SparkSession:
@@ -147,6 +149,14 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert "there is no job 'nonsense'; there are: keys_and_values, " in capsys.readouterr().err
     assert main(["--json", str(tmp_path / "nowhere" / "file")]) == 2
     assert "No such file or directory" in capsys.readouterr().err
+
+
+def test_the_document_has_every_job_and_what_is_known_of_it() -> None:
+    rows = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("| ")]
+    for job in JOBS.values():
+        (row,) = [row for row in rows if row.startswith(f"| {job.title} | ")]
+        verdict, note = row.removesuffix(" |").split(" | ")[-2:]
+        assert (verdict == "no", note.strip()) == (job.differs, job.note), job.name
 
 
 def test_a_sink_of_another_version_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
