@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,6 +16,7 @@ from senders import read_values
 
 from shmaccum import Producer
 from shmaccum.errors import SenderError
+from shmaccum.sender import interpreter
 from tools.leftovers import pids, read
 
 Produce = Callable[..., Producer]
@@ -28,7 +28,7 @@ def alone(produce: Produce, monkeypatch: pytest.MonkeyPatch) -> Producer:
     """Return a producer whose sender is dead, and which cannot start another until the test undoes that."""
     producer = produce(linger_ms=60_000, delivery_timeout_ms=90_000)
     producer.partitions_for("t")
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(interpreter, "EXECUTABLE", "/nowhere/python")
     return producer
 
 

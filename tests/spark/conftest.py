@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 
 from shmaccum import ProducerConfig
 from shmaccum.shm.names import PREFIX, SHM_DIRECTORY
-from shmaccum.spark import ShmAccumDataSource
 from shmaccum.spark.worker import close_all
 
 SETTINGS = {"num.partitions": "3", "buffer.memory": str(2 << 20), "sender.idle.ms": "200"}
@@ -98,7 +97,7 @@ def options(log_dir: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Return a session with two cores that knows the data source; in the end, everything of it must go."""
+    """Return a session with two cores, which finds the data source; in the end, everything of it must go."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     scratch = tmp_path_factory.mktemp("spark")
     session = (
@@ -114,7 +113,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")  # many a job here is to fail
-    session.dataSource.register(ShmAccumDataSource)
     yield session
     daemons = session.sparkContext.range(2).map(lambda _: os.getppid()).collect()
     gateway = session.sparkContext._gateway

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from shmaccum import ProducerConfig
 from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import look
-from shmaccum.spark import ShmAccumDataSource
+from shmaccum.spark import register
 
 TASKS = 8
 
@@ -42,7 +42,7 @@ def start_session() -> SparkSession:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
-    session.dataSource.register(ShmAccumDataSource)
+    register(session)
     return session
 
 

@@ -24,6 +24,7 @@ from accumulators import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import (
     BufferExhaustedError,
     InvalidTimestampError,
@@ -186,16 +187,21 @@ def test_the_quicker_one_s_batch_has_no_room(accumulate: OpenAccumulator) -> Non
 def test_an_error_after_the_allocation(accumulator: Accumulators) -> None:
     """What goes wrong between getting memory and using it costs no memory, and leaves nothing to wait for."""
 
-    def fail() -> None:
-        accumulator.pool.deallocate(held)
-        raise OSError("no good")
+    class Route:
+        """Raises as it is asked for the second time, when there is memory."""
 
-    held = accumulator.pool.allocate(BATCH_SIZE, 0)
-    begin_batch = accumulator.producer.records.begin_batch
-    accumulator.producer.records.begin_batch = lambda *_: fail()  # type: ignore[method-assign]
+        asked = 0
+
+        def reroute(self, queue: PartitionQueue) -> PartitionQueue:
+            self.asked += 1
+            if self.asked == 2:
+                assert accumulator.pool.available_memory() == accumulator.pool.total_memory - BATCH_SIZE
+                raise OSError("no good")
+            return queue
+
+    body = accumulator.format.encode_body(KEY, VALUE, ())
     with pytest.raises(OSError, match="no good"):
-        add(accumulator, TP0)
-    accumulator.producer.records.begin_batch = begin_batch  # type: ignore[method-assign]
+        accumulator.producer.append(accumulator.map.queues[TP0], 0, body, None, 1000, Route())
     accumulator.producer.begin_flush()
     accumulator.producer.await_flush_completion(0)
     assert_empty(accumulator)
