@@ -117,6 +117,7 @@ class TestSticky:
         assert not bad
 
 
+@pytest.mark.plain  # a deque of a test's own
 def test_batches_are_spread_in_pieces() -> None:
     """The partition of the moment has the first piece, the next one the last."""
     sticky = counting()
@@ -128,6 +129,7 @@ def test_batches_are_spread_in_pieces() -> None:
     assert sticky.partition == 4
 
 
+@pytest.mark.plain  # a deque of a test's own
 def test_batches_are_spread_evenly() -> None:
     random.seed(1)
     pieces = sticky_of(4).spread(1000, 0)
