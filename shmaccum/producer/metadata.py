@@ -11,6 +11,7 @@ import time
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.state.partition_map import TopicEntry
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
+from shmaccum.cluster import check_topic
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     IllegalArgumentError,
@@ -48,9 +49,12 @@ class ProducerMetadata:
             started: monotonic seconds when the call that needs it began.
 
         Raises:
+            InvalidTopicError: the name is no text.
             KafkaTimeoutError: they were not to be known in time.
             KafkaError: why they never will.
         """
+        if type(name) is not str:
+            check_topic(name)
         self._map.refresh()
         entry = self._map.topic(name)
         while entry is None or not entry.queues:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.state.partition_map import TopicEntry
+from shmaccum.cluster import check_topic
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import IllegalStateError, KafkaError, ProducerClosedError, RecordTooLargeError, ShmaccumError
 from shmaccum.producer.adaptive_partitioning import PartitionLoads
@@ -142,6 +143,8 @@ class RecordSending:
         on_delivery: DeliveryCallback | None,
     ) -> FutureRecordMetadata:
         """Append a record whose key and value are serialized, and wake the sender if it is to know."""
+        if type(topic) is not str:
+            check_topic(topic)  # what is not hashable would end in a TypeError of the map's
         entry = self._map.current(topic)
         started = 0.0  # nothing to wait for, so far
         if entry is None or not entry.queues:

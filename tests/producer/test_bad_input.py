@@ -55,6 +55,7 @@ Case = tuple[dict[str, Any], type[ShmaccumError], str]
 CASES: dict[str, Case] = {
     "topic None": ({"topic": None}, InvalidTopicError, "must be a str, not NoneType"),
     "topic bytes": ({"topic": b"t"}, InvalidTopicError, "must be a str, not bytes"),
+    "topic of several": ({"topic": ["t"]}, InvalidTopicError, "must be a str, not list"),
     "topic empty": ({"topic": ""}, InvalidTopicError, "must not be empty"),
     "topic dots": ({"topic": ".."}, InvalidTopicError, "must not be empty, '.' or '..'"),
     "topic with a space": ({"topic": "a b"}, InvalidTopicError, "only ASCII letters, digits"),
