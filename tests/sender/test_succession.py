@@ -189,7 +189,7 @@ def is_seen_by(sender: Sender, run: HandRun) -> bool:
 @contextlib.contextmanager
 def asked_to_hand_over(run: HandRun) -> Iterator[threading.Thread]:
     """Run a sender that sends one batch, gets no answer to it, and sees that somebody waits for its role."""
-    sender = Sender(run.accumulator, run.transport, run.doorbell, run.config, gives_way=True)
+    sender = Sender(run.accumulator.sender, run.transport, run.doorbell, run.config, gives_way=True)
     run.transport.held = True
     append(run, b"in flight")
     leaving = threading.Thread(target=sender.run, daemon=True)

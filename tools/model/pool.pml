@@ -20,11 +20,11 @@
  *   shmaccum.pool.slots.Slots.reclaim                                  reclaim
  *   shmaccum.pool.slots.Slots.rebuild                                  rebuild_pool
  *   shmaccum.accumulator.append.batch_appender.BatchAppender.append           append
- *   shmaccum.accumulator.append.batch_appender.BatchAppender._try_append      try_append
- *   shmaccum.accumulator.append.batch_appender.BatchAppender.commit           try_append
- *   shmaccum.accumulator.append.batch_appender.BatchAppender.begin_batch      fill, try_append, place
+ *   shmaccum.accumulator.append.record_appender.RecordAppender.try_append     try_append
+ *   shmaccum.accumulator.append.record_appender.RecordAppender.commit         try_append
+ *   shmaccum.accumulator.append.record_appender.RecordAppender.begin_batch    fill, try_append, place
  *   shmaccum.accumulator.append.batch_appender.BatchAppender.give_back        append
- *   shmaccum.accumulator.append.batch_appender.BatchAppender._place           place
+ *   shmaccum.accumulator.append.record_appender.RecordAppender._place         place
  *   shmaccum.accumulator.append.column_appender.ColumnAppender._place         allocate to place
  *   shmaccum.accumulator.state.partition_queue.PartitionQueue.append         place
  *   shmaccum.accumulator.state.partition_queue.PartitionQueue.append_all     place, of several
