@@ -31,6 +31,9 @@ DIRECTIVES = {
     "binding": True,
 }
 
+SHARED = "shmaccum._cyutility"
+"""Cython's own code that the modules have in common, such as its memory views: compiled once, not with each of them."""
+
 SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 
 
@@ -51,16 +54,19 @@ def extensions() -> list[Extension]:
     typed = sorted(Path("shmaccum").rglob("*.pxd"))
     modules = [next(path for kind in (".py", ".pyx") if (path := pxd.with_suffix(kind)).exists()) for pxd in typed]
     flags = SANITIZED if is_set("SHMACCUM_SANITIZE") else []
+    sources = {".".join(module.with_suffix("").parts): str(module) for module in modules}
+    optimization = ["-O1", "-g1"] if flags else ["-O2", "-g0"]
     found = [
-        Extension(
-            ".".join(module.with_suffix("").parts),
-            [str(module)],
-            extra_compile_args=["-O1", "-g1", *flags] if flags else ["-O2", "-g0"],
-            extra_link_args=flags,
-        )
-        for module in modules
+        Extension(name, [source], extra_compile_args=[*optimization, *flags], extra_link_args=flags)
+        for name, source in (sources | {SHARED: SHARED.replace(".", "/") + ".c"}).items()
     ]
-    return cythonize(found, compiler_directives=DIRECTIVES, build_dir="build/cython", nthreads=os.cpu_count() or 1)
+    return cythonize(
+        found,
+        compiler_directives=DIRECTIVES,
+        build_dir="build/cython",
+        nthreads=os.cpu_count() or 1,
+        shared_utility_qualified_name=SHARED,
+    )
 
 
 class AllOrNone(build_ext):

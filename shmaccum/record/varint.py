@@ -24,7 +24,7 @@ def _encode(n: int) -> bytes:
     rest = (n << 1) ^ (n >> _MAX_BITS)
     if rest >> _MAX_BITS:
         raise OverflowError(f"{n} does not fit the 64 bits of a varint")
-    encoded = bytearray()
+    encoded: list[int] = []
     while rest > 0x7F:
         encoded.append(rest & 0x7F | 0x80)
         rest >>= 7
