@@ -17,7 +17,7 @@ other locks neither proves nor spoils anything.
 Why twice: a slice that ran out *before* the snapshot may be counted after it, so one step of ``parked`` proves
 nothing about the time since; the second step does, for its slice began after the first was stored. And why clearing a
 dead process's ``wants`` counts as ``released``: whoever was in the way must be seen to have moved. Giving up a wait
-does not count: who has not had the semaphore was in nobody's way. (``docs/architecture.md`` has the runs that these
+does not count: who has not had the semaphore was in nobody's way. (``docs/internals/locks.md`` has the runs that these
 rules exclude.)
 
 A look stays good until somebody releases, so it is kept until it proves something or that happens; a new one is taken
