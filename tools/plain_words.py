@@ -1,0 +1,93 @@
+"""Lists words and sentences that a reader stumbles over: ``python -m tools.plain_words [FILE ...]``.
+
+It reads docstrings, comments and Markdown. A sentence is listed if it has more than `MOST_WORDS` words or one of the
+phrases that hide who does what. What is listed is for a person to judge.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import re
+import subprocess
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+MOST_WORDS: Final = 30
+_ROOT: Final = Path(__file__).resolve().parents[1]
+_PHRASES: Final = re.compile(
+    r"\b(is told|are told|tells? of|told of|anew|so many|to be had|had for|at that|be it|whoever|wherefrom|thereby"
+    r"|lately|no more|others'|somebody|nobody|deals? with|come to an end|gives? up on|keeps? house|on its way"
+    r"|by itself|say whether|sees? to it|who has|who is|he|him|his)\b"
+)
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?:])\s+(?=[A-Z`*\[(])|\n\s*\n|\n(?=\s*(?:[*-]|\d+\.)\s)")
+_CODE: Final = re.compile(r"^\s*```.*?^\s*```|^\|.*$|^\s*>>>.*$", re.MULTILINE | re.DOTALL)
+
+
+class Finding(NamedTuple):
+    """A sentence to look at."""
+
+    file: Path
+    line: int
+    what: str
+    sentence: str
+
+
+def findings(file: Path) -> Iterator[Finding]:
+    """Yield what a file has."""
+    text = file.read_text()
+    for line, passage in _passages(file, text):
+        for sentence in _SENTENCE_END.split(_CODE.sub("\n\n", passage)):
+            words = sentence.split()
+            where = line + passage[: max(0, passage.find(sentence))].count("\n")
+            shown = " ".join(words)
+            found = _PHRASES.search(sentence)
+            if found:
+                yield Finding(file, where, found[0], shown)
+            elif len(words) > MOST_WORDS:
+                yield Finding(file, where, f"{len(words)} words", shown)
+
+
+def _passages(file: Path, text: str) -> Iterator[tuple[int, str]]:
+    if file.suffix == ".md":
+        yield 1, text
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("# ")
+
+
+def main() -> None:
+    """Print what is found, and how much of it each file has."""
+    parser = argparse.ArgumentParser(prog="python -m tools.plain_words", description=(__doc__ or "").split("\n\n")[1])
+    parser.add_argument(
+        "files", nargs="*", type=Path, help="to read; all Python and Markdown of the project by default"
+    )
+    parser.add_argument("--count", action="store_true", help="print only how many each file has")
+    options = parser.parse_args()
+    files = options.files
+    if not files:
+        listed = subprocess.run(
+            ("git", "ls-files", "*.py", "*.md"), cwd=_ROOT, capture_output=True, text=True, check=True
+        )
+        files = [_ROOT / name for name in listed.stdout.splitlines()]
+    counts: Counter[Path] = Counter()
+    for file in files:
+        for finding in findings(file):
+            counts[file] += 1
+            if not options.count:
+                print(f"{file}:{finding.line}: {finding.what}: {finding.sentence[:160]}")
+    for file, count in counts.most_common():
+        print(f"{count:5} {file}")
+    print(f"{counts.total():5} in all")
+
+
+if __name__ == "__main__":
+    main()
