@@ -28,7 +28,7 @@ pytest: $(VENV)/.test
 # that is in its working directory.
 COMPILED := build/compiled
 COMPILED_TESTS ?= tests/test_compiled.py tests/shm tests/pool tests/accumulator tests/record tests/producer \
-	tests/sender/test_loop.py tests/sender/test_idempotence.py tests/sender/test_pieces.py \
+	tests/sender/test_loop.py tests/sender/test_idempotence.py tests/sender/test_batch_splitter.py \
 	tests/sender/kafka/test_answers.py tests/sender/kafka/test_connections.py tests/sender/kafka/test_produce_request.py \
 	tests/sender/kafka/test_produce_response.py tests/sender/test_damage.py tests/tools/test_fuzz.py
 

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "shmaccum"
 
 FLOORS = (
     {"errors", "__version__"},
-    {"abi", "cluster", "regularfile", "slabname"},
+    {"_compiled", "abi", "cluster", "regularfile"},
     {"config"},
     {"shm"},
     {"record", "metrics"},

@@ -27,7 +27,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import record_format
-from shmaccum.sender.kafka.transport import KafkaTransport
+from shmaccum.sender.kafka.kafka_transport import KafkaTransport
 from shmaccum.sender.transport import ProduceBatch
 
 BATCH_SIZE: Final = 16 * 1024

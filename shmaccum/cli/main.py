@@ -16,8 +16,8 @@ from importlib import import_module
 from typing import Final
 
 from shmaccum import __version__
+from shmaccum._compiled import FORM
 from shmaccum.errors import ConfigError, ShmaccumError
-from shmaccum.shm.memory import FORM
 
 EXIT_FAILED: Final = 1
 EXIT_MISUSED: Final = 2

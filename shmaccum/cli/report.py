@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from shmaccum import __version__
+from shmaccum._compiled import FORM
 from shmaccum.errors import SlabError, SlabNotFoundError
 from shmaccum.metrics import slab_metrics
 from shmaccum.pool.waiters import tickets
@@ -20,9 +21,8 @@ from shmaccum.shm.incidents import IncidentInfo, incidents, sender_log
 from shmaccum.shm.inspection import PartitionInfo, SenderInfo, SlabView, TopicInfo
 from shmaccum.shm.layout import Role, Super
 from shmaccum.shm.lifecycle import look
-from shmaccum.shm.memory import FORM
 from shmaccum.shm.processes import ProcessInfo
-from shmaccum.shm.soundness import check, telling_of_damage
+from shmaccum.shm.validation import check, reporting_damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def report(name: str) -> SlabReport:
         SlabNotFoundError: there is none of that name.
         SlabError: why it cannot be read.
     """
-    with look(name) as view, telling_of_damage(name, view.words, view.geometry):
+    with look(name) as view, reporting_damage(name, view.words, view.geometry):
         words, geometry = view.words, view.geometry
         check(name, words, geometry)
         available = words[Super.FREE_SLOTS] * geometry.slot_size

@@ -12,7 +12,7 @@ import logging
 import os
 from typing import Final
 
-from shmaccum.cli.givensettings import SETTINGS_HELP, add_settings, given_settings
+from shmaccum.cli.settings_arguments import SETTINGS_HELP, add_settings, given_settings
 from shmaccum.config import ProducerConfig
 from shmaccum.sender.logfile import LOG_FORMAT, begin_log
 from shmaccum.sender.process import serve

@@ -13,6 +13,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from shmaccum import __version__
+from shmaccum._compiled import FORM
 from shmaccum.cli.destroy import no_such_slab
 from shmaccum.cli.report import SlabReport, Tables, UnreadableSlab, all_reports, as_json, report
 from shmaccum.cli.terminal import console, count, in_bytes, table
@@ -21,9 +22,8 @@ from shmaccum.shm import names
 from shmaccum.shm.incidents import IncidentInfo
 from shmaccum.shm.inspection import SenderInfo
 from shmaccum.shm.layout import NEARLY_FULL, Role, TopicState
-from shmaccum.shm.memory import FORM
 from shmaccum.shm.processes import ProcessInfo
-from shmaccum.shm.sweep import sweep
+from shmaccum.shm.reclaim import sweep
 
 _EPILOG: Final = """\
 Looking takes no lock and does not keep a slab alive. An empty slab whose users have all died is shown once more, and

@@ -20,7 +20,18 @@ from shmaccum.errors.base import (
     RetriableError,
     ShmaccumError,
 )
-from shmaccum.errors.brokers import (
+from shmaccum.errors.clients import (
+    BufferExhaustedError,
+    ConfigError,
+    DeliveryTimeoutError,
+    IllegalArgumentError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    ProducerClosedError,
+    SerializationError,
+    SslAuthenticationError,
+)
+from shmaccum.errors.protocol import (
     BrokerNotAvailableError,
     ClusterAuthorizationError,
     CoordinatorLoadInProgressError,
@@ -64,17 +75,6 @@ from shmaccum.errors.brokers import (
     UnsupportedForMessageFormatError,
     UnsupportedSaslMechanismError,
     UnsupportedVersionError,
-)
-from shmaccum.errors.clients import (
-    BufferExhaustedError,
-    ConfigError,
-    DeliveryTimeoutError,
-    IllegalArgumentError,
-    IllegalStateError,
-    KafkaTimeoutError,
-    ProducerClosedError,
-    SerializationError,
-    SslAuthenticationError,
 )
 from shmaccum.errors.slab import (
     ApiVersionError,

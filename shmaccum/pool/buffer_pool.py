@@ -32,7 +32,6 @@ from shmaccum.errors import (
 )
 from shmaccum.pool.slots import Buffer, Slots
 from shmaccum.pool.waiters import WaiterQueue
-from shmaccum.shm.bell import NO_COMPLETIONS
 from shmaccum.shm.layout import (
     WORD,
     Geometry,
@@ -42,6 +41,7 @@ from shmaccum.shm.layout import (
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.locks import LEAST_PATIENCE_S
 from shmaccum.shm.slab import Slab
+from shmaccum.shm.wakeup import NO_COMPLETIONS
 
 WAIT_SLICE_S: Final = 0.1
 """How long a waiter sleeps before it makes sure that those it waits for are alive."""
@@ -168,7 +168,7 @@ class BufferPool:
         ticket = -1
         was_woken: bool | None = None
         try:
-            with slab.bell.listening(NO_COMPLETIONS) as ear:
+            with slab.wakeup.listening(NO_COMPLETIONS) as listener:
                 while True:
                     with self._lock.within(max(LEAST_PATIENCE_S, deadline - time.monotonic())):
                         if ticket < 0:
@@ -190,9 +190,9 @@ class BufferPool:
                     if remaining <= 0:
                         raise self._exhausted(size, max_block_ms)
                     # The sender takes a non-empty queue as a reason to send at once what it has.
-                    slab.rope.pull()
+                    slab.button.press()
                     self.while_waiting()
-                    rang = ear.wait(min(remaining, NAP_S if is_head else WAIT_SLICE_S))
+                    rang = listener.wait(min(remaining, NAP_S if is_head else WAIT_SLICE_S))
                     was_woken = rang if is_head else None
         finally:
             try:
@@ -260,7 +260,7 @@ class BufferPool:
     def _wake(self, entry: int) -> None:
         """Ring for a waiter; under no lock, for it is a system call."""
         if entry >= 0:
-            self.slab.bells.ring(entry)
+            self.slab.wakeups.wake(entry)
 
     # --- looking ------------------------------------------------------------------------------------
 

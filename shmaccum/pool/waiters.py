@@ -38,7 +38,7 @@ from shmaccum.shm.layout import (
     Waiter,
 )
 from shmaccum.shm.memory import SlabMemory
-from shmaccum.shm.soundness import MAX_COUNT, damaged
+from shmaccum.shm.validation import MAX_COUNT, damaged
 
 _HEAD: Final = Super.WAITER_HEAD
 _TAIL: Final = Super.WAITER_TAIL

@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 
 from shmaccum.errors import InvalidTimestampError, RecordTooLargeError, SerializationError
 from shmaccum.producer.partitioner import StickyPartitioner
-from shmaccum.record import v2
-from shmaccum.record.arrow import nulls_of, numpy_of
-from shmaccum.record.column_bodies import ColumnBodies, overhead_max_v2
-from shmaccum.record.columns import encode_columns
+from shmaccum.record.columns.arrow import nulls_of, numpy_of
+from shmaccum.record.columns.bodies import ColumnBodies, overhead_max_v2
+from shmaccum.record.columns.encoder import encode_columns
+from shmaccum.record.columns.murmur2_columns import partitions_for_keys
+from shmaccum.record.columns.shares import grouped, least_and_largest, stops_of_batches
 from shmaccum.record.format import RecordFormat
-from shmaccum.record.murmur2_columns import partitions_for_keys
-from shmaccum.record.shares import grouped, least_and_largest, stops_of_batches
+from shmaccum.record.v2 import records as v2
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 

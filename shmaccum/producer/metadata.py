@@ -7,6 +7,7 @@ stores how many partitions there are; every other producer of the host finds the
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.state.partition_map import TopicEntry
@@ -15,13 +16,20 @@ from shmaccum.cluster import check_topic
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     IllegalArgumentError,
+    IllegalSaslStateError,
+    KafkaError,
     KafkaTimeoutError,
+    NetworkError,
+    SaslAuthenticationError,
     SerializationError,
     SlabFullError,
+    SslAuthenticationError,
     UnknownTopicOrPartitionError,
+    UnsupportedSaslMechanismError,
 )
-from shmaccum.producer.metadata_errors import explain
 from shmaccum.shm import native
+from shmaccum.shm.incidents import Incidents
+from shmaccum.shm.slab import Slab
 
 
 class ProducerMetadata:
@@ -131,3 +139,37 @@ class ProducerMetadata:
         )
         timeout.__cause__ = error() if error is not None else None
         return timeout
+
+
+_NO_BROKER: Final = "no broker can be reached, or none speaks as we do"
+
+_SETTINGS_TO_LOOK_AT: Final[dict[type[KafkaError], tuple[str, ...]]] = {
+    NetworkError: ("bootstrap.servers", "security.protocol"),
+    SslAuthenticationError: ("security.protocol", "ssl.truststore.location", "ssl.keystore.location"),
+    SaslAuthenticationError: ("sasl.mechanism", "sasl.username"),
+    UnsupportedSaslMechanismError: ("sasl.mechanism",),
+    IllegalSaslStateError: ("security.protocol",),
+}
+_SETTINGS_OF_KERBEROS: Final = ("sasl.mechanism", "sasl.kerberos.service.name", "sasl.kerberos.principal")
+
+
+def explain(error: type[KafkaError], config: ProducerConfig, slab: Slab) -> str:
+    """Return what an error means that the cluster's metadata could not be had for.
+
+    Args:
+        error: as the sender stored it.
+        config: the settings of the producer that is told.
+        slab: that it was stored in, with what the sender last met.
+    """
+    meaning = _NO_BROKER if error is NetworkError else error.meaning()
+    names = _SETTINGS_TO_LOOK_AT.get(error, ())
+    if error is SaslAuthenticationError and config.sasl_mechanism == "GSSAPI":
+        names = _SETTINGS_OF_KERBEROS
+    if not names:
+        return meaning
+    settings = ", ".join(f"{name} = {_shown(config[name])!r}" for name in names)
+    return f"{meaning} ({settings}){slab.trouble()}; log of the sender: {slab.companion(Incidents).log()}"
+
+
+def _shown(value: object) -> object:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else value

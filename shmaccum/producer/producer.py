@@ -93,7 +93,7 @@ class Producer(RecordSending):
         try:
             self._ensure_sender = partial(ensure_sender, slab, parsed)
             self._watch = SenderWatch(self._ensure_sender)
-            with slab.telling_of_damage():
+            with slab.reporting_damage():
                 state = AccumulatorState(slab, parsed, self._ensure_sender)
                 accumulator = RecordAccumulator(state, parsed, self._watch)
             super().__init__(parsed, accumulator, interceptors)
@@ -168,7 +168,7 @@ class Producer(RecordSending):
         for partition, part in parts.items():
             remaining_ms = self._max_block_ms - (time.monotonic() - started) * 1000
             self._accumulator.append_columns(to[partition], part, future, remaining_ms)
-        self._slab.rope.pull()
+        self._slab.button.press()
         return future
 
     # --- metadata -----------------------------------------------------------------------------------

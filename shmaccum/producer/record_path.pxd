@@ -3,7 +3,7 @@ from shmaccum.accumulator.append.futures cimport FutureRecordMetadata
 from shmaccum.accumulator.append.record_accumulator cimport RecordAccumulator
 from shmaccum.accumulator.state.partition_map cimport PartitionMap, TopicEntry
 from shmaccum.producer.partitioner cimport StickyPartitioner
-from shmaccum.record.fastrecords cimport FastRecords
+from shmaccum.record.v2.fastrecords cimport FastRecords
 from shmaccum.record.murmur2 cimport partition_for_key
 from shmaccum.shm.memory cimport SlabMemory
 

@@ -9,6 +9,7 @@ import logging
 import time
 from typing import Any, Final
 
+from shmaccum._compiled import COMPILED
 from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.state.partition_map import TopicEntry
@@ -22,7 +23,6 @@ from shmaccum.producer.partitioner import StickyPartitioner, partition_for_key
 from shmaccum.producer.serialization import Serializer, checked_timestamp
 from shmaccum.record.fields import Headers
 from shmaccum.shm.layout import Super
-from shmaccum.shm.memory import COMPILED
 
 compiled: Final = COMPILED
 """Whether the code that every record passes through is C (see ``setup.py``), or the same as plain Python."""
@@ -196,18 +196,18 @@ class RecordSending:
                 sticky.note_appended(appended_bytes)
             if new_batch_created or batch_is_full:
                 asleep = self._memory.words[_SENDER_ASLEEP]
-                if asleep and asleep != self._rung and (batch_is_full or self._is_rope_needed()):
-                    self._rung = self._slab.rope.pull()
+                if asleep and asleep != self._rung and (batch_is_full or self._is_button_needed()):
+                    self._rung = self._slab.button.press()
         except (IllegalStateError, ValueError, IndexError):
             if not self._closed:
                 raise
             # Another thread has closed the producer meanwhile: the sender looks by itself what was left behind.
         return future
 
-    def _is_rope_needed(self) -> bool:
+    def _is_button_needed(self) -> bool:
         """Say whether a sender that sleeps would not look at a new batch by itself when that has lingered."""
         now_ms = time.monotonic_ns() // 1_000_000
-        return self._slab.rope.is_needed_by(now_ms + self._linger_ms, now_ms)
+        return self._slab.button.is_needed_by(now_ms + self._linger_ms, now_ms)
 
     def _check_open(self) -> None:
         if self._closed:

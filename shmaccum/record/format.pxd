@@ -1,5 +1,5 @@
 from libc.stdint cimport int16_t, int32_t, int64_t
-from shmaccum.record.v2 cimport write_header
+from shmaccum.record.v2.records cimport write_header
 
 cdef object _UNCOMPRESSED
 

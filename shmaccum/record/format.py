@@ -11,10 +11,11 @@ import re
 from typing import Final
 
 from shmaccum.errors import ConfigError, IllegalStateError, UnsupportedForMessageFormatError
-from shmaccum.record import legacy, v2
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import NO_PRODUCER_ID, BatchMemory, BytesLike, Headers
-from shmaccum.record.v2 import write_header
+from shmaccum.record.legacy import records as legacy
+from shmaccum.record.v2 import records as v2
+from shmaccum.record.v2.records import write_header
 
 _UNCOMPRESSED: Final = CompressionType.NONE
 
@@ -105,7 +106,7 @@ class RecordFormat:  # not an ABC: compiled, it is a class of C, which has no me
 
         Returns:
             The batch with its offsets: ``sealed`` itself, changed in place, but for a compressed set of
-            format 0, which has to be compressed anew (see `shmaccum.record.legacy`).
+            format 0, which has to be compressed anew (see `shmaccum.record.legacy.records`).
         """
         raise NotImplementedError
 

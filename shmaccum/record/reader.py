@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record.batch import Batch, Record, TimestampType
-from shmaccum.record.batch_legacy import LegacyBatch
-from shmaccum.record.batch_v2 import DefaultBatch
 from shmaccum.record.fields import BytesLike
 from shmaccum.record.framing import MAGIC_OFFSET, entry_end
+from shmaccum.record.legacy.batch import LegacyBatch
+from shmaccum.record.v2.batch import DefaultBatch
 
 __all__ = ["Batch", "Record", "TimestampType", "iter_batches", "valid_prefix"]
 

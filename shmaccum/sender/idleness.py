@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from shmaccum.shm.layout import Role, Super
-from shmaccum.shm.room import ROOM_WANTED_MS
+from shmaccum.shm.reclaim import LEAVE_REQUEST_MS
 from shmaccum.shm.slab import Slab
 
 LONGEST_SLEEP_MS: Final = 10_000
@@ -34,8 +34,8 @@ class Idleness:
         """Say whether it is time to leave: by itself, or since another slab needs the room of this one."""
         if self._idle_ms < 0 or self._since_ms is None:
             return False
-        wanted_ms = self._slab.words[Super.ROOM_WANTED]
-        is_wanted = wanted_ms != 0 and now_ms - wanted_ms < ROOM_WANTED_MS
+        wanted_ms = self._slab.words[Super.LEAVE_REQUEST]
+        is_wanted = wanted_ms != 0 and now_ms - wanted_ms < LEAVE_REQUEST_MS
         return is_wanted or now_ms - self._since_ms >= self._idle_ms
 
     def longest_sleep_ms(self, now_ms: int, has_batches: bool) -> float:

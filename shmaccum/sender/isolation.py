@@ -1,12 +1,55 @@
-"""What a sender does not take over from the program that started it, and what a crash of it does not give away."""
+"""Isolation of the sender from the program that starts it, and of its memory from core dumps.
+
+The sender runs in the same interpreter with the same options, but in ``/`` and with absolute search paths only. Any
+user can put a ``json.py`` into the directory where a program happens to run; the sender holds passwords and must not
+import it.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import resource
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
+
+ROOT: Final = str(Path(__file__).absolute().parents[2])
+"""Where this package was found: the sender has the same one, wherever else there is another."""
+
+EXECUTABLE: Final = str(Path(sys.executable).absolute()) if sys.executable else ""
+"""This interpreter. Python leaves ``sys.executable`` relative if it was found by a relative entry of ``PATH``."""
+
+
+def command(program: str) -> list[str]:
+    """Return the command line that runs a program in an interpreter with this one's options.
+
+    Args:
+        program: Python source; everybody on the host can read it.
+    """
+    # What multiprocessing uses to start its processes: -I, -E, -s, -O, -B, -W, -X and so on.
+    options: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return [EXECUTABLE, *options, "-P", "-c", program]
+
+
+def environment() -> dict[str, str]:
+    """Return this process's environment, with the absolute entries of ``PYTHONPATH`` only."""
+    variables = dict(os.environ)
+    entries = variables.pop("PYTHONPATH", "").split(os.pathsep)
+    if absolute := [entry for entry in entries if os.path.isabs(entry)]:
+        variables["PYTHONPATH"] = os.pathsep.join(absolute)
+    return variables
+
+
+def search_path() -> tuple[list[str], list[str]]:
+    """Return the entries of ``sys.path`` that are absolute, and those that are not."""
+    entries = [entry for entry in sys.path if isinstance(entry, str)]
+    return [entry for entry in entries if os.path.isabs(entry)], [
+        entry for entry in entries if not os.path.isabs(entry)
+    ]
+
 
 logger = logging.getLogger(__name__)
 

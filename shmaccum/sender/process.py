@@ -2,7 +2,7 @@
 
 A started sender is detached: a session of its own, no parent, no open descriptor of the program that started it, the
 root directory, the usual signals (`shmaccum.sender.isolation`). It imports nothing from the working directory of that
-program (`shmaccum.sender.interpreter`). Its configuration comes over a pipe, never in argv or the environment, since it
+program (`shmaccum.sender.isolation`). Its configuration comes over a pipe, never in argv or the environment, since it
 can hold passwords; and over another it says that it serves, or why it does not, so that a wrong setting is the
 starter's error and not silence.
 
@@ -35,8 +35,8 @@ from shmaccum.accumulator.state.accumulator_state import AccumulatorState, attac
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import SenderError, SenderExistsError, SlabError, SlabFullError, SlabInUseError
 from shmaccum.record.format import message_format_magic
-from shmaccum.sender import interpreter, isolation
-from shmaccum.sender.succession import await_role, has_heir
+from shmaccum.sender import isolation
+from shmaccum.sender.handover import await_role, has_successor
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.lifecycle import detach, look
 from shmaccum.shm.slab import Slab
@@ -108,10 +108,10 @@ def make_transport(config: ProducerConfig, journal: Journal | None = None) -> Tr
     """
     # Only here, as with the sender below: producers import this module too.
     if config.transport == "kafka":
-        from shmaccum.sender.kafka.transport import KafkaTransport
+        from shmaccum.sender.kafka.kafka_transport import KafkaTransport
 
         return KafkaTransport(config, journal)
-    from shmaccum.sender.log.transport import LogTransport
+    from shmaccum.sender.log.log_transport import LogTransport
 
     return LogTransport(
         Path(config.log_dir),
@@ -142,7 +142,7 @@ def serve(
     if not config.sender_core_dump:
         isolation.leave_no_core_dump()
     slab = _attach(config, supervised=supervised)
-    with slab.telling_of_damage():
+    with slab.reporting_damage():
         try:
             accumulator = SenderAccumulator(AccumulatorState(slab, config), config)
             if supervised and slab.has_sender():
@@ -256,7 +256,7 @@ def ensure_sender(slab: Slab, config: ProducerConfig) -> None:
     Raises:
         SenderError: it could not be started, or found that it cannot work with these settings; says why.
     """
-    if slab.has_sender() or has_heir(slab):
+    if slab.has_sender() or has_successor(slab):
         return
     with slab.lock_file.try_start() as mine:
         if mine and not slab.has_sender():
@@ -285,18 +285,18 @@ class SenderWatch:
 
 
 def _start(config: ProducerConfig) -> None:
-    path, left_out = interpreter.search_path()
-    starter = {"abi": ABI_VERSION, "version": __version__, "path": path, "left_out": left_out, "root": interpreter.ROOT}
+    path, left_out = isolation.search_path()
+    starter = {"abi": ABI_VERSION, "version": __version__, "path": path, "left_out": left_out, "root": isolation.ROOT}
     request = json.dumps(starter | {"config": config.to_json(os.geteuid())})
     for _ in range(_ATTEMPTS):
         try:
             with subprocess.Popen(
-                interpreter.command(_BOOTSTRAP),
+                isolation.command(_BOOTSTRAP),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd="/",
-                env=_ONE_THREAD | interpreter.environment(),
+                env=_ONE_THREAD | isolation.environment(),
                 start_new_session=True,
                 encoding="utf-8",
                 errors="backslashreplace",
@@ -304,7 +304,7 @@ def _start(config: ProducerConfig) -> None:
                 answer, complaint = process.communicate(request)
         except OSError as error:
             raise SenderError(
-                f"the sender did not start: {error}; a process takes {interpreter.EXECUTABLE!r}, memory, and some "
+                f"the sender did not start: {error}; a process takes {isolation.EXECUTABLE!r}, memory, and some "
                 "descriptors (ulimit -n, -u, -v)"
             ) from error
         if answer in (_SERVING, _EXISTS):

@@ -19,7 +19,7 @@ cdef class Sealer:
     cdef RecordFormat _format
     cdef unsigned long long _header_size
     cdef int _magic
-    cdef object _pieces
+    cdef object _splitter
     cdef public object levels
     cdef Py_ssize_t _compressed_at
 

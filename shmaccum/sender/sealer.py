@@ -9,7 +9,7 @@ from shmaccum.accumulator.state.accumulator_state import AccumulatorState
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchMemory
-from shmaccum.sender.pieces import Pieces
+from shmaccum.sender.batch_splitter import BatchSplitter
 from shmaccum.sender.transport import ProduceBatch
 from shmaccum.shm.layout import COMPRESSION_MASK, Process, Slot
 
@@ -29,13 +29,13 @@ class Sealer:
         levels: of each compression that has levels, for batches that are not compressed yet; can be replaced.
     """
 
-    def __init__(self, state: AccumulatorState, pieces: Pieces, levels: Mapping[CompressionType, int]) -> None:
+    def __init__(self, state: AccumulatorState, pieces: BatchSplitter, levels: Mapping[CompressionType, int]) -> None:
         self._memory = state.slab.memory
         self._map = state.map
         self._format = state.format
         self._header_size = state.format.header_size
         self._magic = state.format.magic
-        self._pieces = pieces
+        self._splitter = pieces
         self.levels = levels
         self._compressed_at = state.slab.geometry.process(state.slab.me) + Process.COMPRESSED
 
@@ -49,7 +49,7 @@ class Sealer:
         batch.check(self._header_size)
         slab = self._memory
         if slab.words[batch.at + _PIECE]:
-            memory, record_count, base_timestamp, max_timestamp, compression = self._pieces.piece_of(batch)
+            memory, record_count, base_timestamp, max_timestamp, compression = self._splitter.piece_of(batch)
             views: BatchMemory = (memory,)
         else:
             views = batch.views()

@@ -4,7 +4,7 @@ from shmaccum.accumulator.state.partition_map cimport PartitionMap
 from shmaccum.accumulator.drain.sender_accumulator cimport SenderAccumulator
 from shmaccum.accumulator.state.record_batch cimport RecordBatch
 from shmaccum.accumulator.drain.sequences cimport Sequences
-from shmaccum.sender.naps cimport Naps
+from shmaccum.sender.response_coalescing cimport ResponseCoalescing
 from shmaccum.sender.sealer cimport Sealer
 from shmaccum.sender.topic_requests cimport TopicRequests
 from shmaccum.sender.transport cimport ProduceBatch, ProduceResponse
@@ -39,7 +39,7 @@ cdef class Sender:
     cdef Py_ssize_t _max_request_size
     cdef bint _guarantee_message_order
     cdef TopicRequests _topic_requests
-    cdef object _pieces
+    cdef object _splitter
     cdef Sealer _sealer
     cdef list _in_flight
     cdef Py_ssize_t _under_way
@@ -50,7 +50,7 @@ cdef class Sender:
     cdef readonly bint has_handed_over
     cdef long long _next_housekeeping_ms
     cdef object _idleness
-    cdef Naps _naps
+    cdef ResponseCoalescing _coalescing
     cdef object _incidents
 
     @cython.locals(

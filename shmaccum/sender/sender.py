@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from shmaccum import __version__
+from shmaccum._compiled import FORM
 from shmaccum.accumulator.drain.completer import BatchOutcome, stored_at
 from shmaccum.accumulator.drain.ready_check import FOREVER_MS
 from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
@@ -37,15 +38,14 @@ from shmaccum.errors import (
     ProducerFencedError,
     UnsupportedCompressionTypeError,
 )
+from shmaccum.sender.batch_splitter import BatchSplitter
+from shmaccum.sender.handover import has_successor
 from shmaccum.sender.idleness import Idleness
-from shmaccum.sender.naps import Naps
-from shmaccum.sender.pieces import Pieces
+from shmaccum.sender.response_coalescing import ResponseCoalescing
 from shmaccum.sender.sealer import Sealer
-from shmaccum.sender.succession import has_heir
 from shmaccum.sender.topic_requests import TopicRequests
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse, Transport
-from shmaccum.shm import settings
-from shmaccum.shm.bell import Doorbell
+from shmaccum.shm import shared_settings
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.layout import (
     MAX_SLEEP_MS,
@@ -57,7 +57,7 @@ from shmaccum.shm.layout import (
     SlotState,
     Super,
 )
-from shmaccum.shm.memory import FORM
+from shmaccum.shm.wakeup import Doorbell
 
 logger = logging.getLogger(__name__)
 
@@ -128,8 +128,8 @@ class Sender:
         # Without sequence numbers only one request at a time keeps the order over a retry.
         self._guarantee_message_order = config.max_in_flight_requests_per_connection == 1
         self._topic_requests = TopicRequests(accumulator, transport)
-        self._pieces = Pieces(accumulator)
-        self._sealer = Sealer(state, self._pieces, levels_of(config))
+        self._splitter = BatchSplitter(accumulator)
+        self._sealer = Sealer(state, self._splitter, levels_of(config))
         self._in_flight: list[RecordBatch | None] = [None] * state.slab.geometry.slot_count
         """By slot."""
         self._under_way = 0
@@ -139,7 +139,7 @@ class Sender:
         self._stop_now = False
         self._gives_way = gives_way
         self.has_handed_over = False
-        self._naps = Naps()
+        self._coalescing = ResponseCoalescing()
         self._incidents = state.slab.companion(Incidents)
         self._incidents.begin()
         self._next_housekeeping_ms = 0
@@ -234,14 +234,14 @@ class Sender:
         if is_all and not may_sleep:
             self._doorbell.listen()
             self._listening = True
-        if is_busy and 0 < self._naps.next_ms < poll_timeout:
-            time.sleep(self._naps.next_ms / 1000)
+        if is_busy and 0 < self._coalescing.next_ms < poll_timeout:
+            time.sleep(self._coalescing.next_ms / 1000)
         if not may_sleep or poll_timeout < 0:
             poll_timeout = 0.0
         self._memory.words[_RAN] = now_ms << _SLEEP_BITS | int(min(poll_timeout + 1, _MAX_SLEEP_MS))
         responses = self._transport.poll(poll_timeout, self._doorbell.descriptor)
         if is_busy:
-            self._naps.learn(len(responses), self._under_way)
+            self._coalescing.learn(len(responses), self._under_way)
         if may_sleep and not responses:
             self._stop_listening(rang=True)
         self._handle_produce_responses(responses)
@@ -250,7 +250,7 @@ class Sender:
         """Be at work, and not rung for it any more.
 
         Args:
-            rang: whether the bell may have rung although nobody listened: late, or for the end.
+            rang: whether the wakeup may have rung although nobody listened: late, or for the end.
         """
         if self._listening or rang:
             self._doorbell.answer()
@@ -258,7 +258,7 @@ class Sender:
 
     def _apply_settings(self) -> None:
         """Work by the settings that the users of the slab share, as they are there now."""
-        there = settings.read(self._slab.words, self._slab.buffer, self._slab.geometry)
+        there = shared_settings.read(self._slab.words, self._slab.buffer, self._slab.geometry)
         self._settings_seen = there.generation
         before, config = self._config, self._config.with_shared(there.shared)
         changed = [name for name in there.shared if name in config.settings and config[name] != before[name]]
@@ -319,7 +319,7 @@ class Sender:
         words = self._memory.words
         sealed = []
         for batch in drained:
-            if words[batch.at + _PIECE] and not self._pieces.admit(batch, now_ms):
+            if words[batch.at + _PIECE] and not self._splitter.admit(batch, now_ms):
                 continue
             if self._guarantee_message_order:
                 self._accumulator.mute(self._map.by_entry[batch.partition].topic_partition)
@@ -329,7 +329,7 @@ class Sender:
                 self._under_way += 1
             except _DAMAGES as error:
                 logger.error("%r is damaged: %s; gave it up", batch, error)
-                self._pieces.answered(batch)
+                self._splitter.answered(batch)
                 if self._guarantee_message_order:
                     self._accumulator.unmute(self._map.by_entry[batch.partition].topic_partition)
                 batch.write_off()
@@ -351,7 +351,7 @@ class Sender:
             produced.release()
             piece = words[batch.at + _PIECE]
             if piece:
-                self._pieces.answered(batch)
+                self._splitter.answered(batch)
             if self._guarantee_message_order:
                 self._accumulator.unmute(produced.topic_partition)
             if error is not None and issubclass(error, InvalidMetadataError):
@@ -368,8 +368,8 @@ class Sender:
             elif stored:
                 offset, append_time_ms = response.base_offset, response.log_append_time_ms
                 outcomes.append(stored_at(batch, offset, append_time_ms, piece & _PROGRESS_MASK))
-            elif self._pieces.can_divide(response):
-                given_up = self._pieces.divide(batch, response)
+            elif self._splitter.can_divide(response):
+                given_up = self._splitter.divide(batch, response)
                 outcomes += [] if given_up is None else [given_up]
             elif self._can_retry(batch, response, now_ms):
                 self._retry(batch, response, now_ms)
@@ -465,7 +465,7 @@ class Sender:
         with contextlib.suppress(LockTimeoutError):
             self._pool.reclaim(self._accumulator.deferral.with_lock(self._slab.pool_lock))
         self._slab.reap_dead()
-        self.has_handed_over = self._gives_way and has_heir(self._slab)
+        self.has_handed_over = self._gives_way and has_successor(self._slab)
         return True
 
 

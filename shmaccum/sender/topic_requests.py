@@ -96,7 +96,7 @@ class TopicRequests:
                 logger.error("%s", self._map.no_room(topic))
             self._warn_if_nearly_full()
             for entry in self._slab.processes.in_use():
-                self._slab.bells.ring(entry)
+                self._slab.wakeups.wake(entry)
         self._cluster = cluster
         self._waiting.difference_update(update.name for update in updates if update.is_answer)
 

@@ -1,27 +1,53 @@
-"""Waiting for a named semaphore by the monotonic clock.
+"""Waiting for a named semaphore: by the monotonic clock, and undisturbed by signals.
 
-`posix_ipc` waits by ``sem_timedwait``, whose deadline is a time of day: set the clock back by an hour while somebody
-waits, and a slice of a second lasts for an hour, in which nobody sees that whoever was to ring has died.
-``sem_clockwait`` has the same wait by a clock that nobody sets. C libraries without it (glibc before 2.30, musl) wait
-as `posix_ipc` does.
+`posix_ipc` waits by the wall clock, which can be set. It also ends a wait when any signal arrives, with an error of its
+own, and loses the exception that the signal's handler raised unless that is a KeyboardInterrupt. So a wait blocks all
+signals of its thread; their handlers run after it. Wait in slices.
 """
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import contextlib
 import ctypes
 import errno
 import os
+import signal
 import time
+from collections.abc import Callable
 from itertools import filterfalse
-from typing import Final
+from typing import Final, TypeVar
 
 import posix_ipc
 
-from shmaccum.shm.memory import COMPILED
+from shmaccum._compiled import COMPILED
+from shmaccum.shm.files import check_own
 from shmaccum.shm.names import semaphore_path
-from shmaccum.shm.ownfile import check_own
-from shmaccum.shm.signals import undisturbed
+
+# `signal` has the same, but makes enums of the masks, and that takes twenty times as long as the call.
+pthread_sigmask = _signal.pthread_sigmask
+
+_ALL: Final = tuple(map(int, signal.valid_signals()))
+_BLOCK: Final = int(signal.SIG_BLOCK)
+_SET: Final = int(signal.SIG_SETMASK)
+
+Argument = TypeVar("Argument")
+
+
+def undisturbed(wait: Callable[[Argument], object], argument: Argument) -> None:
+    """Call ``wait(argument)`` with all signals held back in this thread; raises what it raises."""
+    before = pthread_sigmask(_BLOCK, ())
+    try:
+        pthread_sigmask(_BLOCK, _ALL)
+        wait(argument)
+    finally:
+        try:
+            pthread_sigmask(_SET, before)
+        except BaseException:
+            # A signal that another thread received: its handler may have run, and raised, before the mask was set.
+            pthread_sigmask(_SET, before)
+            raise
+
 
 if COMPILED:
     from shmaccum.shm.fastwait import HAS_CLOCKWAIT as _IS_FAST

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from shmaccum.shm import soundness
+from shmaccum.shm import validation
 from shmaccum.shm.layout import (
     COMMIT_COUNT_MASK,
     COMMIT_SIZE_SHIFT,
@@ -160,7 +160,7 @@ class SlabView:
             SlabDamagedError: it, or the partition table, says what it cannot.
         """
         words = self.words
-        soundness.check_tables(self.name, words, self.geometry)
+        validation.check_tables(self.name, words, self.geometry)
         topics = []
         for entry in range(words[Super.TOPIC_COUNT]):
             at = self.geometry.topic(entry)

@@ -9,7 +9,7 @@ One segment holds everything, in this order; every region starts on a cache line
     +----------------------+
     | locks                | one cache line each: who owns it (the semaphore itself is named, elsewhere)
     +----------------------+
-    | process table        | one entry a process: identity, its lock words, its bell, its ring's ends
+    | process table        | one entry a process: identity, its lock words, its wakeup, its ring's ends
     +----------------------+
     | topic table          | name, state of its metadata, number of partitions
     +----------------------+
@@ -193,7 +193,7 @@ class Super:
     there are none yet"""
     LIMITS_CHANGED: Final = 59
     """monotonic ns when a process last stored its `Process.LIMITS`; the sender looks once more what expires when"""
-    ROOM_WANTED: Final = 60
+    LEAVE_REQUEST: Final = 60
     """monotonic ms when another slab's creator last wanted the room of this one: an idle sender leaves at once"""
 
 
@@ -234,13 +234,13 @@ class Process:
     WANTS: Final = 8
     """number of the lock that it waits for or holds + 1, or 0 (takeover protocol)"""
     ASLEEP: Final = 11
-    """0 unless one of its threads listens for its bell; completions ring it when so many have been written, ever"""
+    """0 unless one of its threads listens for its wakeup; completions ring it when so many have been written, ever"""
     FLUSHING: Final = 12
     """number of flushes in progress"""
     RING_HEAD: Final = 13
     """completions read"""
-    BELL: Final = 14
-    """number in the name of its bell's semaphore; raised under the lifecycle byte, at attach, where what has the name
+    WAKEUP: Final = 14
+    """number in the name of its wakeup's semaphore; raised under the lifecycle byte, at attach, where what has the name
     cannot be used; never reset"""
     # written by the sender
     RING_TAIL: Final = 16
@@ -499,7 +499,7 @@ INCIDENT_WORDS: Final = 64
 INCIDENTS: Final = 32
 """Incidents that are remembered; the entry behind them says where the sender's log is."""
 PIECES_IN_FLIGHT: Final = 64
-"""Pieces of batches that can be on their way at once, over all partitions: every ring has room for what becomes of
+"""Parts of split batches that can be on their way at once, over all partitions: every ring has room for what becomes of
 them."""
 NEARLY_FULL: Final = 0.9
 """Part of the topic or the partition table in use from which on the log and ``shmaccum status`` warn."""

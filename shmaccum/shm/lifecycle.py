@@ -19,15 +19,15 @@ from shmaccum.errors import (
     SlabNotFoundError,
     SlabPermissionError,
 )
-from shmaccum.shm import names, native, settings, soundness
+from shmaccum.shm import names, native, shared_settings, validation
+from shmaccum.shm.files import in_the_way, is_of_others
 from shmaccum.shm.inspection import SlabView
 from shmaccum.shm.layout import LOCK_COUNT, Geometry, Super
 from shmaccum.shm.lockfile import PROCESS, LockFile
-from shmaccum.shm.ownfile import in_the_way, is_of_others
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
 from shmaccum.shm.semaphores import make_semaphore
-from shmaccum.shm.settings import UserSettings
+from shmaccum.shm.shared_settings import UserSettings
 from shmaccum.shm.slab import OUT_OF_ROOM, Slab, no_room
 
 _slabs: dict[str, Slab] = {}
@@ -81,7 +81,7 @@ def attach(
                 _check_settings(slab, name, geometry, digest, mine)
                 if mine is not None:
                     with slab.lock_file.lifecycle():
-                        settings.bring(name, slab.words, slab.buffer, slab.geometry, mine)
+                        shared_settings.bring(name, slab.words, slab.buffer, slab.geometry, mine)
             slab.users += 1
             is_user = True
         return slab
@@ -150,8 +150,8 @@ def _clean_up(slab: Slab) -> None:
     with slab.lock_file.lifecycle():
         if slab.processes.me >= 0:
             slab.processes.leave()
-            slab.rope.pull()  # a sender whose last producer this was begins to count the time
-        slab.rope.close()  # to remove everything takes a descriptor, and there may be no other
+            slab.button.press()  # a sender whose last producer this was begins to count the time
+        slab.button.close()  # to remove everything takes a descriptor, and there may be no other
         last = not slab.processes.others_alive() and slab.undelivered() == (0, 0)
         if last and slab.lock_file.is_current():  # else it has been removed, and the name may be another slab's
             unlink(slab.name)
@@ -318,9 +318,9 @@ def _attach_locked(
         try:
             if geometry is not None:
                 _check_settings(segment, name, geometry, digest, mine)
-            soundness.check(name, segment.words, segment.geometry)
+            validation.check(name, segment.words, segment.geometry)
             if mine is not None:
-                settings.bring(name, segment.words, segment.buffer, segment.geometry, mine)
+                shared_settings.bring(name, segment.words, segment.buffer, segment.geometry, mine)
             return Slab(name, segment, lock_file, sender=sender)
         except BaseException:
             ProcessTable(segment.words, segment.geometry, lock_file).disown()
@@ -331,12 +331,12 @@ def _attach_locked(
     user = lock_file.holder(PROCESS, length=0)
     if user:
         # A creator that died half-way had no company.
-        raise soundness.damaged(name, f"process {user} uses it, but its superblock says that it was never finished")
+        raise validation.damaged(name, f"process {user} uses it, but its superblock says that it was never finished")
     unlink(name, keep_lock_file=True)
     try:
         segment = Segment.create(name, geometry, digest)
         if mine is not None:
-            settings.bring(name, segment.words, segment.buffer, geometry, mine)
+            shared_settings.bring(name, segment.words, segment.buffer, geometry, mine)
         _make_locks_and_doorbell(names.PrivateNames.of(name, segment.words))
         _free_all(segment)
         slab = Slab(name, segment, lock_file, sender=sender)
@@ -374,8 +374,8 @@ def _check_settings(slab: Segment | Slab, name: str, wanted: Geometry, digest: i
     """
     there = slab.geometry
     difference = slab.words[Super.DIGEST] ^ digest
-    known = settings.read(slab.words, slab.buffer, there)
-    found = [] if mine is None else settings.differences(known, mine)
+    known = shared_settings.read(slab.words, slab.buffer, there)
+    found = [] if mine is None else shared_settings.differences(known, mine)
     if found or replace(wanted, redo_size=there.redo_size) != there or difference >> 32:
         what = "; ".join(found) or f"it has {there.slot_count} slots of {there.slot_size} bytes"
         raise SlabAbiError(

@@ -36,8 +36,7 @@ from typing import Final
 
 from shmaccum.errors import DeadOwnerError, LockTimeoutError, SlabError, SlabNotFoundError
 from shmaccum.shm import names, native
-from shmaccum.shm.descriptor import Descriptor, file_of
-from shmaccum.shm.ownfile import open_own
+from shmaccum.shm.files import Descriptor, file_of, open_own
 
 LIFECYCLE: Final = 0
 SENDER: Final = 1

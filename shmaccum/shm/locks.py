@@ -33,11 +33,12 @@ from typing import Final
 
 import posix_ipc
 
+from shmaccum._compiled import COMPILED
 from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.shm import native
 from shmaccum.shm.layout import UNFINISHED_OWNER, Geometry, Lock, Process, Super
 from shmaccum.shm.lockfile import LockFile
-from shmaccum.shm.memory import COMPILED, NO_WORDS
+from shmaccum.shm.memory import NO_WORDS
 from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.takeover import COUNTER_MASK, SHORT_SLICE_S, LockState, Vigil
 from shmaccum.shm.turn import Turn, is_reentrant

@@ -11,15 +11,6 @@ from typing import Final
 
 from shmaccum.shm.layout import STATE_MASK, WORD, Geometry, Slot
 
-# Says it for every module, since setup.py compiles all of them or none. Who needs a kernel imports it where this is so,
-# and must find it: one that is missing is an error then, and no reason to go on as plain Python among compiled modules.
-COMPILED: Final = __file__.endswith(".so")
-"""Whether the package is compiled, or the same as plain Python."""
-COMPILED_FORM: Final = "compiled"
-PLAIN_FORM: Final = "plain Python"
-FORM: Final = COMPILED_FORM if COMPILED else PLAIN_FORM
-"""The same in words, for people."""
-
 # For this module alone: numbers of C where it is compiled.
 _WORD: Final = WORD
 _STATE: Final = Slot.STATE

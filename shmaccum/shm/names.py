@@ -2,7 +2,7 @@
 
 A slab ``NAME`` is the segment ``shmaccum-NAME`` and the lock file ``shmaccum-NAME.lock``. What else it has, no other
 user can name before it is there (`PrivateNames`): its semaphores ``sem.shmaccum-NAME.*`` and the sender's doorbell, the
-FIFO ``shmaccum-NAME.bell.*``.
+FIFO ``shmaccum-NAME.wakeup.*``.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import re
 import stat
 from typing import Final
 
+from shmaccum.abi import SLAB_NAME_PATTERN, SLAB_NAME_RULE
 from shmaccum.errors import SlabError
 from shmaccum.shm.layout import TOKEN_WORDS, WORD, Super
-from shmaccum.slabname import SLAB_NAME_PATTERN, SLAB_NAME_RULE
 
 SHM_DIRECTORY: Final = "/dev/shm"
 PREFIX: Final = "shmaccum-"
 
 _LEGAL_NAME = re.compile(SLAB_NAME_PATTERN)
-_OF_A_SLAB = re.compile(rf"{PREFIX}({SLAB_NAME_PATTERN})(?:\.lock|\.bell(?:\.[0-9a-f]+)?)?")
+_OF_A_SLAB = re.compile(rf"{PREFIX}({SLAB_NAME_PATTERN})(?:\.lock|\.wakeup(?:\.[0-9a-f]+)?)?")
 _TOKEN_BYTES: Final = TOKEN_WORDS * WORD
 
 
@@ -78,18 +78,18 @@ class PrivateNames:
 
     def doorbell_path(self) -> str:
         """Path of the sender's doorbell, a FIFO."""
-        return f"{SHM_DIRECTORY}/{PREFIX}{self._name}.bell.{self._digest('bell')}"
+        return f"{SHM_DIRECTORY}/{PREFIX}{self._name}.wakeup.{self._digest('wakeup')}"
 
     def lock_semaphore(self, number: int) -> str:
         """Name of the semaphore of lock ``number``, as `posix_ipc` takes it."""
         return self._semaphore(f"l{number}")
 
-    def bell_semaphore(self, entry: int, number: int) -> str:
-        """Name of the semaphore that is the bell of process entry ``entry``.
+    def wakeup_semaphore(self, entry: int, number: int) -> str:
+        """Name of the semaphore that is the wakeup of process entry ``entry``.
 
         Args:
             entry: of the process table.
-            number: the entry's word `Process.BELL`.
+            number: the entry's word `Process.WAKEUP`.
         """
         return self._semaphore(f"p{entry}.{number}" if number else f"p{entry}")
 
@@ -120,7 +120,7 @@ def leftovers(name: str) -> list[str]:
     others = [
         path
         for entry in os.listdir(SHM_DIRECTORY)
-        if entry.startswith((f"{own}.bell", f"sem.{own}.l", f"sem.{own}.p"))
+        if entry.startswith((f"{own}.wakeup", f"sem.{own}.l", f"sem.{own}.p"))
         and _can_be_removed(path := f"{SHM_DIRECTORY}/{entry}")
     ]
     return [segment_path(name), *sorted(others), lock_path(name)]

@@ -19,10 +19,10 @@ from typing import Final
 
 import numpy as np
 
+from shmaccum._compiled import COMPILED_FORM, PLAIN_FORM
 from shmaccum.errors import DeadOwnerError, SlabFullError
 from shmaccum.shm.layout import STATE_MASK, WORD, Geometry, Process, Role, Slot, SlotState
 from shmaccum.shm.lockfile import PROCESS, SENDER, LockFile
-from shmaccum.shm.memory import COMPILED_FORM, PLAIN_FORM
 from shmaccum.shm.procfs import has_mapped, is_stopped, pid_namespace, start_time
 
 _COMPILED_MODULE: Final = rb"/shmaccum/shm/memory\.[^/\n]*\.so"

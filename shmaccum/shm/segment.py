@@ -20,7 +20,7 @@ from typing import Final
 
 from shmaccum.errors import SlabAbiError, SlabMemoryError
 from shmaccum.shm import names
-from shmaccum.shm.descriptor import Descriptor, file_of
+from shmaccum.shm.files import Descriptor, file_of, in_the_way, open_own
 from shmaccum.shm.layout import (
     ABI_VERSION,
     LOCK_COUNT,
@@ -32,7 +32,6 @@ from shmaccum.shm.layout import (
     Geometry,
     Super,
 )
-from shmaccum.shm.ownfile import in_the_way, open_own
 
 _SUPERBLOCK = struct.Struct(f"={SUPER_WORDS}Q")
 
@@ -127,7 +126,7 @@ class Segment:
             SlabPermissionError: somebody else's file has its name.
         """
         size = geometry.total_size
-        needed = size + (LOCK_COUNT + geometry.max_processes) * PAGE  # a semaphore, of a lock or a bell, takes a page
+        needed = size + (LOCK_COUNT + geometry.max_processes) * PAGE  # a semaphore, of a lock or a wakeup, takes a page
         room = os.statvfs(names.SHM_DIRECTORY)
         free = room.f_bavail * room.f_frsize
         if free < needed and room.f_blocks:  # without blocks it has no limit

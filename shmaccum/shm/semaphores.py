@@ -14,12 +14,11 @@ from typing import Final
 import posix_ipc
 
 from shmaccum.errors import SlabPermissionError
-from shmaccum.shm.descriptor import file_of
+from shmaccum.shm.files import check_own, file_of, in_the_way
 from shmaccum.shm.names import PrivateNames, semaphore_path
-from shmaccum.shm.ownfile import check_own, in_the_way
 
 _ATTEMPTS: Final = 4
-"""Names for a bell. No other user can guess one, so each but the first is for what a death left under the others."""
+"""Names for a wakeup. No other user can guess one, so each but the first is for what a death left under the others."""
 
 
 def make_semaphore(name: str, value: int) -> posix_ipc.Semaphore:
@@ -66,21 +65,21 @@ def open_semaphore(name: str) -> posix_ipc.Semaphore:
     return semaphore
 
 
-def open_bell(private: PrivateNames, entry: int, words: memoryview, number_at: int) -> posix_ipc.Semaphore:
-    """Open the bell of a process entry as its process, or make it; the caller holds the lifecycle byte.
+def open_wakeup(private: PrivateNames, entry: int, words: memoryview, number_at: int) -> posix_ipc.Semaphore:
+    """Open the wakeup of a process entry as its process, or make it; the caller holds the lifecycle byte.
 
     Args:
         private: the slab's names.
         entry: of this process.
         words: the slab's.
-        number_at: index of the entry's word `Process.BELL`.
+        number_at: index of the entry's word `Process.WAKEUP`.
 
     Raises:
         SlabPermissionError: whatever name it could have is another user's.
         OSError: there is no room, or no descriptor.
     """
     for _ in range(_ATTEMPTS):
-        name = private.bell_semaphore(entry, words[number_at])
+        name = private.wakeup_semaphore(entry, words[number_at])
         try:
             return make_semaphore(name, 0)
         except FileExistsError:

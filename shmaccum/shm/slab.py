@@ -1,4 +1,4 @@
-"""The slab as one process has it: its memory, its place in the process table, the locks and bells.
+"""The slab as one process has it: its memory, its place in the process table, the locks and wakeups.
 
 A process has one `Slab` object per slab, shared by all its users in the process, because it can have only one
 descriptor of the lock file and one entry of the process table: see `shmaccum.shm.lifecycle` for `attach`.
@@ -33,8 +33,7 @@ from shmaccum.errors import (
     SlabDamagedError,
     SlabMemoryError,
 )
-from shmaccum.shm import native, soundness
-from shmaccum.shm.bell import Bell, Bells, Doorbell, DoorbellRope
+from shmaccum.shm import native, validation
 from shmaccum.shm.incidents import Incidents
 from shmaccum.shm.inspection import sender_info, undelivered
 from shmaccum.shm.layout import (
@@ -64,6 +63,7 @@ from shmaccum.shm.processes import ProcessTable
 from shmaccum.shm.segment import Segment
 from shmaccum.shm.semaphores import open_semaphore
 from shmaccum.shm.turn import Turn
+from shmaccum.shm.wakeup import Doorbell, DoorbellButton, Wakeup, Wakeups
 
 Companion = TypeVar("Companion")
 
@@ -85,7 +85,7 @@ class Slab:
         memory: the same words, for what every record passes through.
         processes: the process table.
         locks: all the locks; `pool_lock`, `tables_lock` and `stripe` give them by meaning.
-        bell: this process's own bell; `bells` rings the others', `rope` the sender's.
+        wakeup: this process's own wakeup; `wakeups` rings the others', `button` the sender's.
         users: attaches of this process that have not been given back.
         is_left: whether this process has left the slab, and only its own things are still to be let go of.
     """
@@ -115,8 +115,8 @@ class Slab:
             SlabLock(number, self._semaphore(number), segment.words, segment.geometry, self.processes, lock_file)
             for number in range(LOCK_COUNT)
         ]
-        self.bells = Bells(self.private, segment.words, segment.geometry)
-        self.rope = DoorbellRope(self.private, segment.words)
+        self.wakeups = Wakeups(self.private, segment.words, segment.geometry)
+        self.button = DoorbellButton(self.private, segment.words)
         self._join(sender=sender)
 
     def _semaphore(self, number: int) -> posix_ipc.Semaphore:
@@ -141,8 +141,8 @@ class Slab:
         entry = self.processes.me if self.processes.me >= 0 else self.processes.take(sender=sender)
         self.words[self.geometry.process(entry) + Process.ROLES] = self._roles
         self._store_limits(entry)
-        self.bell = Bell(self.private, entry, self.words, self.geometry)
-        self.rope.open()
+        self.wakeup = Wakeup(self.private, entry, self.words, self.geometry)
+        self.button.open()
         self._turn = turn = Turn() if self._patience_s is None else Turn(self._patience_s)
         for lock in self.locks:
             lock.bind(turn)
@@ -206,9 +206,9 @@ class Slab:
         self._rejoining = native.Lock()
         for lock in self.locks:
             lock.before_use = self._rejoin
-        self.bell.forked()
-        self.bells = Bells(self.private, self.words, self.geometry)
-        self.rope = DoorbellRope(self.private, self.words)
+        self.wakeup.forked()
+        self.wakeups = Wakeups(self.private, self.words, self.geometry)
+        self.button = DoorbellButton(self.private, self.words)
         for reference in self._fork_callbacks:
             callback = reference()
             if callback is not None:
@@ -303,7 +303,7 @@ class Slab:
 
     def damaged(self, what: str) -> SlabDamagedError:
         """Return the error for something in the slab that cannot be so."""
-        return soundness.damaged(self.name, what)
+        return validation.damaged(self.name, what)
 
     def check(self) -> None:
         """Make sure of all that has to be right before the slab is used.
@@ -311,15 +311,15 @@ class Slab:
         Raises:
             SlabDamagedError: a word says what it cannot; says which.
         """
-        soundness.check(self.name, self.words, self.geometry)
+        validation.check(self.name, self.words, self.geometry)
 
     def explain(self, error: BaseException) -> SlabDamagedError | None:
         """Return what to raise instead of an error that damage led to; None for any other error."""
-        return soundness.explain(error, self.name, self.words, self.geometry)
+        return validation.explain(error, self.name, self.words, self.geometry)
 
-    def telling_of_damage(self) -> AbstractContextManager[None]:
+    def reporting_damage(self) -> AbstractContextManager[None]:
         """Work with the slab in a block from which damage comes as a SlabDamagedError, whatever it led to."""
-        return soundness.telling_of_damage(self.name, self.words, self.geometry)
+        return validation.reporting_damage(self.name, self.words, self.geometry)
 
     def settle(self) -> None:
         """Let go of a lock that an interrupt, such as a KeyboardInterrupt, kept this thread from leaving.
@@ -411,13 +411,13 @@ class Slab:
         for callback in self._retire_callbacks:
             callback()
         self.settle()
-        self.bell.close()
+        self.wakeup.close()
         self.pool_lock.end_turns()
 
     def unmap(self) -> None:
-        """Let go of the memory, the semaphores and the bells; nobody but the caller uses them any more."""
-        self.bells.close()
-        self.rope.close()
+        """Let go of the memory, the semaphores and the wakeups; nobody but the caller uses them any more."""
+        self.wakeups.close()
+        self.button.close()
         for lock in self.locks:
             lock.close()
         self.memory.close()

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final, Protocol
 
+from shmaccum._compiled import COMPILED
 from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.shm import native
-from shmaccum.shm.memory import COMPILED
 
 if COMPILED:
     from shmaccum.shm.fastlocks import FastMutex as _FastMutex

@@ -18,7 +18,7 @@ from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import SerializationError, ShmaccumError
 from shmaccum.producer.producer import Producer
-from shmaccum.record.arrow import arrow_of, numpy_of
+from shmaccum.record.columns.arrow import arrow_of, numpy_of
 from shmaccum.spark.quickack import acknowledge_at_once
 from shmaccum.spark.worker import producer
 

@@ -16,7 +16,7 @@ from shmaccum.cli import dump
 from shmaccum.cluster import TopicPartition
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import record_format
-from shmaccum.sender.log.transport import NODE, LogTransport
+from shmaccum.sender.log.log_transport import NODE, LogTransport
 from shmaccum.sender.transport import ProduceBatch
 
 Fields: TypeAlias = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]

@@ -6,7 +6,7 @@ import pytest
 
 from shmaccum.config import ProducerConfig
 from shmaccum.config.configdef import Scope, Setting
-from shmaccum.config.elsewhere import ELSEWHERE
+from shmaccum.config.foreign_settings import ELSEWHERE
 from shmaccum.config.valuetypes import AUTO
 from shmaccum.errors import ConfigError
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from shmaccum import Producer
 from shmaccum.errors import KafkaError, KafkaTimeoutError
-from tools.stresstest.account import Account
-from tools.stresstest.records import make_value, route_of, topic_of
+from tools.stress.account import Account
+from tools.stress.records import make_value, route_of, topic_of
 
 SIZE = 100
 """Bytes in the value of a record."""

@@ -9,7 +9,7 @@ from kafka_faults.trial import PARTITIONS, Trial
 
 from shmaccum.errors import KafkaTimeoutError
 from tools.kafka import KafkaCluster
-from tools.stresstest.records import route_of
+from tools.stress.records import route_of
 
 
 def test_topic_deleted(kafka: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:

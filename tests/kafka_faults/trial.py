@@ -20,11 +20,11 @@ from producers import wait_until_gone
 from shmaccum.errors import KafkaError
 from shmaccum.shm.lifecycle import look, unlink
 from tools.kafka import KafkaCluster
-from tools.stresstest.account import NOT_HEARD, Account, failure_of
-from tools.stresstest.reading import Stored
-from tools.stresstest.records import topic_of
-from tools.stresstest.slabcheck import SlabFigures, figures, sender_pid
-from tools.stresstest.verdict import judge
+from tools.stress.account import NOT_HEARD, Account, failure_of
+from tools.stress.reading import Stored
+from tools.stress.records import topic_of
+from tools.stress.slabcheck import SlabFigures, figures, sender_pid
+from tools.stress.verdict import judge
 
 PARTITIONS = 3
 SETTINGS = {

@@ -352,7 +352,7 @@ def test_an_interrupt_anywhere_in_a_wait_leaves_nothing_behind(make_pool: MakePo
             pool.allocate(16, max_block_ms)
         assert pool.queued() == 0
         assert pool.available_memory() == 8
-        assert not pool.slab.bell.waiting
+        assert not pool.slab.wakeup.waiting
         if not interrupt.came:
             break
 
@@ -502,8 +502,8 @@ def test_a_waiter_is_woken_once_enough_is_free(make_pool: MakePool, monkeypatch:
     pool.slab.words[Super.ENOUGH_SLOTS] = 3
     thread = wait_without_naps(pool, monkeypatch)
     woken: list[int] = []
-    ring = pool.slab.bells.ring
-    monkeypatch.setattr(pool.slab.bells, "ring", lambda entry: (woken.append(entry), ring(entry)))
+    ring = pool.slab.wakeups.ring
+    monkeypatch.setattr(pool.slab.wakeups, "ring", lambda entry: (woken.append(entry), ring(entry)))
 
     pool.deallocate(kept[0])
     pool.deallocate(kept[1])
@@ -521,9 +521,9 @@ def test_completions_do_not_wake_who_waits_for_memory(make_pool: MakePool, monke
     kept = pool.allocate(8, 0)
     thread = wait_without_naps(pool, monkeypatch)
     woken: list[int] = []
-    monkeypatch.setattr(pool.slab.bells, "ring", woken.append)
+    monkeypatch.setattr(pool.slab.wakeups, "ring", woken.append)
 
-    pool.slab.bells.ring_for_completions(pool.slab.me)
+    pool.slab.wakeups.wake_for_completions(pool.slab.me)
     assert woken == []
 
     monkeypatch.undo()

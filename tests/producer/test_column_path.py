@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shmaccum.errors import SerializationError
 from shmaccum.producer.column_path import COLUMNS, partition_columns
 from shmaccum.producer.partitioner import StickyPartitioner
-from shmaccum.record.column_bodies import ColumnBodies
+from shmaccum.record.columns.bodies import ColumnBodies
 from shmaccum.record.format import record_format
 from shmaccum.record.murmur2 import partition_for_key
 

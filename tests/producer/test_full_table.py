@@ -15,8 +15,8 @@ from producers import PATIENCE_S, sender_pid, settings_of, wait_until, wait_unti
 from shmaccum import Producer
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import SlabFullError
+from shmaccum.sender.handover import has_successor
 from shmaccum.sender.process import serve
-from shmaccum.sender.succession import has_heir
 from shmaccum.shm.layout import LOCK_TABLES, Process, Super
 
 Start = Callable[..., Child]
@@ -95,7 +95,7 @@ def test_a_stopped_sender_that_waits_does_not_keep_the_place(settings: dict[str,
         # The one that a producer started gives way to it, and comes back when it is dead.
         wait_until(lambda: sender_pid(producer) == waiting.pid, "the supervised one serves")
         second = start(supervise, settings | {"sender.idle.ms": -1})
-        wait_until(lambda: has_heir(slab), "another one waits, and is no longer coming")
+        wait_until(lambda: has_successor(slab), "another one waits, and is no longer coming")
         second.signal(signal.SIGSTOP)
         waiting.kill()
 

@@ -50,6 +50,6 @@ def test_an_answer_counts_although_others_ask_again(accumulator: Accumulators, c
     accumulator.map.update("forbidden", 0, TopicAuthorizationError)
     entry = accumulator.map.request("forbidden")
     assert entry.state is TopicState.REQUESTED
-    accumulator.slab.bells.ring(accumulator.slab.me)
+    accumulator.slab.wakeups.wake(accumulator.slab.me)
     waiting.join(PATIENCE_S)
     assert [type(error) for error in raised] == [TopicAuthorizationError]

@@ -160,7 +160,7 @@ def test_close_ends_the_waits_of_threads(produce: Produce, log_dir: Path) -> Non
         threads = [threading.Thread(target=wait, args=(future,)) for future in futures]
         for thread in threads:
             thread.start()
-        while not producer._slab.bell.waiting:
+        while not producer._slab.wakeup.waiting:
             pass
         producer.close(0)
         for thread in threads:

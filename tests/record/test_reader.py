@@ -12,11 +12,12 @@ from kafka.record import MemoryRecordsBuilder
 from record_batches import COMBINATIONS, NOW, Sample, by_ourselves, examples, expected, fill, samples, seal, stored
 
 from shmaccum.errors import CorruptRecordError
-from shmaccum.record import legacy, v2
 from shmaccum.record.compression import CompressionType, compress
 from shmaccum.record.format import record_format
+from shmaccum.record.legacy import records as legacy
 from shmaccum.record.reader import Batch, TimestampType, iter_batches, valid_prefix
-from shmaccum.record.varint import encode_varint
+from shmaccum.record.v2 import records as v2
+from shmaccum.record.v2.varint import encode_varint
 
 THREE = [Sample(b"k", b"v%d" % i, [], NOW + 1 - i) for i in range(3)]
 HEADER = {

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from pieces import StartRun, config_of
 from producers import settings_of, wait_until_gone
 from senders import HandRun
+from splitting import StartRun, config_of
 from wires import PATIENCE_S
 
 

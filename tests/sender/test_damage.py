@@ -13,10 +13,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from pieces import StartRun
 from processes import Child
 from producers import kill_sender, sender_pid, settings_of, wait_until, wait_until_gone
 from senders import HandRun, read_values
+from splitting import StartRun
 
 from shmaccum import Producer
 from shmaccum.cluster import TopicPartition

@@ -47,7 +47,7 @@ def test_no_descriptor_for_a_new_topic(slab_name: str, tmp_path: Path) -> None:
     with Producer(settings_of(slab_name, log_dir, retry_backoff_ms=20)) as producer:
         producer.partitions_for("t")
         with no_descriptors(sender_pid(producer)):
-            producer._slab.rope.pull()
+            producer._slab.button.press()
             producer._accumulator.state.map.request("new")
             wait_until(lambda: producer._accumulator.state.map.topics["new"].answers, "the sender has tried")
         assert producer.send("new", b"value", partition=0).get(20).offset == 0

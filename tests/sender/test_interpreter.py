@@ -17,7 +17,7 @@ from senders import read_values
 import shmaccum
 from shmaccum import Producer
 from shmaccum.errors import SenderError
-from shmaccum.sender import interpreter
+from shmaccum.sender import isolation
 
 Settings = Callable[..., dict[str, object]]
 
@@ -166,6 +166,6 @@ def test_a_package_that_has_moved_is_an_error(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another one, which sys.path has, is not taken for it."""
-    monkeypatch.setattr(interpreter, "ROOT", str(tmp_path))
+    monkeypatch.setattr(isolation, "ROOT", str(tmp_path))
     with pytest.raises(SenderError, match=f"there is no package shmaccum in {tmp_path} any more.*restart the program"):
         Producer(settings())

@@ -14,10 +14,10 @@ from producers import settings_of, wait_until_gone
 
 import shmaccum
 from shmaccum import Producer, ProducerConfig
+from shmaccum._compiled import FORM
 from shmaccum.cli.report import report
 from shmaccum.errors import SenderError
 from shmaccum.sender.logfile import MAX_BYTES, begin_log, default_directory, log_path
-from shmaccum.shm.memory import FORM
 
 Settings = Callable[..., dict[str, object]]
 

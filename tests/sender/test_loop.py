@@ -398,7 +398,7 @@ def test_delivery_timeout_without_a_leader(start_run: StartRun) -> None:
 
 @pytest.mark.usefixtures("clock")
 def test_sleeps_until_something_happens(run: HandRun) -> None:
-    """Two looks, then a sleep that only a bell or the clock of housekeeping ends; awake, it needs no bell."""
+    """Two looks, then a sleep that only a wakeup or the clock of housekeeping ends; awake, it needs no wakeup."""
     while counter(run, Super.SENDER_ASLEEP):
         run.run(1)
     run.transport.asked.clear()
@@ -461,7 +461,7 @@ def test_a_bell_between_the_two_looks(run: HandRun) -> None:
     while not counter(run, Super.SENDER_ASLEEP):
         run.run(1)
     future = send(run, T0)
-    run.slab.rope.pull()
+    run.slab.button.press()
     run.run(2)
     assert future.get(0).offset == 0
 
@@ -471,7 +471,7 @@ def test_a_ringer_that_dies_does_not_silence_the_bell(run: HandRun) -> None:
     while not (asleep := counter(run, Super.SENDER_ASLEEP)):
         run.run(1)
     for _ in range(3):
-        assert run.slab.rope.pull() == asleep
+        assert run.slab.button.press() == asleep
     assert counter(run, Super.SENDER_ASLEEP) == asleep
 
 
@@ -483,7 +483,7 @@ def test_a_sender_whose_nodes_are_busy_sleeps_at_once_and_wants_no_bell(run: Han
     run.run(1)
     assert counter(run, Super.SENDER_ASLEEP) == 0
     assert run.transport.asked[-1] > sender_module.HOUSEKEEPING_MS / 2
-    assert run.slab.rope.pull() == 0
+    assert run.slab.button.press() == 0
 
     run.transport.held = run.transport.busy = False
     while not counter(run, Super.SENDER_ASLEEP):

@@ -41,7 +41,7 @@ from shmaccum.errors import (
     SenderExistsError,
 )
 from shmaccum.sender import process
-from shmaccum.sender.log.transport import LogTransport
+from shmaccum.sender.log.log_transport import LogTransport
 from shmaccum.sender.process import ensure_sender, serve
 from shmaccum.shm.layout import Role, Slot, Super
 from shmaccum.shm.lifecycle import detach, look

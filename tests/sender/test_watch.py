@@ -20,7 +20,7 @@ from producers import kill_sender, sender_pid, sender_starts, wait_until, wait_u
 from senders import read_values
 
 from shmaccum import Producer
-from shmaccum.sender import interpreter, watch
+from shmaccum.sender import isolation, watch
 from shmaccum.shm.procfs import start_time
 
 Start = Callable[..., Child]
@@ -198,7 +198,7 @@ def test_a_failure_is_logged_and_tried_again(
     with caplog.at_level(logging.WARNING), Producer(lingering(settings)) as producer:
         producer.send("t", b"value", partition=0)
         with monkeypatch.context() as broken:
-            broken.setattr(interpreter, "EXECUTABLE", "/nowhere/python")
+            broken.setattr(isolation, "EXECUTABLE", "/nowhere/python")
             os.kill(sender_pid(producer), signal.SIGKILL)
             wait_until(lambda: caplog.text.count("/nowhere/python") >= 3, "it tries again and again")
         assert "next attempt in 0.02 s" in caplog.text

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from processes import Child
 
+from shmaccum._compiled import FORM
 from shmaccum.errors import SlabAbiError, SlabError, SlabInUseError, SlabNotFoundError, SlabPermissionError
 from shmaccum.shm import names
 from shmaccum.shm.inspection import SILENCE_MS
@@ -34,7 +35,6 @@ from shmaccum.shm.layout import (
 )
 from shmaccum.shm.lifecycle import attach, destroy, detach, look, unlink
 from shmaccum.shm.lockfile import PROCESS, LockFile
-from shmaccum.shm.memory import FORM
 from shmaccum.shm.slab import Slab
 
 SMALL = Geometry(slot_size=1024, slot_count=8, max_processes=4, max_topics=4, max_partitions=8)

@@ -216,8 +216,8 @@ ABI[6] = ABI[5] | {
     "Super": ABI[5]["Super"]
     | {"TOKEN": 13}
     | {"HEIR_MS": 53, "INCIDENTS": 55, "SENDER_RAN": 56, "LET_IN_MS": 57}
-    | {"SETTINGS_GENERATION": 58, "LIMITS_CHANGED": 59, "ROOM_WANTED": 60},
-    "Process": ABI[5]["Process"] | {"LIMITS": 7, "BELL": 14},
+    | {"SETTINGS_GENERATION": 58, "LIMITS_CHANGED": 59, "LEAVE_REQUEST": 60},
+    "Process": ABI[5]["Process"] | {"LIMITS": 7, "WAKEUP": 14},
     "Topic": ABI[5]["Topic"] | {"ID_HIGH": 5, "ID_LOW": 6, "CHANGED": 7},
     "Slot": ABI[5]["Slot"] | {"CHAIN": 23, "LINGER": 24, "CONTRIBUTORS": 25},
     "Waiter": {"HOLDER": 0, "SLOTS": 1},

@@ -120,7 +120,7 @@ def test_other_settings_than_others_have_are_refused(
     with pytest.raises(SlabAbiError, match="other settings"):
         attach(slab_name, geometry, digest=1 << 32)
 
-    assert len(whats_there(slab_name)) == 22  # all but a bell of ours
+    assert len(whats_there(slab_name)) == 22  # all but a wakeup of ours
     child.tell()
     child.result()
     assert whats_there(slab_name) == []

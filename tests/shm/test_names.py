@@ -27,7 +27,7 @@ def test_all_that_there_is_of_a_slab_is_found(slab: Slab) -> None:
     there = {entry for entry in os.listdir(names.SHM_DIRECTORY) if slab.name in entry}
 
     assert {Path(path).name for path in names.leftovers(slab.name)} == there
-    assert len(there) == len(slab.locks) + 4  # segment, lock file, doorbell, and the bell of this process
+    assert len(there) == len(slab.locks) + 4  # segment, lock file, doorbell, and the wakeup of this process
 
 
 def test_what_there_is_of_another_slab_is_not(slab: Slab) -> None:
@@ -42,7 +42,7 @@ def test_names_of_semaphores_and_doorbell_cannot_be_made_up(slab: Slab) -> None:
         [
             private.doorbell_path(),
             *map(private.lock_semaphore, range(len(slab.locks))),
-            *(private.bell_semaphore(entry, number) for entry in range(8) for number in range(2)),
+            *(private.wakeup_semaphore(entry, number) for entry in range(8) for number in range(2)),
         ]
         for private in (slab.private, other)
     )

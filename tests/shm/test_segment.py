@@ -358,7 +358,7 @@ print(os.listdir("/dev/shm"))
 
 @pytest.mark.parametrize("spare_pages", [0, 3, 25])
 def test_a_small_shm_is_refused_with_the_cure(geometry: Geometry, spare_pages: int) -> None:
-    """Even where the segment itself would fit, but not all the semaphores that go with it: 18 locks, 8 bells."""
+    """Even where the segment itself would fit, but not all the semaphores that go with it: 18 locks, 8 wakeups."""
     said = attach_where_shm_has(f"{geometry.total_size + spare_pages * 4096}", geometry)
 
     assert "MiB needed" in said

@@ -80,10 +80,10 @@ def be_refused(link: Connection, name: str) -> str:
 def attach_and_be_rung(link: Connection, name: str) -> tuple[int, int]:
     slab = attach(name)
     entry = slab.me
-    with slab.bell.listening() as ear:
-        slab.bells.ring(entry)
-        assert ear.wait(PATIENCE_S)
-    number = slab.words[slab.geometry.process(entry) + Process.BELL]
+    with slab.wakeup.listening() as listener:
+        slab.wakeups.wake(entry)
+        assert listener.wait(PATIENCE_S)
+    number = slab.words[slab.geometry.process(entry) + Process.WAKEUP]
     detach(slab)
     return entry, number
 
@@ -91,7 +91,7 @@ def attach_and_be_rung(link: Connection, name: str) -> tuple[int, int]:
 def test_a_bell_whose_maker_died_inside_the_c_library_is_replaced(slab: Slab, start: Callable[..., Child]) -> None:
     """It makes a file of a random name, links it to the semaphore's, and then removes the first name."""
     assert start(attach_and_be_rung, slab.name).result() == (1, 0)
-    path = names.semaphore_path(slab.private.bell_semaphore(1, 0))
+    path = names.semaphore_path(slab.private.wakeup_semaphore(1, 0))
     os.link(path, path + "~")
 
     assert start(attach_and_be_rung, slab.name).result() == (1, 1)

@@ -17,8 +17,8 @@ from shmaccum.errors import SlabError
 from shmaccum.shm import names
 from shmaccum.shm.layout import Geometry, Process
 from shmaccum.shm.lifecycle import attach, destroy, detach, look
+from shmaccum.shm.reclaim import sweep
 from shmaccum.shm.slab import Slab
-from shmaccum.shm.sweep import sweep
 
 Start = Callable[..., Child]
 Squat = Callable[..., Child]
@@ -88,13 +88,13 @@ def of_owner(name: str) -> list[str]:
 def obvious_names(name: str) -> list[str]:
     """Return the names that whoever sees the directory can make up: of all entries, and like those that are there."""
     own = names.PREFIX + name
-    made_up = {f"{own}.bell"}
+    made_up = {f"{own}.wakeup"}
     parts = [f"l{number}" for number in range(18)] + [f"p{entry}" for entry in range(8)]
     made_up |= {f"sem.{own}.{part}" for part in parts}
     for entry in os.listdir(names.SHM_DIRECTORY):
         seen = re.fullmatch(rf"sem\.{own}\.[lp]\d+(\..*)", entry)
         if seen:
-            made_up |= {f"sem.{own}.{part}{seen[1]}" for part in parts} | {f"{own}.bell{seen[1]}"}
+            made_up |= {f"sem.{own}.{part}{seen[1]}" for part in parts} | {f"{own}.wakeup{seen[1]}"}
     return [f"{names.SHM_DIRECTORY}/{entry}" for entry in sorted(made_up)]
 
 
@@ -109,12 +109,12 @@ def use(link: Connection, name: str, geometry: Geometry) -> None:
     while (order := link.recv()) is not None:
         what, entry = order
         if what == "ring":
-            slab.bells.ring(entry)
+            slab.wakeups.wake(entry)
             link.send("rang")
         else:
-            with slab.bell.listening() as ear:
+            with slab.wakeup.listening() as listener:
                 link.send("listening")
-                link.send(ear.wait(PATIENCE_S))
+                link.send(listener.wait(PATIENCE_S))
     detach(slab)
 
 
@@ -135,7 +135,7 @@ def test_nobody_dies_of_a_squatted_bell_that_is_cut_short(
     assert other.hear()
     listener = start(use, slab_name, geometry)
     entry = listener.hear()
-    ring(ringer, listener, entry)  # opens the bell
+    ring(ringer, listener, entry)  # opens the wakeup
     other.tell()
     assert other.hear() == "cut"
     ring(ringer, listener, entry)
@@ -154,7 +154,7 @@ def be_everything(link: Connection, name: str, geometry: Geometry) -> None:
             pass
     doorbell = slab.become_sender()
     doorbell.listen()
-    slab.rope.pull()
+    slab.button.press()
     assert os.read(doorbell.descriptor, 1)
     slab.resign_as_sender(doorbell)
     detach(slab)
@@ -183,11 +183,11 @@ def maps() -> str:
 
 
 def test_a_bell_of_another_user_is_not_opened(slab: Slab, squatter: Squat) -> None:
-    path = names.semaphore_path(slab.private.bell_semaphore(5, 0))
+    path = names.semaphore_path(slab.private.wakeup_semaphore(5, 0))
     of_other(slab, path)
     slab.words[slab.geometry.process(5) + Process.ASLEEP] = 1
 
-    slab.bells.ring(5)
+    slab.wakeups.wake(5)
 
     assert path not in maps()
     os.unlink(path)
@@ -195,16 +195,16 @@ def test_a_bell_of_another_user_is_not_opened(slab: Slab, squatter: Squat) -> No
 
 def attach_and_leave(link: Connection, name: str) -> tuple[int, int]:
     slab = attach(name)
-    number = slab.words[slab.geometry.process(slab.me) + Process.BELL]
-    with slab.bell.listening() as ear:
-        slab.bells.ring(slab.me)
-        assert ear.wait(PATIENCE_S)
+    number = slab.words[slab.geometry.process(slab.me) + Process.WAKEUP]
+    with slab.wakeup.listening() as listener:
+        slab.wakeups.wake(slab.me)
+        assert listener.wait(PATIENCE_S)
     detach(slab)
     return slab.processes.me, number
 
 
 def test_a_process_whose_bell_has_been_guessed_takes_another_one(slab: Slab, start: Start, squatter: Squat) -> None:
-    of_other(slab, names.semaphore_path(slab.private.bell_semaphore(1, 0)))
+    of_other(slab, names.semaphore_path(slab.private.wakeup_semaphore(1, 0)))
 
     assert start(attach_and_leave, slab.name).result()[1] == 1
     assert start(attach_and_leave, slab.name).result()[1] == 1

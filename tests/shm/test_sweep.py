@@ -14,7 +14,7 @@ from processes import Child
 from producers import wait_until
 
 from shmaccum.errors import SlabNotFoundError
-from shmaccum.shm import names, soundness
+from shmaccum.shm import names, validation
 from shmaccum.shm.layout import (
     ABI_VERSION,
     COMMIT_SIZE_SHIFT,
@@ -29,9 +29,9 @@ from shmaccum.shm.layout import (
 )
 from shmaccum.shm.lifecycle import attach, destroy, detach, look
 from shmaccum.shm.lockfile import LockFile
+from shmaccum.shm.reclaim import sweep
 from shmaccum.shm.segment import Segment
 from shmaccum.shm.slab import Slab
-from shmaccum.shm.sweep import sweep
 
 Start = Callable[..., Child]
 Leave = Callable[..., None]
@@ -110,7 +110,7 @@ def test_one_with_records_is_left(slab_name: str, left: Leave, geometry: Geometr
     )
     assert slab_name not in sweep()
     with look(slab_name) as view:
-        soundness.check(slab_name, view.words, geometry)
+        validation.check(slab_name, view.words, geometry)
         assert view.undelivered() == (1, 3)
     destroy(slab_name, force=True)
 

@@ -18,7 +18,7 @@ from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import record_format
 from shmaccum.record.reader import Record, iter_batches
 from shmaccum.record.split import write_piece
-from shmaccum.sender.log.transport import NODE
+from shmaccum.sender.log.log_transport import NODE
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse

@@ -9,7 +9,7 @@ from typing import Any
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import NotLeaderOrFollowerError
-from shmaccum.sender.kafka.transport import KafkaTransport
+from shmaccum.sender.kafka.kafka_transport import KafkaTransport
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 
 PATIENCE_S = 60.0

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from shmaccum.errors import CorruptRecordError
-from shmaccum.shm import soundness
+from shmaccum.shm import validation
 from shmaccum.shm.layout import CACHE_LINE, PAGE, Geometry
 from tools.fuzz import __main__ as fuzz
 from tools.fuzz import decoders, responses
@@ -63,8 +63,8 @@ def test_new_inputs(name: str, seed: int) -> None:
 
 
 def test_a_slab_that_nobody_checks_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(soundness, "_refuse", lambda name, findings: None)
-    monkeypatch.setattr(soundness, "explain", lambda *args: None)
+    monkeypatch.setattr(validation, "_refuse", lambda name, findings: None)
+    monkeypatch.setattr(validation, "explain", lambda *args: None)
     plan = b'{"steps": ["status", "damage", "status"], "damage": [["super", 0, "TOPIC_COUNT", 1000000]]}'
     with fuzz.TARGETS["slab"]() as target:
         (attempt,) = target.try_all([plan])

@@ -148,7 +148,7 @@ def test_a_file_of_somebody_else() -> None:
 
 @pytest.mark.parametrize(
     "file",
-    ["shmaccum-a", "sem.shmaccum-a.l0.0f3c", "sem.shmaccum-a.p1.2.0f3c", "shmaccum-a.lock", "shmaccum-a.bell.0f3c"],
+    ["shmaccum-a", "sem.shmaccum-a.l0.0f3c", "sem.shmaccum-a.p1.2.0f3c", "shmaccum-a.lock", "shmaccum-a.wakeup.0f3c"],
 )
 def test_files_of_a_slab(file: str) -> None:
     from tools.leftovers import slab_of

@@ -13,7 +13,7 @@ from kafka.protocol.producer import ProduceResponse
 
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
-from shmaccum.sender.kafka.transport import KafkaTransport
+from shmaccum.sender.kafka.kafka_transport import KafkaTransport
 from shmaccum.sender.transport import ProduceBatch
 from shmaccum.sender.transport import ProduceResponse as Answer
 from tools.benchmark.cases.limits import BATCHES_A_REQUEST, produce_request
@@ -87,7 +87,7 @@ def test_no_count_is_lost_over_many_connections() -> None:
 
 @pytest.mark.parametrize("version", [7, 8, 9, 12])
 def test_every_partition_is_acknowledged(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shmaccum.sender.kafka.greeting.NEWEST_VERSION", version)
+    monkeypatch.setattr("shmaccum.sender.kafka.handshake.NEWEST_VERSION", version)
     names = [f"topic-{number}" for number in range(3)]
     with running_sink(2) as servers:
         settings = {"bootstrap.servers": servers, "shmaccum.name": "sink", "enable.idempotence": False}

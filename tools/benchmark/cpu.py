@@ -1,6 +1,6 @@
 """Processor time and memory of all processes that descend from this one, by what they are.
 
-The tool is a subreaper (`tools.stresstest.processes`): whatever a contestant starts stays its descendant, however far
+The tool is a subreaper (`tools.stress.processes`): whatever a contestant starts stays its descendant, however far
 it detaches itself, and is waited for by it or by somebody in between. So the time of a process is found either in the
 process, or, when it has ended, in what its parent has waited for.
 """

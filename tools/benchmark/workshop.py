@@ -19,7 +19,7 @@ from tools.benchmark.crew import Crew, Report, Work
 from tools.benchmark.errors import BenchmarkError, VoidError
 from tools.benchmark.forms import PLAIN as PLAIN_FORM
 from tools.benchmark.forms import Form
-from tools.stresstest.processes import Children
+from tools.stress.processes import Children
 
 T = TypeVar("T")
 

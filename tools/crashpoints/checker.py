@@ -29,7 +29,7 @@ from shmaccum.shm.layout import (
     TopicState,
 )
 from shmaccum.shm.slab import Slab
-from tools.stresstest.slabcheck import locks_in_use
+from tools.stress.slabcheck import locks_in_use
 from tools.support.accumulators import Accumulators
 
 _QUEUED: Final = (SlotState.OPEN, SlotState.CLOSED)

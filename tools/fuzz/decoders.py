@@ -27,13 +27,14 @@ from shmaccum.config import ProducerConfig
 from shmaccum.config.jaas import parse_jaas
 from shmaccum.config.settingsfile import read_settings
 from shmaccum.errors import ConfigError, CorruptRecordError, IllegalStateError
-from shmaccum.record import legacy, v2
 from shmaccum.record.compression import CompressionType, compress, decompress
 from shmaccum.record.fields import NO_PRODUCER_ID
 from shmaccum.record.format import record_format
 from shmaccum.record.framing import LOG_OVERHEAD, MAGIC_OFFSET
+from shmaccum.record.legacy import records as legacy
 from shmaccum.record.reader import iter_batches, valid_prefix
 from shmaccum.record.split import read_records
+from shmaccum.record.v2 import records as v2
 from shmaccum.sender.log.recovery import recover
 from tools.fuzz.child import Attempt, try_in_child
 from tools.fuzz.mutate import mutate

@@ -63,7 +63,7 @@ def config_of(name: str, log_dir: Path) -> ProducerConfig:
 def open_accumulator(config: ProducerConfig) -> Accumulators:
     """Attach to the slab; nobody detaches, for who does this is about to end."""
     slab = attach_for(config)
-    with slab.telling_of_damage():
+    with slab.reporting_damage():
         return Accumulators(slab, config)
 
 
@@ -98,7 +98,7 @@ class SlabImage:
             pass  # another producer of this host has just removed the lock file
 
     def _restored(self) -> bool:
-        # Any other producer of this host would remove a slab that is half there (`shmaccum.shm.sweep`).
+        # Any other producer of this host would remove a slab that is half there (`shmaccum.shm.reclaim`).
         with contextlib.closing(LockFile.open(self._name, create=True)) as lock_file, lock_file.lifecycle():
             if not lock_file.is_current():
                 return False

@@ -25,12 +25,12 @@ from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cli.main import main
 from shmaccum.errors import UnknownServerError
 from shmaccum.producer.producer import Producer
-from shmaccum.record.columns import encode_columns
+from shmaccum.record.columns.encoder import encode_columns
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender
-from shmaccum.shm.bell import Doorbell
 from shmaccum.shm.lifecycle import attach, destroy
 from shmaccum.shm.locks import LEAST_PATIENCE_S
+from shmaccum.shm.wakeup import Doorbell
 from tools.fuzz.image import CLUSTER, NODE, OTHER_TOPIC, PARTITIONS, SLOT_SIZE, TOPIC, SlabImage, open_accumulator
 from tools.support.accumulators import Accumulators
 
@@ -61,7 +61,7 @@ class Session:
         act = OPERATIONS[operation]
         if act in _RAW:
             # What stands around these where programs use them: `serve`, `Producer._settle`.
-            with self._accumulator.slab.telling_of_damage():
+            with self._accumulator.slab.reporting_damage():
                 act(self)
         else:
             act(self)
@@ -79,7 +79,7 @@ class Session:
 
     @cached_property
     def _sender(self) -> Sender:
-        with self._accumulator.slab.telling_of_damage():
+        with self._accumulator.slab.reporting_damage():
             doorbell = self._doorbell
             transport = make_transport(self._image.config)
             transport.start()

@@ -16,12 +16,12 @@ from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from shmaccum.cluster import Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
+from shmaccum.sender.kafka.cluster_metadata import Metadata
 from shmaccum.sender.kafka.credentials import sasl_mechanism
 from shmaccum.sender.kafka.frames import FrameReader
-from shmaccum.sender.kafka.greeting import Call, Conversation, Greeting, Task, decode_answer
+from shmaccum.sender.kafka.handshake import Call, Conversation, Handshake, Task, decode_answer
 from shmaccum.sender.kafka.kafka_python import encode, understanding
 from shmaccum.sender.kafka.masking import Mask
-from shmaccum.sender.kafka.metadata import Metadata
 from shmaccum.sender.kafka.produce_request import NEWEST_VERSION, OLDEST_VERSION, by_partition
 from shmaccum.sender.kafka.produce_response import decode_answers
 from shmaccum.sender.kafka.producer_id import ProducerIds
@@ -123,19 +123,19 @@ def _producer_id(version: int, frame: bytes) -> None:
         _require(0 <= answer[1] < 1 << 15)
 
 
-def _greeting(version: int, frames: bytes) -> None:
+def _handshake(version: int, frames: bytes) -> None:
     """Have a whole conversation; every frame has its size in front."""
     mask = Mask()
-    greeting = Greeting(sasl_mechanism(_CONFIG, mask), _CONFIG.sasl_mechanism, "here", mask)
-    conversation = greeting.introduce()
+    handshake = Handshake(sasl_mechanism(_CONFIG, mask), _CONFIG.sasl_mechanism, "here", mask)
+    conversation = handshake.introduce()
     call = _next_call(conversation, None)
     try:
         for frame in _frames_of(frames):
             encode(call.request, call.version, 1, "client")
             call = _next_call(conversation, frame)
     except StopIteration:
-        _require(greeting.produce_version >= OLDEST_VERSION)
-        _require(greeting.session_lifetime_ms * 2 >= 0)
+        _require(handshake.produce_version >= OLDEST_VERSION)
+        _require(handshake.session_lifetime_ms * 2 >= 0)
 
 
 def _next_call(conversation: Conversation, answer: object) -> Call:
@@ -157,7 +157,7 @@ def _frames_of(data: bytes) -> Iterator[bytes]:
 
 def _log_in(version: int, frames: bytes) -> None:
     """Have the part of a conversation that comes when the versions are known."""
-    _greeting(version, _framed(*_answers_of_versions()) + frames)
+    _handshake(version, _framed(*_answers_of_versions()) + frames)
 
 
 def _sent(request: Any, version: int) -> Call:
@@ -168,7 +168,7 @@ def _sent(request: Any, version: int) -> Call:
 
 
 _ANY_SIZE: Final = 1 << 30
-_DECODERS: Final[tuple[Callable[[int, bytes], None], ...]] = (_produce, _metadata, _producer_id, _greeting, _log_in)
+_DECODERS: Final[tuple[Callable[[int, bytes], None], ...]] = (_produce, _metadata, _producer_id, _handshake, _log_in)
 
 
 # --- what is right --------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from shmaccum.accumulator.append.record_appender import RecordAppender
 from shmaccum.accumulator.state.batch_header import begin
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import LockTimeoutError
-from shmaccum.record.column_bodies import ColumnBodies, ReadyBatches
+from shmaccum.record.columns.bodies import ColumnBodies, ReadyBatches
 from shmaccum.shm.layout import (
     BATCH_SLOT_BITS,
     COMMIT_COUNT_MASK,
@@ -149,7 +149,7 @@ class ColumnAppender:
             while placed < len(batches.sizes):
                 placed += self._place(queue, batches, placed, future, deadline_s)
                 self._compressor.compress_claimed()
-                self._slab.rope.pull()
+                self._slab.button.press()
 
     def _open_batch(self, queue: PartitionQueue) -> _OpenBatch | None:
         words = self._memory.words

@@ -234,14 +234,14 @@ class PendingBatches:
         Raises:
             IllegalStateError: the slab has been detached, perhaps meanwhile.
         """
-        bell = self._slab.bell
-        bell.check_open()
+        wakeup = self._slab.wakeup
+        wakeup.check_open()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
             self.poll()
             if condition():
                 return True
-            with bell.listening() as ear:
+            with wakeup.listening() as listener:
                 while True:
                     self.poll()
                     if condition():
@@ -250,14 +250,14 @@ class PendingBatches:
                     if remaining <= 0:
                         return False
                     expected = self._ring.head + (batches() + 1) // 2
-                    ear.expect(expected)
+                    listener.expect(expected)
                     if self._memory.words[self._ring.tail_at] >= expected:
                         continue
                     self.while_waiting()
-                    if not ear.wait(min(remaining, WAIT_SLICE_S)):
+                    if not listener.wait(min(remaining, WAIT_SLICE_S)):
                         self._give_up_lost()
         except (ValueError, IndexError, OSError):
-            bell.check_open()  # another thread has detached the slab: memory and files are not there any more
+            wakeup.check_open()  # another thread has detached the slab: memory and files are not there any more
             raise
 
     def heard(self) -> int:
@@ -280,7 +280,7 @@ class PendingBatches:
             me = threading.get_ident()
             self._flushes[me] = self._flushes.get(me, 0) + 1
             self._count_flushes()
-        self._slab.rope.pull()
+        self._slab.button.press()
 
     def end_flush(self) -> None:
         """Take a `begin_flush` back."""

@@ -26,7 +26,7 @@ from shmaccum.shm.turn import is_reentrant
 
 if TYPE_CHECKING:  # pyarrow is an extra
     from shmaccum.accumulator.append.column_appender import ColumnAppender
-    from shmaccum.record.column_bodies import ColumnBodies
+    from shmaccum.record.columns.bodies import ColumnBodies
 
 
 class RecordAppendResult(NamedTuple):

@@ -4,7 +4,7 @@ from shmaccum.accumulator.state.batch_header cimport begin
 from shmaccum.accumulator.append.fastfutures cimport new_future
 from shmaccum.accumulator.append.futures cimport FutureRecordMetadata, ProduceRequestResult
 from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
-from shmaccum.record.fastrecords cimport FastRecords
+from shmaccum.record.v2.fastrecords cimport FastRecords
 from shmaccum.shm.locks cimport SlabLock
 from shmaccum.shm.memory cimport SlabMemory, word
 

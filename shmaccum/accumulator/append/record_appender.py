@@ -12,14 +12,15 @@ from __future__ import annotations
 import time
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from shmaccum._compiled import COMPILED
 from shmaccum.accumulator.append.batch_compressor import BatchCompressor
 from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata
 from shmaccum.accumulator.append.pending_batches import PendingBatches
 from shmaccum.accumulator.state.batch_header import begin
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import InvalidTimestampError
-from shmaccum.record import v2
 from shmaccum.record.format import RecordFormat
+from shmaccum.record.v2 import records as v2
 from shmaccum.shm.layout import (
     COMMIT_COUNT_MASK,
     COMMIT_SIZE_SHIFT,
@@ -32,12 +33,11 @@ from shmaccum.shm.layout import (
     Slot,
     SlotState,
 )
-from shmaccum.shm.memory import COMPILED
 from shmaccum.shm.slab import Slab
 
 if COMPILED:
     from shmaccum.accumulator.append.fastfutures import new_future
-    from shmaccum.record.fastrecords import FastRecords as _FastRecords
+    from shmaccum.record.v2.fastrecords import FastRecords as _FastRecords
 
 MAX_TIMESTAMP: Final = (1 << 63) - 1
 

@@ -308,7 +308,7 @@ class BatchCompleter:
         with self._barrier:
             pass  # A full barrier: whoever is not seen listening now will see what it was told.
         for entry in entries:
-            self._slab.bells.ring_for_completions(entry)
+            self._slab.wakeups.wake_for_completions(entry)
 
     def _count(self, tally: _Tally) -> None:
         words = self._memory.words

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from shmaccum._compiled import COMPILED
 from shmaccum.accumulator.drain.backoff import RetryBackoff
 from shmaccum.accumulator.drain.deferral import BatchReturns, Deferral
 from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
@@ -36,7 +37,6 @@ from shmaccum.shm.layout import (
     SlotState,
     Super,
 )
-from shmaccum.shm.memory import COMPILED
 from shmaccum.shm.slab import Slab
 
 FOREVER_MS: Final = float("inf")

@@ -18,10 +18,9 @@ from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import message_format_magic, record_format
 from shmaccum.shm.layout import LOCK_STRIPES, STRIPES, Geometry
-from shmaccum.shm.room import attach_making_room
-from shmaccum.shm.settings import UserSettings
+from shmaccum.shm.reclaim import attach_reclaiming, sweep
+from shmaccum.shm.shared_settings import UserSettings
 from shmaccum.shm.slab import Slab
-from shmaccum.shm.sweep import sweep
 
 _REDO_SHARE: Final = 8
 """Redo areas take no more than this part of ``buffer.memory`` in a slab whose maker does not compress."""
@@ -73,13 +72,13 @@ def attach_for(config: ProducerConfig, *, decides: bool = True, sender: bool = F
         sender: whether this process is to be the slab's sender.
 
     Raises:
-        As `attach_making_room`.
+        As `attach_reclaiming`.
     """
     uid = os.geteuid()
     name = config.slab_name(uid)
     sweep(spare=name)
     mine = UserSettings(config.fixed_settings(), config.shared_settings(), __version__, decides)
-    return attach_making_room(name, slab_geometry(config), config.slab_digest(uid), mine, sender=sender)
+    return attach_reclaiming(name, slab_geometry(config), config.slab_digest(uid), mine, sender=sender)
 
 
 def slab_geometry(config: ProducerConfig) -> Geometry:

@@ -30,7 +30,7 @@ from shmaccum.shm.layout import (
     Process,
 )
 from shmaccum.shm.memory import SlabMemory
-from shmaccum.shm.soundness import MAX_COUNT, damaged
+from shmaccum.shm.validation import MAX_COUNT, damaged
 
 _CODE_MASK: Final = 0xFFFF
 _RESULT_SHIFT: Final = 16

@@ -26,7 +26,7 @@ import numpy as np
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import TopicPartition, check_topic
 from shmaccum.errors import KafkaError, SlabFullError, error_for_code
-from shmaccum.shm import native, soundness
+from shmaccum.shm import native, validation
 from shmaccum.shm.layout import WORD, Partition, Super, Topic, TopicState
 from shmaccum.shm.slab import Slab
 
@@ -143,13 +143,13 @@ class PartitionMap:
         generation, seen = words[Super.GENERATION], self._generation
         partitions = words[Super.PARTITION_COUNT]  # before the topics: the topics of all of them are there
         topics = words[Super.TOPIC_COUNT]
-        soundness.check_counts(slab.name, self._geometry, topics, partitions)
+        validation.check_counts(slab.name, self._geometry, topics, partitions)
         since = 0 if seen == _NEVER else seen + 1
         changed = (slab.topics(topics)[:, Topic.CHANGED] >= since).nonzero()[0].tolist()
         known = len(self._topics_by_entry)
         to_check = sorted({*changed, *range(known, topics)})
         first_partition = len(self.by_entry)
-        soundness.check_entries(slab.name, words, self._geometry, to_check, topics, first_partition, partitions)
+        validation.check_entries(slab.name, words, self._geometry, to_check, topics, first_partition, partitions)
         self._take_in_topics(known, topics)
         self._take_in_partitions(first_partition, partitions)
         for entry in changed:
@@ -258,7 +258,7 @@ class PartitionMap:
                 f"no room for topic {name!r}: the slab has its {geometry.max_topics} topics; set shmaccum.max.topics "
                 f"to {geometry.max_topics + 1} or more (for all users of the slab)"
             )
-        self._slab.rope.pull()
+        self._slab.button.press()
         return self.topics[name]
 
     def requested(self) -> list[str]:

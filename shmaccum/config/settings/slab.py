@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from shmaccum.abi import SLAB_NAME_PATTERN, SLAB_NAME_RULE
 from shmaccum.config.configdef import Config, Importance, Scope, Setting
 from shmaccum.config.settings.group import Group
 from shmaccum.config.validators import Validator, at_least, between, matching, one_of
 from shmaccum.config.valuetypes import AUTO, BOOLEAN, INT, INT_OR_AUTO, LONG, STRING, path_or
-from shmaccum.slabname import SLAB_NAME_PATTERN, SLAB_NAME_RULE
 
 NO_LOG: Final = "none"
 """Instead of a file: no log at all."""

@@ -23,7 +23,7 @@ cdef class Brokers:
     cdef object _on_change
     cdef object _journal
     cdef object _mask
-    cdef object _errands
+    cdef object _background_calls
     cdef readonly object _backoff
     cdef object _setup_timeout
     cdef readonly dict _brokers

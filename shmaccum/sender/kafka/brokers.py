@@ -18,14 +18,13 @@ from typing import Any, Final
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError
-from shmaccum.sender.kafka.backoff import ExponentialBackoff
+from shmaccum.sender.kafka.background_calls import BackgroundCall, BackgroundCalls
 from shmaccum.sender.kafka.channel import Address, Channel, TlsChannel
-from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
 from shmaccum.sender.kafka.connection import Connection, describe
-from shmaccum.sender.kafka.errands import Errand, Errands
-from shmaccum.sender.kafka.greeting import Greeting
+from shmaccum.sender.kafka.handshake import Handshake
 from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.poller import Poller
+from shmaccum.sender.kafka.timing import FOREVER_MS, ExponentialBackoff, monotonic_ms
 from shmaccum.sender.transport import Journal
 from shmaccum.shm.incidents import printable
 
@@ -68,7 +67,7 @@ class Broker:
         self.failures = 0
         self.retry_ms = 0.0
         self.addresses: list[Address] = []
-        self.lookup: Errand | None = None
+        self.lookup: BackgroundCall | None = None
         self.lookup_deadline_ms = 0.0
         self.incident = 0
         self.unreachable_since_ms = 0
@@ -94,7 +93,7 @@ class Brokers:
         on_change: called when a connection has become ready, and when one has ended with an error.
         journal: where connections that fail are noted.
         mask: hides from errors what brokers must not repeat.
-        errands: does what can take long.
+        background_calls: does what can take long.
     """
 
     def __init__(
@@ -107,7 +106,7 @@ class Brokers:
         on_change: Callable[[type[KafkaError] | None], None],
         journal: Journal,
         mask: Mask,
-        errands: Errands,
+        background_calls: BackgroundCalls,
     ) -> None:
         self._tls = tls
         self._mechanism = mechanism
@@ -115,7 +114,7 @@ class Brokers:
         self._on_change = on_change
         self._journal = journal
         self._mask = mask
-        self._errands = errands
+        self._background_calls = background_calls
         self._brokers: dict[int, Broker] = {}
         self._failure: tuple[float, type[KafkaError]] | None = None
         self.next_check_ms = FOREVER_MS
@@ -295,17 +294,17 @@ class Brokers:
         except (OSError, ValueError) as error:  # ValueError: of a name that no host can have
             self._lookup_failed(broker, str(getattr(error, "strerror", None) or error))
             return
-        greeting = Greeting(self._mechanism, self._config.sasl_mechanism, broker.node.host, self._mask)
+        handshake = Handshake(self._mechanism, self._config.sasl_mechanism, broker.node.host, self._mask)
         broker.connection = Connection(
             broker.node,
             channel,
-            greeting,
+            handshake,
             self._poller,
             self._config,
             self._client_id,
             setup_timeout_ms,
             self,
-            self._errands,
+            self._background_calls,
         )
         self.check_by(monotonic_ms() + setup_timeout_ms)
 
@@ -323,7 +322,9 @@ class Brokers:
         except socket.gaierror:
             pass  # it is a name
         broker.lookup_deadline_ms = monotonic_ms() + timeout_ms
-        broker.lookup = self._errands.run(f"name {broker.node.host}", look_up, partial(self._looked_up, broker))
+        broker.lookup = self._background_calls.run(
+            f"name {broker.node.host}", look_up, partial(self._looked_up, broker)
+        )
         self.check_by(broker.lookup_deadline_ms)
         return False
 

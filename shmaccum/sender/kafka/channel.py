@@ -15,14 +15,14 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
-from shmaccum.shm.memory import COMPILED
+from shmaccum._compiled import COMPILED
 
 if COMPILED:
     from shmaccum.sender.kafka.fastcalls import FastCalls
 
 READ_SIZE: Final = 1 << 16
 _MOST_READS: Final = 64
-"""Pieces, of 16 KiB each as TLS has them, to read before anybody looks at them."""
+"""BatchSplitter, of 16 KiB each as TLS has them, to read before anybody looks at them."""
 _MOST_BUFFERS: Final = min(os.sysconf("SC_IOV_MAX"), 256)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview

@@ -1,6 +1,6 @@
 cimport cython
 from shmaccum.sender.kafka.channel cimport Channel
-from shmaccum.sender.kafka.clock cimport monotonic_ms
+from shmaccum.sender.kafka.timing cimport monotonic_ms
 from shmaccum.sender.kafka.frames cimport FrameReader
 from shmaccum.sender.kafka.poller cimport Poller
 from shmaccum.sender.kafka.requests cimport CallRequest, Request
@@ -13,7 +13,7 @@ cdef tuple _FAULTS
 
 cdef class Connection:
     cdef readonly object node
-    cdef readonly object greeting
+    cdef readonly object handshake
     cdef readonly double last_used_ms
     cdef Channel _channel
     cdef Poller _poller
@@ -27,9 +27,9 @@ cdef class Connection:
     cdef readonly bint has_been_ready
     cdef FrameReader _frames
     cdef object _conversation
-    cdef object _errands
+    cdef object _background_calls
     cdef object _task
-    cdef object _errand
+    cdef object _background_call
     cdef list _output
     cdef long long _queued_bytes
     cdef long long _sent_bytes

@@ -16,14 +16,14 @@ from typing import Final, NamedTuple, Protocol
 from shmaccum.cluster import Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, RequestTimedOutError, SslAuthenticationError
+from shmaccum.sender.kafka.background_calls import BackgroundCall, BackgroundCalls
 from shmaccum.sender.kafka.channel import Buffer, Channel
-from shmaccum.sender.kafka.clock import FOREVER_MS, monotonic_ms
-from shmaccum.sender.kafka.errands import Errand, Errands
 from shmaccum.sender.kafka.frames import FrameReader
-from shmaccum.sender.kafka.greeting import Call, Conversation, Greeting, Task
+from shmaccum.sender.kafka.handshake import Call, Conversation, Handshake, Task
 from shmaccum.sender.kafka.kafka_python import MISUNDERSTANDINGS, misunderstood
 from shmaccum.sender.kafka.poller import READ, WRITE, Poller
 from shmaccum.sender.kafka.requests import CallRequest, OnAnswer, OnFailure, Request
+from shmaccum.sender.kafka.timing import FOREVER_MS, monotonic_ms
 from shmaccum.shm.incidents import printable
 
 logger = logging.getLogger(__name__)
@@ -72,17 +72,17 @@ class Connection:
     Args:
         node: the broker.
         channel: to it, being opened.
-        greeting: what to say first.
+        handshake: what to say first.
         poller: that waits for the channel.
         config: the settings.
         client_id: our name.
         setup_timeout_ms: how long it may take until it is ready.
         owner: is told when it is ready, and when it has ended.
-        errands: does what can take long.
+        background_calls: does what can take long.
 
     Attributes:
         node: the broker.
-        greeting: what is known of the broker.
+        handshake: what is known of the broker.
         last_used_ms: when something was last sent or received.
         has_been_ready: whether requests could ever be sent over it.
     """
@@ -91,26 +91,26 @@ class Connection:
         self,
         node: Node,
         channel: Channel,
-        greeting: Greeting,
+        handshake: Handshake,
         poller: Poller,
         config: ProducerConfig,
         client_id: str,
         setup_timeout_ms: float,
         owner: Owner,
-        errands: Errands,
+        background_calls: BackgroundCalls,
     ) -> None:
         self.node = node
-        self.greeting = greeting
+        self.handshake = handshake
         self._channel = channel
         self._poller = poller
         self._max_in_flight = config.max_in_flight_requests_per_connection
         self.apply(config, client_id)
         self._setup_timeout_ms = setup_timeout_ms
         self._owner = owner
-        self._errands = errands
+        self._background_calls = background_calls
         self._task: Task | None = None
-        """What the greeting waits for, besides the broker."""
-        self._errand: Errand | None = None
+        """What the handshake waits for, besides the broker."""
+        self._background_call: BackgroundCall | None = None
         self._state = _State.OPENING
         self.has_been_ready = False
         self._frames = FrameReader()
@@ -232,7 +232,7 @@ class Connection:
             return
         self._watch(READ)
         self._state = _State.GREETING
-        self._converse(self.greeting.introduce())
+        self._converse(self.handshake.introduce())
 
     def _watch(self, events: int) -> None:
         if events != self._events:
@@ -289,7 +289,7 @@ class Connection:
                 pause_ms = min(throttle_ms, self._request_timeout_ms)
                 self._throttled_until_ms = max(self._throttled_until_ms, now_ms + pause_ms)
 
-    # --- greeting -----------------------------------------------------------------------------------
+    # --- handshake -----------------------------------------------------------------------------------
 
     def _converse(self, conversation: Conversation) -> None:
         self._state = _State.GREETING
@@ -306,7 +306,7 @@ class Connection:
             return
         if isinstance(step, Task):
             self._task = step
-            self._errand = self._errands.run(step.key, step.call, self._task_done)
+            self._background_call = self._background_calls.run(step.key, step.call, self._task_done)
         else:
             self.call(step, self._continue, lambda error, message: None)
 
@@ -316,7 +316,7 @@ class Connection:
 
     def _task_done(self, result: object, error: BaseException | None) -> None:
         """Go on with what another thread found out."""
-        self._task = self._errand = None
+        self._task = self._background_call = None
         try:
             if error is not None:
                 raise error
@@ -328,7 +328,7 @@ class Connection:
         self._state = _State.READY
         self._conversation = None
         self.has_been_ready = True
-        lifetime_ms = self.greeting.session_lifetime_ms
+        lifetime_ms = self.handshake.session_lifetime_ms
         # Before the broker ends the session, and not all connections at once (KIP-368).
         self._log_in_again_ms = monotonic_ms() + lifetime_ms * random.uniform(0.85, 0.95) if lifetime_ms else FOREVER_MS
         self._owner.connection_ready(self)
@@ -356,7 +356,7 @@ class Connection:
         elif self._state is _State.READY and now_ms >= self._log_in_again_ms:
             self._setup_deadline_ms = now_ms + self._setup_timeout_ms
             try:
-                self._converse(self.greeting.log_in())
+                self._converse(self.handshake.log_in())
             except _FAULTS as error:
                 self._broken(error)
         return self._next_check_ms(now_ms)
@@ -391,8 +391,8 @@ class Connection:
         self._channel.close()
         self._output.clear()
         self._conversation = None
-        if self._errand is not None:
-            self._errand.cancel()
+        if self._background_call is not None:
+            self._background_call.cancel()
         failed = [*self._in_flight, *(each.request for each in self._unsent)]
         self._in_flight.clear()
         self._unsent.clear()

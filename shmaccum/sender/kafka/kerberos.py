@@ -1,6 +1,6 @@
 """The SASL mechanism GSSAPI (RFC 4752): a login by Kerberos, with tickets by a keytab or from a credential cache.
 
-Every method can ask a key distribution center (KDC) and wait for it, so all are called on the thread of an errand.
+Every method can wait for a key distribution center (KDC), so each runs as a background call.
 
 By a keytab, the library gets the first ticket (TGT) itself, into a cache in this process's memory. All logins of the
 process share the cache. From half of the ticket's lifetime on, a login gets a new one; if that fails, it goes on with

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final, TypeAlias
 
+from shmaccum._compiled import COMPILED
 from shmaccum.sender.kafka.channel import Buffer
 from shmaccum.sender.transport import ProduceBatch
-from shmaccum.shm.memory import COMPILED
 
 if COMPILED:
     from shmaccum.sender.kafka.fastheads import FastHeads

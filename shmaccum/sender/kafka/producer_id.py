@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError, NetworkError, error_for_code
-from shmaccum.sender.kafka.backoff import ExponentialBackoff
-from shmaccum.sender.kafka.clock import FOREVER_MS
-from shmaccum.sender.kafka.greeting import SMALL_ANSWER
+from shmaccum.sender.kafka.handshake import SMALL_ANSWER
 from shmaccum.sender.kafka.kafka_python import InitProducerIdRequest
+from shmaccum.sender.kafka.timing import FOREVER_MS, ExponentialBackoff
 
 logger = logging.getLogger(__name__)
 

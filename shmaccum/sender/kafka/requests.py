@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from shmaccum.errors import KafkaError
 from shmaccum.sender.kafka.channel import Buffer
-from shmaccum.sender.kafka.greeting import Call
+from shmaccum.sender.kafka.handshake import Call
 from shmaccum.sender.kafka.kafka_python import encode
 
 OnAnswer = Callable[[bytes], int]

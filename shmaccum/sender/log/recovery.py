@@ -15,7 +15,7 @@ from shmaccum.errors import CorruptRecordError
 from shmaccum.record.reader import Batch
 from shmaccum.regularfile import open_regular
 from shmaccum.sender.log.files import SEGMENT_MODE
-from shmaccum.sender.log.producers import BATCHES_KEPT, RecentBatches, StoredBatch
+from shmaccum.sender.log.recent_batches import BATCHES_KEPT, RecentBatches, StoredBatch
 from shmaccum.sender.log.segments import SegmentReader, base_offset_of, list_segments, segment_path
 
 logger = logging.getLogger(__name__)

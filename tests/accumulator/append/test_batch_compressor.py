@@ -35,7 +35,7 @@ from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.accumulator.state.redo_log import SEALING_PATIENCE_MS
 from shmaccum.errors import BufferExhaustedError
-from shmaccum.record.columns import encode_columns
+from shmaccum.record.columns.encoder import encode_columns
 from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import Process, Slot, SlotState
 from tools.support.accumulators import Accumulators

@@ -37,7 +37,7 @@ from shmaccum.errors import (
     ProducerClosedError,
     RecordTooLargeError,
 )
-from shmaccum.record.columns import encode_columns
+from shmaccum.record.columns.encoder import encode_columns
 from tools.support.accumulators import Accumulators
 
 OpenAccumulator = Callable[..., Accumulators]

@@ -377,7 +377,7 @@ def test_a_flush_is_woken_for_half_of_what_it_waits_for(
 
     flushing = threading.Thread(target=flush)
     flushing.start()
-    while not slab.bell.waiting:
+    while not slab.wakeup.waiting:
         time.sleep(0.001)
     assert slab.words[accumulator.producer.pending.process_at + Process.ASLEEP] == expected
     Log(accumulator).take_all()

@@ -45,7 +45,7 @@ def is_free(batch: ProduceBatch) -> bool:
     return True
 
 
-# --- greeting ---------------------------------------------------------------------------------------
+# --- handshake ---------------------------------------------------------------------------------------
 
 
 def test_a_broker_that_is_not_up_yet_is_waited_for(wire: MakeWire) -> None:

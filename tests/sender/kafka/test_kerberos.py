@@ -28,8 +28,8 @@ from shmaccum import Producer
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import ApiVersionError, ConfigError, SaslAuthenticationError, ShmaccumError
+from shmaccum.sender.kafka.kafka_transport import KafkaTransport
 from shmaccum.sender.kafka.kerberos import Kerberos
-from shmaccum.sender.kafka.transport import KafkaTransport
 from tools.kafka import KafkaCluster
 from tools.kafka.jars import class_archive
 
@@ -395,13 +395,13 @@ def test_a_center_that_does_not_answer(
         here = wire(kerberized.bootstrap_servers, **by_keytab(keytab), **short)
         here.transport.request_update(["t"])
         here.until(lambda: "Kerberos takes longer" in caplog.text)
-        assert errands(), "the login still waits"
+        assert background_calls(), "the login still waits"
         assert here.transport.failure() is None
-    wait_until(lambda: not errands(), "the login has failed: the connection to the center is reset")
+    wait_until(lambda: not background_calls(), "the login has failed: the connection to the center is reset")
 
 
-def errands() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "shmaccum-errand"]
+def background_calls() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "shmaccum-background-call"]
 
 
 SPARK_JOB = """

@@ -32,7 +32,7 @@ from shmaccum.errors import (
     TopicAuthorizationError,
     UnsupportedSaslMechanismError,
 )
-from shmaccum.sender.kafka.transport import KafkaTransport
+from shmaccum.sender.kafka.kafka_transport import KafkaTransport
 from tools.kafka import Certificates, KafkaCluster
 
 PASSWORD = "alice-secret"

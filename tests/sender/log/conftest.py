@@ -13,7 +13,7 @@ import pytest
 from batches import make_batch
 from kafka.record import MemoryRecords
 
-from shmaccum.sender.log.transport import NODE, LogTransport
+from shmaccum.sender.log.log_transport import NODE, LogTransport
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 
 NEVER = 2**63 - 1

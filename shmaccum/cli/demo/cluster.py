@@ -1,0 +1,180 @@
+"""The demo's way into a Kafka cluster, and back through confluent-kafka's consumer, which shares no code with us.
+
+Imports confluent-kafka, of the extra ``demo``.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from shmaccum.cli.demo.check import TopicContents
+from shmaccum.config import ProducerConfig
+from shmaccum.config.valuetypes import Password
+from shmaccum.errors import NetworkError
+
+_PATIENCE_S: Final = 30.0
+"""How long the cluster may take for any one answer."""
+_NOT_KNOWN_YET: Final = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+)
+_NO_ANSWER: Final = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+_TOKEN_LIFE_S: Final = 300.0
+_AT_ONCE: Final = 10_000
+"""Messages to take from the consumer in one call."""
+
+
+class ClusterTarget:
+    """A topic of a cluster; see `shmaccum.cli.demo.command.Target` for the methods.
+
+    Args:
+        given: settings by which the cluster is reached, ``bootstrap.servers`` at least.
+        topic: made if it does not exist; what is in it already is left out of the check.
+        partitions: of a topic that has to be made.
+
+    Raises:
+        ConfigError: a setting is wrong.
+    """
+
+    def __init__(self, given: Mapping[str, object], topic: str, partitions: int) -> None:
+        config = ProducerConfig.parse(given)
+        self.topic = topic
+        self.settings: dict[str, object] = {
+            name: ",".join(map(str, value)) if isinstance(value, list) else value for name, value in given.items()
+        }
+        self.name = f"topic {topic} of {','.join(config.bootstrap_servers)}"
+        self.hint = f"kafka-console-consumer.sh --topic {topic} --from-beginning --bootstrap-server " + ",".join(
+            config.bootstrap_servers
+        )
+        self._partitions = partitions
+        self._connection = librdkafka_settings(config)
+        self._starts: dict[int, int] = {}
+
+    def prepare(self) -> None:
+        """Make the topic where it is missing, and note where each of its partitions ends.
+
+        Raises:
+            NetworkError: the cluster does not answer, or not as it should.
+        """
+        with self._answers(), self._consumer() as consumer:
+            admin = AdminClient(self._connection)  # which must outlive its futures
+            topics = [NewTopic(self.topic, self._partitions)]
+            made = admin.create_topics(topics, operation_timeout=_PATIENCE_S, request_timeout=_PATIENCE_S)
+            try:
+                made[self.topic].result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+            self._starts = self._ends(consumer)
+
+    def read_back(self) -> TopicContents:
+        """Read what has come since `prepare`: that offsets follow each other is checked.
+
+        Raises:
+            NetworkError: the cluster does not answer, or not as it should.
+        """
+        contents = TopicContents()
+        with self._answers(), self._consumer() as consumer:
+            ends = self._ends(consumer)
+            nexts = {partition: self._starts.get(partition, 0) for partition in ends}
+            consumer.assign([TopicPartition(self.topic, *each) for each in nexts.items()])
+            while left := sum(max(0, end - nexts[partition]) for partition, end in ends.items()):
+                # It waits until it has as many as it is told to bring.
+                messages = consumer.consume(min(left, _AT_ONCE), timeout=_PATIENCE_S)
+                if not messages:
+                    contents.problems.append(f"{self.name}: nothing more came within {_PATIENCE_S:.0f} s")
+                    break
+                for message in messages:
+                    if message.error() is not None:
+                        raise KafkaException(message.error())
+                    partition, offset = message.partition(), message.offset()
+                    where = f"{self.topic}-{partition}"
+                    contents.add(where, offset, nexts[partition], message.key(), message.value())
+                    nexts[partition] = offset + 1
+        return contents
+
+    def _ends(self, consumer: Consumer) -> dict[int, int]:
+        """Return where each partition ends now, once all brokers know of a topic that has just been made."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return self._ends_now(consumer)
+            except KafkaException as error:
+                if error.args[0].code() not in _NOT_KNOWN_YET or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def _ends_now(self, consumer: Consumer) -> dict[int, int]:
+        metadata = consumer.list_topics(self.topic, timeout=_PATIENCE_S).topics[self.topic]
+        if metadata.error is not None:
+            raise KafkaException(metadata.error)
+        return {
+            number: consumer.get_watermark_offsets(TopicPartition(self.topic, number), timeout=_PATIENCE_S)[1]
+            for number in sorted(metadata.partitions)
+        }
+
+    @contextmanager
+    def _consumer(self) -> Iterator[Consumer]:
+        settings = {
+            "group.id": "shmaccum-demo",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "check.crcs": True,
+        }
+        consumer = Consumer(self._connection | settings)
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+    @contextmanager
+    def _answers(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            what = error.args[0].str()
+            if error.args[0].code() in _NO_ANSWER:
+                protocol = self._connection["security.protocol"]
+                what = f"no broker has answered; is the address right, and security.protocol = {protocol!r}? ({what})"
+            raise NetworkError(f"{self.name}: {what}") from error
+
+
+def librdkafka_settings(config: ProducerConfig) -> dict[str, Any]:
+    """Return the settings by which librdkafka reaches the same cluster in the same way."""
+    settings: dict[str, Any] = {
+        "bootstrap.servers": ",".join(config.bootstrap_servers),
+        "security.protocol": config.security_protocol,
+        "log_level": 0,
+    }
+    if config.security_protocol.startswith("SASL_"):
+        settings |= {"sasl.mechanism": config.sasl_mechanism, "sasl.username": config.sasl_username}
+        settings |= {
+            "sasl.password": config.sasl_password,
+            "sasl.kerberos.service.name": config.sasl_kerberos_service_name,
+            "sasl.kerberos.keytab": config.sasl_kerberos_keytab,
+            "sasl.kerberos.principal": config.sasl_kerberos_principal,
+        }
+        if config.sasl_mechanism == "OAUTHBEARER":
+            provide = pkgutil.resolve_name(config.sasl_oauthbearer_token_provider)
+            settings["oauth_cb"] = lambda _: (provide(), time.time() + _TOKEN_LIFE_S)
+    if config.security_protocol.endswith("SSL"):
+        settings |= {
+            "ssl.endpoint.identification.algorithm": config.ssl_endpoint_identification_algorithm or "none",
+            "ssl.ca.location": config.ssl_truststore_location,
+            "ssl.ca.pem": config.ssl_truststore_certificates,
+            "ssl.certificate.location": config.ssl_keystore_location,
+            "ssl.key.location": config.ssl_keystore_location,
+            "ssl.certificate.pem": config.ssl_keystore_certificate_chain,
+            "ssl.key.pem": config.ssl_keystore_key,
+            "ssl.key.password": config.ssl_key_password,
+        }
+    given = {name: value.value if isinstance(value, Password) else value for name, value in settings.items()}
+    return {name: value for name, value in given.items() if value not in (None, "")}

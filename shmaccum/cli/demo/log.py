@@ -1,0 +1,97 @@
+"""The demo's log on disk: a directory that replaces only an earlier demo's output, and the records read back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from shmaccum.cli.demo.check import TopicContents, read_topic
+from shmaccum.errors import KafkaStorageError
+from shmaccum.regularfile import open_regular
+
+
+class LogTarget:
+    """A directory for the log transport; see `shmaccum.cli.demo.command.Target` for the methods.
+
+    Args:
+        directory: of the log; an earlier demo's output there is replaced.
+        topic: its one topic.
+        partitions: of the topic.
+        given: further settings.
+    """
+
+    def __init__(self, directory: Path, topic: str, partitions: int, given: Mapping[str, object]) -> None:
+        self._directory = directory.absolute()
+        self.topic = topic
+        self.name = str(self._directory)
+        self.settings: dict[str, object] = {
+            **given,
+            "transport": "log",
+            "log.dir": self._directory,
+            "num.partitions": partitions,
+        }
+        command = sys.argv[0] if Path(sys.argv[0]).name == "shmaccum" else "shmaccum"
+        self.hint = f"{command} dump {directory}"
+
+    def prepare(self) -> None:
+        """Empty the directory.
+
+        Raises:
+            KafkaStorageError: it holds something else than an earlier demo's output, or cannot be made.
+        """
+        make_empty(self._directory, self.topic)
+
+    def read_back(self) -> TopicContents:
+        """Read the log by kafka-python's decoder."""
+        return read_topic(self._directory, self.topic)
+
+
+_MARKER: Final = ".shmaccum-demo"
+_LOCK: Final = ".lock"
+
+
+def make_empty(directory: Path, topic: str) -> None:
+    """Make the directory, without the output of an earlier demo.
+
+    Raises:
+        KafkaStorageError: it holds something else, or cannot be made.
+    """
+    try:
+        _clear(directory, topic)
+        directory.mkdir(parents=True, exist_ok=True)
+        marker = open_regular(directory / _MARKER, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        with open(marker, "w") as file:
+            file.write("Made by `shmaccum demo`: the next one replaces what is in this directory.\n")
+    except OSError as error:
+        raise KafkaStorageError(
+            f"{error.filename or directory} cannot be used for the output: {error.strerror}; choose another --out"
+        ) from error
+
+
+def _clear(directory: Path, topic: str) -> None:
+    if not directory.exists():
+        return
+    there = list(directory.iterdir())
+    if not there:
+        return
+    foreign = [entry.name for entry in there if not _is_ours(entry, topic)]
+    if not (directory / _MARKER).exists() or foreign:
+        raise KafkaStorageError(
+            f"{directory} is not an earlier demo's output: it holds {', '.join(sorted(foreign)[:5]) or 'a topic'}; "
+            "nothing has been touched; choose another --out, or remove it yourself"
+        )
+    for entry in there:
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != _MARKER:  # last of all: until everything is gone it says whose that is
+            entry.unlink()
+
+
+def _is_ours(entry: Path, topic: str) -> bool:
+    name, _, partition = entry.name.rpartition("-")
+    is_partition = name == topic and partition.isdigit() and entry.is_dir() and not entry.is_symlink()
+    return is_partition or entry.name in (_MARKER, _LOCK)

@@ -1,0 +1,1 @@
+"""Arrow columns encoded to records, whole batches at a time."""

@@ -1,0 +1,224 @@
+"""Message format 2, Kafka's own since 0.11: ``DefaultRecordBatch`` and ``DefaultRecord``, written.
+
+A batch is a header of 61 bytes and a section of records, compressed as a whole or not at all::
+
+    base offset 8 | length 4 | leader epoch 4 | magic 1 | crc 4 | attributes 2 | last offset delta 4
+    base timestamp 8 | max timestamp 8 | producer id 8 | producer epoch 2 | base sequence 4 | record count 4
+
+    record: length | attributes 1 | timestamp delta | offset delta
+            key length | key | value length | value | header count | (name length | name | value length | value)*
+
+Numbers of the header are big-endian, those of a record are varints. The second line of a record is its *body*: it
+does not depend on the record's place, so it is encoded once, before a batch is chosen for it. The CRC-32C covers
+everything behind itself. So the base offset and the leader epoch can be set later without touching it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Final
+
+from shmaccum._compiled import COMPILED
+from shmaccum.errors import SerializationError
+from shmaccum.record import checksum
+from shmaccum.record.compression import CompressionType, compress
+from shmaccum.record.fields import (
+    NO_PARTITION_LEADER_EPOCH,
+    BatchMemory,
+    BytesLike,
+    Headers,
+    header_name,
+    header_value,
+    plain_bytes,
+)
+from shmaccum.record.framing import LOG_OVERHEAD
+from shmaccum.record.v2.varint import NULL, VARINTS, encode_varint, size_of_varint
+
+if COMPILED:
+    from shmaccum.record.v2.fastheader import FastHeader
+
+MAGIC: Final = 2
+HEADER_SIZE: Final = 61
+
+CRC_START: Final = 21
+"""Where the CRC's coverage begins: at the attributes."""
+
+TIMESTAMP_TYPE_MASK: Final = 0x08
+TRANSACTIONAL_FLAG_MASK: Final = 0x10
+CONTROL_FLAG_MASK: Final = 0x20
+DELETE_HORIZON_FLAG_MASK: Final = 0x40
+
+RECORD_OVERHEAD_MAX: Final = 21
+"""Most bytes of a record besides its body: length 5, attributes 1, timestamp delta 10, offset delta 5."""
+
+_SIZES: Final = VARINTS
+_FEW: Final = len(VARINTS)
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_UP_TO_CRC: Final = struct.Struct(">qiibI")
+_COVERED_BY_CRC: Final = struct.Struct(">hiqqqhii")
+_BASE_OFFSET: Final = struct.Struct(">q")
+_fast_header = FastHeader() if COMPILED else None
+
+
+def encode_body(key: BytesLike | None, value: BytesLike | None, headers: Headers) -> bytes:
+    """Return the part of a record that does not depend on its place in a batch.
+
+    Raises:
+        SerializationError: key, value or a header's value is not bytes-like, or a header's name is not a str.
+    """
+    # Spelled out for key and value: this and `encode_record` are most of what a record costs its producer.
+    if key is None:
+        key_size, key = NULL, b""
+    else:
+        if type(key) is not bytes:
+            key = plain_bytes("key", key)
+        size = len(key)
+        key_size = _SIZES[size] if size < _FEW else encode_varint(size)
+    if value is None:
+        value_size, value = NULL, b""
+    else:
+        if type(value) is not bytes:
+            value = plain_bytes("value", value)
+        size = len(value)
+        value_size = _SIZES[size] if size < _FEW else encode_varint(size)
+    return b"".join((key_size, key, value_size, value, _encode_headers(headers) if headers else b"\0"))
+
+
+def _encode_headers(headers: Headers) -> bytes:
+    try:
+        pairs = [(name, value) for name, value in (headers.items() if isinstance(headers, Mapping) else headers)]
+    except (TypeError, ValueError):
+        raise SerializationError(f"headers must be pairs of name and value, not {headers!r:.60}") from None
+    parts = [encode_varint(len(pairs))]
+    for name, value in pairs:
+        encoded = header_name(name)
+        parts += encode_varint(len(encoded)), encoded
+        if value is None:
+            parts.append(NULL)
+        else:
+            plain = header_value(name, value)
+            parts += encode_varint(len(plain)), plain
+    return b"".join(parts)
+
+
+def encode_record(offset_delta: int, timestamp: int, base_timestamp: int, body: bytes) -> bytes:
+    """Return the complete record: length, attributes (none are defined), deltas and ``body``.
+
+    Args:
+        offset_delta: place of the record in its batch, from 0.
+        timestamp: milliseconds since the epoch.
+        base_timestamp: that of the batch; the record's may be earlier.
+        body: what `encode_body` gave.
+    """
+    later = timestamp - base_timestamp
+    delta = _SIZES[later] if 0 <= later < _FEW else encode_varint(later)
+    offset = _SIZES[offset_delta] if 0 <= offset_delta < _FEW else encode_varint(offset_delta)
+    size = len(delta) + len(offset) + len(body) + 1
+    return b"".join((_SIZES[size] if size < _FEW else encode_varint(size), b"\0", delta, offset, body))
+
+
+def record_size(offset_delta: int, timestamp_delta: int, body_size: int) -> int:
+    """Return how many bytes `encode_record` gives for a body of ``body_size`` bytes."""
+    size = 1 + size_of_varint(timestamp_delta) + size_of_varint(offset_delta) + body_size
+    return size_of_varint(size) + size
+
+
+def write_header(
+    buf: memoryview,
+    size: int,
+    attributes: int,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    rest: BatchMemory = (),
+) -> None:
+    """Write the header of a batch whose records are there already, and the CRC over all of it, in place.
+
+    The base offset is 0 and the partition's leader epoch unknown, as a producer sends it. To write the same
+    header again changes nothing.
+
+    Args:
+        buf: memory that begins with `HEADER_SIZE` bytes for the header; the section of records follows.
+        size: bytes of the batch that are in ``buf``, header included.
+        attributes: compression id and flags.
+        record_count: records in the section.
+        base_timestamp: what the records' timestamp deltas count from, in milliseconds since the epoch.
+        max_timestamp: largest timestamp of the records.
+        producer_id: or -1, and so for the epoch and the sequence: the batch is not idempotent.
+        producer_epoch: see above.
+        base_sequence: sequence number of the first record.
+        rest: where the section of records goes on.
+    """
+    if _fast_header is not None:
+        _fast_header.write(
+            buf,
+            size,
+            attributes,
+            record_count,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            rest,
+        )
+        return
+    _COVERED_BY_CRC.pack_into(
+        buf,
+        CRC_START,
+        attributes,
+        record_count - 1,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    crc = checksum.crc32c(buf[CRC_START:size])
+    for view in rest:
+        crc = checksum.crc32c(view, crc)
+        size += len(view)
+    _UP_TO_CRC.pack_into(buf, 0, 0, size - LOG_OVERHEAD, NO_PARTITION_LEADER_EPOCH, MAGIC, crc)
+
+
+def compressed_batch(
+    records: memoryview,
+    compression: CompressionType,
+    *,
+    level: int | None = None,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+) -> bytearray:
+    """Return a whole batch in memory of its own, with ``records``, an uncompressed section, compressed.
+
+    The arguments after ``level``, that of the compression, are those of `write_header`.
+    """
+    section = compress(compression, records, MAGIC, level)
+    batch = bytearray(HEADER_SIZE) + section
+    write_header(
+        memoryview(batch),
+        size=len(batch),
+        attributes=compression,
+        record_count=record_count,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+    return batch
+
+
+def set_base_offset(buf: memoryview, base_offset: int) -> None:
+    """Give the first record of the sealed batch the offset ``base_offset``, and the others those behind it."""
+    _BASE_OFFSET.pack_into(buf, 0, base_offset)

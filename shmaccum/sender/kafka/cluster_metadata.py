@@ -1,0 +1,388 @@
+"""What is known of the cluster: which topics are asked about, when, and what came of it (Kafka's ``Metadata``).
+
+It says when to ask (`due_ms`) and what (`request`), and takes the answer; it sends nothing itself.
+
+A request names only the topics that are wanted now, and its answer is merged into what is known of the others. Topics
+are wanted when somebody needs them for the first time, when what is known of them is doubtful or incomplete, and all of
+those in use every ``metadata.max.age.ms``. What is asked for while a request is under way gathers for the next one.
+
+How soon a topic can be asked about again goes by its own answers: each one that tells nothing new doubles the wait
+(KIP-580). A request that fails doubles the wait for all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+from shmaccum.cluster import MAX_TOPIC_LENGTH, Cluster, Node, TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import KafkaError, NetworkError, error_for_code
+from shmaccum.sender.kafka.kafka_python import MetadataRequest
+from shmaccum.sender.kafka.produce_response import LeaderHint, node_at
+from shmaccum.sender.kafka.timing import FOREVER_MS, ExponentialBackoff
+
+logger = logging.getLogger(__name__)
+
+MOST_PARTITIONS: Final = 1 << 16
+"""Partitions that an answer can describe, at least; more where the slab has room for more."""
+_PARTITION_BYTES: Final = 64
+"""What is said of a partition with five replicas."""
+_TOPIC_BYTES: Final = 1024
+"""What is said of a topic besides: its name, 249 bytes at most, its id."""
+_CLUSTER_BYTES: Final = 1 << 20
+"""What is said of the brokers: of some 10,000, by names that are not short."""
+TOPICS_A_REQUEST: Final = 500
+"""Topics in one request, at most: to read the answer takes some 50 ms, and nothing is sent meanwhile."""
+REBOOTSTRAP_REQUIRED: Final = 129
+"""The error of a broker that is no member of the cluster any more (KIP-1102)."""
+
+
+class _Topic:
+    """A topic in use.
+
+    Attributes:
+        used_ms: when it was last used.
+        answered_ms: when it was last answered, None before the first answer.
+        unchanged: answers in a row that told nothing new.
+    """
+
+    __slots__ = ("answered_ms", "unchanged", "used_ms")
+
+    def __init__(self, used_ms: float) -> None:
+        self.used_ms = used_ms
+        self.answered_ms: float | None = None
+        self.unchanged = 0
+
+
+class Metadata:
+    """Keeps what is known of the topics in use.
+
+    Args:
+        config: the settings.
+
+    Attributes:
+        cluster: what is known now; replaced by another object whenever any of it changes.
+        rebootstraps: whether ``metadata.recovery.strategy`` says so.
+    """
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._topics: dict[str, _Topic] = {}
+        """Those in use."""
+        self._wanted: dict[str, float] = {}
+        """Topics that are to be asked about, and when that is allowed."""
+        self._wanted_ms = FOREVER_MS
+        """When the first of them is to be asked about."""
+        self._asked: dict[str, None] = {}
+        """The topics of the request that is under way."""
+        self._under_way = False
+        self._failures = 0
+        """Requests in a row that failed."""
+        self._not_before_ms = 0.0
+        self._round_ms = FOREVER_MS
+        """When all topics in use are to be asked about."""
+        self._last_round_ms = 0.0
+        self._rounds_unchanged = 0
+        """Rounds in a row, of those for which there was a reason besides their age, that brought nothing new."""
+        self._round_version = -1
+        self._trying_since_ms: float | None = None
+        """Since when an answer is wanted, if none has come since."""
+        # What the snapshots share.
+        self._nodes: dict[int, Node] = {}
+        self._counts: dict[str, int] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+        self._errors: dict[str, type[KafkaError]] = {}
+        self._ids: dict[str, int] = {}
+        self._epochs: dict[TopicPartition, int] = {}
+        self._pending: set[str] = set()
+        self._changes: dict[str, int] = {}
+        self._version = 0
+        self.cluster = Cluster()
+        self._publish(())
+        self.apply(config)
+
+    def apply(self, config: ProducerConfig) -> None:
+        """Work by these settings from now on."""
+        self._most_partitions = max(MOST_PARTITIONS, config.shmaccum_max_partitions)
+        self._max_age_ms = config.metadata_max_age_ms
+        self._max_idle_ms = config.metadata_max_idle_ms
+        self.rebootstraps = config.metadata_recovery_strategy == "rebootstrap"
+        self._rebootstrap_trigger_ms = config.metadata_recovery_rebootstrap_trigger_ms
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._round_ms = self._last_round_ms + self._max_age_ms if self._topics else FOREVER_MS
+
+    # --- when to ask --------------------------------------------------------------------------------
+
+    def request_update(self, topics: Collection[str], now_ms: float) -> None:
+        """Have these topics asked about: new ones at once, the others when their last answer allows."""
+        for name in topics:
+            topic = self._topics.get(name)
+            if topic is None:
+                topic = self._topics[name] = _Topic(now_ms)
+                self._round_ms = min(self._round_ms, now_ms + self._max_age_ms)
+            topic.used_ms = now_ms
+            self._pending.add(name)
+            if name not in self._asked:
+                self._want(name, topic, now_ms)
+
+    def doubt(self, now_ms: float) -> None:
+        """Note that what is known may not be so any more: ask about all that is in use, when that is allowed."""
+        if self._topics:
+            wait_ms = self._backoff.wait_ms(max(1, self._rounds_unchanged))
+            self._round_ms = min(self._round_ms, max(now_ms, self._last_round_ms + wait_ms))
+
+    def use(self, topic: str, now_ms: float) -> None:
+        """Note that something is sent to a topic."""
+        used = self._topics.get(topic)
+        if used is not None:
+            used.used_ms = now_ms
+
+    def due_ms(self) -> float:
+        """Return when to ask next."""
+        if self._under_way or not self._topics:
+            return FOREVER_MS
+        return max(min(self._wanted_ms, self._round_ms), self._not_before_ms)
+
+    def request(self, now_ms: float) -> Any:
+        """Return the request to send now.
+
+        It also makes topics that are not there, where the brokers do that (``auto.create.topics.enable``).
+        """
+        if now_ms >= self._round_ms:
+            self._begin_round(now_ms)
+        due = [name for name, wanted_ms in self._wanted.items() if wanted_ms <= now_ms][:TOPICS_A_REQUEST]
+        self._asked = dict.fromkeys(due)
+        for name in due:
+            del self._wanted[name]
+        self._wanted_ms = min(self._wanted.values(), default=FOREVER_MS)
+        self._under_way = True
+        topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in due]
+        return MetadataRequest(topics=topics, allow_auto_topic_creation=True)
+
+    def largest_answer(self) -> int:
+        """Return how many bytes the answer to the request that is under way can need."""
+        return _CLUSTER_BYTES + len(self._asked) * _TOPIC_BYTES + self._most_partitions * _PARTITION_BYTES
+
+    def _want(self, name: str, topic: _Topic, now_ms: float) -> None:
+        """Have a topic asked about as soon as that is allowed."""
+        if name in self._wanted:
+            return
+        if topic.answered_ms is None:
+            allowed_ms = now_ms
+        else:
+            allowed_ms = topic.answered_ms + self._backoff.wait_ms(max(1, topic.unchanged))
+        self._wanted[name] = allowed_ms
+        self._wanted_ms = min(self._wanted_ms, allowed_ms)
+
+    def _begin_round(self, now_ms: float) -> None:
+        self._forget_idle(now_ms)
+        is_periodic = now_ms >= self._last_round_ms + self._max_age_ms
+        self._rounds_unchanged = (
+            0 if is_periodic or self._version != self._round_version else self._rounds_unchanged + 1
+        )
+        self._round_version = self._version
+        self._last_round_ms = now_ms
+        self._round_ms = now_ms + self._max_age_ms
+        for name in self._topics:
+            self._wanted[name] = now_ms
+
+    def _forget_idle(self, now_ms: float) -> None:
+        idle = [name for name, topic in self._topics.items() if now_ms - topic.used_ms >= self._max_idle_ms]
+        for name in idle:
+            del self._topics[name]
+            self._wanted.pop(name, None)
+            self._pending.discard(name)
+            self._forget(name)
+            self._ids.pop(name, None)
+        self._publish(idle)
+
+    # --- to begin again -----------------------------------------------------------------------------
+
+    def trying(self, now_ms: float) -> None:
+        """Note that an answer is wanted now, whether there is anybody to ask or not."""
+        if self._trying_since_ms is None:
+            self._trying_since_ms = now_ms
+
+    def rebootstrap_ms(self) -> float:
+        """Return when to begin again from ``bootstrap.servers``, if there is no answer before (KIP-1102)."""
+        since_ms = self._trying_since_ms
+        if since_ms is None or not self.rebootstraps:
+            return FOREVER_MS
+        return since_ms + self._rebootstrap_trigger_ms
+
+    def rebootstrap(self, now_ms: float) -> None:
+        """Forget the brokers, and who leads what; ask about all topics in use again."""
+        logger.warning("metadata: begins again from bootstrap.servers")
+        self._trying_since_ms = now_ms
+        self._nodes = {}
+        self._leaders.clear()
+        self._publish(list(self._counts))
+        self._round_ms = self._not_before_ms = now_ms
+
+    # --- what came of it ----------------------------------------------------------------------------
+
+    def failed(self, now_ms: float) -> None:
+        """Note that a request was not answered."""
+        asked, self._asked = self._asked, {}
+        self._under_way = False
+        self._failures += 1
+        self._not_before_ms = now_ms + self._backoff.wait_ms(self._failures)
+        for name in asked:
+            if name in self._topics:
+                self._wanted.setdefault(name, now_ms)
+                self._wanted_ms = min(self._wanted_ms, self._wanted[name])
+
+    def update(self, response: Any, now_ms: float) -> None:
+        """Take over an answer. What it says of topics that are not in use any more is left out.
+
+        Raises:
+            NetworkError: it cannot be so.
+        """
+        if (response.error_code or 0) == REBOOTSTRAP_REQUIRED:
+            logger.warning("metadata: the broker that was asked is no member of the cluster any more")
+            self.failed(now_ms)
+            self._trying_since_ms = -FOREVER_MS
+            return
+        nodes = {broker.node_id: node_at(broker.node_id, broker.host, broker.port) for broker in response.brokers}
+        if not nodes:  # a broker that is just starting
+            self.failed(now_ms)
+            return
+        for answer in response.topics:
+            if not answer.error_code:
+                self._check(answer)
+        asked, self._asked = self._asked, {}
+        self._under_way = False
+        self._failures = 0
+        self._trying_since_ms = None
+        changed: list[str] = []
+        if self._nodes.keys() - nodes.keys():
+            for where in [where for where, leader in self._leaders.items() if leader not in nodes]:
+                del self._leaders[where]
+                changed.append(where.topic)
+        self._nodes = nodes if nodes != self._nodes else self._nodes
+        for answer in response.topics:
+            topic = self._topics.get(answer.name)
+            if topic is None:
+                continue
+            asked.pop(answer.name, None)
+            is_complete, is_changed = self._take_over(answer)
+            topic.answered_ms = now_ms
+            topic.unchanged = 0 if is_changed and not answer.error_code else topic.unchanged + 1
+            if is_changed:
+                changed.append(answer.name)
+            self._pending.discard(answer.name)
+            if not is_complete:
+                self._want(answer.name, topic, now_ms)
+        for name in asked:  # left out of the answer
+            if name in self._topics:
+                self._topics[name].answered_ms = now_ms
+                self._topics[name].unchanged += 1
+                self._want(name, self._topics[name], now_ms)
+        self._publish(changed)
+
+    def _check(self, answer: Any) -> None:
+        """Look through what is said of a topic before any of it is taken over.
+
+        Raises:
+            NetworkError: it cannot be so.
+        """
+        name = str(answer.name)[:MAX_TOPIC_LENGTH]
+        if not 0 < len(answer.partitions) <= self._most_partitions:
+            raise NetworkError(f"topic {name!r} is said to have {len(answer.partitions)} partitions")
+        for partition in answer.partitions:
+            if not 0 <= partition.partition_index < self._most_partitions:
+                raise NetworkError(f"topic {name!r} is said to have a partition {partition.partition_index}")
+
+    def _take_over(self, answer: Any) -> tuple[bool, bool]:
+        """Take over what is said of a topic; say whether it is all that there is to know, and whether it is news."""
+        name = answer.name
+        if answer.error_code:
+            error = error_for_code(answer.error_code)
+            is_news = name in self._counts or self._errors.get(name) is not error
+            if is_news:
+                logger.warning("no metadata of topic %r: %s", name, error.__name__)
+            self._forget(name)
+            self._errors[name] = error
+            return not error.retriable, is_news
+        before = self._counts.get(name, 0)
+        is_news = self._errors.pop(name, None) is not None or before != len(answer.partitions) or not before
+        topic_id = answer.topic_id.int if answer.topic_id else 0
+        if topic_id and topic_id != self._ids.get(name):
+            # The topic has been made again: its leaders' epochs begin anew.
+            is_news = True
+            self._ids[name] = topic_id
+            self._forget(name)
+        self._counts[name] = len(answer.partitions)
+        is_complete = True
+        for partition in answer.partitions:
+            where = TopicPartition(name, partition.partition_index)
+            known_epoch, known_leader = self._epochs.get(where, -1), self._leaders.get(where, -1)
+            leader, epoch = partition.leader_id, partition.leader_epoch
+            if epoch < known_epoch:  # what is known by a newer epoch stays (KIP-320)
+                leader, epoch = known_leader, known_epoch
+            if leader not in self._nodes:
+                leader, is_complete = -1, False
+            is_news |= leader != known_leader or epoch != known_epoch
+            self._epochs[where] = epoch
+            if leader >= 0:
+                self._leaders[where] = leader
+            else:
+                self._leaders.pop(where, None)
+        for number in range(len(answer.partitions), before):
+            self._forget_partition(TopicPartition(name, number))
+        return is_complete, is_news
+
+    def follow(self, hints: Iterable[LeaderHint]) -> None:
+        """Take over what brokers say of new leaders when they are no leaders any more (KIP-951)."""
+        changed = []
+        for hint in hints:
+            where = hint.topic_partition
+            node = hint.node or self._nodes.get(hint.leader_id)
+            if hint.leader_epoch > self._epochs.get(where, -1) and node is not None and where in self._leaders:
+                self._epochs[where] = hint.leader_epoch
+                self._leaders[where] = node.id
+                self._nodes = {**self._nodes, node.id: node}
+                changed.append(where.topic)
+        self._publish(changed)
+
+    def refuse(self, error: type[KafkaError]) -> None:
+        """Note why nothing can be found out now of the topics that nothing is known of, or somebody asks about."""
+        refused = [name for name in self._topics if name in self._pending or name not in self._counts]
+        changed = [name for name in refused if name in self._pending or self._errors.get(name) is not error]
+        for name in refused:
+            self._errors[name] = error
+            self._pending.discard(name)
+        self._publish(changed)
+
+    # --- what is known ------------------------------------------------------------------------------
+
+    def _forget(self, name: str) -> None:
+        """Forget the partitions of a topic, and its error."""
+        for number in range(self._counts.pop(name, 0)):
+            self._forget_partition(TopicPartition(name, number))
+        self._errors.pop(name, None)
+
+    def _forget_partition(self, where: TopicPartition) -> None:
+        self._leaders.pop(where, None)
+        self._epochs.pop(where, None)
+
+    def _publish(self, changed: Iterable[str]) -> None:
+        """Show what is known now by another snapshot, if there is any difference."""
+        before = self._version
+        for name in changed:
+            self._version = before + 1
+            self._changes.pop(name, None)
+            self._changes[name] = self._version
+        if self._version != before or self._nodes is not self.cluster.nodes:
+            self.cluster = Cluster(
+                self._nodes,
+                self._counts,
+                self._leaders,
+                self._errors,
+                self._ids,
+                self._epochs,
+                self._pending,
+                self._changes,
+                self._version,
+            )

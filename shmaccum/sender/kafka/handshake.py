@@ -1,0 +1,212 @@
+"""What is said on a new connection before it is of use: which versions the broker knows, and who we are.
+
+Conversations are generators: they yield what to send and are sent the frames that answer it, so they neither wait
+nor know of sockets. What can take long they yield as well, as a `Task`, and are sent what it returns.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from shmaccum import __version__
+from shmaccum.errors import (
+    KafkaError,
+    SaslAuthenticationError,
+    UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
+    error_for_code,
+)
+from shmaccum.sender.kafka.kafka_python import (
+    LONG_TEXT,
+    SHORT_TEXT,
+    ApiVersionsRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+    decode,
+)
+from shmaccum.sender.kafka.masking import Mask
+from shmaccum.sender.kafka.produce_request import API_KEY, NEWEST_VERSION, OLDEST_VERSION
+
+_NAMED_VERSION: Final = 3
+"""The first version of ApiVersions that says which client this is (KIP-511)."""
+_UNSUPPORTED_VERSION: Final = UnsupportedVersionError.code
+SMALL_ANSWER: Final = 64 * 1024
+"""Bytes that an answer of a few fields can have, at most: some 9,000 kinds of requests, of which Kafka 4 has 90."""
+_SASL_ANSWER: Final = 512 * 1024
+"""Bytes of an answer of SASL: what a broker takes for a question (``sasl.server.max.receive.size``)."""
+_TAKES_LONG: Final = {"GSSAPI": "Kerberos", "OAUTHBEARER": "sasl.oauthbearer.token.provider"}
+"""What a login waits for that is the same for all brokers, and is called by one thread at a time."""
+_ERROR_CODE: Final = struct.Struct(">4xh")
+"""Where a frame with an ApiVersions response has its error, in every version: behind the correlation id."""
+
+
+class Call(NamedTuple):
+    """A request of the library's, and in which version to send it."""
+
+    request: Any
+    version: int
+    largest_answer: int = SMALL_ANSWER
+    """Bytes that its answer can need."""
+
+
+class Task(NamedTuple):
+    """What can take long, and is done by another thread."""
+
+    key: str
+    """Tasks of the same key are done one after the other."""
+    what: str
+    """What it waits for, for the error if that takes too long."""
+    call: Callable[[], Any]
+    """Returns what the conversation goes on with, or raises a KafkaError."""
+
+
+class BrokerVersions:
+    """What versions of each request a broker takes.
+
+    Args:
+        ranges: API key -> oldest and newest version.
+    """
+
+    def __init__(self, ranges: Mapping[int, tuple[int, int]]) -> None:
+        self._ranges = ranges
+
+    def best(self, name: str, key: int, oldest: int, newest: int) -> int:
+        """Return the newest version that both sides know.
+
+        Args:
+            name: of the request, for the error.
+            key: its API key.
+            oldest: the oldest version that we know.
+            newest: the newest.
+
+        Raises:
+            UnsupportedVersionError: there is none.
+        """
+        of_broker = self._ranges.get(key)
+        if of_broker is None:
+            raise UnsupportedVersionError(f"the broker knows no {name} request; is it a controller?")
+        best = min(newest, of_broker[1])
+        if best < max(oldest, of_broker[0]):
+            raise UnsupportedVersionError(
+                f"the broker takes {name} requests of version {of_broker[0]} to {of_broker[1]}, but here are only "
+                f"{oldest} to {newest}: Kafka 2.1 and later can be spoken with"
+            )
+        return best
+
+    def call(self, request: Any, oldest: int = 0, largest_answer: int = SMALL_ANSWER) -> Call:
+        """Return the request with the newest version that both sides know (see `best`)."""
+        version = self.best(request.name.removesuffix("Request"), request.API_KEY, oldest, request.max_version)
+        return Call(request, version, largest_answer)
+
+
+Conversation: TypeAlias = Generator[Call | Task, Any, None]
+
+
+class Handshake:
+    """The conversations of one connection, and what they found out.
+
+    Args:
+        mechanism: makes a SASL conversation with a host (see `sasl_mechanism`); None where there is no SASL.
+        mechanism_name: ``sasl.mechanism``.
+        host: the broker's name.
+        mask: hides from errors what the broker must not repeat.
+
+    Attributes:
+        versions: what the broker takes; set by `introduce`.
+        produce_version: in which version to send batches; set by `introduce`.
+        session_lifetime_ms: how long the login is good for, or 0 for ever (KIP-368); set by `log_in`.
+    """
+
+    def __init__(self, mechanism: Callable[[str], Any] | None, mechanism_name: str, host: str, mask: Mask) -> None:
+        self._mechanism = mechanism
+        self._mechanism_name = mechanism_name
+        self._host = host
+        self._mask = mask
+        self.versions = BrokerVersions({})
+        self.produce_version = 0
+        self.session_lifetime_ms = 0
+
+    def introduce(self) -> Conversation:
+        """Ask for the broker's versions, and log in.
+
+        Raises:
+            KafkaError: the broker refuses us, or we cannot speak with it.
+        """
+        yield from self._ask_versions()
+        yield from self.log_in()
+
+    def _ask_versions(self) -> Conversation:
+        request = ApiVersionsRequest(client_software_name="shmaccum", client_software_version=__version__)
+        frame = yield Call(request, _NAMED_VERSION)
+        # A broker that is older says so in its own oldest version, and some in none at all: ask again in the oldest.
+        if len(frame) >= _ERROR_CODE.size and _ERROR_CODE.unpack_from(frame)[0] == _UNSUPPORTED_VERSION:
+            request = ApiVersionsRequest()
+            frame = yield Call(request, 0)
+        response = decode(request.header.get_response_class(), frame)
+        _check(response.error_code, "asked for its versions")
+        self.versions = BrokerVersions({api.api_key: (api.min_version, api.max_version) for api in response.api_keys})
+        self.produce_version = self.versions.best("Produce", API_KEY, OLDEST_VERSION, NEWEST_VERSION)
+
+    def log_in(self) -> Conversation:
+        """Log in by SASL, if there is SASL; also again, on a connection that is in use (KIP-368).
+
+        Raises:
+            AuthenticationError: the broker refuses us.
+        """
+        if self._mechanism is None:
+            return
+        call = self.versions.call(SaslHandshakeRequest(mechanism=self._mechanism_name), oldest=1)
+        response = decode_answer(call, (yield call))
+        if response.error_code == UnsupportedSaslMechanismError.code:
+            raise UnsupportedSaslMechanismError(
+                f"the broker does not offer sasl.mechanism {self._mechanism_name}, but "
+                f"{self._mask.shown(', '.join(map(str, response.mechanisms)))}"
+            )
+        _check(response.error_code, f"asked for sasl.mechanism {self._mechanism_name}")
+        mechanism = yield self._task(self._mechanism, self._host)
+        while not mechanism.is_done():
+            data = yield self._task(mechanism.auth_bytes)
+            call = self.versions.call(SaslAuthenticateRequest(auth_bytes=data), largest_answer=_SASL_ANSWER)
+            response = decode_answer(call, (yield call), LONG_TEXT)
+            if response.error_code == SaslAuthenticationError.code:
+                raise SaslAuthenticationError(
+                    f"the broker refused us: {self._mask.shown(response.error_message or 'it does not say why')}"
+                )
+            _check(response.error_code, f"logged in by {self._mechanism_name}")
+            yield self._task(mechanism.receive, response.auth_bytes)
+        if not mechanism.is_authenticated():
+            raise SaslAuthenticationError(f"the broker did not accept us by {self._mechanism_name}")
+        self.session_lifetime_ms = max(0, response.session_lifetime_ms)
+
+    def _task(self, function: Callable[..., Any], *args: object) -> Task:
+        """Return a step of the login, which can take long."""
+        what = _TAKES_LONG.get(self._mechanism_name)
+        key = what or f"{self._mechanism_name} for {self._host}"
+        return Task(key, what or f"sasl.mechanism {self._mechanism_name}", partial(self._step, function, *args))
+
+    def _step(self, function: Callable[..., Any], *args: object) -> Any:
+        """Call into a mechanism, which raises what it likes; those with a password might show it."""
+        try:
+            return function(*args)
+        except KafkaError:
+            raise
+        except BaseException as error:  # also SystemExit, of a token provider
+            what = self._mask.shown(str(error)) if self._mechanism_name == "GSSAPI" else type(error).__name__
+            raise SaslAuthenticationError(f"sasl.mechanism {self._mechanism_name} failed: {what}") from None
+
+
+def decode_answer(call: Call, frame: bytes, longest_text: int = SHORT_TEXT) -> Any:
+    """Return the response to a call in a frame; see `decode`.
+
+    Raises:
+        NetworkError: the frame holds no such response.
+    """
+    return decode(call.request.header.get_response_class(), frame, longest_text)
+
+
+def _check(error_code: int, what: str) -> None:
+    if error_code:
+        raise error_for_code(error_code)(f"the broker, {what}, answered with error code {error_code}")

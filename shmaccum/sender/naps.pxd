@@ -1,4 +1,0 @@
-cdef class Naps:
-    cdef readonly double next_ms
-
-    cpdef learn(self, Py_ssize_t answered, Py_ssize_t under_way)

@@ -1,0 +1,4 @@
+cdef class ResponseCoalescing:
+    cdef readonly double next_ms
+
+    cpdef learn(self, Py_ssize_t answered, Py_ssize_t under_way)

@@ -1,0 +1,190 @@
+"""Removes slabs that no program needs: empty ones whose users are dead, and idle ones when memory is short.
+
+The last process to leave removes its slab, unless it is killed. Then the slab keeps its memory until a process of the
+same user calls `sweep`: the next producer or sender of any slab, or ``shmaccum status``. A slab that holds records is
+never removed here; the next sender delivers them.
+
+A sender stays for ``sender.idle.ms`` after its last producer, and its slab with it. Where /dev/shm then has no space
+for a new slab, `attach_reclaiming` asks the senders of idle slabs to leave: a word in their slab, and their doorbell.
+A slab with a producer or with undelivered records stays, and the error names it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from shmaccum.errors import ShmaccumError, SlabError, SlabMemoryError
+from shmaccum.shm import lifecycle, names, validation
+from shmaccum.shm.files import is_of_others
+from shmaccum.shm.inspection import SlabView
+from shmaccum.shm.layout import Geometry, Role, Super
+from shmaccum.shm.lifecycle import attach, look
+from shmaccum.shm.lockfile import PROCESS, LockFile
+from shmaccum.shm.names import PrivateNames
+from shmaccum.shm.processes import ProcessTable
+from shmaccum.shm.segment import Segment
+from shmaccum.shm.shared_settings import UserSettings
+from shmaccum.shm.slab import Slab
+from shmaccum.shm.wakeup import DoorbellButton
+
+logger = logging.getLogger(__name__)
+
+_SEGMENT_AND_LOCK: Final = 2
+"""Paths that a slab has in any case."""
+_FRESH_S: Final = 60.0
+"""How long a lock file alone is taken for the beginning of a slab, and not for the last of one."""
+
+
+def sweep(spare: str | None = None) -> list[str]:
+    """Remove the empty slabs of this user that no living process uses; waits for nobody.
+
+    Args:
+        spare: a slab to leave as it is: the caller is about to use it.
+
+    Returns:
+        The names of those removed.
+    """
+    return [name for name in names.slab_names() if name != spare and _removed(name)]
+
+
+def _removed(name: str) -> bool:
+    """Remove a slab if it is deserted; return whether it was."""
+    try:
+        status = os.lstat(names.lock_path(name))
+        if status.st_uid != os.geteuid():
+            return False
+        is_new = time.time() - status.st_mtime < _FRESH_S
+        if is_new and not os.path.lexists(names.segment_path(name)) and len(names.leftovers(name)) == _SEGMENT_AND_LOCK:
+            return False  # a creator has only just made the lock file
+        # A look closes the lock file, which would drop the locks that another thread has just taken by an attach.
+        with lifecycle.attached_slabs() as attached:
+            if name in attached:
+                return False
+            with contextlib.closing(LockFile.open(name, create=False)) as lock_file:
+                if lock_file.holder(PROCESS, length=0):
+                    return False  # nearly always: what follows is for the rest
+                with lock_file.lifecycle(patience_s=0):
+                    deserted = lock_file.is_current() and _is_deserted(name, lock_file)
+                    if deserted:
+                        lifecycle.unlink(name)
+                    return deserted
+    except (ShmaccumError, OSError) as error:
+        # Damaged, of another version, just being removed: no reason for the caller to fail.
+        logger.debug("left slab %r as it is: %s", name, error)
+        return False
+
+
+def _is_deserted(name: str, lock_file: LockFile) -> bool:
+    """Say whether no living process uses a slab and nothing in it is undelivered; under the lifecycle byte."""
+    segment = None
+    if not is_of_others(names.segment_path(name)):  # else it is none of the slab's, of which only the rest is there
+        segment = Segment.open(name)
+    if segment is None:
+        return not lock_file.holder(PROCESS, length=0)  # its creator died before it had finished
+    try:
+        validation.check(name, segment.words, segment.geometry)
+        processes = ProcessTable(segment.words, segment.geometry, lock_file)
+        with contextlib.closing(SlabView(name, segment.words, segment.geometry, processes, lock_file)) as view:
+            return not processes.others_alive() and view.undelivered() == (0, 0)
+    finally:
+        segment.close()
+
+
+LEAVE_REQUEST_MS: Final = 10_000
+"""For how long a sender follows a request to leave: later it may be there for other producers."""
+_LEAVING_S: Final = 3.0
+"""How long to wait for the senders that were asked; each needs some milliseconds."""
+_LOOK_S: Final = 0.05
+
+
+def attach_reclaiming(name: str, geometry: Geometry, digest: int, mine: UserSettings, *, sender: bool = False) -> Slab:
+    """Attach to a slab or make it, as `attach`; where there is no room for it, have unused slabs removed first.
+
+    Raises:
+        SlabMemoryError: there is no room even so; says which slabs take it, and why they stay.
+        As `attach`.
+    """
+    try:
+        return attach(name, geometry, digest, mine, sender=sender)
+    except SlabMemoryError as error:
+        if os.path.exists(names.segment_path(name)):
+            raise  # the slab is there: room is not what is missing
+        stay = reclaim(name)
+        try:
+            return attach(name, geometry, digest, mine, sender=sender)
+        except SlabMemoryError:
+            if not stay:
+                raise
+            raise SlabMemoryError(f"{error}. These slabs are there: {'; '.join(stay)}") from error
+
+
+def reclaim(spare: str) -> list[str]:
+    """Have the slabs of this user removed that no program needs, but for one; wait for their senders to leave.
+
+    Returns:
+        The slabs that stay, each with its size and the reason.
+    """
+    sweep(spare)
+    reasons = {name: _ask_to_leave(name) for name in names.slab_names() if name != spare}
+    deadline = time.monotonic() + _LEAVING_S
+    while time.monotonic() < deadline:
+        asked = [name for name, reason in reasons.items() if not reason and _size(name)]
+        if not asked:
+            break
+        time.sleep(_LOOK_S)
+        sweep(spare)  # a sender may have died
+        reasons |= {name: _ask_to_leave(name) for name in asked}  # or a producer come
+    return [
+        f"{name} ({size / (1 << 20):.1f} MiB) {reason or 'is kept by its sender, which stays when idle'}"
+        for name, reason in reasons.items()
+        if (size := _size(name))
+    ]
+
+
+def _size(name: str) -> int:
+    with contextlib.suppress(OSError):
+        return os.stat(names.segment_path(name)).st_size
+    return 0
+
+
+def _ask_to_leave(name: str) -> str:
+    """Ask the sender of a slab that no producer uses to leave; return why the slab has to stay, or nothing."""
+    try:
+        with look(name) as view:
+            alive = [process for process in view.processes() if process.alive]
+            records = view.undelivered()[1]
+        if records:
+            return f"holds {records} records that are not delivered"
+        users = [process.pid for process in alive if Role.SENDER not in process.roles or Role.PRODUCER in process.roles]
+        if users:
+            return f"is in use by process {', '.join(map(str, users))}"
+        if not alive:
+            return ""  # for the next sweep
+        with _words_of(name) as words:
+            words[Super.LEAVE_REQUEST] = time.monotonic_ns() // 1_000_000
+            button = DoorbellButton(PrivateNames.of(name, words), words)
+            button.press()
+            button.close()
+    except SlabError as error:
+        return f"stays: {error}" if _size(name) else ""
+    except (ShmaccumError, OSError) as error:
+        return f"stays: {error}"
+    return ""
+
+
+@contextlib.contextmanager
+def _words_of(name: str) -> Iterator[memoryview]:
+    """Yield the words of a slab that this process is no user of."""
+    segment = Segment.open(name)
+    if segment is None:
+        yield memoryview(bytearray((Super.LEAVE_REQUEST + 1) * 8)).cast("Q")  # gone since
+        return
+    try:
+        yield segment.words
+    finally:
+        segment.close()

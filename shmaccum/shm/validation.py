@@ -1,0 +1,355 @@
+"""What the words of a slab can say, and the error for one that says something else.
+
+Nobody but its users writes into a slab, and none of them writes anything impossible. Memory can be damaged all the
+same: by a stray write of some native library in one of these processes, by another program, by a bit that flips. A
+damaged slab must be refused, or survived; it must never hang a process, have it take memory without bound, or write
+where it should not. What is looked at where:
+
+* What fixes the layout is checked before anything is mapped (`shmaccum.shm.segment`).
+* The *tables and states* that all else goes by are checked here, at every attach and before a sender serves; and the
+  entries that are new or changed, whenever a process takes them in.
+* *Indexes* are checked as they are used, wherever that is not on the way of every record. An error leaves their lock
+  unfinished, so that its next holder makes them anew from the slot headers.
+* What a header says of its *records* the sender checks as it seals them: only that batch is given up.
+* What slips through ends in a Python error, which `reporting_damage` turns into one that says what is damaged. So
+  the append of a record needs no check of its own.
+
+Every rule is about a word that another process may be changing at this moment, or has died over, and holds all the
+same. Bytes of records have no rules: nobody can tell a damaged value from another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import sys
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from shmaccum.errors import SlabDamagedError
+from shmaccum.shm.layout import (
+    BATCH_SLOT_BITS,
+    LOCK_COUNT,
+    PARTITION_WORDS,
+    PROCESS_WORDS,
+    SLOTS_MASK,
+    SLOTS_SHIFT,
+    STATE_MASK,
+    SUPER_WORDS,
+    TOKEN_WORDS,
+    TOPIC_WORDS,
+    WORD,
+    Geometry,
+    Partition,
+    Process,
+    Slot,
+    SlotState,
+    Super,
+    Topic,
+    TopicState,
+)
+
+Words = npt.NDArray[np.uint64]
+
+MAX_COUNT: Final = (1 << 63) - 1
+"""No count, time or offset is larger; what is added to one that is not fits its word."""
+_MAX_GENERATION: Final = (1 << 64 - BATCH_SLOT_BITS) - 1
+_LAST_MS: Final = 1 << 47
+"""Wall-clock milliseconds behind which nothing was created: the year 6429."""
+_LAST_INCIDENT: Final = 1 << 47
+"""A result word has 48 bits for the number of an incident."""
+_MAX_EPOCH: Final = (1 << 15) - 1
+_ANY: Final = (1 << 64) - 1
+_LAST_SEQUENCE: Final = _MAX_EPOCH << 32 | (1 << 31) - 1
+_NAME_BYTES: Final = (TOPIC_WORDS - Topic.NAME) * WORD
+_KEY_SHIFT: Final = 32
+
+_SURPRISES: Final = (LookupError, ValueError, ArithmeticError, TypeError, struct.error)
+"""What a damaged word ends in if it gets so far: an index or a number that does not fit."""
+_FLOORS: Final = ("shm", "record", "metrics", "pool", "accumulator", "sender", "partition_load")
+"""The modules that work with what is in the slab, and run nobody else's code while they do."""
+
+
+def damaged(name: str, what: str) -> SlabDamagedError:
+    """Return the error for a slab in which something cannot be so."""
+    return SlabDamagedError(
+        f"slab {name!r} is damaged: {what}; end the programs that use it, then `shmaccum destroy {name} --force` "
+        "removes it, with the records that it still holds"
+    )
+
+
+def check(name: str, words: memoryview, geometry: Geometry) -> None:
+    """Make sure of all that has to be right before a slab is used.
+
+    Args:
+        name: the slab's.
+        words: all of its memory.
+        geometry: its layout, which is checked already.
+
+    Raises:
+        SlabDamagedError: a word says what it cannot; says which.
+    """
+    _refuse(name, _wrong_superblock(words, geometry))
+    _refuse(name, _wrong_processes(words, geometry))
+    check_tables(name, words, geometry)
+    _refuse(name, _wrong_headers(words, geometry))
+    _refuse(name, _wrong_chains(words, geometry))
+
+
+def check_tables(name: str, words: memoryview, geometry: Geometry) -> None:
+    """Check the topic and the partition table.
+
+    Raises:
+        SlabDamagedError: a word has an impossible value; says which.
+    """
+    # In this order: a partition is there only after its topic.
+    partitions = words[Super.PARTITION_COUNT]
+    topics = words[Super.TOPIC_COUNT]
+    check_entries(name, words, geometry, range(topics), topics, 0, partitions)
+
+
+def check_entries(
+    name: str,
+    words: memoryview,
+    geometry: Geometry,
+    of_topics: Iterable[int],
+    topics: int,
+    first_partition: int,
+    partitions: int,
+) -> None:
+    """Check some entries of the topic table, and the last ones of the partition table.
+
+    Args:
+        name: the slab's.
+        words: all of its memory.
+        geometry: its layout.
+        of_topics: the topic entries to check.
+        topics: how many topic entries are in use.
+        first_partition: the first partition entry to check.
+        partitions: how many partition entries are in use; read before ``topics``.
+
+    Raises:
+        SlabDamagedError: a word has an impossible value; says which.
+    """
+    check_counts(name, geometry, topics, partitions)
+    _refuse(name, _wrong_topics(words, geometry, of_topics))
+    _refuse(name, _wrong_partitions(words, geometry, topics, first_partition, partitions))
+
+
+def check_counts(name: str, geometry: Geometry, topics: int, partitions: int) -> None:
+    """Check how many entries of the topic and the partition table are in use.
+
+    Raises:
+        SlabDamagedError: more than there are.
+    """
+    _refuse(name, _wrong_counts(geometry, topics, partitions))
+
+
+@contextlib.contextmanager
+def reporting_damage(name: str, words: memoryview, geometry: Geometry) -> Iterator[None]:
+    """Turn what a damaged word ends in into an error that says so.
+
+    Raises:
+        SlabDamagedError: what was raised in the block came of the slab; its cause is that error.
+    """
+    try:
+        yield
+    except _SURPRISES as error:
+        found = explain(error, name, words, geometry)
+        if found is None:
+            raise
+        raise found from error
+
+
+def explain(error: BaseException, name: str, words: memoryview, geometry: Geometry) -> SlabDamagedError | None:
+    """Return what to raise instead of an error that a damaged slab led to; None for any other error."""
+    if not isinstance(error, _SURPRISES) or not _came_of_the_slab(error.__traceback__):
+        return None
+    try:
+        check(name, words, geometry)
+    except SlabDamagedError as found:
+        return found
+    except ValueError:
+        return None  # it has been detached meanwhile, and there is nothing to be read any more
+    return damaged(name, f"its words contradict each other ({type(error).__name__}: {error})")
+
+
+def _came_of_the_slab(trace: TracebackType | None) -> bool:
+    """Say whether an error was raised by what works with the slab, or by a library on its behalf."""
+    came = False
+    while trace is not None:
+        package, _, rest = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")
+        if package == "shmaccum":
+            came = rest.partition(".")[0] in _FLOORS
+        elif package != "numpy" and package not in sys.stdlib_module_names:
+            came = False  # somebody else's code: what it raises is its own
+        trace = trace.tb_next
+    return came
+
+
+def _refuse(name: str, findings: Iterator[str]) -> None:
+    for finding in findings:
+        raise damaged(name, finding)
+
+
+def _wrong_superblock(words: memoryview, geometry: Geometry) -> Iterator[str]:
+    limits = {
+        Super.CREATED_MS: _LAST_MS,
+        Super.SENDER_ENTRY: geometry.max_processes,
+        Super.PRODUCER_EPOCH: _MAX_EPOCH,
+        Super.ENOUGH_SLOTS: geometry.slot_count,
+        Super.INCIDENTS: _LAST_INCIDENT,
+    } | dict.fromkeys(range(Super.TOKEN, Super.TOKEN + TOKEN_WORDS), _ANY)
+    names = _names_of(Super)
+    # The words before are what the layout goes by.
+    for word in range(Super.CREATED_MS, SUPER_WORDS):
+        limit = limits.get(word, MAX_COUNT)
+        if words[word] > limit:
+            yield f"word {names.get(word, word)} of its superblock is {words[word]}, more than {limit}"
+
+
+def _wrong_processes(words: memoryview, geometry: Geometry) -> Iterator[str]:
+    table = _rows(words, geometry.processes, geometry.max_processes, PROCESS_WORDS)
+    limits = np.full(PROCESS_WORDS, MAX_COUNT, np.uint64)
+    limits[Process.WANTS] = LOCK_COUNT
+    names = _names_of(Process)
+    for entry, word in np.argwhere(table > limits).tolist():
+        limit = int(limits[word])
+        yield f"word {names.get(word, word)} of process entry {entry} is {table[entry, word]}, more than {limit}"
+
+
+def _wrong_counts(geometry: Geometry, topics: int, partitions: int) -> Iterator[str]:
+    if topics > geometry.max_topics:
+        yield f"its topic table has {topics} entries in use, of {geometry.max_topics}"
+    if partitions > geometry.max_partitions:
+        yield f"its partition table has {partitions} entries in use, of {geometry.max_partitions}"
+
+
+def _wrong_topics(words: memoryview, geometry: Geometry, entries: Iterable[int]) -> Iterator[str]:
+    for entry in entries:
+        at = geometry.topic(entry)
+        state, length = words[at + Topic.STATE], words[at + Topic.NAME_LENGTH]
+        if not TopicState.REQUESTED <= state <= TopicState.FAILED:
+            yield f"topic entry {entry} is in state {state}"
+        if words[at + Topic.PARTITIONS] > geometry.max_partitions:
+            yield f"topic entry {entry} has {words[at + Topic.PARTITIONS]} partitions, of {geometry.max_partitions}"
+        if words[at + Topic.ANSWERS] > MAX_COUNT:
+            yield f"topic entry {entry} has been answered {words[at + Topic.ANSWERS]} times"
+        name = words[at + Topic.NAME : at + TOPIC_WORDS].tobytes()[:length]
+        if not 0 < length <= _NAME_BYTES or not name.isascii() or not name.decode("ascii").isprintable():
+            yield f"topic entry {entry} has the name {name!r}, of {length} bytes"
+
+
+def _wrong_partitions(words: memoryview, geometry: Geometry, topics: int, first: int, stop: int) -> Iterator[str]:
+    if first >= stop:
+        return
+    table = _rows(words, geometry.partitions + first * PARTITION_WORDS * WORD, stop - first, PARTITION_WORDS)
+    keys = table[:, Partition.KEY]
+    of_topic, number = keys >> np.uint64(_KEY_SHIFT), keys & np.uint64((1 << _KEY_SHIFT) - 1)
+    wrong = (of_topic == 0) | (of_topic > topics) | (number >= geometry.max_partitions)
+    for row in np.flatnonzero(wrong).tolist():
+        yield f"partition entry {first + row} is number {number[row]} of topic entry {int(of_topic[row]) - 1}"
+    limits = np.full(PARTITION_WORDS, MAX_COUNT, np.uint64)
+    limits[[Partition.NEXT_SEQUENCE, Partition.ACKED_SEQUENCE]] = _LAST_SEQUENCE
+    names = _names_of(Partition)
+    for row, word in np.argwhere(table > limits).tolist():
+        limit = int(limits[word])
+        yield f"word {names.get(word, word)} of partition entry {first + row} is {table[row, word]}, more than {limit}"
+
+
+def _wrong_headers(words: memoryview, geometry: Geometry) -> Iterator[str]:
+    first = _rows(words, geometry.headers, geometry.slot_count, geometry.slot_words)
+    second = _rows(words, geometry.headers, geometry.slot_count, geometry.slot_words)
+    # After the headers: the partitions of all of their batches are there.
+    partitions = words[Super.PARTITION_COUNT]
+    # A header that is in new hands may have been read half before and half after: what is wrong has to be so twice.
+    same = (first[:, Slot.STATE] == second[:, Slot.STATE]) & (first[:, Slot.GENERATION] == second[:, Slot.GENERATION])
+    wrong = same & _is_wrong(first, partitions) & _is_wrong(second, partitions)
+    for slot in np.flatnonzero(wrong).tolist():
+        state = int(first[slot, Slot.STATE])
+        yield (
+            f"the header of slot {slot} says state {state & STATE_MASK}, {state >> SLOTS_SHIFT & SLOTS_MASK} slots of "
+            f"{geometry.slot_count}, partition entry {first[slot, Slot.PARTITION]} of {partitions}, "
+            f"generation {first[slot, Slot.GENERATION]}"
+        )
+
+
+def _is_wrong(headers: Words, partitions: int) -> npt.NDArray[np.bool_]:
+    """Say of each header whether its state, number of slots or partition cannot be."""
+    states = headers[:, Slot.STATE] & np.uint64(STATE_MASK)
+    slots = _slot_counts(headers)
+    taken = states != SlotState.FREE
+    held = states >= SlotState.OPEN
+    return np.asarray(
+        (states > SlotState.COMPLETING)
+        | (headers[:, Slot.GENERATION] > _MAX_GENERATION)
+        | (taken & ((slots < 1) | (slots > len(headers))))
+        | (held & (headers[:, Slot.PARTITION] >= partitions))
+    )
+
+
+def _slot_counts(headers: Words) -> Words:
+    return (headers[:, Slot.STATE] >> np.uint64(SLOTS_SHIFT)) & np.uint64(SLOTS_MASK)
+
+
+def _wrong_chains(words: memoryview, geometry: Geometry) -> Iterator[str]:
+    """Say of each chain that cannot be so what is wrong with it.
+
+    The links of a chain do not change until its first slot is FREE again. So a chain is followed between two reads of
+    its first header, and what is found counts only if they are of the same allocation.
+    """
+    headers = _rows(words, geometry.headers, geometry.slot_count, geometry.slot_words)
+    taken = headers[:, Slot.STATE] & np.uint64(STATE_MASK) != SlotState.FREE
+    found: dict[int, tuple[int, int]] = {}
+    """Slot -> the first slot, and its generation, of the chain that it is in."""
+    for first in np.flatnonzero(taken & (_slot_counts(headers) > 1)).tolist():
+        generation = words[geometry.header(first) + Slot.GENERATION]
+        state = words[geometry.header(first) + Slot.STATE]
+        count = state >> SLOTS_SHIFT & SLOTS_MASK
+        if not state & STATE_MASK or count < 2:
+            continue
+        fault = _fault_of_chain(words, geometry, (first, generation), count, found)
+        if fault and _is_held(words, geometry, (first, generation)):
+            yield f"the chain of {count} slots from slot {first} on {fault}"
+
+
+def _fault_of_chain(
+    words: memoryview, geometry: Geometry, chain: tuple[int, int], count: int, found: dict[int, tuple[int, int]]
+) -> str:
+    """Follow a chain, noting its slots; return what is wrong with it. No slot is visited twice over all chains."""
+    slot, length = chain[0], 1
+    found[slot] = chain
+    while following := words[geometry.header(slot) + Slot.CHAIN]:
+        if following > geometry.slot_count:
+            return f"goes on in slot {following - 1}, of {geometry.slot_count}"
+        slot, length = following - 1, length + 1
+        other = found.get(slot)
+        if other == chain:
+            return f"comes back to slot {slot}"
+        if words[geometry.header(slot) + Slot.STATE] & STATE_MASK:
+            return f"goes on in slot {slot}, which is another batch's"
+        if other is not None and _is_held(words, geometry, other):
+            return f"shares slot {slot} with that from slot {other[0]} on"
+        found[slot] = chain
+    return "" if length == count else f"has {length}"
+
+
+def _is_held(words: memoryview, geometry: Geometry, chain: tuple[int, int]) -> bool:
+    """Say whether a chain's first slot is still the same batch's."""
+    at = geometry.header(chain[0])
+    return words[at + Slot.STATE] & STATE_MASK != 0 and words[at + Slot.GENERATION] == chain[1]
+
+
+def _rows(words: memoryview, start: int, rows: int, width: int) -> Words:
+    """Return a copy of a table, one row of words an entry."""
+    first = start // WORD
+    with words[first : first + rows * width] as table:
+        return np.array(table, np.uint64).reshape(rows, width)
+
+
+def _names_of(region: type) -> dict[int, str]:
+    return {number: name for name, number in vars(region).items() if name.isupper()}

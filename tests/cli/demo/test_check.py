@@ -1,0 +1,98 @@
+"""The demo's check finds whatever can be wrong: a check that could not fail would show nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shmaccum import Producer
+from shmaccum.cli.demo.check import compare, read_topic
+from shmaccum.cli.demo.flights import plain_json
+
+A, B, C = '{"n": 1}', '{"n": 2}', '{"n": 3}'
+EXPECTED = {b"UA1": [A, B, B], b"AA2": [C]}
+
+
+def as_found(**changed: list[str] | None) -> dict[bytes | None, list[bytes | None]]:
+    """Return what was expected, in Spark's spelling, with some keys changed, or without those that are None."""
+    by_key = {key.decode(): values for key, values in EXPECTED.items()} | changed
+    return {
+        key.encode(): [value.replace(" ", "").encode() for value in values]
+        for key, values in by_key.items()
+        if values is not None
+    }
+
+
+def test_what_is_right() -> None:
+    assert compare(EXPECTED, as_found(), plain_json) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "problems"),
+    [
+        ({"AA2": None}, [f"1 records are missing, such as: AA2: {C}"]),
+        ({"UA1": [A, B]}, [f"1 records are missing, such as: UA1: {B}"]),
+        ({"UA1": [A, B, B, B]}, [f"1 records are there that were not sent, or more than once, such as: UA1: {B}"]),
+        ({"DL3": [A]}, [f"1 records are there that were not sent, or more than once, such as: DL3: {A}"]),
+        ({"UA1": [B, A, B]}, ["1 keys have their records in another order, such as: UA1"]),
+        (
+            {"AA2": [B]},
+            [
+                f"1 records are missing, such as: AA2: {C}",
+                f"1 records are there that were not sent, or more than once, such as: AA2: {B}",
+            ],
+        ),
+    ],
+)
+def test_what_is_wrong(changed: dict[str, list[str] | None], problems: list[str]) -> None:
+    assert compare(EXPECTED, as_found(**changed), plain_json) == problems
+
+
+def test_nulls_are_unexpected() -> None:
+    found: dict[bytes | None, list[bytes | None]] = {**as_found(), None: [None]}
+    assert compare(EXPECTED, found, plain_json) == [
+        "1 records are there that were not sent, or more than once, such as: null: null"
+    ]
+
+
+@pytest.fixture
+def log(settings: dict[str, object], tmp_path: Path) -> Path:
+    """Return a log with two batches in each of two partitions."""
+    with Producer(settings) as producer:
+        for _ in range(2):
+            for partition in range(2):
+                for number in range(10):
+                    producer.send("t", b"v%d" % number, key=b"k%d" % partition, partition=partition)
+            producer.flush()
+    return tmp_path / "log"
+
+
+def segment(log: Path) -> Path:
+    return log / "t-1" / "00000000000000000000.log"
+
+
+def test_a_log_that_is_right(log: Path) -> None:
+    contents = read_topic(log, "t")
+    assert contents.problems == []
+    assert contents.records == 40
+    assert contents.values == {key: [b"v%d" % number for number in range(10)] * 2 for key in (b"k0", b"k1")}
+
+
+def test_a_wrong_crc(log: Path) -> None:
+    data = segment(log).read_bytes()
+    segment(log).write_bytes(data.replace(b"v3", b"V3", 1))
+    assert read_topic(log, "t").problems == [f"{segment(log)}: the CRC of the batch at offset 0 is wrong"]
+
+
+def test_a_batch_cut_short(log: Path) -> None:
+    data = segment(log).read_bytes()
+    segment(log).write_bytes(data[:-1])
+    (problem,) = read_topic(log, "t").problems
+    assert problem == f"{segment(log)}: {len(data) // 2 - 1} bytes at its end are no whole batch"
+
+
+def test_a_gap_in_the_offsets(log: Path) -> None:
+    data = segment(log).read_bytes()
+    segment(log).write_bytes(data[len(data) // 2 :])
+    assert read_topic(log, "t").problems == [f"{segment(log)}: offset 10 where 0 was to come"]

@@ -1,0 +1,84 @@
+"""What the demo may replace, and what it leaves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shmaccum.cli.demo.log import make_empty
+from shmaccum.errors import KafkaStorageError
+
+
+def fill(directory: Path) -> None:
+    """Write what a demo writes."""
+    (directory / "flights-0").mkdir()
+    (directory / "flights-0" / "00000000000000000000.log").write_bytes(b"log")
+    (directory / ".lock").write_text("1\n")
+
+
+def everything(directory: Path) -> set[str]:
+    return {str(path.relative_to(directory)) for path in directory.rglob("*")}
+
+
+@pytest.mark.parametrize("prepare", [lambda path: None, Path.mkdir], ids=["absent", "empty"])
+def test_a_new_one(prepare: Callable[[Path], None], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    prepare(out)
+    make_empty(out, "flights")
+    assert everything(out) == {".shmaccum-demo"}
+
+
+def test_an_earlier_demos(tmp_path: Path) -> None:
+    make_empty(tmp_path / "a" / "out", "flights")
+    fill(tmp_path / "a" / "out")
+    make_empty(tmp_path / "a" / "out", "flights")
+    assert everything(tmp_path / "a" / "out") == {".shmaccum-demo"}
+
+
+@pytest.mark.parametrize("foreign", ["notes.txt", "orders-0", "flights-x", "flights-1"])
+def test_one_with_something_else(foreign: str, tmp_path: Path) -> None:
+    make_empty(tmp_path, "flights")
+    fill(tmp_path)
+    (tmp_path / foreign).write_text("mine")  # a file: of a partition's name, even
+    before = everything(tmp_path)
+    with pytest.raises(KafkaStorageError, match=f"not an earlier demo's output: it holds {foreign}; nothing has been"):
+        make_empty(tmp_path, "flights")
+    assert everything(tmp_path) == before
+
+
+def test_a_log_of_flights_that_no_demo_wrote(tmp_path: Path) -> None:
+    fill(tmp_path)
+    before = everything(tmp_path)
+    with pytest.raises(KafkaStorageError, match="not an earlier demo's output"):
+        make_empty(tmp_path, "flights")
+    assert everything(tmp_path) == before
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").touch()
+    make_empty(tmp_path / "out", "flights")
+    (tmp_path / "out" / "flights-0").symlink_to(elsewhere)
+    with pytest.raises(KafkaStorageError, match="it holds flights-0"):
+        make_empty(tmp_path / "out", "flights")
+    assert (elsewhere / "precious").exists()
+
+
+def test_a_marker_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".shmaccum-demo").symlink_to(tmp_path / "precious")
+    with pytest.raises(
+        KafkaStorageError, match=r"\.shmaccum-demo cannot be used for the output: it is a symbolic link"
+    ):
+        make_empty(tmp_path / "out", "flights")
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_what_is_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "out").touch()
+    with pytest.raises(KafkaStorageError, match="cannot be used for the output: Not a directory; choose another --out"):
+        make_empty(tmp_path / "out", "flights")

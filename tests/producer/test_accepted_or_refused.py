@@ -1,0 +1,141 @@
+"""`send` takes a record and returns its future, or raises and has not taken it, also while there is no sender."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from faults import interrupted_by_alarm
+from processes import Child
+from producers import kill_sender, sender_pid, wait_until, wait_until_stored
+from senders import read_values
+
+from shmaccum import Producer
+from shmaccum.errors import SenderError
+from shmaccum.sender import isolation
+from tools.leftovers import pids, read
+
+Produce = Callable[..., Producer]
+Start = Callable[..., Child]
+
+
+@pytest.fixture
+def alone(produce: Produce, monkeypatch: pytest.MonkeyPatch) -> Producer:
+    """Return a producer whose sender is dead, and which cannot start another until the test undoes that."""
+    producer = produce(linger_ms=60_000, delivery_timeout_ms=90_000)
+    producer.partitions_for("t")
+    monkeypatch.setattr(isolation, "EXECUTABLE", "/nowhere/python")
+    return producer
+
+
+def free_memory(producer: Producer) -> int:
+    return producer._accumulator.state.pool.available_memory()
+
+
+def test_without_a_sender_nothing_is_taken(alone: Producer, monkeypatch: pytest.MonkeyPatch, log_dir: Path) -> None:
+    """Whoever sends again after the error sends once."""
+    kill_sender(alone)
+    free = free_memory(alone)
+    for _ in range(3):
+        with pytest.raises(SenderError, match="/nowhere/python"):
+            alone.send("t", b"value", partition=0)
+        with pytest.raises(SenderError, match="/nowhere/python"):
+            alone.send_batch("t", pa.record_batch({"value": ["value"], "partition": [0]}))
+    assert alone._slab.undelivered() == (0, 0)
+    assert free_memory(alone) == free
+    monkeypatch.undo()
+    alone.send("t", b"value", partition=0)
+    alone.flush(20)
+    assert read_values(log_dir, "t") == [b"value"]
+
+
+def test_what_is_taken_is_told_of_by_those_who_wait(
+    alone: Producer, monkeypatch: pytest.MonkeyPatch, log_dir: Path
+) -> None:
+    """A batch is open, so nobody asks for a sender: the record is taken, and it is the waiting that fails."""
+    alone.send("t", b"first", partition=0)
+    kill_sender(alone)
+    future = alone.send("t", b"second", partition=0)
+    for wait in (future.get, alone.flush, alone.poll):
+        with pytest.raises(SenderError, match="/nowhere/python"):
+            wait()
+    assert alone._slab.undelivered() == (1, 2)
+    monkeypatch.undo()
+    alone.flush(20)
+    assert future.get(0).offset == 1
+    assert read_values(log_dir, "t") == [b"first", b"second"]
+
+
+def send_without_descriptors(link: Connection, settings: dict[str, object]) -> list[str]:
+    """Use a producer in a process that has no descriptor left, with and without a sender."""
+    producer = Producer(settings)
+    producer.partitions_for("t")
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, usual[1]))
+    said = []
+    producer.send("t", b"one", partition=0).get(20)
+    kill_sender_by_word(link)
+    for partition in (0, 1):
+        try:
+            producer.send("t", b"refused", partition=partition)
+        except SenderError as error:
+            said.append(str(error))
+    resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+    producer.send("t", b"two", partition=0).get(20)
+    producer.close()
+    return said
+
+
+def kill_sender_by_word(link: Connection) -> None:
+    link.send("kill the sender")
+    link.recv()
+
+
+def test_without_descriptors(
+    produce: Produce, start: Start, settings: Callable[..., dict[str, object]], log_dir: Path
+) -> None:
+    """A producer that is attached needs none to send; to start a sender takes some, and says so."""
+    watcher = produce()
+    watcher.partitions_for("t")
+    child = start(send_without_descriptors, settings())
+    assert child.hear() == "kill the sender"
+    kill_sender(watcher)
+    child.tell()
+    said = child.result()
+    assert len(said) == 2
+    assert all("Too many open files" in each and "ulimit -n" in each for each in said)
+    wait_until_stored(log_dir, 2)
+    assert read_values(log_dir, "t") == [b"one", b"two"]
+
+
+def test_an_interrupt_while_a_sender_is_started(
+    produce: Produce, monkeypatch: pytest.MonkeyPatch, log_dir: Path
+) -> None:
+    """The record is not taken, and the next call starts another, if that one does not serve yet."""
+    monkeypatch.setenv("STARTED_BY", str(log_dir))
+    producer = produce(sender_idle_ms=2000)
+    producer.send("t", b"0", partition=0).get(20)
+    slab = producer._slab
+
+    def send(delay: float) -> None:
+        set_alarm(delay)
+        producer.send("t", b"interrupted", partition=0)
+
+    def senders() -> list[int]:
+        return [pid for pid in pids() if f"STARTED_BY={log_dir}".encode() in read(pid, "environ").split(b"\0")]
+
+    with interrupted_by_alarm() as set_alarm:
+        for number, delay in enumerate((0.002, 0.01, 0.03, 0.05), start=1):  # a new interpreter takes longer
+            # Of two that were started, the slower one leaves; before, it would be there for the one that is killed.
+            wait_until(lambda: senders() == [sender_pid(producer)], "there is one sender, and none comes")
+            wait_until(lambda: slab.undelivered() == (0, 0), "the sender is done with the record that it has told of")
+            kill_sender(producer)
+            with pytest.raises(KeyboardInterrupt):
+                send(delay)
+            assert slab.undelivered() == (0, 0)
+            assert producer.send("t", b"%d" % number, partition=0).get(20).offset == number
+    assert read_values(log_dir, "t") == [b"0", b"1", b"2", b"3", b"4"]

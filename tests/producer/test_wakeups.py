@@ -1,0 +1,68 @@
+"""How often a producer rings for its sender."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import signal
+import termios
+import time
+from collections.abc import Callable
+
+from producers import sender_pid, stop_sender, wait_until
+
+from shmaccum import Producer
+from shmaccum.shm.layout import Super
+
+
+def rings(producer: Producer) -> int:
+    """Return how many rings the sender has not answered yet."""
+    count = array.array("i", [0])
+    fcntl.ioctl(producer._slab.button.fifo.number, termios.FIONREAD, count)
+    return count[0]
+
+
+def test_a_sender_that_is_slow_to_wake_up_is_rung_once(produce: Callable[..., Producer]) -> None:
+    """For every full batch it would be a system call each: on a busy machine, most of what a record costs."""
+    producer = produce(num_partitions=1)
+    producer.send("t", b"first").get(20)
+    words, sender = producer._slab.words, sender_pid(producer)
+    wait_until(lambda: words[Super.SENDER_ASLEEP], "the sender sleeps")
+    os.kill(sender, signal.SIGSTOP)
+    try:
+        before = rings(producer)
+        for _ in range(40):
+            future = producer.send("t", bytes(10_000))
+        assert rings(producer) <= before + 1
+    finally:
+        os.kill(sender, signal.SIGCONT)
+    assert future.get(20).offset == 40
+
+
+def test_a_sender_that_wakes_up_in_time_is_not_rung_for_a_new_batch(produce: Callable[..., Producer]) -> None:
+    """It has no use for the batch before that has lingered; for a full one it has."""
+    producer = produce(num_partitions=5, linger_ms=60_000)
+    producer.send("t", b"first", partition=0)
+    producer.flush()
+    words, sender = producer._slab.words, sender_pid(producer)
+    stop_sender(producer)
+
+    def rings_for(value: bytes, partition: int, sleep: int, wakes_ms: int) -> int:
+        """Return how many rings a record brings in a sleep of the sender."""
+        words[Super.SENDER_WAKES], words[Super.SENDER_ASLEEP] = wakes_ms, sleep
+        before = rings(producer)
+        producer.send("t", value, partition=partition)
+        return rings(producer) - before
+
+    now_ms = time.monotonic_ns() // 1_000_000
+    try:
+        assert rings_for(b"lingers", 1, sleep=1, wakes_ms=now_ms + 60_000) == 0
+        assert rings_for(bytes(10_000), 1, sleep=1, wakes_ms=now_ms + 60_000) == 0
+        assert rings_for(bytes(10_000), 1, sleep=1, wakes_ms=now_ms + 60_000) == 1  # full
+        assert rings_for(b"of a sender that has died, perhaps", 2, sleep=2, wakes_ms=now_ms - 1) == 1
+        assert rings_for(b"too late", 3, sleep=3, wakes_ms=now_ms + 600_000) == 1
+        assert rings_for(b"nobody knows", 4, sleep=4, wakes_ms=0) == 1
+    finally:
+        os.kill(sender, signal.SIGCONT)
+    producer.flush()

@@ -1,0 +1,280 @@
+"""What takes long, such as a name, a token or Kerberos, holds up the broker that needs it, and nobody else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokens
+from batches import make_batch
+from fake_broker import METADATA, PRODUCE, FakeBroker
+from producers import kill_sender, sender_pid, settings_of, wait_until, wait_until_gone
+from wires import MakeWire, now_ms
+
+from shmaccum import Producer
+from shmaccum.cluster import Node, TopicPartition
+from shmaccum.sender.kafka.background_calls import BackgroundCalls
+from shmaccum.sender.kafka.poller import Poller
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+SHORT: dict[str, Any] = {"socket_connection_setup_timeout_ms": 100, "socket_connection_setup_timeout_max_ms": 100}
+LONG: dict[str, Any] = {"socket_connection_setup_timeout_ms": 60_000, "socket_connection_setup_timeout_max_ms": 60_000}
+
+
+# --- names ------------------------------------------------------------------------------------------------
+
+
+class Resolver:
+    """Looks names up slowly.
+
+    Attributes:
+        asked: the threads that asked for a name.
+        may_return: until then, nobody gets an answer.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.asked: list[threading.Thread] = []
+        self.may_return = threading.Event()
+        self._port = port
+        self._real = socket.getaddrinfo
+
+    def __call__(self, host: str, port: int, *args: Any, **more: Any) -> Any:
+        if host != "slow.example" or more.get("flags"):
+            return self._real(host, port, *args, **more)
+        self.asked.append(threading.current_thread())
+        self.may_return.wait()
+        return self._real("127.0.0.1", self._port, *args, **more)
+
+
+@pytest.fixture
+def resolver(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Resolver]:
+    resolver = Resolver(fake.port)
+    monkeypatch.setattr(socket, "getaddrinfo", resolver)
+    yield resolver
+    resolver.may_return.set()
+    for thread in resolver.asked:
+        thread.join()
+
+
+def test_a_slow_name_holds_nobody_else_up(fake: FakeBroker, wire: MakeWire, resolver: Resolver) -> None:
+    here = wire(fake.servers, **LONG)
+    here.connect(T0)
+    slow = Node(2, "slow.example", 9092)
+    assert not here.transport.ready(slow, now_ms())
+    wait_until(lambda: resolver.asked, "the name is looked up")
+    assert resolver.asked[0] is not threading.main_thread()
+    for _ in range(3):
+        assert here.ask(make_batch([b"x"]))[0].error is None
+        assert not here.transport.ready(slow, now_ms())
+    resolver.may_return.set()
+    here.until(lambda: here.transport.ready(slow, now_ms()))
+    assert len(resolver.asked) == 1
+
+
+def test_a_name_that_takes_too_long(
+    fake: FakeBroker, wire: MakeWire, resolver: Resolver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next attempt waits for the first one, rather than for a thread of its own."""
+    here = wire("slow.example:9092", reconnect_backoff_ms=1, reconnect_backoff_max_ms=1, **SHORT)
+    here.transport.request_update(["t"])
+    here.until(lambda: "longer to look up than socket.connection.setup.timeout.ms; attempt 2" in caplog.text)
+    assert here.transport.failure() is None
+    assert len(resolver.asked) == 1
+    resolver.may_return.set()
+    here.leader(T0)
+
+
+def test_another_of_the_first_brokers_is_asked_when_a_name_takes_too_long(
+    fake: FakeBroker, wire: MakeWire, resolver: Resolver
+) -> None:
+    here = wire(f"slow.example:9092,{fake.servers}", **SHORT)
+    here.leader(T0)
+
+
+def test_closing_does_not_wait_for_a_name(fake: FakeBroker, wire: MakeWire, resolver: Resolver) -> None:
+    here = wire("slow.example:9092", **LONG)
+    here.transport.request_update(["t"])
+    here.poll(0)
+    wait_until(lambda: resolver.asked, "the name is looked up")
+    # Closed by the fixture, before the name may be known.
+
+
+# --- tokens -----------------------------------------------------------------------------------------------
+
+BY_TOKEN: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+
+
+@pytest.fixture
+def slow_token() -> Iterator[dict[str, Any]]:
+    """Return the settings for a token provider that returns when it may."""
+    tokens.asked.clear()
+    yield BY_TOKEN | {"sasl_oauthbearer_token_provider": "tokens.slow_token"}
+    tokens.may_return.set()
+    wait_until(lambda: not threads(), "all have got a token")
+    tokens.may_return.clear()
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "shmaccum-background-call"]
+
+
+def test_a_slow_token_holds_nobody_else_up(fake: FakeBroker, wire: MakeWire, slow_token: dict[str, Any]) -> None:
+    tokens.may_return.set()
+    with FakeBroker() as other:
+        for broker in (fake, other):
+            broker.let_in("OAUTHBEARER")
+            broker.answers[METADATA] = lambda request: fake.metadata(request, brokers=[(1, fake), (2, other)])
+        here = wire(fake.servers, **slow_token, **LONG)
+        here.connect(T0)
+        tokens.may_return.clear()
+        tokens.asked.clear()
+        second = here.transport.cluster().nodes[2]
+        here.until(lambda: here.transport.ready(second, now_ms()) or tokens.asked)
+        for _ in range(3):
+            assert here.ask(make_batch([b"x"]))[0].error is None
+            assert not here.transport.ready(second, now_ms())
+        tokens.may_return.set()
+        here.until(lambda: here.transport.ready(second, now_ms()))
+    assert set(tokens.asked) == {"shmaccum-background-call"}
+
+
+def test_a_token_that_takes_too_long(
+    fake: FakeBroker, wire: MakeWire, slow_token: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is the provider that the error names. It is not asked again while it is still at it."""
+    fake.let_in("OAUTHBEARER")
+    here = wire(fake.servers, reconnect_backoff_ms=1, reconnect_backoff_max_ms=1, **slow_token, **SHORT)
+    here.transport.request_update(["t"])
+    here.until(lambda: len(fake.connections) > 3)
+    assert "not ready within" in caplog.text
+    assert "ms: sasl.oauthbearer.token.provider takes longer" in caplog.text
+    assert here.transport.failure() is None
+    assert len(tokens.asked) == len(threads()) == 1
+    tokens.may_return.set()
+    here.leader(T0)
+
+
+def test_a_token_provider_that_ends_the_program(
+    fake: FakeBroker, wire: MakeWire, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake.let_in("OAUTHBEARER")
+    monkeypatch.setattr(tokens, "no_token", lambda: os.sys.exit("secret"))  # type: ignore[attr-defined]
+    here = wire(fake.servers, **BY_TOKEN, sasl_oauthbearer_token_provider="tokens.no_token")
+    here.transport.request_update(["t"])
+    here.until(here.transport.failure)
+    assert "SystemExit" in caplog.text
+    assert "secret" not in caplog.text
+
+
+# --- the sender as a process ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def waiting(
+    fake: FakeBroker, slab_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Producer, Path]]:
+    """Return a producer whose sender gets tokens only while there is a file, and that file."""
+    fake.let_in("OAUTHBEARER")
+    monkeypatch.setenv("TOKENS", str(tmp_path))
+    given = {name.replace("_", "."): value for name, value in (BY_TOKEN | LONG).items()}
+    settings = settings_of(slab_name, tmp_path / "none", max_block_ms=60_000) | given
+    settings |= {
+        "transport": "kafka",
+        "bootstrap.servers": fake.servers,
+        "sasl.oauthbearer.token.provider": "tokens.token_of_a_file",
+    }
+    del settings["log.dir"]
+    with Producer(settings) as producer:
+        yield producer, tmp_path / "may-return"
+        (tmp_path / "may-return").touch()
+    wait_until_gone(slab_name)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_sender_ends_while_it_waits_for_a_token(
+    fake: FakeBroker, waiting: tuple[Producer, Path], tmp_path: Path, number: int
+) -> None:
+    """And the next one goes on with all that the slab holds."""
+    producer, allowed = waiting
+    asked = tmp_path / "asked"
+    allowed.touch()
+    producer.send("t", b"1", partition=0).get(60)
+    allowed.unlink()
+    asked.unlink()
+    kill_sender(producer)
+    second = producer.send("t", b"2", partition=0)
+    wait_until(asked.exists, "the next sender asks for a token")
+    pid = sender_pid(producer)
+    asked.unlink()
+
+    def has_ended() -> bool:
+        """Say whether there is another sender; at the first SIGTERM it would deliver what is there, and leave then."""
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+        return sender_pid(producer) not in (0, pid)
+
+    wait_until(has_ended, "there is another sender")
+    wait_until(asked.exists, "it asks for a token")
+    assert len(fake.of(PRODUCE)) == 1
+    allowed.touch()
+    second.get(60)
+    assert len(fake.of(PRODUCE)) == 2
+
+
+# --- background_calls ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def poller() -> Iterator[Poller]:
+    poller = Poller()
+    yield poller
+    poller.close()
+
+
+def test_errands_of_a_key_take_turns(poller: Poller) -> None:
+    background_calls = BackgroundCalls(poller)
+    may_go_on = threading.Event()
+    found: list[object] = []
+    background_calls.run("a", may_go_on.wait, lambda result, error: found.append(("a", result)))
+    never = [background_calls.run("a", lambda: found.append("cancelled"), lambda result, error: None) for _ in range(3)]
+    for each in never:
+        each.cancel()
+    background_calls.run("a", lambda: 1 // 0, lambda result, error: found.append(type(error)))
+    background_calls.run("b", lambda: "b", lambda result, error: found.append(result))
+    while not found:
+        poller.wait(100)
+    assert found == ["b"]
+    may_go_on.set()
+    while len(found) < 3:
+        poller.wait(100)
+    assert found == ["b", ("a", True), ZeroDivisionError]
+    background_calls.close()
+
+
+def test_without_a_thread(poller: Poller, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    background_calls = BackgroundCalls(poller)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for _ in range(2):
+        with pytest.raises(OSError, match="no thread can be started for a"):
+            background_calls.run("a", lambda: None, lambda result, error: None)
+    background_calls.close()
+
+
+def test_an_errand_that_is_done_when_nobody_listens_any_more(poller: Poller) -> None:
+    background_calls = BackgroundCalls(poller)
+    may_go_on = threading.Event()
+    background_calls.run("a", may_go_on.wait, lambda result, error: pytest.fail("told"))
+    background_calls.run("a", lambda: pytest.fail("run"), lambda result, error: None)
+    background_calls.close()
+    may_go_on.set()
+    wait_until(lambda: not threads(), "the thread is done")

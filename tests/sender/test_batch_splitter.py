@@ -1,0 +1,355 @@
+"""Batches that are sent in pieces: each record in its place, and no harm done to its neighbours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from senders import HandRun, read_partition, read_values
+from splitting import (
+    T0,
+    T1,
+    StartRun,
+    Told,
+    assert_all_free,
+    batches_of,
+    check_sequences,
+    counter,
+    deliver,
+    numbered,
+    offsets_of,
+    send,
+)
+
+from shmaccum.errors import InvalidRecordError, NetworkError, RecordTooLargeError
+from shmaccum.record.compression import CompressionType
+from shmaccum.shm.layout import Partition, Super
+
+# --- too large ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("largest", [500, 250, 130])
+def test_a_batch_that_is_too_large(start_run: StartRun, log_dir: Path, largest: int, compression: str) -> None:
+    run = start_run(compression_type=compression)
+    run.transport.largest = 100 if compression == "gzip" else largest
+    told = Told()
+    values = numbered(25)
+    futures = send(run, values, told=told)
+    deliver(run)
+    assert offsets_of(futures) == list(range(25))
+    assert told.values == values
+    assert read_values(log_dir, "t") == values
+    assert max(batch.size for batch in batches_of(log_dir)) <= run.transport.largest
+    check_sequences(log_dir)
+    assert counter(run, Super.BATCHES_SENT) == 1
+    assert counter(run, Super.RECORDS_SENT) == 25
+    assert_all_free(run)
+
+
+def test_a_batch_that_its_producer_has_compressed(start_run: StartRun, log_dir: Path) -> None:
+    run = start_run(compression_type="gzip")
+    values = [b"%x" % (number**40) for number in range(80)]
+    futures = [run.accumulator.append(T0, 0, None, value).future for value in values]
+    run.accumulator.producer.pending.poll()
+    first = run.accumulator.map.queues[T0].first()
+    assert first is not None
+    assert first.compression is CompressionType.GZIP
+    run.transport.largest = first.stored_size // 3
+    deliver(run)
+    assert offsets_of(futures) == list(range(80))
+    assert read_values(log_dir, "t") == values
+    assert {batch.compression for batch in batches_of(log_dir)} == {CompressionType.GZIP}
+    check_sequences(log_dir)
+
+
+def test_records_keep_what_they_have(run: HandRun, log_dir: Path) -> None:
+    run.transport.largest = 200
+    sent = [
+        (1_700_000_000_000 - number * 1000, b"key" if number % 2 else None, b"%d" % number, [("h", b"%d" % number)])
+        for number in range(20)
+    ]
+    futures = [run.accumulator.append(T0, *record).future for record in sent]
+    deliver(run)
+    found = read_partition(log_dir, "t")
+    assert [(record.timestamp, record.key, record.value, record.headers) for record in found] == sent
+    assert [future.get(0).timestamp for future in futures] == [record[0] for record in sent]
+    assert len(batches_of(log_dir)) > 2
+
+
+@pytest.mark.parametrize("version", ["0.9.0", "0.10.2"])
+def test_old_formats(start_run: StartRun, log_dir: Path, version: str) -> None:
+    run = start_run(message_format_version=version, enable_idempotence=False)
+    run.transport.largest = 300
+    values = numbered(15)
+    futures = send(run, values)
+    deliver(run)
+    assert offsets_of(futures) == list(range(15))
+    assert read_values(log_dir, "t") == values
+
+
+def test_one_record_that_is_too_large_is_given_up_alone(run: HandRun, log_dir: Path) -> None:
+    run.transport.largest = 300
+    values = [*numbered(5), b"x" * 400, *numbered(5)]
+    futures = send(run, values)
+    other = send(run, [b"other"], T1)
+    deliver(run)
+    with pytest.raises(RecordTooLargeError, match="t-0"):
+        futures.pop(5).get(0)
+    assert offsets_of(futures) == list(range(10))
+    assert offsets_of(other) == [0]
+    assert read_values(log_dir, "t") == [*numbered(5), *numbered(5)]
+    assert (counter(run, Super.RECORDS_SENT), counter(run, Super.RECORDS_FAILED)) == (11, 1)
+    # The broker has never heard of the record: there is no gap where it was, nor behind the batch.
+    again = send(run, [b"again"])
+    deliver(run)
+    assert offsets_of(again) == [10]
+    check_sequences(log_dir)
+
+
+@pytest.mark.parametrize("at", [0, 4])
+def test_at_either_end(run: HandRun, log_dir: Path, at: int) -> None:
+    run.transport.largest = 300
+    values = numbered(4)
+    values.insert(at, b"x" * 400)
+    futures = send(run, values)
+    deliver(run)
+    assert futures.pop(at).failed()
+    assert offsets_of(futures) == list(range(4))
+    send(run, [b"again"])
+    deliver(run)
+    check_sequences(log_dir)
+
+
+def test_a_batch_of_one_record(run: HandRun) -> None:
+    run.transport.largest = 300
+    (future,) = send(run, [b"x" * 400])
+    deliver(run)
+    with pytest.raises(RecordTooLargeError):
+        future.get(0)
+    assert len(run.transport.sent) == 1
+
+
+def test_every_record_is_too_large(run: HandRun, log_dir: Path) -> None:
+    run.transport.largest = 70
+    futures = send(run, numbered(10))
+    deliver(run)
+    assert all(isinstance(future.exception, RecordTooLargeError) for future in futures)
+    assert counter(run, Super.RECORDS_FAILED) == 10
+    run.transport.largest = 1000
+    again = send(run, [b"again"])
+    deliver(run)
+    assert offsets_of(again) == [0]
+    check_sequences(log_dir)
+
+
+def test_what_the_broker_takes_is_remembered(run: HandRun) -> None:
+    """The second batch that is too large is not cut by trial and error."""
+    run.transport.largest = 150
+    send(run, numbered(25))
+    deliver(run)
+    first = len(run.transport.sent)
+    send(run, numbered(25))
+    deliver(run)
+    assert len(run.transport.sent) - first < first - 1
+
+
+# --- order ----------------------------------------------------------------------------------------------
+
+
+def test_nothing_overtakes_a_batch_in_pieces(run: HandRun, log_dir: Path) -> None:
+    run.transport.largest = 200
+    first, second = numbered(40), [b"later %d" % number for number in range(40)]
+    futures = [run.accumulator.append(T0, 0, None, value).future for value in [*first, *second]]
+    deliver(run)
+    assert offsets_of(futures) == list(range(80))
+    assert read_values(log_dir, "t") == [*first, *second]
+    check_sequences(log_dir)
+
+
+def test_others_write_in_between(run: HandRun, log_dir: Path) -> None:
+    """The pieces of a batch need not follow each other in the log: each has an offset of its own."""
+    run.transport.largest = 200
+    futures = send(run, numbered(20))
+    while run.slab.undelivered() != (0, 0):
+        run.run(1)
+        run.transport.write_as_another(T0)
+    found = read_partition(log_dir, "t")
+    mine = [record.offset for record in found if record.value != b"another's"]
+    assert offsets_of(futures) == mine
+    assert mine[-1] > 20
+
+
+def test_a_partition_is_muted_only_while_a_piece_is_in_flight(run: HandRun) -> None:
+    def muted() -> int:
+        entry = run.accumulator.map.queues[T0].entry
+        return int(run.slab.words[run.slab.geometry.partition(entry) + Partition.MUTED])
+
+    run.transport.largest = 200
+    send(run, numbered(20))
+    run.run(1)
+    assert not muted()
+    run.transport.held = True
+    run.run(1)
+    sent = len(run.transport.sent)
+    send(run, [b"behind"])
+    send(run, [b"elsewhere"], T1)
+    run.run(3)
+    assert muted()
+    assert [partition for partition, _ in run.transport.sent[sent:]] == [T1]
+    run.transport.held = False
+    deliver(run)
+    assert not muted()
+
+
+def test_a_piece_that_fails_and_is_tried_again(run: HandRun, log_dir: Path) -> None:
+    """It is the same piece that is sent again; the next one has all its attempts before it."""
+    run.transport.largest = 200
+    futures = send(run, numbered(20))
+    run.run_until(lambda: futures[0].is_done or run.accumulator.producer.pending.poll())
+    run.transport.refuse[T0] = NetworkError
+    retried = counter(run, Super.BATCHES_RETRIED)
+    sent = len(run.transport.sent)
+    run.run_until(lambda: counter(run, Super.BATCHES_RETRIED) == retried + 3)
+    assert len(set(run.transport.sent[sent:])) == 1
+    run.transport.refuse.clear()
+    deliver(run)
+    assert offsets_of(futures) == list(range(20))
+    check_sequences(log_dir)
+
+
+def test_every_piece_has_its_own_attempts(start_run: StartRun) -> None:
+    run = start_run(retries=1)
+    run.transport.largest = 200
+    futures = send(run, numbered(20))
+    for _ in range(3):
+        told = sum(future.is_done for future in futures)
+        run.run_until(
+            lambda told=told: run.accumulator.producer.pending.poll() or sum(each.is_done for each in futures) > told
+        )
+        run.transport.refuse[T0] = NetworkError
+        retried = counter(run, Super.BATCHES_RETRIED)
+        run.run_until(lambda retried=retried: counter(run, Super.BATCHES_RETRIED) > retried)
+        run.transport.refuse.clear()
+    deliver(run)
+    assert offsets_of(futures) == list(range(20))
+
+
+# --- invalid records ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [{0}, {9}, {4}, {0, 1, 2}, {8, 9}, {3, 4, 6}, {0, 9}, set(range(10)), {0, 2, 4, 6, 8}])
+def test_invalid_records_are_given_up_alone(run: HandRun, log_dir: Path, bad: set[int]) -> None:
+    """They are named by the broker; the batch's other records are none the worse for them."""
+    run.transport.is_invalid = lambda value: value in {numbered(10)[number] for number in bad}
+    told = Told()
+    futures = send(run, numbered(10), told=told)
+    deliver(run)
+    assert told.values == numbered(10)
+    for number in bad:
+        with pytest.raises(InvalidRecordError, match="t-0"):
+            futures[number].get(0)
+    good = [number for number in range(10) if number not in bad]
+    assert [futures[number].get(0).offset for number in good] == list(range(len(good)))
+    run.transport.is_invalid = lambda value: False
+    again = send(run, [b"again"])
+    deliver(run)
+    assert offsets_of(again) == [len(good)]
+    assert read_values(log_dir, "t") == [*(numbered(10)[number] for number in good), b"again"]
+    check_sequences(log_dir)
+    assert_all_free(run)
+
+
+def test_invalid_and_too_large(run: HandRun, log_dir: Path) -> None:
+    run.transport.largest = 250
+    run.transport.is_invalid = lambda value: value in (numbered(20)[3], numbered(20)[17])
+    futures = send(run, numbered(20))
+    deliver(run)
+    assert [future.failed() for future in futures] == [number in (3, 17) for number in range(20)]
+    assert read_values(log_dir, "t") == [value for value in numbered(20) if not run.transport.is_invalid(value)]
+    check_sequences(log_dir)
+
+
+def test_invalid_records_that_are_not_named(run: HandRun) -> None:
+    run.transport.refuse[T0] = InvalidRecordError
+    futures = send(run, numbered(3))
+    deliver(run)
+    assert all(isinstance(future.exception, InvalidRecordError) for future in futures)
+    assert len(run.transport.sent) == 1
+
+
+def test_a_piece_that_fails_for_good_takes_no_other_with_it(run: HandRun, log_dir: Path) -> None:
+    run.transport.largest = 200
+    futures = send(run, numbered(20))
+    run.run_until(lambda: run.accumulator.producer.pending.poll() or futures[0].is_done)
+    run.transport.refuse[T0] = InvalidRecordError
+    run.run_until(lambda: run.accumulator.producer.pending.poll() or any(future.failed() for future in futures))
+    run.transport.refuse.clear()
+    deliver(run)
+    failed = [future.failed() for future in futures]
+    assert 0 < sum(failed) < 10
+    stored = [value for value, bad in zip(numbered(20), failed, strict=True) if not bad]
+    assert read_values(log_dir, "t") == stored
+    check_sequences(log_dir)
+
+
+@pytest.fixture
+def invalid_comes_next(run: HandRun) -> HandRun:
+    """A batch of three records, of which the first is stored; the next to be sent is invalid."""
+    run.transport.is_invalid = lambda value: value == b"invalid"
+    futures = send(run, [b"a", b"invalid", b"c"])
+    run.run_until(lambda: run.accumulator.producer.pending.poll() or futures[0].is_done)
+    return run
+
+
+def test_a_record_that_was_never_stored_takes_no_number(invalid_comes_next: HandRun, log_dir: Path) -> None:
+    deliver(invalid_comes_next)
+    assert [batch.base_sequence for batch in batches_of(log_dir)] == [0, 1]
+
+
+def test_one_that_may_have_been_stored_does(invalid_comes_next: HandRun, log_dir: Path) -> None:
+    """Else the number could be that of what is in the log, and a broker would take what comes next for that.
+
+    If it is not in the log, the broker complains of the gap, and the partition goes on under a new epoch.
+    """
+    run = invalid_comes_next
+    run.transport.refuse[T0] = NetworkError
+    retried = counter(run, Super.BATCHES_RETRIED)
+    run.run_until(lambda: counter(run, Super.BATCHES_RETRIED) > retried)
+    run.transport.refuse.clear()
+    sent = len(run.transport.sent)
+    deliver(run)
+    assert [sequence for _, sequence in run.transport.sent[sent:]] == [1, 2, 0]
+    assert [(batch.producer_epoch, batch.base_sequence) for batch in batches_of(log_dir)] == [(0, 0), (1, 0)]
+
+
+def test_one_that_a_dead_sender_may_have_sent_does(
+    invalid_comes_next: HandRun, start_run: StartRun, log_dir: Path
+) -> None:
+    run = invalid_comes_next
+    run.transport.held = True
+    run.run(1)
+    run.resign()
+    deliver(start_run())
+    assert [(batch.producer_epoch, batch.base_sequence) for batch in batches_of(log_dir)] == [(0, 0), (1, 0)]
+
+
+def test_batches_behind_that_have_their_numbers_already(run: HandRun, log_dir: Path) -> None:
+    """They were sent before it was known that one before them is no good: they come after it all the same."""
+    run.transport.is_invalid = lambda value: value == b"invalid"
+    futures = send(run, [b"first"])
+    deliver(run)
+    run.transport.held = True
+    for number in range(4):
+        futures += send(run, [b"%d" % number, b"invalid" if number == 1 else b"-", b"%d'" % number])
+        run.run(1)
+    assert [sequence for _, sequence in run.transport.sent] == [0, 1, 4, 7, 10]
+    run.transport.held = False
+    deliver(run)
+    (invalid,) = [future for future in futures if future.failed()]
+    assert isinstance(invalid.exception, InvalidRecordError)
+    futures.remove(invalid)
+    assert offsets_of(futures) == list(range(12))
+    stored = read_values(log_dir, "t")
+    assert stored == [b"first", b"0", b"-", b"0'", b"1", b"1'", b"2", b"-", b"2'", b"3", b"-", b"3'"]
+    assert counter(run, Super.EPOCH_BUMPS) == 1

@@ -1,0 +1,206 @@
+"""Who is told of the pieces of a batch, of what, and when; and who is not waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from processes import Child
+from senders import HandRun, read_values
+from splitting import (
+    SLOTS,
+    T0,
+    StartRun,
+    Told,
+    assert_all_free,
+    check_sequences,
+    config_of,
+    counter,
+    deliver,
+    numbered,
+    offsets_of,
+    send,
+)
+
+from shmaccum.accumulator.append.futures import FutureColumnsMetadata, FutureRecordMetadata
+from shmaccum.accumulator.state.accumulator_state import attach_for
+from shmaccum.cluster import RecordMetadata
+from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, KafkaTimeoutError, NetworkError
+from shmaccum.record.columns.encoder import encode_columns
+from shmaccum.shm.layout import PIECES_IN_FLIGHT, Process, Super
+from shmaccum.shm.lifecycle import detach
+from tools.support.accumulators import Accumulators
+
+Start = Callable[..., Child]
+
+
+def append_some(link: Connection, name: str, log_dir: str, numbers: list[int]) -> list[object]:
+    """Append records with these numbers, one each time that the test says so; return what became of them."""
+    config = config_of(name, Path(log_dir))
+    slab = attach_for(config)
+    accumulator = Accumulators(slab, config)
+    futures = []
+    for number in numbers:
+        link.recv()
+        futures.append(accumulator.append(T0, 0, None, numbered(20)[number]).future)
+        link.send("appended")
+    accumulator.producer.begin_flush()
+    accumulator.producer.await_flush_completion(30)
+    outcomes: list[object] = [type(each.exception) if each.failed() else each.get(0).offset for each in futures]
+    detach(slab)
+    return outcomes
+
+
+def test_several_processes_share_the_batch(run: HandRun, log_dir: Path, slab_name: str, start: Start) -> None:
+    """Each hears of its own records, whatever becomes of those of the others."""
+    run.transport.largest = 250
+    run.transport.is_invalid = lambda value: value in (numbered(20)[4], numbered(20)[10])
+    children = [start(append_some, slab_name, str(log_dir), list(range(first, 20, 3))) for first in range(3)]
+    for number in range(20):
+        children[number % 3].tell()
+        assert children[number % 3].hear() == "appended"
+    deliver(run)
+    offsets = {value: offset for offset, value in enumerate(read_values(log_dir, "t"))}
+    assert len(offsets) == 18
+    for first, child in enumerate(children):
+        expected = [offsets.get(numbered(20)[number], InvalidRecordError) for number in range(first, 20, 3)]
+        assert child.result() == expected
+    assert len(run.transport.sent) > 5
+    assert_all_free(run)
+
+
+def test_columns(run: HandRun, log_dir: Path) -> None:
+    """Rows of one call, in several batches, some of which are sent in pieces and some of whose rows are given up."""
+    values = numbered(120, 25)
+    future = FutureColumnsMetadata(len(values), run.accumulator.producer.pending)
+    bodies = encode_columns(run.accumulator.format, None, pa.array(values, pa.binary()), None, 0)
+    send(run, [b"first"])
+    run.accumulator.producer.append_columns(run.accumulator.map.queues[T0], bodies, future, 1000)
+    run.transport.largest = 300
+    run.run_until(lambda: len(run.transport.sent) > 8)
+    with pytest.raises(KafkaTimeoutError, match=rf"{run.slab.undelivered()[1]} of 120 rows"):
+        future.get(0)
+    deliver(run)
+    found = future.get(0)
+    assert found.offsets.tolist() == list(range(1, 121))
+    assert read_values(log_dir, "t") == [b"first", *values]
+
+
+def test_columns_with_rows_that_are_given_up(run: HandRun) -> None:
+    values = numbered(10)
+    run.transport.is_invalid = lambda value: value == values[7]
+    future = FutureColumnsMetadata(len(values), run.accumulator.producer.pending)
+    bodies = encode_columns(run.accumulator.format, None, pa.array(values, pa.binary()), None, 0)
+    run.accumulator.producer.append_columns(run.accumulator.map.queues[T0], bodies, future, 1000)
+    deliver(run)
+    with pytest.raises(InvalidRecordError):
+        future.get(0)
+    assert future.is_done
+
+
+def test_a_future_is_done_with_its_own_piece(run: HandRun) -> None:
+    run.transport.largest = 200
+    told = Told()
+    futures = send(run, numbered(20), told=told)
+    late: list[RecordMetadata] = []
+    run.run_until(lambda: run.accumulator.producer.pending.poll() or futures[0].is_done)
+    assert not futures[-1].is_done
+    assert told.values == numbered(20)[: len(told.values)]
+    assert [future.is_done for future in futures] == [number < len(told.values) for number in range(20)]
+    for future in futures:
+        future.add_callback(late.append)
+    assert len(late) == len(told.values)
+    with pytest.raises(KafkaTimeoutError):
+        futures[-1].get(0)
+    run.accumulator.producer.begin_flush()
+    with pytest.raises(KafkaTimeoutError):
+        run.accumulator.producer.await_flush_completion(0)
+    deliver(run)
+    assert offsets_of(futures) == list(range(20))
+    assert told.values == numbered(20)
+    assert [metadata.offset for metadata in late] == list(range(20))
+
+
+# --- the completion rings -------------------------------------------------------------------------------
+
+
+def test_a_producer_that_does_not_look(run: HandRun, log_dir: Path) -> None:
+    """Its ring never overflows: when there is no room for more, the next pieces wait until it has read."""
+    room = SLOTS + PIECES_IN_FLIGHT
+    ring = run.slab.geometry.process(run.slab.me)
+    futures: list[FutureRecordMetadata] = []
+    run.transport.largest = 75  # one record
+    for _ in range(4):
+        futures += send(run, [b"%d" % (number % 10) for number in range(100)])
+        run.accumulator.map.queues[T0].close_open()
+    unread: list[int] = []
+
+    def look() -> bool:
+        unread.append(counter(run, ring + Process.RING_TAIL) - counter(run, ring + Process.RING_HEAD))
+        return unread[-20:] == [unread[-1]] * 20
+
+    run.run_until(look)
+    assert room - SLOTS <= max(unread) <= room
+    assert not futures[-1].is_done
+    run.run_until(lambda: run.accumulator.producer.pending.poll() or run.slab.undelivered() == (0, 0))
+    assert offsets_of(futures) == list(range(400))
+    check_sequences(log_dir)
+    assert_all_free(run)
+
+
+def test_a_producer_that_died_is_not_waited_for(run: HandRun, log_dir: Path, slab_name: str, start: Start) -> None:
+    child = start(append_some, slab_name, str(log_dir), [0])
+    child.tell()
+    assert child.hear() == "appended"
+    futures = send(run, [b"%d" % (number % 10) for number in range(99)])
+    child.kill()
+    run.transport.largest = 90
+    run.run_until(lambda: run.accumulator.producer.pending.poll() or run.slab.undelivered() == (0, 0))
+    assert offsets_of(futures) == list(range(1, 100))
+
+
+def test_what_is_left_expires(start_run: StartRun, log_dir: Path) -> None:
+    """Records that were told of stay so; the others of the batch get the error."""
+    run = start_run(delivery_timeout_ms=2000)
+    run.transport.largest = 200
+    futures = send(run, numbered(20))
+    run.run_until(lambda: run.accumulator.producer.pending.poll() or futures[0].is_done, after_ms=100)
+    run.transport.no_leader = frozenset({T0})
+    run.run(2, after_ms=5000)
+    run.accumulator.producer.pending.poll()
+    stored = read_values(log_dir, "t")
+    assert stored == numbered(20)[: len(stored)]
+    assert offsets_of(futures[: len(stored)]) == list(range(len(stored)))
+    assert all(isinstance(future.exception, DeliveryTimeoutError) for future in futures[len(stored) :])
+    assert counter(run, Super.BATCHES_FAILED) == 1
+    assert_all_free(run)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_what_is_left_expires_while_a_piece_is_in_flight(start_run: StartRun, log_dir: Path, stored: bool) -> None:
+    """The slot, from which nothing is sent any more, is free once that is answered, and the partition goes on."""
+    run = start_run(delivery_timeout_ms=2000)
+    run.transport.largest = 200
+    futures = send(run, numbered(20))
+    run.run_until(lambda: run.accumulator.producer.pending.poll() or futures[0].is_done, after_ms=100)
+    done = sum(future.is_done for future in futures)
+    run.transport.held = True
+    if not stored:
+        run.transport.refuse[T0] = NetworkError
+    run.run(1, after_ms=100)
+    run.run(1, after_ms=5000)
+    run.accumulator.producer.pending.poll()
+    assert offsets_of(futures[:done]) == list(range(done))
+    assert all(isinstance(future.exception, DeliveryTimeoutError) for future in futures[done:])
+    assert run.accumulator.pool.available_memory() < run.accumulator.pool.total_memory
+    run.transport.held = False
+    run.transport.refuse.clear()
+    run.run(1, after_ms=100)
+    assert_all_free(run)
+    again = send(run, [b"again"])
+    deliver(run)
+    assert again[0].succeeded()
+    assert read_values(log_dir, "t") == [*numbered(20)[: done * 2 if stored else done], b"again"]

@@ -1,0 +1,130 @@
+"""The settings in the slab: what is read, what is written, and what a death or damage leaves."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pytest
+from processes import Child
+
+from shmaccum.errors import ConfigError, SlabAbiError
+from shmaccum.shm import shared_settings
+from shmaccum.shm.layout import SETTINGS_SIZE, WORD, Geometry, Super
+from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.shared_settings import SlabSettings, UserSettings
+from shmaccum.shm.slab import Slab
+
+MINE = UserSettings({"size": 8, "where": ["a:1", "b:2"]}, {"pace": 5, "name": "one"}, "1.0")
+
+
+@pytest.fixture
+def slab_with(slab_name: str, geometry: Geometry) -> Callable[[UserSettings], Slab]:
+    """Return a function that attaches to the test's slab, at whose end this process leaves it."""
+    return lambda mine: attach(slab_name, geometry, 0, mine)
+
+
+def read(slab: Slab) -> SlabSettings:
+    return shared_settings.read(slab.words, slab.buffer, slab.geometry)
+
+
+def copy_at(slab: Slab) -> int:
+    """Return where the copy that counts begins, in bytes."""
+    return slab.geometry.settings + slab.words[Super.SETTINGS_GENERATION] % 2 * SETTINGS_SIZE
+
+
+def test_a_slab_without_settings(slab: Slab) -> None:
+    assert read(slab) == (0, {}, {}, "")
+
+
+def test_the_first_user_brings_its_own(slab_with: Callable[[UserSettings], Slab]) -> None:
+    slab = slab_with(MINE)
+    assert read(slab) == (1, MINE.fixed, MINE.shared, "1.0")
+    detach(slab)
+
+
+def test_the_newest_user_decides_on_what_is_shared(
+    slab_with: Callable[[UserSettings], Slab], caplog: pytest.LogCaptureFixture
+) -> None:
+    slab = slab_with(MINE)
+    slab_with(MINE)
+    assert read(slab).generation == 1, "nothing has changed"
+    with caplog.at_level("INFO"):
+        slab_with(UserSettings(MINE.fixed, {"pace": 7, "name": "one", "new": None}, "2.0"))
+    assert read(slab) == (2, MINE.fixed, {"pace": 7, "name": "one", "new": None}, "2.0")
+    assert f"slab {slab.name}: pace is 7 now for all its users, and was 5" in caplog.messages
+    slab_with(UserSettings(MINE.fixed, {"pace": 9}, "1.0", decides=False))
+    assert read(slab).generation == 2
+    slab_with(UserSettings(MINE.fixed, {"pace": 9}, "1.0"))
+    assert read(slab).shared == {"pace": 9, "name": "one", "new": None}, "what the other version has stays"
+    for _ in range(5):
+        detach(slab)
+
+
+def come(link: Connection, name: str, geometry: Geometry, mine: UserSettings) -> None:
+    slab = attach(name, geometry, 0, mine)
+    link.send("there")
+    link.recv()
+    detach(slab)
+
+
+def test_what_differs_is_named_with_both_values(
+    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+) -> None:
+    child = start(come, slab_name, geometry, MINE)
+    child.hear()
+    other = UserSettings({"size": None, "where": ["a:1"], "unknown": 1}, {}, "1.0")
+    with pytest.raises(SlabAbiError) as refused:
+        attach(slab_name, geometry, 0, other)
+    assert "other settings: size is 8 there and null here; where is 'a:1,b:2' there and 'a:1' here." in str(
+        refused.value
+    )
+    child.tell()
+    child.result()
+
+
+def test_a_death_while_they_are_written_leaves_the_old_ones(slab_with: Callable[[UserSettings], Slab]) -> None:
+    """Whatever of the other copy is written: the generation is the last store."""
+    slab = slab_with(MINE)
+    other = slab.geometry.settings + (slab.words[Super.SETTINGS_GENERATION] + 1) % 2 * SETTINGS_SIZE
+    slab.buffer[other : other + SETTINGS_SIZE] = b"\xee" * SETTINGS_SIZE
+    assert read(slab) == (1, MINE.fixed, MINE.shared, "1.0")
+    detach(slab)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"no JSON", b"[]", b"{}", b'{"fixed": 1, "shared": 2, "version": 3}', b'{"fixed": {}}', b"\xff\xfe"],
+)
+def test_damage_counts_as_no_settings(slab_with: Callable[[UserSettings], Slab], text: bytes) -> None:
+    """And the next user brings its own."""
+    slab = slab_with(MINE)
+    at = copy_at(slab)
+    slab.buffer[at + WORD : at + WORD + len(text)] = text
+    slab.words[at // WORD] = len(text) << 32 | zlib.crc32(text)
+    assert read(slab) == (1, {}, {}, "")
+    slab_with(MINE)
+    assert read(slab) == (2, MINE.fixed, MINE.shared, "1.0")
+    for _ in range(2):
+        detach(slab)
+
+
+@pytest.mark.parametrize("head", [0, 1, (1 << 64) - 1, 5 << 32, SETTINGS_SIZE << 32])
+def test_a_damaged_length_or_checksum_counts_as_no_settings(
+    slab_with: Callable[[UserSettings], Slab], head: int
+) -> None:
+    slab = slab_with(MINE)
+    slab.words[copy_at(slab) // WORD] = head
+    assert read(slab) == (1, {}, {}, "")
+    detach(slab)
+
+
+def test_more_than_there_is_room_for_is_refused(slab_name: str, geometry: Geometry) -> None:
+    long = UserSettings({"where": "x" * SETTINGS_SIZE, "size": 8}, {}, "1.0")
+    with pytest.raises(
+        ConfigError, match=r"^the settings take 164\d\d bytes, .* for 16376; shorten where, the longest$"
+    ):
+        attach(slab_name, geometry, 0, long)
+    assert len(json.dumps(MINE.fixed)) < SETTINGS_SIZE

@@ -1,0 +1,322 @@
+"""A slab whose words say what they cannot is refused, by an error that says which word; a sound one never is."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pytest
+from accumulators import TP0, TP1, Log, add, config_of, drain, first, open_accumulator
+from processes import Child
+
+from shmaccum.cli.report import report
+from shmaccum.errors import IllegalStateError, SlabDamagedError, SlabError
+from shmaccum.shm import names, validation
+from shmaccum.shm.inspection import SlabView
+from shmaccum.shm.layout import SLOTS_SHIFT, Geometry, Partition, Process, Slot, SlotState, Super, Topic
+from shmaccum.shm.lifecycle import attach, destroy, detach, look
+from shmaccum.shm.slab import Slab
+from tools.support.accumulators import Accumulators
+
+Start = Callable[..., Child]
+HUGE = (1 << 64) - 1
+
+
+def leave_batches(link: Connection, name: str) -> None:
+    """Leave a slab in which two batches wait."""
+    accumulator = open_accumulator(config_of(name))
+    add(accumulator, TP0)
+    add(accumulator, TP1)
+    batch = first(accumulator, TP0)
+    assert batch is not None
+    geometry = accumulator.slab.geometry
+    link.send((geometry.header(batch.slot), geometry))
+    os._exit(0)
+
+
+def overwrite(name: str, word: int, value: int) -> None:
+    with open(names.segment_path(name), "r+b") as file:
+        file.seek(8 * word)
+        file.write(value.to_bytes(8, "little"))
+
+
+@pytest.fixture
+def left(slab_name: str, start: Start) -> tuple[str, int, Geometry]:
+    """Return a slab's name, the word index of the header of its first batch, and its layout."""
+    child = start(leave_batches, slab_name)
+    header, geometry = child.hear()
+    child.join()
+    return slab_name, header, geometry
+
+
+WORDS: dict[str, Callable[[int, Geometry], tuple[int, int]]] = {
+    "its topic table has 9 entries": lambda header, geometry: (Super.TOPIC_COUNT, 9),
+    "its partition table has 33 entries": lambda header, geometry: (Super.PARTITION_COUNT, 33),
+    "word SENDER_STARTS of its superblock": lambda header, geometry: (Super.SENDER_STARTS, HUGE),
+    "word CREATED_MS of its superblock": lambda header, geometry: (Super.CREATED_MS, 1 << 50),
+    "word WANTS of process entry 3": lambda header, geometry: (geometry.process(3) + Process.WANTS, 19),
+    "word RELEASED of process entry 0": lambda header, geometry: (geometry.process(0) + Process.RELEASED, HUGE),
+    "topic entry 0 is in state 4": lambda header, geometry: (geometry.topic(0) + Topic.STATE, 4),
+    "topic entry 0 has the name": lambda header, geometry: (geometry.topic(0) + Topic.NAME_LENGTH, HUGE),
+    "topic entry 0 has 33 partitions": lambda header, geometry: (geometry.topic(0) + Topic.PARTITIONS, 33),
+    "partition entry 1 is number 1 of topic entry 7": lambda header, geometry: (
+        geometry.partition(1) + Partition.KEY,
+        8 << 32 | 1,
+    ),
+    "word NEXT_POSITION of partition entry 2": lambda header, geometry: (
+        geometry.partition(2) + Partition.NEXT_POSITION,
+        HUGE,
+    ),
+    "word NEXT_SEQUENCE of partition entry 0": lambda header, geometry: (
+        geometry.partition(0) + Partition.NEXT_SEQUENCE,
+        1 << 47,
+    ),
+    "says state 6": lambda header, geometry: (header + Slot.STATE, 6 | 1 << SLOTS_SHIFT),
+    "3, 0 slots of 10": lambda header, geometry: (header + Slot.STATE, SlotState.CLOSED),
+    "3, 11 slots of 10": lambda header, geometry: (header + Slot.STATE, SlotState.CLOSED | 11 << SLOTS_SHIFT),
+    "the chain of 2 slots from slot 0 on has 1": lambda header, geometry: (
+        header + Slot.STATE,
+        SlotState.CLOSED | 2 << SLOTS_SHIFT,
+    ),
+    "partition entry 4 of 4": lambda header, geometry: (header + Slot.PARTITION, 4),
+}
+
+
+@pytest.mark.parametrize("said", WORDS)
+def test_a_damaged_word_is_named_by_whoever_comes(left: tuple[str, int, Geometry], said: str) -> None:
+    name, header, geometry = left
+    overwrite(name, *WORDS[said](header, geometry))
+    with pytest.raises(SlabDamagedError, match=said) as refusal:
+        attach(name)
+    assert f"`shmaccum destroy {name} --force`" in str(refusal.value)
+    with pytest.raises(SlabDamagedError, match=said):
+        report(name)
+    destroy(name, force=True)
+
+
+def test_what_is_not_damaged_is_taken(left: tuple[str, int, Geometry]) -> None:
+    name, _, _ = left
+    slab = attach(name)
+    detach(slab)
+    assert report(name).memory.waiting_threads == 0
+    destroy(name, force=True)
+
+
+def test_a_slab_in_use_that_looks_unfinished_is_not_made_anew(slab: Slab, start: Start) -> None:
+    slab.words[Super.READY] = 0
+    with pytest.raises(AssertionError, match=f"SlabDamagedError.*process {os.getpid()} uses it"):
+        start(attach_anew, slab.name, slab.geometry).result()
+    slab.words[Super.READY] = 1
+
+
+def attach_anew(link: Connection, name: str, geometry: Geometry) -> None:
+    detach(attach(name, geometry))
+
+
+def test_a_sound_slab_is_found_sound_whatever_goes_on_in_it(slab_name: str) -> None:
+    """Every rule is about words that others are changing meanwhile."""
+    accumulator = open_accumulator(config_of(slab_name))
+    slab = accumulator.slab
+    ended = threading.Event()
+    found: list[SlabError] = []
+
+    def look_again_and_again() -> None:
+        try:
+            while not ended.is_set():
+                validation.check(slab_name, slab.words, slab.geometry)
+        except SlabError as error:
+            found.append(error)
+
+    onlooker = threading.Thread(target=look_again_and_again)
+    onlooker.start()
+    log = Log(accumulator)
+    for number in range(300):
+        # Chains of two and three slots, and single ones, take turns in the same memory.
+        add(accumulator, (TP0, TP1)[number % 2], bytes((300, 1500, 2500)[number % 3]))
+        log.take(drain(accumulator))
+    ended.set()
+    onlooker.join()
+    log.take_all()
+    detach(slab)
+    assert not found
+
+
+# --- chains ---------------------------------------------------------------------------------------------
+
+
+def leave_chains(link: Connection, name: str) -> None:
+    """Leave a slab with a batch in slot 1 and chains of slots 0, 2, 3 and of slots 4, 5, 6; nobody has 7 to 9."""
+    accumulator = open_accumulator(config_of(name))
+    alone = accumulator.pool.allocate(1, 0)
+    add(accumulator, TP0)
+    accumulator.pool.deallocate(alone)
+    rest = [accumulator.pool.allocate(1, 0) for _ in range(9)]
+    accumulator.pool.deallocate(rest[0], *rest[1:3])
+    add(accumulator, TP1, bytes(2500))
+    accumulator.pool.deallocate(*rest[3:])
+    add(accumulator, TP1, bytes(2500))
+    link.send(accumulator.slab.geometry)
+    os._exit(0)
+
+
+CHAINS: dict[str, dict[int, int]] = {
+    "of 3 slots from slot 0 on goes on in slot 10, of 10": {2: 11},
+    "of 3 slots from slot 0 on goes on in slot 18446744073709551614, of 10": {0: HUGE},
+    "of 3 slots from slot 0 on comes back to slot 2": {3: 3},
+    "of 3 slots from slot 0 on comes back to slot 0": {2: 1},
+    "of 3 slots from slot 0 on has 2": {2: 0},
+    "of 3 slots from slot 0 on has 4": {3: 8, 7: 0},
+    "of 3 slots from slot 0 on goes on in slot 1, which is another batch's": {2: 2},
+    "of 3 slots from slot 4 on shares slot 3 with that from slot 0 on": {5: 4},
+    "of 3 slots from slot 0 on goes on in slot 4, which": {0: 5},
+}
+
+
+@pytest.mark.parametrize("said", CHAINS)
+def test_a_damaged_chain_is_named_by_whoever_comes(slab_name: str, start: Start, said: str) -> None:
+    child = start(leave_chains, slab_name)
+    geometry = child.hear()
+    child.join()
+    for slot, link in CHAINS[said].items():
+        overwrite(slab_name, geometry.header(slot) + Slot.CHAIN, link)
+    with pytest.raises(SlabDamagedError, match=f"the chain {said}"):
+        attach(slab_name)
+    destroy(slab_name, force=True)
+
+
+def test_links_of_free_slots_mean_nothing(slab_name: str, start: Start) -> None:
+    child = start(leave_chains, slab_name)
+    geometry = child.hear()
+    child.join()
+    for slot in (1, 7, 8, 9):  # a batch of one slot has no links either
+        overwrite(slab_name, geometry.header(slot) + Slot.CHAIN, HUGE)
+    detach(attach(slab_name))
+    destroy(slab_name, force=True)
+
+
+# --- indexes --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def queued(slab_name: str) -> Accumulators:
+    accumulator = open_accumulator(config_of(slab_name))
+    for number in range(3):
+        add(accumulator, TP0, b"%d" % number * 600)
+    return accumulator
+
+
+INDEXES: dict[str, Callable[[Geometry, int], int]] = {
+    "HEAD": lambda geometry, slot: geometry.partition(0) + Partition.HEAD,
+    "NEXT": lambda geometry, slot: geometry.header(slot) + Slot.NEXT,
+}
+
+
+@pytest.mark.parametrize("value", [HUGE, 11, 10], ids=["huge", "behind the last slot", "of a free slot"])
+@pytest.mark.parametrize("index", INDEXES)
+def test_a_damaged_link_is_told_of_once_and_mended(queued: Accumulators, index: str, value: int) -> None:
+    slab = queued.slab
+    batch = first(queued, TP0)
+    assert batch is not None
+    slab.words[INDEXES[index](slab.geometry, batch.slot)] = value
+    log = Log(queued)
+    refused = 0
+    for _ in range(6):
+        try:
+            with slab.reporting_damage():
+                log.take(drain(queued))
+        except SlabDamagedError:
+            refused += 1
+    queued.sender.recover()  # as the next sender does
+    log.take_all()
+    detach(slab)
+    assert refused == 1
+    assert log.values(TP0) == [b"%d" % number * 600 for number in range(3)]
+
+
+@pytest.mark.parametrize("value", [HUGE, 11], ids=["huge", "behind the last slot"])
+def test_a_damaged_open_batch_is_told_of_once_and_mended(queued: Accumulators, value: int) -> None:
+    slab = queued.slab
+    slab.words[slab.geometry.partition(0) + Partition.OPEN] = value
+    with pytest.raises(SlabDamagedError), slab.reporting_damage():
+        add(queued, TP0, b"refused")
+    add(queued, TP0, b"taken")
+    log = Log(queued)
+    log.take_all()
+    detach(slab)
+    assert log.values(TP0) == [*(b"%d" % number * 600 for number in range(3)), b"taken"]
+
+
+def test_a_ring_of_links_ends(queued: Accumulators) -> None:
+    slab = queued.slab
+    batch = first(queued, TP0)
+    assert batch is not None
+    slab.words[slab.geometry.header(batch.slot) + Slot.NEXT] = batch.slot + 1
+    with pytest.raises(SlabDamagedError, match=f"leads to slot {batch.slot}"):
+        queued.sender.abort_incomplete_batches(IllegalStateError)
+    queued.sender.recover()
+    queued.sender.abort_incomplete_batches(IllegalStateError)
+    detach(slab)
+
+
+def test_a_bit_of_a_taken_slot_is_not_believed(queued: Accumulators) -> None:
+    slab = queued.slab
+    slab.buffer[slab.geometry.bitmap] |= 1
+    slab.words[Super.FREE_SLOTS] += 1
+    with pytest.raises(SlabDamagedError, match="slot 0 is free"):
+        queued.pool.allocate(1, 0)
+    assert queued.pool.allocate(1, 0).slot == 3
+    detach(slab)
+    destroy(slab.name, force=True)
+
+
+@pytest.mark.parametrize(
+    ("head", "tail"), [(1, 0), (0, 1 << 60), (1 << 63, 1), (1, 1 << 63), (HUGE, 0), (HUGE, HUGE), (1 << 63, 1 << 63)]
+)
+def test_a_damaged_waiter_queue_is_no_endless_one(queued: Accumulators, head: int, tail: int) -> None:
+    slab = queued.slab
+    before = slab.words[Super.WAITER_HEAD], slab.words[Super.WAITER_TAIL]
+    slab.words[Super.WAITER_HEAD], slab.words[Super.WAITER_TAIL] = head, tail
+    with pytest.raises(SlabDamagedError, match="waiter queue"):
+        queued.pool.reclaim()
+    with pytest.raises(SlabDamagedError, match=r"waiter queue|word WAITER_"):
+        report(slab.name)
+    slab.words[Super.WAITER_HEAD], slab.words[Super.WAITER_TAIL] = before
+    detach(slab)
+    destroy(slab.name, force=True)
+
+
+def test_a_damaged_ring_is_no_endless_one(queued: Accumulators) -> None:
+    slab = queued.slab
+    slab.words[slab.geometry.process(slab.me) + Process.RING_TAIL] += 1 << 40
+    with pytest.raises(SlabDamagedError, match="completion ring"):
+        queued.producer.pending.poll()
+    detach(slab)
+    destroy(slab.name, force=True)
+
+
+# --- what is no damage ----------------------------------------------------------------------------------
+
+
+def test_an_error_of_somebody_else_stays_what_it_is(slab: Slab) -> None:
+    with pytest.raises(ValueError, match="mine"), slab.reporting_damage():
+        raise ValueError("mine")
+
+
+def test_what_has_no_other_explanation_is_damage(slab: Slab) -> None:
+    with pytest.raises(SlabDamagedError, match="contradict each other") as damage, slab.reporting_damage():
+        slab.stripe(0).forget_dead(1 << 40)
+    assert damage.value.__cause__ is not None
+
+
+def test_an_onlooker_is_refused_the_tables(left: tuple[str, int, Geometry]) -> None:
+    name, _, _ = left
+    overwrite(name, Super.TOPIC_COUNT, HUGE)
+
+    def topics(view: SlabView) -> object:
+        return view.topics()
+
+    with look(name) as view, pytest.raises(SlabDamagedError, match="topic table"):
+        topics(view)
+    destroy(name, force=True)

@@ -1,0 +1,374 @@
+"""Wakeups: no wake-up is lost, nobody who is awake is rung, and every thread gets to hear of its own."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+
+import posix_ipc
+import pytest
+from processes import PATIENCE_S, Child, wait_until
+
+from shmaccum.shm.layout import Process, Super
+from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.semaphores import open_semaphore
+from shmaccum.shm.slab import Slab
+
+FOREVER_S = 600.0
+"""A wait that would outlast the test by far: who is woken has been rung for."""
+
+
+def wakeup_of(slab: Slab, entry: int) -> posix_ipc.Semaphore:
+    return open_semaphore(slab.private.wakeup_semaphore(entry, 0))
+
+
+# --- who is rung ----------------------------------------------------------------------------------------
+
+
+def test_nobody_is_rung_who_does_not_listen(slab: Slab) -> None:
+    slab.wakeups.wake(slab.me)
+
+    assert slab.wakeup.semaphore.value == 0
+
+
+def test_who_listens_is_rung(slab: Slab) -> None:
+    with slab.wakeup.listening() as listener:
+        slab.wakeups.wake(slab.me)
+        assert listener.wait(FOREVER_S)
+        assert not listener.wait(0)
+
+    assert slab.words[slab.geometry.process(slab.me) + Process.ASLEEP] == 0
+
+
+def test_a_wait_without_a_ring_ends(slab: Slab) -> None:
+    with slab.wakeup.listening() as listener:
+        assert not listener.wait(0.01)
+
+
+def test_one_listens_as_long_as_one_of_its_threads_does(slab: Slab) -> None:
+    asleep = slab.geometry.process(slab.me) + Process.ASLEEP
+
+    with slab.wakeup.listening():
+        with slab.wakeup.listening():
+            assert slab.words[asleep] == 1
+        assert slab.words[asleep] == 1
+    assert slab.words[asleep] == 0
+
+
+def test_who_waits_for_many_completions_is_rung_once_for_them(slab: Slab) -> None:
+    tail = slab.geometry.process(slab.me) + Process.RING_TAIL
+    slab.words[tail] = 5
+
+    with slab.wakeup.listening() as listener:
+        listener.expect(7)
+        slab.words[tail] = 6
+        slab.wakeups.wake_for_completions(slab.me)
+        assert not listener.wait(0)
+        slab.words[tail] = 7
+        slab.wakeups.wake_for_completions(slab.me)
+        assert listener.wait(FOREVER_S)
+
+
+def test_other_things_ring_whatever_is_expected(slab: Slab) -> None:
+    with slab.wakeup.listening() as listener:
+        listener.expect(1000)
+        slab.wakeups.wake(slab.me)
+        assert listener.wait(FOREVER_S)
+
+
+def test_the_thread_that_expects_least_is_rung(slab: Slab) -> None:
+    asleep = slab.geometry.process(slab.me) + Process.ASLEEP
+
+    with slab.wakeup.listening() as patient:
+        patient.expect(1000)
+        with slab.wakeup.listening():
+            assert slab.words[asleep] == 1
+        assert slab.words[asleep] == 1000
+    assert slab.words[asleep] == 0
+
+
+def test_a_process_without_a_bell_yet_is_no_error(slab: Slab) -> None:
+    slab.words[slab.geometry.process(5) + Process.ASLEEP] = 1
+
+    slab.wakeups.wake(5)
+
+    with pytest.raises(FileNotFoundError):
+        wakeup_of(slab, 5)
+
+
+# --- no ring is lost --------------------------------------------------------------------------------------
+
+
+def await_ball(slab: Slab, ball: int, value: int) -> None:
+    """Wait, by the wakeup alone, until the word says ``value``."""
+    if slab.words[ball] == value:
+        return
+    with slab.wakeup.listening() as listener:
+        while slab.words[ball] != value:
+            assert listener.wait(FOREVER_S)
+
+
+def play(slab: Slab, ball: int, partner: int, serves: range) -> None:
+    for value in serves:
+        await_ball(slab, ball, value)
+        slab.words[ball] = value + 1
+        slab.wakeups.wake(partner)
+
+
+def return_balls(link: Connection, name: str, ball: int, partner: int, turns: int) -> None:
+    slab = attach(name)
+    link.send(slab.me)
+    play(slab, ball, partner, range(1, 2 * turns, 2))
+    detach(slab)
+
+
+def test_no_ring_is_lost_between_two_processes(slab: Slab, start: Callable[..., Child]) -> None:
+    ball, turns = slab.geometry.waiters // 8, 3000
+    child = start(return_balls, slab.name, ball, slab.me, turns)
+
+    play(slab, ball, child.hear(), range(0, 2 * turns, 2))
+
+    child.result()
+    assert slab.words[ball] == 2 * turns
+
+
+def ring_for(link: Connection, name: str, entry: int, first_word: int, words: int, rounds: int) -> None:
+    """Raise one word after the other and ring; wait until its thread has answered by raising it again."""
+    slab = attach(name)
+    for turn in range(rounds):
+        for word in range(first_word, first_word + words):
+            slab.words[word] = 2 * turn + 1
+            slab.wakeups.wake(entry)
+        deadline = time.monotonic() + PATIENCE_S
+        while any(slab.words[word] != 2 * turn + 2 for word in range(first_word, first_word + words)):
+            assert time.monotonic() < deadline, "a thread did not hear of its ring"
+            time.sleep(0)
+    detach(slab)
+
+
+def test_every_thread_hears_of_its_own(slab: Slab, start: Callable[..., Child]) -> None:
+    first_word, words, rounds = slab.geometry.waiters // 8, 4, 200
+
+    def answer(word: int) -> None:
+        for turn in range(rounds):
+            await_ball(slab, word, 2 * turn + 1)
+            slab.words[word] = 2 * turn + 2
+
+    threads = [threading.Thread(target=answer, args=(first_word + n,), daemon=True) for n in range(words)]
+    for thread in threads:
+        thread.start()
+
+    start(ring_for, slab.name, slab.me, first_word, words, rounds).result()
+
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def test_a_notice_that_is_not_for_it_does_not_end_a_wait(slab: Slab) -> None:
+    """One who has waited for the semaphore may tell the others of it only when the next one waits already."""
+    wakeup, heard = slab.wakeup, []
+
+    def listen() -> None:
+        with wakeup.listening() as listener:
+            heard.append(listener.wait(FOREVER_S))
+
+    wakeup.waiting = True
+    thread = threading.Thread(target=listen)
+    thread.start()
+    for rings in (0, 1):
+        wait_until(lambda: bool(heard or wakeup.changed._waiters))
+        with wakeup.changed:
+            wakeup.rings += rings
+            wakeup.changed.notify_all()
+    thread.join(PATIENCE_S)
+    wakeup.waiting = False
+
+    assert heard == [True]
+
+
+# --- signals ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[Callable[[], None], float], None]]:
+    """Return ``alarm(handler, seconds)``: have a signal call the handler, once, after that time."""
+    before = signal.getsignal(signal.SIGUSR1)
+    timers: list[threading.Timer] = []
+
+    def set_alarm(handler: Callable[[], None], seconds: float) -> None:
+        signal.signal(signal.SIGUSR1, lambda number, frame: handler())
+        timers.append(threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGUSR1)))
+        timers[0].start()
+
+    yield set_alarm
+    for timer in timers:
+        timer.join()
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_signal_does_not_end_a_wait(slab: Slab, alarm: Callable[[Callable[[], None], float], None]) -> None:
+    handled: list[int] = []
+
+    with slab.wakeup.listening() as listener:
+        alarm(lambda: handled.append(1), 0.02)
+        while not handled:
+            assert not listener.wait(0.1)
+
+
+def test_what_a_signals_handler_raises_comes_out_of_the_wait(
+    slab: Slab, alarm: Callable[[Callable[[], None], float], None]
+) -> None:
+    def leave() -> None:
+        raise SystemExit("enough")
+
+    def listen() -> None:
+        with slab.wakeup.listening() as listener:
+            alarm(leave, 0.02)
+            while True:
+                listener.wait(0.1)
+
+    with pytest.raises(SystemExit, match="enough"):
+        listen()
+
+    assert slab.words[slab.geometry.process(slab.me) + Process.ASLEEP] == 0
+    assert not slab.wakeup.waiting
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
+
+
+# --- the doorbell -----------------------------------------------------------------------------------------------
+
+
+def rings(descriptor: int, timeout_s: float = 0) -> bool:
+    return bool(select.select([descriptor], [], [], timeout_s)[0])
+
+
+def test_a_sender_that_is_awake_is_not_rung(slab: Slab) -> None:
+    doorbell = slab.become_sender()
+
+    slab.button.press()
+
+    assert not rings(doorbell.descriptor)
+    slab.resign_as_sender(doorbell)
+
+
+def test_a_sender_that_listens_is_rung_until_it_answers(slab: Slab) -> None:
+    doorbell = slab.become_sender()
+
+    doorbell.listen()
+    slab.button.press()
+    assert rings(doorbell.descriptor)
+    doorbell.answer()
+
+    assert not rings(doorbell.descriptor)
+    slab.button.press()
+    assert not rings(doorbell.descriptor)
+    slab.resign_as_sender(doorbell)
+
+
+def test_a_ringer_that_dies_before_its_ring_does_not_keep_the_next_from_ringing(slab: Slab) -> None:
+    doorbell = slab.become_sender()
+    doorbell.listen()
+
+    slab.button.press()
+    slab.button.press()
+
+    assert slab.words[Super.SENDER_ASLEEP]  # only the sender itself takes it back
+    assert os.read(doorbell.descriptor, 100) == b"!!"
+    slab.resign_as_sender(doorbell)
+
+
+def test_a_ring_says_which_sleep_it_ended(slab: Slab) -> None:
+    doorbell = slab.become_sender()
+    assert slab.button.press() == 0
+
+    doorbell.listen()
+    first = slab.button.press()
+    assert slab.button.press() == first > 0
+    doorbell.answer()
+    doorbell.listen()
+
+    assert slab.button.press() > first
+    slab.resign_as_sender(doorbell)
+
+
+def test_a_sender_that_looks_in_time_need_not_be_rung(slab: Slab) -> None:
+    doorbell, button = slab.become_sender(), slab.button
+
+    doorbell.listen()
+    assert button.is_needed_by(1060, 1000)
+    doorbell.sleep_until(1049.5)
+    assert not button.is_needed_by(1060, 1000)
+    assert not button.is_needed_by(1050, 1049)
+    assert button.is_needed_by(1049, 1000)  # it sleeps for longer
+    assert button.is_needed_by(1060, 1050)  # it should have looked
+
+    doorbell.look()
+    assert button.is_needed_by(1060, 1000)  # this look may have been too early
+    doorbell.sleep_until(1050)
+    doorbell.answer()
+    doorbell.listen()
+    assert button.is_needed_by(1060, 1000)
+    slab.resign_as_sender(doorbell)
+
+
+def test_a_doorbell_that_nobody_answers_does_not_hold_up_the_ringers(slab: Slab) -> None:
+    doorbell = slab.become_sender()
+    doorbell.listen()
+
+    for _ in range(1 << 17):  # more than a FIFO holds
+        slab.button.press()
+
+    doorbell.ring()
+    doorbell.answer()
+    assert not rings(doorbell.descriptor)
+    slab.resign_as_sender(doorbell)
+
+
+def sleep_as_sender(link: Connection, name: str) -> None:
+    slab = attach(name)
+    doorbell = slab.become_sender()
+    doorbell.listen()
+    link.send("asleep")
+    while True:
+        assert rings(doorbell.descriptor, FOREVER_S)
+        doorbell.answer()
+        doorbell.listen()
+        link.send("awake")
+
+
+def test_a_sender_in_another_process_is_woken_every_time(slab: Slab, start: Callable[..., Child]) -> None:
+    child = start(sleep_as_sender, slab.name)
+    child.hear()
+
+    for _ in range(200):
+        slab.button.press()
+        assert child.hear() == "awake"
+
+
+def pull_where_a_broken_pipe_kills(link: Connection, name: str) -> None:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    slab = attach(name)
+    for _ in range(2):
+        slab.button.press()
+        link.send("pulled")
+        link.recv()
+
+
+def test_a_sender_that_died_in_its_sleep_is_no_harm_to_ringers(slab: Slab, start: Callable[..., Child]) -> None:
+    sender = start(sleep_as_sender, slab.name)
+    sender.hear()
+    ringer = start(pull_where_a_broken_pipe_kills, slab.name)
+    ringer.hear()
+
+    sender.kill()
+    ringer.tell()
+
+    assert ringer.hear() == "pulled"
+    ringer.tell()
+    ringer.result()

@@ -1,0 +1,97 @@
+"""A slab that is not at rest is told from one that is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+
+import pytest
+from processes import Child
+
+from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.shm.layout import Geometry, Partition, Process, Super
+from shmaccum.shm.lifecycle import attach, detach, look
+from shmaccum.shm.slab import Slab
+from tools.stress.slabcheck import figures, shared_files, unrest
+
+SLOT = 1024
+
+
+@pytest.fixture
+def slab(slab_name: str) -> Iterator[Slab]:
+    slab = attach(slab_name, Geometry(SLOT, 20, max_processes=8, max_topics=4, max_partitions=4))
+    yield slab
+    detach(slab)
+
+
+def seen(slab: Slab) -> list[str]:
+    with look(slab.name) as view:
+        return unrest(view)
+
+
+def test_at_rest(slab: Slab) -> None:
+    assert seen(slab) == []
+    assert len(shared_files(slab.name)) > 3
+
+
+def test_slots(slab: Slab) -> None:
+    pool = BufferPool(20 * SLOT, SLOT, slab=slab)
+    buffer = pool.allocate(3 * SLOT, 0)
+    assert seen(slab) == [
+        "slots are not free: 1 ALLOCATED",
+        "20 slots, but the bitmap has 17 free and the count 17",
+    ]
+    pool.deallocate(buffer)
+    assert seen(slab) == []
+    slab.words[Super.FREE_SLOTS] = 19
+    assert seen(slab) == ["20 slots, but the bitmap has 20 free and the count 19"]
+
+
+def test_locks(slab: Slab) -> None:
+    slab.stripe(0).rebuild = lambda: None
+    with slab.stripe(0):
+        assert seen(slab) == ["lock 2 is not free: its owner word is 1, its semaphore 0"]
+    slab.locks[4].semaphore.acquire()
+    assert seen(slab) == ["lock 4 is not free: its owner word is 0, its semaphore 0"]
+
+
+@pytest.mark.parametrize(
+    ("region", "word", "line"),
+    [
+        ("superblock", Super.WAITER_TAIL, "1 tickets wait for memory"),
+        ("partition", Partition.HEAD, "HEAD of partition entries [1] is not 0"),
+        ("partition", Partition.IN_FLIGHT, "IN_FLIGHT of partition entries [1] is not 0"),
+        ("process", Process.FLUSHING, "a flush is still noted as in progress"),
+    ],
+)
+def test_words(slab: Slab, region: str, word: int, line: str) -> None:
+    slab.words[Super.PARTITION_COUNT] = 2
+    starts = {"superblock": 0, "partition": slab.geometry.partition(1), "process": slab.geometry.process(3)}
+    slab.words[starts[region] + word] += 1
+    assert seen(slab) == [line]
+
+
+def join_and_wait(link: Connection, name: str) -> None:
+    attach(name)
+    link.send(None)
+    link.recv()
+
+
+def test_dead_processes(slab: Slab, start: Callable[..., Child]) -> None:
+    child = start(join_and_wait, slab.name)
+    child.hear()
+    assert seen(slab) == []
+    child.kill()
+    assert [re.sub(r"\d+", "N", line) for line in seen(slab)] == ["dead process N is still in the table"]
+    slab.reap_dead()
+    assert seen(slab) == []
+
+
+def test_figures(slab: Slab) -> None:
+    slab.words[slab.geometry.process(0) + Process.WAITS] = 3
+    slab.words[slab.geometry.process(5) + Process.WAITS] = 4
+    slab.words[Super.REBUILDS] = 2
+    with look(slab.name) as view:
+        counted = figures(view)
+    assert (counted.memory_waits, counted.rebuilds, counted.takeovers) == (7, 2, 0)

@@ -1,0 +1,83 @@
+"""What grows is found; what only goes up and down is not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tools.stress.soak import Series, Soak
+
+MIB = 1 << 20
+SAMPLES = 120
+
+
+def steady() -> Soak:
+    soak = Soak()
+    for what in ("sender 1", "producer 0 2"):
+        soak.processes[what] = Series(
+            [30 * MIB + i % 7 * MIB for i in range(SAMPLES)], [10 + i % 3 for i in range(120)]
+        )
+    soak.shared_bytes = [MIB + i % 5 * 4096 for i in range(SAMPLES)]
+    soak.per_minute = [50, 100, 110, 90, 95]
+    return soak
+
+
+def test_steady() -> None:
+    assert steady().problems() == []
+
+
+def test_the_warm_up_does_not_count() -> None:
+    soak = steady()
+    soak.processes["sender 1"].memory[:30] = [MIB] * 30
+    soak.per_minute[0] = 1000
+    assert soak.problems() == []
+
+
+def test_memory_grows() -> None:
+    soak = steady()
+    soak.processes["sender 1"].memory = [30 * MIB + i * MIB // 10 for i in range(SAMPLES)]
+    assert ["the memory of sender 1 grew" in problem for problem in soak.problems()] == [True]
+
+
+def test_a_step_is_no_growth() -> None:
+    soak = steady()
+    soak.processes["sender 1"].memory[70:] = [50 * MIB] * (SAMPLES - 70)
+    assert soak.problems() == []
+
+
+def test_descriptors_grow() -> None:
+    soak = steady()
+    soak.processes["producer 0 2"].descriptors = [10 + i // 40 for i in range(SAMPLES)]
+    assert soak.problems() == ["the file descriptors of producer 0 2 grew from 11 to 12"]
+
+
+def test_shared_memory_grows() -> None:
+    soak = steady()
+    soak.shared_bytes[-1] *= 2
+    assert ["/dev/shm grew" in problem for problem in soak.problems()] == [True]
+
+
+def test_throughput_falls() -> None:
+    soak = steady()
+    soak.per_minute[-1] = 70
+    assert soak.problems() == ["70 records in the last minute, 100 in the second"]
+
+
+def test_too_little_to_judge() -> None:
+    problems = Soak().problems()
+    assert [problem.split()[0:2] for problem in problems] == [["no", "sender"], ["no", "producer"], ["fewer", "than"]]
+
+
+def test_samples_of_a_real_process(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(MIB))
+    soak = Soak()
+    soak.sample(0.0, {"producer 0": os.getpid()}, [file, tmp_path / "gone"], 0)
+    soak.sample(60.0, {"producer 0": os.getpid()}, [], 500)
+    series = soak.processes[f"producer 0 {os.getpid()}"]
+    assert 5 * MIB < series.memory[0] < 2000 * MIB
+    assert series.descriptors[0] > 2
+    assert soak.shared_bytes[0] == pytest.approx(MIB, rel=0.1)
+    assert soak.per_minute == [500]

@@ -1,0 +1,70 @@
+"""What is checked of Spark's jobs: nothing is wrong with retries, and whatever is wrong is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tools.stress.reading import Stored
+from tools.stress.records import Route, make_value
+from tools.stress.spark import judge_jobs
+from tools.stress.sparkjob import KEYS_A_TASK, ROWS_A_TASK, TASKS_A_JOB, TOPIC, key_of
+from tools.stress.verdict import partition_of
+
+PARTITIONS = 3
+
+
+def attempt(number: int, task: int, rows: int = ROWS_A_TASK) -> list[Stored]:
+    """Return the rows of one attempt at a task of job 0."""
+    stored = []
+    for row in range(rows):
+        key = key_of(0, task, row)
+        value = make_value(number, row, key, 0)
+        stored.append(Stored(TOPIC, partition_of(Route(None, key), PARTITIONS), 0, key, value))
+    return stored
+
+
+@pytest.fixture(scope="module")
+def job() -> list[Stored]:
+    """All the rows of one job, each task's attempt being of its number."""
+    return [row for task in range(TASKS_A_JOB) for row in attempt(task, task)]
+
+
+def wrong(records: list[Stored], kills: int = 1) -> set[str]:
+    verdict, _ = judge_jobs(records, 1, kills, PARTITIONS)
+    return {kind for kind, count in verdict.counts.items() if count}
+
+
+def test_complete(job: list[Stored]) -> None:
+    assert wrong(job, kills=0) == set()
+
+
+def test_a_retry(job: list[Stored]) -> None:
+    """The attempt that was killed is there in part, as first rows of each key."""
+    assert wrong(attempt(99, 3, rows=1003) + job) == set()
+    assert wrong(attempt(99, 3) + job) == set()
+
+
+def test_a_retry_that_no_kill_explains(job: list[Stored]) -> None:
+    assert wrong(attempt(99, 3, rows=1003) + job, kills=0) == {"unexpected"}
+
+
+def test_a_task_that_no_attempt_completed(job: list[Stored]) -> None:
+    assert wrong(attempt(99, 3, rows=50) + job[:-1]) == {"missing"}
+
+
+@pytest.mark.parametrize(
+    ("change", "kinds"),
+    [
+        (lambda rows: rows.pop(500), {"missing", "half"}),
+        (lambda rows: rows.append(rows[500]), {"duplicated"}),
+        (lambda rows: rows.insert(500 + KEYS_A_TASK, rows.pop(500)), {"out of order"}),
+        (lambda rows: rows.append(rows[0]._replace(value=b"?")), {"torn"}),
+        (lambda rows: rows.append(rows.pop()._replace(partition=PARTITIONS)), {"misplaced"}),
+    ],
+)
+def test_a_wrong_log(job: list[Stored], change: Callable[[list[Stored]], object], kinds: set[str]) -> None:
+    rows = list(job)
+    change(rows)
+    assert wrong(rows) == kinds

@@ -1,0 +1,204 @@
+"""The command: a short run with kills holds, and whatever ends it, it leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmaccum.shm import names
+from tools.leftovers import VARIABLE, is_started_by, pids
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60.0
+
+
+class Stress:
+    """``tools/stress.py``, started; whatever descends from it is known by a variable of its environment."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self._mark = f"stress-test-{os.getpid()}-{time.monotonic_ns()}"
+        self._directory = directory
+        self.report_file = directory / "report.json"
+        self.process = subprocess.Popen(
+            [sys.executable, ROOT / "tools" / "stress.py", *arguments, "--json", self.report_file],
+            env=os.environ | {VARIABLE: self._mark, "TMPDIR": str(directory)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for the end; return the status and what was said."""
+        out, errors = self.process.communicate(timeout=600)
+        return self.process.returncode, out, errors
+
+    def started(self) -> list[int]:
+        """Return the pids of it and of all that descend from it."""
+        return [pid for pid in pids() if is_started_by(self._mark, pid)]
+
+    def slab_files(self) -> list[str]:
+        return [path for path in names.leftovers(f"stress-{self.process.pid}") if os.path.exists(path)]
+
+    def report(self) -> dict[str, Any]:
+        report: dict[str, Any] = json.loads(self.report_file.read_text())
+        return report
+
+    def files(self) -> list[Path]:
+        return [path for path in self._directory.iterdir() if path != self.report_file]
+
+
+@pytest.fixture
+def runs() -> Iterator[list[Stress]]:
+    """A list for what is started: it is killed if the test fails."""
+    runs: list[Stress] = []
+    yield runs
+    for run in runs:
+        for pid in run.started():
+            os.kill(pid, signal.SIGKILL)
+        run.process.wait(PATIENCE_S)
+        for path in run.slab_files():
+            os.unlink(path)
+
+
+def run(runs: list[Stress], directory: Path, arguments: str) -> Stress:
+    runs.append(Stress(directory, *arguments.split()))
+    return runs[-1]
+
+
+def nothing_is_left(run: Stress) -> None:
+    assert run.started() == []
+    assert run.slab_files() == []
+    assert run.files() == []
+
+
+SHORT = "--producers 3 --seconds 3 --kill-producers 4 --kill-sender 1 --stop 1.5 --partitions 2 --columns 0.5 --seed 5"
+
+
+def test_a_short_run(runs: list[Stress], tmp_path: Path) -> None:
+    check_short_run(run(runs, tmp_path, SHORT), 1000)
+
+
+def test_a_short_run_on_kafka(apache_kafka: None, runs: list[Stress], tmp_path: Path) -> None:
+    check_short_run(run(runs, tmp_path, f"{SHORT} --transport kafka"), 300)
+
+
+def check_short_run(short: Stress, least: int) -> None:
+    status, out, errors = short.end()
+    assert (status, "All zero" in out) == (0, True), out + errors
+    report = short.report()
+    assert report["held"]
+    assert report["problems"] == []
+    counts = report["counts"]
+    assert 0 < counts["producers killed"] <= 12 == counts["producers killed"] + counts.get("producers not there", 0)
+    assert 3 < counts["producers started"] <= 3 + counts["producers killed"]  # the last ones may have no successor
+    assert 0 < counts["senders killed"] < report["slab"]["senders"]
+    assert report["records"]["appended"] > least
+    assert report["records"]["records"] == report["records"]["appended"] + report["records"]["in_doubt_found"]
+    assert report["slab"]["memory_waits"] > 0
+    assert "3 s: " in errors
+    nothing_is_left(short)
+
+
+DAMAGED = 80
+"""A byte in the first batch of a partition, behind its header."""
+
+
+def test_records_are_lost(runs: list[Stress], tmp_path: Path) -> None:
+    """A log that loses what it was given: the run does not hold, and keeps what there is to look at."""
+    bad = run(runs, tmp_path, "--producers 1 --seconds 4 --kill-producers 0 --kill-sender 0 --stop 0 --rate 50")
+    deadline = time.monotonic() + PATIENCE_S
+    while not (segments := [path for path in tmp_path.glob("*/log/*-0/*.log") if path.stat().st_size > DAMAGED]):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    with segments[0].open("r+b") as file:
+        file.seek(DAMAGED)
+        (byte,) = file.read(1)
+        file.seek(DAMAGED)
+        file.write(bytes([byte ^ 0xFF]))
+    status, out, _ = bad.end()
+    assert status == 1
+    assert "WRONG" in out
+    report = bad.report()
+    assert not report["held"]
+    assert report["records"]["counts"]["torn"] >= 1  # the batch, and the gap that it leaves
+    assert report["records"]["counts"]["lost"] >= 1
+    (kept,) = bad.files()
+    assert str(kept) in out
+    assert (kept / "accounts").is_dir()
+    assert bad.started() == bad.slab_files() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(runs: list[Stress], tmp_path: Path, number: signal.Signals) -> None:
+    """Producers, stopped ones among them, and the sender go with it."""
+    interrupted = run(runs, tmp_path, "--producers 3 --seconds 60 --stop 5 --kill-sender 1")
+    deadline = time.monotonic() + PATIENCE_S
+    while len(interrupted.started()) < 5:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    interrupted.process.send_signal(number)
+    status, _, errors = interrupted.end()
+    assert (status, "interrupted" in errors) == (130, True)
+    nothing_is_left(interrupted)
+
+
+def test_killed(runs: list[Stress], tmp_path: Path) -> None:
+    """Its producers die with it, and the sender, with nobody left to serve, leaves and takes the slab with it."""
+    killed = run(runs, tmp_path, "--producers 2 --seconds 60 --stop 0 --kill-sender 0 --kill-producers 0")
+    deadline = time.monotonic() + PATIENCE_S
+    while not any(log.stat().st_size for log in tmp_path.rglob("*.log")):  # then there is a sender
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    killed.process.kill()
+    deadline = time.monotonic() + PATIENCE_S
+    while killed.started() or killed.slab_files():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.timeout(900)
+def test_pyspark(runs: list[Stress], tmp_path: Path) -> None:
+    spark = run(runs, tmp_path, "--pyspark --producers 2 --seconds 4 --kill-producers 2 --kill-sender 0.5 --seed 4")
+    status, out, errors = spark.end()
+    assert (status, "All zero" in out) == (0, True), out + errors
+    assert spark.report()["counts"]["jobs"] >= 1
+    assert spark.report()["counts"]["workers killed"] >= 1
+    nothing_is_left(spark)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ("--producers 0", "'0' is not a whole number above 0"),
+        ("--producers 1.5", "'1.5' is not a whole number above 0"),
+        ("--kill-sender -1", "'-1' is not a number, 0 or above"),
+        ("--columns 1.5", "'1.5' is not a number between 0 and 1"),
+        ("--seconds nan", "'nan' is not a number above 0"),
+        ("--soak --pyspark", "two different runs"),
+    ],
+)
+def test_bad_arguments(arguments: str, error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from tools.stress.options import parse
+
+    with pytest.raises(SystemExit) as ended:
+        parse(arguments.split())
+    assert ended.value.code == 2
+    assert error in capsys.readouterr().err
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    from tools.stress.options import parse
+
+    with pytest.raises(SystemExit) as ended:
+        parse(["--help"])
+    assert ended.value.code == 0
+    assert "out of order" in capsys.readouterr().out

@@ -1,0 +1,249 @@
+"""The checker finds nothing where nothing is wrong, and whatever is wrong by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmaccum.cluster import RecordMetadata
+from shmaccum.errors import DeliveryTimeoutError, RecordTooLargeError
+from tools.stress.account import _CLOSED, _OUTCOMES, NOT_HEARD, Account
+from tools.stress.reading import Stored, read_log
+from tools.stress.records import make_value, read_value, route_of, topic_of
+from tools.stress.verdict import Verdict, judge, partition_of
+
+PARTITIONS = 3
+
+
+def wrong(verdict: Verdict) -> set[str]:
+    return {kind for kind, count in verdict.counts.items() if count}
+
+
+def number_of(record: Stored) -> tuple[int, int]:
+    content = read_value(record.key, record.value)
+    assert content is not None
+    return content
+
+
+def test_nothing_is_wrong(scene: Any) -> None:
+    verdict = judge(scene.accounts, scene.records, PARTITIONS)
+    assert wrong(verdict) == set()
+    assert verdict.records == verdict.appended == verdict.acknowledged == len(scene.records) > 300
+    assert verdict.in_doubt == 0
+
+
+def remove(records: list[Stored]) -> None:
+    del records[100]
+
+
+def remove_the_last(records: list[Stored]) -> None:
+    """Whose place nobody else's offset tells of."""
+    records.pop()
+
+
+def double(records: list[Stored]) -> None:
+    records.insert(200, records[10])
+
+
+def tear(records: list[Stored]) -> None:
+    value = records[50].value
+    assert value is not None
+    records[50] = records[50]._replace(value=value[:-9] + bytes([value[-9] ^ 1]) + value[-8:])
+
+
+def cut(records: list[Stored]) -> None:
+    value = records[50].value
+    assert value is not None
+    records[50] = records[50]._replace(value=value[:-1])
+
+
+def change_key(records: list[Stored]) -> None:
+    """The value's checksum has the key in it."""
+    records[50] = records[50]._replace(key=b"another")
+
+
+def swap(records: list[Stored]) -> None:
+    """Exchange two records of one writer and partition."""
+    first = 30
+    writer, partition = number_of(records[first])[0], records[first].partition
+    second = next(
+        index
+        for index in range(first + 1, len(records))
+        if number_of(records[index])[0] == writer and records[index].partition == partition
+    )
+    one, other = records[first], records[second]
+    records[first] = one._replace(key=other.key, value=other.value)
+    records[second] = other._replace(key=one.key, value=one.value)
+
+
+def invent(records: list[Stored]) -> None:
+    records.append(records[-1]._replace(key=None, value=make_value(99, 0, None, 50)))
+
+
+def run_ahead(records: list[Stored]) -> None:
+    """A record that its writer has not begun to append."""
+    records.append(records[-1]._replace(key=None, value=make_value(1, 1_000_000, None, 50)))
+
+
+def move(records: list[Stored]) -> None:
+    """Put a record at the end of another partition."""
+    record = records.pop(0)
+    records.append(record._replace(partition=records[-1].partition, offset=records[-1].offset + 1))
+
+
+def other_topic(records: list[Stored]) -> None:
+    records[0] = records[0]._replace(topic="another")
+
+
+def other_offset(records: list[Stored]) -> None:
+    """The log has it, but not where its producer was told."""
+    records[0] = records[0]._replace(offset=records[0].offset + 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "kinds"),
+    [
+        (remove, {"missing", "lost"}),
+        (remove_the_last, {"missing", "lost"}),
+        (double, {"duplicated"}),
+        (tear, {"torn", "missing", "lost"}),
+        (cut, {"torn", "missing", "lost"}),
+        (change_key, {"torn", "missing", "lost"}),
+        (swap, {"out of order", "misplaced"}),
+        (invent, {"unexpected"}),
+        (run_ahead, {"unexpected"}),
+        (move, {"misplaced", "out of order"}),
+        (other_topic, {"misplaced"}),
+        (other_offset, {"misplaced"}),
+    ],
+)
+def test_a_wrong_log(scene: Any, change: Callable[[list[Stored]], None], kinds: set[str]) -> None:
+    change(scene.records)
+    assert wrong(judge(scene.accounts, scene.records, PARTITIONS)) == kinds
+
+
+# --- what a producer was told -----------------------------------------------------------------------------
+
+
+def test_given_up(scene: Any) -> None:
+    scene.accounts[0].hear(0, DeliveryTimeoutError("too late"), None)
+    scene.accounts[0].fail_all(1, 2, RecordTooLargeError("too large"))
+    verdict = judge(scene.accounts, scene.records, PARTITIONS)
+    assert wrong(verdict) == {"failed"}
+    assert verdict.errors == {"DeliveryTimeoutError": 1, "RecordTooLargeError": 2}
+    assert verdict.failed_found == 3
+
+
+def test_never_told(scene: Any) -> None:
+    account = scene.accounts[0]
+    account._words[_OUTCOMES] = NOT_HEARD
+    assert wrong(judge(scene.accounts, scene.records, PARTITIONS)) == {"unheard"}
+    account._words[_CLOSED] = 0  # it was killed: it need not have heard
+    assert wrong(judge(scene.accounts, scene.records, PARTITIONS)) == set()
+
+
+# --- a call in doubt --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cut_short(tmp_path: Path) -> Account:
+    """A writer that appended two records and was killed over a call with twenty more."""
+    account = Account(tmp_path, 1, create=True)
+    account.begin(2)
+    account.end()
+    account.begin(20)
+    return account
+
+
+def stored(numbers: list[int]) -> list[Stored]:
+    """Put records of writer 1 where they are to go; those that may go anywhere into partition 0."""
+    records = []
+    offsets = [0] * PARTITIONS
+    for number in numbers:
+        route = route_of(1, number, PARTITIONS)
+        partition = 0 if route == (None, None) else partition_of(route, PARTITIONS)
+        value = make_value(1, number, route.key, 100)
+        records.append(Stored(topic_of(1), partition, offsets[partition], route.key, value))
+        offsets[partition] += 1
+    return records
+
+
+def of_partition(partition: int) -> list[int]:
+    """The records in doubt that are to go to a partition."""
+    routes = {number: route_of(1, number, PARTITIONS) for number in range(2, 22)}
+    return [n for n, route in routes.items() if route != (None, None) and partition_of(route, PARTITIONS) == partition]
+
+
+def test_of_a_call_in_doubt_the_first_rows_of_each_partition_may_be_there(cut_short: Account) -> None:
+    rows = of_partition(1)
+    assert len(rows) > 2
+    for count in range(len(rows) + 1):
+        verdict = judge([cut_short], stored([0, 1, *rows[:count]]), PARTITIONS)
+        assert wrong(verdict) == set()
+        assert (verdict.in_doubt, verdict.in_doubt_found) == (20, count)
+
+
+def test_of_a_call_in_doubt_no_other_rows_may_be_there(cut_short: Account) -> None:
+    rows = of_partition(1)
+    assert wrong(judge([cut_short], stored([0, 1, *rows[1:]]), PARTITIONS)) == {"half"}
+    assert wrong(judge([cut_short], stored([0, 1, rows[0], *rows[2:]]), PARTITIONS)) == {"half"}
+
+
+def test_what_was_appended_before_is_not_in_doubt(cut_short: Account) -> None:
+    assert wrong(judge([cut_short], stored([0]), PARTITIONS)) == {"missing"}
+
+
+def test_acknowledged_is_not_in_doubt(cut_short: Account) -> None:
+    """A callback may run before the call that appended the record has returned."""
+    number = of_partition(1)[0]
+    cut_short.hear(number, None, RecordMetadata(topic_of(1), 1, 0, 0))
+    assert wrong(judge([cut_short], stored([0, 1]), PARTITIONS)) == {"lost"}
+    assert wrong(judge([cut_short], stored([0, 1, number]), PARTITIONS)) == set()
+
+
+def test_acknowledged_at_an_offset_that_nobody_knows(cut_short: Account) -> None:
+    for partition in (0, 1):
+        number = of_partition(partition)[0]
+        cut_short.hear(number, None, RecordMetadata(topic_of(1), partition, -1, 0))
+    numbers = [of_partition(partition)[0] for partition in (0, 1)]
+    verdict = judge([cut_short], stored(sorted({0, 1, *numbers})), PARTITIONS)
+    assert wrong(verdict) == set()
+    assert verdict.acknowledged == len(numbers)
+
+
+# --- the files --------------------------------------------------------------------------------------------
+
+
+def first_segment(log_dir: Path) -> Path:
+    return min(path for path in log_dir.glob("stress-*/*.log") if path.stat().st_size)
+
+
+def test_a_byte_is_changed(scene: Any) -> None:
+    segment = first_segment(scene.log_dir)
+    data = bytearray(segment.read_bytes())
+    data[100] ^= 1
+    segment.write_bytes(data)
+    problems: list[str] = []
+    records = list(read_log(scene.log_dir, problems))
+    assert "CRC" in problems[0]
+    assert "missing" in wrong(judge(scene.accounts, records, PARTITIONS))
+
+
+def test_the_end_is_cut_off(scene: Any) -> None:
+    segment = first_segment(scene.log_dir)
+    segment.write_bytes(segment.read_bytes()[:-1])
+    problems: list[str] = []
+    assert len(list(read_log(scene.log_dir, problems))) < len(scene.records)
+    assert "no whole batch" in problems[0]
+
+
+def test_a_batch_is_there_twice(scene: Any) -> None:
+    segment = first_segment(scene.log_dir)
+    segment.write_bytes(segment.read_bytes() * 2)
+    problems: list[str] = []
+    records = list(read_log(scene.log_dir, problems))
+    assert "offset 0 where" in problems[0]
+    assert "duplicated" in wrong(judge(scene.accounts, records, PARTITIONS))

@@ -1,0 +1,141 @@
+"""What can be asked for on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import tools.stress
+
+TOPICS: Final = ("stress-a", "stress-b")
+SLOT_SIZE: Final = 4096
+"""``batch.size``: small, so that there are many batches to open, seal, send and free."""
+SLOTS: Final = 64
+"""``buffer.memory`` in slots: so few that producers wait for memory."""
+SENDER_IDLE_MS: Final = 10_000
+"""Longer than the tool looks at the slab at rest, after which it has the sender leave."""
+
+_SOAK_SECONDS: Final = 600.0
+_EPILOG: Final = """\
+Exit status: 0 if all of this held, 1 if not, 2 if it could not be run. Where it did not hold, the log, the accounts
+and the messages of all processes are kept, and the report says where. All rates are per second, for all processes.
+
+examples:
+  tools/stress.py --producers 8 --kill-producers 5 --kill-sender 0.5 --seconds 120
+  tools/stress.py --soak --json soak.json
+  tools/stress.py --pyspark --seconds 30
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to do. Rates are events a second, sizes bytes; see `parse` for each."""
+
+    producers: int
+    threads: int
+    seconds: float
+    kill_producers: float
+    kill_sender: float
+    stop: float
+    partitions: int
+    record_size: int
+    columns: float
+    rate: float
+    transport: str
+    seed: int
+    max_stall: float
+    soak: bool
+    pyspark: bool
+    json: Path | None
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="tools/stress.py",
+        description=tools.stress.__doc__,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--producers", metavar="N", type=_count, default=4, help="producer processes at a time [%(default)s]")
+    add("--threads", metavar="N", type=_count, default=2, help="threads in each that append [%(default)s]")
+    add("--seconds", metavar="S", type=_positive, help="how long to append and kill [20; soak: 600]")
+    add("--kill-producers", metavar="RATE", type=_rate, help="producers to kill [2; PySpark: 1]")
+    add("--kill-sender", metavar="RATE", type=_rate, help="senders to kill [0.5; soak: 0.02]")
+    add("--stop", metavar="RATE", type=_rate, default=0.5, help="processes to stop for up to a second [%(default)s]")
+    add("--partitions", metavar="N", type=_count, default=4, help="partitions of each of the two topics [%(default)s]")
+    add("--record-size", metavar="BYTES", type=_count, default=200, help="mean size of a record [%(default)s]")
+    add("--columns", metavar="SHARE", type=_share, default=0.3, help="share of calls to send_batch [%(default)s]")
+    add("--rate", metavar="RATE", type=_rate, help="records a thread appends at most [no limit; soak: 300]")
+    add(
+        "--transport",
+        choices=("log", "kafka"),
+        default="log",
+        help="a log in Kafka's format, or a broker of its own [%(default)s]",
+    )
+    add("--seed", metavar="X", type=int, help="of the plan and the load [a new one, which the report tells]")
+    add("--max-stall", metavar="S", type=_positive, default=15.0, help="longest time without progress [%(default)s]")
+    add(
+        "--soak",
+        action="store_true",
+        help="ten minutes at a steady rate, with one sender and two producers that live long: their memory and file "
+        "descriptors, the use of /dev/shm and the throughput are to stay what they were (tools/stress/soak.py)",
+    )
+    add(
+        "--pyspark",
+        action="store_true",
+        help="kill Spark's own Python workers, with --kill-producers, in the middle of a job that writes by the data "
+        "source: the job's output is complete (tools/stress/spark.py)",
+    )
+    add("--json", metavar="FILE", type=Path, help="write the report to FILE")
+    values = vars(parser.parse_args(arguments))
+    soak = values["soak"]
+    if soak and values["pyspark"]:
+        parser.error("--soak and --pyspark are two different runs")
+    values |= {name: default for name, default in _defaults(soak, values["pyspark"]).items() if values[name] is None}
+    return Options(**values)
+
+
+def _defaults(soak: bool, pyspark: bool) -> dict[str, float]:
+    """Return the defaults of what depends on the kind of run."""
+    return {
+        "seconds": _SOAK_SECONDS if soak else 20.0,
+        "kill_producers": 1.0 if pyspark else 2.0,
+        "kill_sender": 0.02 if soak else 0.5,
+        "rate": 300.0 if soak else 0.0,
+        "seed": secrets.randbelow(1 << 32),
+    }
+
+
+def _number(text: str, what: str, *, above: float, least: float, most: float = 1e9) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    if not (above < number <= most and number >= least):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+    return number
+
+
+def _count(text: str) -> int:
+    number = _number(text, "a whole number above 0", above=0, least=1)
+    if number != int(number):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(number)
+
+
+def _positive(text: str) -> float:
+    return _number(text, "a number above 0", above=0, least=0)
+
+
+def _rate(text: str) -> float:
+    return _number(text, "a number, 0 or above", above=-1, least=0)
+
+
+def _share(text: str) -> float:
+    return _number(text, "a number between 0 and 1", above=-1, least=0, most=1)

@@ -1,0 +1,161 @@
+"""A run with producers of our own: the load and the kills, the end, the log against the accounts."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+from shmaccum.shm.lifecycle import unlink
+from tools.stress.account import all_accounts
+from tools.stress.fleet import Fleet
+from tools.stress.load import Load
+from tools.stress.options import Options
+from tools.stress.outcome import Outcome, Places, producer_settings, sender_failures
+from tools.stress.plan import SENDER, Deed, Event, make_plan
+from tools.stress.processes import Children, is_child
+from tools.stress.reading import read_log
+from tools.stress.rest import DELIVERY_PATIENCE_S, acknowledged, come_to_rest
+from tools.stress.slabcheck import sender_pid, shared_files
+from tools.stress.soak import EVERY_S, Soak
+from tools.stress.target import Target
+from tools.stress.verdict import judge
+from tools.stress.watch import Watch
+
+_TICK_S: Final = 0.02
+_LONGEST_TICK_S: Final = 0.2
+"""What holds this process up for longer holds the run up: else all the deeds of that time would be done at once."""
+_START_PATIENCE_S: Final = 120.0
+_LIVE_LONG: Final = 2
+"""Producers that a soak does not kill."""
+
+
+class Run:
+    """A run by the options, with its files in a directory that is there."""
+
+    def __init__(self, options: Options, directory: Path, target: Target) -> None:
+        self._options = options
+        self._target = target
+        self._name = f"stress-{os.getpid()}"
+        self._places = Places.of(directory)
+        self._settings = producer_settings(options, self._name, target, self._places)
+        load = Load(
+            settings=self._settings,
+            accounts=self._places.accounts,
+            partitions=options.partitions,
+            record_size=options.record_size,
+            columns=options.columns,
+            rate=options.rate,
+            seed=options.seed,
+        )
+        self._children = Children(self._places.messages)
+        self._fleet = Fleet(self._children, load, options.threads)
+        self._watch = Watch(self._children, self._fleet, options.seconds)
+        self._soak = Soak() if options.soak else None
+        self._next_sample_s = 0.0
+        self._outcome = Outcome(soak=self._soak)
+
+    def run(self) -> Outcome:
+        """Do it all; whatever happens, no process and nothing in /dev/shm is left behind."""
+        outcome, watch = self._outcome, self._watch
+        try:
+            self._work()
+            self._fleet.finish(DELIVERY_PATIENCE_S)
+            outcome.slab, problems = come_to_rest(self._name, self._settings, self._children)
+        finally:
+            self._children.kill_all()
+            unlink(self._name)
+        outcome.problems += problems + self._children.problems + sender_failures(self._places)
+        outcome.counts = dict(sorted(self._children.counts.items()))
+        outcome.longest_stall_s, outcome.longest_wait_s = watch.longest_stall_s, watch.longest_wait_s
+        if watch.longest_stall_s > self._options.max_stall:
+            outcome.problems.append(f"no producer appended anything for {watch.longest_stall_s:.1f} s")
+        if self._soak is not None:
+            outcome.problems += self._soak.problems()
+        self._compare()
+        return outcome
+
+    # --- the load and the kills ---------------------------------------------------------------------
+
+    def _work(self) -> None:
+        options, fleet = self._options, self._fleet
+        plan = make_plan(
+            options.seed,
+            options.seconds,
+            options.producers,
+            kill_producers=options.kill_producers,
+            kill_sender=options.kill_sender,
+            stop=options.stop,
+            spared=min(_LIVE_LONG, options.producers) if options.soak else 0,
+        )
+        for place in range(options.producers):
+            fleet.start(place)
+        self._await_load()
+        started = looked = time.monotonic()
+        at_s = 0.0
+        while at_s < options.seconds or plan:
+            now = time.monotonic()
+            at_s += min(now - looked, _LONGEST_TICK_S)
+            looked = now
+            while plan and plan[0].at_s <= at_s:
+                self._carry_out(plan.pop(0), now)
+            self._children.continue_due(now)
+            for place in fleet.reap():
+                fleet.start(place)
+            self._watch.look(now)
+            self._take_samples(now)
+            time.sleep(_TICK_S)
+        self._outcome.seconds = time.monotonic() - started
+        self._watch.end()
+
+    def _await_load(self) -> None:
+        """Wait until every producer has appended something: how long they take to start is the machine's affair."""
+        fleet, deadline = self._fleet, time.monotonic() + _START_PATIENCE_S
+        while fleet.look() == 0 or not all(member.appended for member in fleet.members.values()):
+            if time.monotonic() > deadline:
+                self._outcome.problems.append(f"not every producer has appended anything in {_START_PATIENCE_S:.0f} s")
+                return
+            for place in fleet.reap():
+                fleet.start(place)
+            time.sleep(_TICK_S)
+
+    def _carry_out(self, event: Event, now_s: float) -> None:
+        """Do a deed. One whose victim is not there is left out: if it waited, no sender would ever get to work.
+
+        Kills that are left out are counted.
+        """
+        children = self._children
+        if event.victim == SENDER:
+            what, pid = "sender", sender_pid(self._name)
+        else:
+            what, pid = "producer", self._fleet.members[event.victim].pid
+        if not pid or not is_child(pid) or children.is_dying(pid):
+            children.counts[f"{what}s not there"] += event.deed is Deed.KILL
+        elif event.deed is Deed.KILL:
+            children.kill(pid, what)
+        else:
+            children.stop(pid, what, now_s + event.duration_s)
+
+    def _take_samples(self, now_s: float) -> None:
+        if self._soak is None or now_s < self._next_sample_s:
+            return
+        self._next_sample_s = now_s + EVERY_S
+        members = self._fleet.members
+        pids = {f"producer {place}": members[place].pid for place in range(_LIVE_LONG) if place in members}
+        sender = sender_pid(self._name)
+        if sender:
+            pids["sender"] = sender
+        self._soak.sample(now_s, pids, shared_files(self._name), acknowledged(self._name))
+
+    # --- the records --------------------------------------------------------------------------------
+
+    def _compare(self) -> None:
+        accounts = all_accounts(self._places.accounts)
+        torn: list[str] = []
+        verdict = judge(accounts, read_log(self._target.log_dir, torn), self._options.partitions)
+        for what in torn:
+            verdict.add("torn", what)
+        for account in accounts:
+            account.close()
+        self._outcome.take_in(verdict)

@@ -1,0 +1,208 @@
+"""A run with PySpark: its own Python workers are killed while they write by the data source.
+
+Spark tries a task again whose worker was killed, with all of its rows; what the attempt before had appended is
+delivered all the same. So on Spark's level every row is there *at least* once, and what is checked is this:
+
+* every task of every job has an attempt of which all rows are in the log (else rows are *missing*);
+* of each attempt, no row is there twice, rows of one key are in order and in the key's partition, and of an attempt
+  that was cut short the rows of each key are its first ones (*duplicated*, *out of order*, *misplaced*, *half*);
+* there are no more attempts than tasks and killed workers (else they are *unexpected*): nothing but a kill made Spark
+  try again;
+* no batch or record is *torn*, and the slab is at rest at the end, as in `tools.stress`.
+
+Killed are those of Spark's workers that have appended to the slab, with ``--kill-producers``, and senders, with
+``--kill-sender``; a kill that finds no victim is left out and counted. ``--producers`` is the number of tasks at a
+time.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from shmaccum.errors import SlabError
+from shmaccum.shm.layout import Role
+from shmaccum.shm.lifecycle import look, unlink
+from tools.stress.options import Options
+from tools.stress.outcome import Outcome, Places, producer_settings, sender_failures
+from tools.stress.plan import SENDER, Event, make_plan
+from tools.stress.processes import Children, is_child, parent_of
+from tools.stress.reading import Stored, read_log
+from tools.stress.records import Route, read_value
+from tools.stress.rest import come_to_rest
+from tools.stress.slabcheck import sender_pid
+from tools.stress.sparkjob import KEYS_A_TASK, ROWS_A_TASK, TASKS_A_JOB, drive, read_key
+from tools.stress.target import Target
+from tools.stress.verdict import Verdict, partition_of
+
+_TICK_S: Final = 0.02
+_START_PATIENCE_S: Final = 300.0
+_END_PATIENCE_S: Final = 180.0
+"""How long the last job may take after the time for the load is over, though nobody is killed any more."""
+
+
+class SparkRun:
+    """A run by the options, with its files in a directory that is there."""
+
+    def __init__(self, options: Options, directory: Path, target: Target) -> None:
+        self._options = options
+        self._target = target
+        self._name = f"stress-{os.getpid()}"
+        self._directory = directory
+        self._places = Places.of(directory)
+        self._children = Children(self._places.messages, judge_inherited=False)  # Spark's end as they please
+        self._settings = producer_settings(options, self._name, target, self._places)
+        self._at_first: dict[int, int] = {}
+
+    def run(self) -> Outcome:
+        """Do it all; whatever happens, no process and nothing in /dev/shm is left behind."""
+        outcome, children = Outcome(), self._children
+        try:
+            outcome.seconds = self._work()
+            outcome.slab, problems = come_to_rest(self._name, self._settings, children)
+        finally:
+            children.kill_all()
+            unlink(self._name)
+        outcome.problems += problems + children.problems + sender_failures(self._places)
+        jobs_file = self._directory / "jobs"
+        jobs = int(jobs_file.read_text()) if jobs_file.exists() else 0
+        if not jobs:
+            outcome.problems.append(f"no job has ended; see {self._places.messages}")
+        torn: list[str] = []
+        verdict, attempts = judge_jobs(
+            read_log(self._target.log_dir, torn), jobs, children.counts["workers killed"], self._options.partitions
+        )
+        for what in torn:
+            verdict.add("torn", what)
+        outcome.take_in(verdict)
+        outcome.counts = dict(sorted(children.counts.items())) | {
+            "jobs": jobs,
+            "tasks": jobs * TASKS_A_JOB,
+            "attempts found": attempts,
+            "rows written again": verdict.records - jobs * TASKS_A_JOB * ROWS_A_TASK,
+        }
+        return outcome
+
+    def _work(self) -> float:
+        """Drive Spark and kill; return how long that took."""
+        options, children = self._options, self._children
+        plan = make_plan(
+            options.seed,
+            options.seconds,
+            options.producers,
+            kill_producers=options.kill_producers,
+            kill_sender=options.kill_sender,
+            stop=0,
+        )
+        driver = children.fork(
+            "Spark's driver",
+            lambda: drive(self._settings, options.producers, options.seconds, options.record_size, self._directory),
+        )
+        if not self._wait_for_workers(driver):
+            return 0.0
+        started = time.monotonic()
+        while driver not in children.reap():
+            now = time.monotonic()
+            workers = self._workers()
+            while plan and plan[0].at_s <= now - started:
+                self._carry_out(plan.pop(0), workers)
+            if now > started + options.seconds + _END_PATIENCE_S:
+                children.abort(driver, f"did not end within {_END_PATIENCE_S:.0f} s after the last kill")
+                break
+            time.sleep(_TICK_S)
+        return time.monotonic() - started
+
+    def _wait_for_workers(self, driver: int) -> bool:
+        """Wait until Spark has started and the first of its workers has appended something; False if none has."""
+        deadline = time.monotonic() + _START_PATIENCE_S
+        while not self._workers():
+            if driver in self._children.reap() or time.monotonic() > deadline:
+                return False
+            time.sleep(_TICK_S)
+        return True
+
+    def _carry_out(self, event: Event, workers: Sequence[int]) -> None:
+        """Do a deed, if there is a victim."""
+        if event.victim == SENDER:
+            what, victims = "sender", [pid for pid in [sender_pid(self._name)] if pid and is_child(pid)]
+        else:
+            what, victims = "worker", [pid for pid in workers if not self._children.is_dying(pid)]
+        if victims:
+            self._children.kill(victims[event.victim % len(victims)], what)
+        else:
+            self._children.counts[f"{what}s not there"] += 1
+
+    def _workers(self) -> list[int]:
+        """Return the pids of Spark's Python workers that have appended to the slab.
+
+        An entry's count goes on over its processes: one has appended if the count is not what it was at first sight.
+        """
+        try:
+            with look(self._name) as view:
+                producers = [each for each in view.processes() if each.alive and Role.PRODUCER in each.roles]
+        except SlabError:
+            return []
+        self._at_first = {each.pid: self._at_first.get(each.pid, each.records) for each in producers}
+        appended = [each.pid for each in producers if each.records > self._at_first[each.pid]]
+        return [pid for pid in appended if _is_pyspark_daemon(parent_of(pid))]
+
+
+def _is_pyspark_daemon(pid: int) -> bool:
+    try:
+        return b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def judge_jobs(records: Iterable[Stored], jobs: int, kills: int, partitions: int) -> tuple[Verdict, int]:
+    """Compare what was found with what the jobs were to write; return also how many attempts there are rows of.
+
+    Args:
+        records: of all partitions, each partition's in the order of their offsets.
+        jobs: how many there were, each of `TASKS_A_JOB` tasks of `ROWS_A_TASK` rows.
+        kills: of workers.
+        partitions: of the topic.
+    """
+    verdict = Verdict(appended=jobs * TASKS_A_JOB * ROWS_A_TASK)
+    attempts: dict[tuple[int, int], dict[int, dict[bytes, list[int]]]] = defaultdict(dict)
+    for record in records:
+        verdict.records += 1
+        verdict.bytes += len(record.value or b"")
+        content = read_value(record.key, record.value)
+        where = f"{record.topic}-{record.partition} at {record.offset}"
+        if content is None or record.key is None:
+            verdict.add("torn", where)
+            continue
+        if record.partition != partition_of(Route(None, record.key), partitions):
+            verdict.add("misplaced", f"key {record.key!r}, {where}")
+        attempt, row = content
+        by_key = attempts[read_key(record.key)].setdefault(attempt, defaultdict(list))
+        by_key[record.key].append(row)
+    for task, its_attempts in attempts.items():
+        for attempt, by_key in its_attempts.items():
+            for key, rows in by_key.items():
+                _judge_rows(f"attempt {attempt} at task {task}, key {key!r}", key, rows, verdict)
+    for job in range(jobs):
+        for number in range(TASKS_A_JOB):
+            most = max((sum(map(len, of.values())) for of in attempts.get((job, number), {}).values()), default=0)
+            if most < ROWS_A_TASK:
+                verdict.add("missing", f"task {number} of job {job} has {most} of {ROWS_A_TASK} rows at most")
+    found = sum(map(len, attempts.values()))
+    if found > jobs * TASKS_A_JOB + kills:
+        verdict.add("unexpected", f"{found} attempts at {jobs * TASKS_A_JOB} tasks, but {kills} workers were killed")
+    return verdict, found
+
+
+def _judge_rows(what: str, key: bytes, rows: list[int], verdict: Verdict) -> None:
+    """Judge the rows of one key that are there of one attempt, in the order of their offsets."""
+    first = int(key.rsplit(b" ", 1)[1])
+    if len(set(rows)) < len(rows):
+        verdict.add("duplicated", what)
+    elif rows != sorted(rows):
+        verdict.add("out of order", what)
+    elif rows != list(range(first, first + KEYS_A_TASK * len(rows), KEYS_A_TASK)):
+        verdict.add("half", what)
