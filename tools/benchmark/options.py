@@ -19,8 +19,8 @@ examples:
   tools/bench.py --list
   tools/bench.py --all --json bench.json
   tools/bench.py --case records columns --rounds 7
-  tools/bench.py --all --json docs/performance.json --plots docs --document docs/performance.md docs/performance/tables.md
-  tools/bench.py --from docs/performance.json --plots docs --document docs/performance.md docs/performance/tables.md
+  tools/bench.py --all --json bench.json --plots docs --document docs/performance.md docs/performance/tables.md
+  tools/bench.py --from bench.json --plots docs --document docs/performance.md docs/performance/tables.md
 """
 DEFAULT_ROUNDS: Final = 5
 
@@ -95,7 +95,7 @@ def parse(arguments: Sequence[str]) -> Options:
             parser.error(f"--{option} {path}: there is no such directory")
     for document in values.documents:
         if not document.is_file():
-            parser.error(f"--document {document}: there is no such file; its tables are renewed, its text is written by hand")
+            parser.error(f"--document {document}: there is no such file; it is renewed, and its text is written by hand")
     return Options(
         cases=[name for name in CASES if name in names],
         rounds=values.rounds or (1 if values.smoke else DEFAULT_ROUNDS),
