@@ -95,7 +95,7 @@ def parse(arguments: Sequence[str]) -> Options:
             parser.error(f"--{option} {path}: there is no such directory")
     for document in values.documents:
         if not document.is_file():
-            parser.error(f"--document {document}: there is no such file; it is renewed, and its text is written by hand")
+            parser.error(f"--document {document}: there is no such file; only its tables are generated")
     return Options(
         cases=[name for name in CASES if name in names],
         rounds=values.rounds or (1 if values.smoke else DEFAULT_ROUNDS),
