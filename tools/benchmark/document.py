@@ -1,6 +1,6 @@
-"""Renews what is generated in docs/performance.md: tables between two comments that name them. The text is by hand.
+"""Renews the tables of docs/performance.md and docs/performance/tables.md; their text is written by hand.
 
-``<!-- begin NAME -->`` and ``<!-- end NAME -->`` enclose each of them; `PARTS` has the names.
+``<!-- begin NAME -->`` and ``<!-- end NAME -->`` enclose each table; `PARTS` has the names.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def losses(result: Result) -> Table:
                     ]
                     if lost:
                         rows.append([f"{case['number']}. {variant['title']}", ours, peer, ", ".join(lost)])
-    return Table(["", "ours", "against", "so many times as good"], rows)
+    return Table(["", "ours", "against", "ours ÷ theirs"], rows)
 
 
 def _lost(variant: Result, ours: str, peer: str) -> Iterator[tuple[str, Spread]]:

@@ -41,8 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
         result = load(options.result) if options.result is not None else _measure(options, given)
         if options.plots is not None:
             write_plots(result, options.plots)
-        if options.document is not None:
-            options.document.write_text(renew(options.document.read_text(), result))
+        for document in options.documents:
+            document.write_text(renew(document.read_text(), result))
         print(as_text(result), flush=True)
     except BrokenPipeError:  # the reader has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes there at exit

@@ -19,8 +19,8 @@ examples:
   tools/bench.py --list
   tools/bench.py --all --json bench.json
   tools/bench.py --case records columns --rounds 7
-  tools/bench.py --all --json docs/performance.json --plots docs --document docs/performance.md
-  tools/bench.py --from docs/performance.json --plots docs --document docs/performance.md
+  tools/bench.py --all --json bench.json --plots docs --document docs/performance.md docs/performance/tables.md
+  tools/bench.py --from bench.json --plots docs --document docs/performance.md docs/performance/tables.md
 """
 DEFAULT_ROUNDS: Final = 5
 
@@ -38,7 +38,7 @@ class Options:
     json: Path | None
     result: Path | None
     plots: Path | None
-    document: Path | None
+    documents: Sequence[Path]
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -64,7 +64,15 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--json", metavar="FILE", type=Path, help="write everything that was measured to FILE, also in between")
     add("--from", dest="result", metavar="FILE", type=Path, help="measure nothing, take the result of --json FILE")
     add("--plots", metavar="DIRECTORY", type=Path, help="write the plots, as SVG, into DIRECTORY")
-    add("--document", metavar="FILE", type=Path, help="renew the tables of FILE (docs/performance.md) in their places")
+    add(
+        "--document",
+        dest="documents",
+        metavar="FILE",
+        nargs="+",
+        type=Path,
+        default=[],
+        help="renew the tables of each FILE in their places: docs/performance.md docs/performance/tables.md",
+    )
     values = parser.parse_args(arguments)
     try:
         names = [case_name(each) for each in values.case]
@@ -81,14 +89,13 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error("nothing to do: say --all, --case CASE ..., --smoke, --list, or --from FILE")
     if values.result is not None and not values.result.is_file():
         parser.error(f"--from {values.result}: there is no such file; --all --json FILE makes one")
-    for option in ("json", "plots", "document"):
+    for option in ("json", "plots"):
         path: Path | None = getattr(values, option)
         if path is not None and not (path if option == "plots" else path.absolute().parent).is_dir():
             parser.error(f"--{option} {path}: there is no such directory")
-    if values.document is not None and not values.document.is_file():
-        parser.error(
-            f"--document {values.document}: there is no such file; its tables are renewed, the text is not made"
-        )
+    for document in values.documents:
+        if not document.is_file():
+            parser.error(f"--document {document}: there is no such file; only its tables are generated")
     return Options(
         cases=[name for name in CASES if name in names],
         rounds=values.rounds or (1 if values.smoke else DEFAULT_ROUNDS),
@@ -99,7 +106,7 @@ def parse(arguments: Sequence[str]) -> Options:
         json=values.json,
         result=values.result,
         plots=values.plots,
-        document=values.document,
+        documents=values.documents,
     )
 
 

@@ -1,4 +1,4 @@
-"""The plots of docs/performance.md, from a result: what was not measured is left out."""
+"""The plots of docs/performance/tables.md, from a result: what was not measured is left out."""
 
 from __future__ import annotations
 

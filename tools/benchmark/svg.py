@@ -104,9 +104,10 @@ def lines(title: str, unit: str, axis: str, all_lines: Sequence[Line]) -> str:
 
 def _marks(values: Sequence[float]) -> list[float]:
     """Return round numbers, not too many, of which the first is below all values and the last above."""
+    # A decade more below: the logarithm of a value just under a power of ten is rounded up.
     least, most = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     steps = (1, 2, 5) if most - least <= _FEW_DECADES else (1,)
-    marks = [step * 10.0**power for power in range(least, most + 1) for step in steps]
+    marks = [step * 10.0**power for power in range(least - 1, most + 1) for step in steps]
     first = max(place for place, mark in enumerate(marks) if mark <= min(values))
     last = min(place for place, mark in enumerate(marks) if mark > max(values) or place == len(marks) - 1)
     return marks[first : last + 1]

@@ -1,4 +1,4 @@
-"""docs/performance.md and its plots are what its figures make."""
+"""docs/performance.md, its tables and its plots are what docs/performance.json makes."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from tools.benchmark.errors import BenchmarkError
 from tools.benchmark.plots import PLOTS, write_plots
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
+DOCUMENTS = [DOCS / "performance.md", DOCS / "performance" / "tables.md"]
 
 
-def test_the_document_is_up_to_date(tmp_path: Path) -> None:
+def test_the_documents_are_up_to_date(tmp_path: Path) -> None:
     measured = json.loads((DOCS / "performance.json").read_text())
-    text = (DOCS / "performance.md").read_text()
-    assert renew(text, measured) == text
-    assert set(re.findall(r"<!-- begin ([\w-]+) -->", text)) == set(PARTS)
+    texts = [document.read_text() for document in DOCUMENTS]
+    assert [renew(text, measured) for text in texts] == texts
+    parts = [part for text in texts for part in re.findall(r"<!-- begin ([\w-]+) -->", text)]
+    assert sorted(parts) == sorted(PARTS), "each part is in one of them"
     for plot in write_plots(measured, tmp_path):
         assert plot.read_text() == (DOCS / plot.name).read_text()
-        assert f"({plot.name})" in text
+        assert f"(../{plot.name})" in texts[1]
 
 
 def test_only_what_is_generated_is_renewed() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tools.benchmark.svg import COLOURS, Line, lines
@@ -13,6 +13,7 @@ SPACE = "{http://www.w3.org/2000/svg}"
 
 
 @given(st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=8))
+@example([999999999.9999999])
 def test_points_lie_between_round_marks(values: list[float]) -> None:
     drawing = ET.fromstring(lines("t", "u", "a", [Line("l", dict(zip("abcdefgh", values, strict=False)), COLOURS[0])]))
     grid = [float(line.attrib["y1"]) for line in drawing.iter(f"{SPACE}line") if line.attrib["y1"] == line.attrib["y2"]]
