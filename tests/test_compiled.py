@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 import os
-import py_compile
 import re
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from importlib.machinery import SourcelessFileLoader
-from importlib.util import find_spec, module_from_spec, spec_from_loader
+from importlib.util import find_spec
 from pathlib import Path
 from types import FunctionType
 
@@ -98,17 +96,6 @@ def names_of_words(function: ast.FunctionDef) -> Iterator[str]:
                             yield name.id
 
 
-def test_bytecode_without_its_source_is_not_compiled(tmp_path: Path) -> None:
-    bytecode = str(tmp_path / "memory.pyc")
-    py_compile.compile(str(SOURCE / "shmaccum" / "shm" / "memory.py"), bytecode, doraise=True)
-    loader = SourcelessFileLoader("memory", bytecode)
-    spec = spec_from_loader("memory", loader)
-    assert spec is not None
-    module = module_from_spec(spec)
-    loader.exec_module(module)
-    assert module.COMPILED is False
-
-
 @pytest.mark.parametrize(
     ("kernel", "user", "before"),
     [
@@ -126,7 +113,7 @@ def test_bytecode_without_its_source_is_not_compiled(tmp_path: Path) -> None:
 def test_a_compiled_package_that_lacks_a_kernel_is_an_error(kernel: str, user: str, before: str) -> None:
     """``before`` is imported first, which in plain Python has no kernel of its own."""
     code = (
-        f"import sys, {before}; from shmaccum.shm import memory; memory.COMPILED = True;"
+        f"import sys, {before}; from shmaccum import _compiled; _compiled.COMPILED = True;"
         f"sys.modules[{kernel!r}] = None; import {user}"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(shmaccum.__file__).parents[1])}

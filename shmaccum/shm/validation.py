@@ -70,8 +70,8 @@ _KEY_SHIFT: Final = 32
 
 _SURPRISES: Final = (LookupError, ValueError, ArithmeticError, TypeError, struct.error)
 """What a damaged word ends in if it gets so far: an index or a number that does not fit."""
-_FLOORS: Final = ("shm", "record", "metrics", "pool", "accumulator", "sender", "partition_load")
-"""The modules that work with what is in the slab, and run nobody else's code while they do."""
+_SLAB_CODE: Final = ("shm.", "record.", "metrics", "pool.", "accumulator.", "sender.", "producer.adaptive_partitioning")
+"""How the names of the modules begin that work on the slab's words and run no code of the user meanwhile."""
 
 
 def damaged(name: str, what: str) -> SlabDamagedError:
@@ -184,7 +184,7 @@ def _came_of_the_slab(trace: TracebackType | None) -> bool:
     while trace is not None:
         package, _, rest = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")
         if package == "shmaccum":
-            came = rest.partition(".")[0] in _FLOORS
+            came = rest.startswith(_SLAB_CODE)
         elif package != "numpy" and package not in sys.stdlib_module_names:
             came = False  # somebody else's code: what it raises is its own
         trace = trace.tb_next

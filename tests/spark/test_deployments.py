@@ -114,21 +114,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 Submit = Callable[..., dict[str, Any]]
 
 
-def submit(directory: Path, *options: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the job by spark-submit in a directory; what it says, and its errors, are in ``stdout``."""
-    settings = SETTINGS | {"spark.local.dir": str(directory / "scratch")}
-    configured = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-    return subprocess.run(
-        [HOME / "bin" / "spark-submit", *configured, *options, JOB, directory / "log"],
-        cwd=directory,
-        env=environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-
-
 @pytest.fixture
 def deploy(tmp_path: Path, cluster: Cluster, stored: Reader, until_gone: Callable[..., None]) -> Submit:
     """Return ``deploy(*options, **variables)``: has the cluster run the job, and returns what that saw.
