@@ -176,7 +176,7 @@ def test_sasl_where_there_is_none(kafka: KafkaCluster, refusal: Callable[..., Ka
         }
     )
     assert isinstance(error, IllegalSaslStateError)
-    assert "has it SASL at all? (security.protocol = 'SASL_PLAINTEXT')" in str(error)
+    assert "does it support SASL? (security.protocol = 'SASL_PLAINTEXT')" in str(error)
 
 
 def test_a_certificate_that_is_not_trusted(login: dict[str, object], refusal: Callable[..., KafkaError]) -> None:
@@ -209,7 +209,7 @@ def test_a_topic_that_is_not_there(kafka: KafkaCluster, in_vain: Callable[..., K
         in_vain({"bootstrap.servers": kafka.bootstrap_servers}, topic),
         UnknownTopicOrPartitionError,
         f"Topic {topic} not present",
-        "The topic, or that partition of it, is not there",
+        "The topic or partition does not exist",
     )
 
 
