@@ -38,7 +38,7 @@ def leave_records(link: Connection, name: str, geometry: Geometry) -> None:
 
 
 def test_a_slab_in_use_is_not_destroyed(slab: Slab) -> None:
-    with pytest.raises(SlabInUseError, match="this very process"):
+    with pytest.raises(SlabInUseError, match="this process itself"):
         destroy(slab.name, force=True)
 
 

@@ -66,7 +66,7 @@ def test_a_sender_knows_itself(slab: Slab) -> None:
     assert slab.has_sender()
     assert slab.processes.info(slab.me).roles == Role.SENDER
     assert slab.words[Super.SENDER_ENTRY] == slab.me + 1
-    with pytest.raises(SenderExistsError, match="this very process"):
+    with pytest.raises(SenderExistsError, match="this process itself"):
         slab.become_sender()
 
     slab.resign_as_sender(doorbell)
