@@ -67,8 +67,8 @@ class SlabMemory:
             count: the number of slots in its state word.
 
         Returns:
-            The slots; only the first one if the chain is damaged: a link leads out of the slab, back into the chain or
-            to a slot that is not FREE, or there are fewer or more links than ``count``.
+            The slots; only the first one if the chain is damaged. Damaged: a link leads out of the slab, back into the
+            chain or to a slot that is not FREE, or there are fewer or more links than ``count``.
         """
         if count == 1:
             return [first]

@@ -62,7 +62,7 @@ def test_a_slab_with_records_is_destroyed_by_force_only(
 ) -> None:
     start(leave_records, slab_name, geometry).result()
 
-    with pytest.raises(SlabInUseError, match="3 records"):
+    with pytest.raises(SlabInUseError, match="3 undelivered records"):
         destroy(slab_name)
     assert whats_there(slab_name)
 

@@ -262,7 +262,7 @@ def test_an_onlooker_cannot_write(slab: Slab) -> None:
 
 def test_remains_are_told_from_nothing(slab_name: str) -> None:
     Path(names.lock_path(slab_name)).touch(mode=0o600)
-    with pytest.raises(SlabAbiError, match=f"not whole.*shmaccum destroy {slab_name}"), look(slab_name):
+    with pytest.raises(SlabAbiError, match=f"incomplete.*shmaccum destroy {slab_name}"), look(slab_name):
         pass
     assert destroy(slab_name) == 0
     with pytest.raises(SlabNotFoundError), look(slab_name):

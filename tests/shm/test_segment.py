@@ -165,7 +165,7 @@ def test_a_truncated_segment_is_refused(segment: Segment, slab_name: str, path: 
 def test_another_version_is_refused(segment: Segment, slab_name: str, path: Path, version: int) -> None:
     overwrite(path, Super.ABI, version)
 
-    with pytest.raises(SlabAbiError, match=f"ABI version {version}, this is version {ABI_VERSION}"):
+    with pytest.raises(SlabAbiError, match=f"ABI version {version}, this package has version {ABI_VERSION}"):
         Segment.open(slab_name)
 
 
@@ -401,7 +401,7 @@ def test_a_shm_that_others_have_filled_since() -> None:
     shell = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=4m tmpfs /dev/shm && exec "$0" -c "$1"']
     run = subprocess.run([*shell, sys.executable, FULL], capture_output=True, text=True, check=True, timeout=60)
     refused, *rest = run.stdout.splitlines()
-    assert refused.startswith("shmaccum.errors.SlabMemoryError: slab 'full' cannot be attached to: ")
+    assert refused.startswith("shmaccum.errors.SlabMemoryError: cannot attach to slab 'full': ")
     assert "No space left" in refused
     assert "; 0 bytes are free in /dev/shm" in refused
     assert (rest, run.stderr) == (["True", "0", "[]"], "")

@@ -54,7 +54,7 @@ def test_the_newest_user_decides_on_what_is_shared(
     with caplog.at_level("INFO"):
         slab_with(UserSettings(MINE.fixed, {"pace": 7, "name": "one", "new": None}, "2.0"))
     assert read(slab) == (2, MINE.fixed, {"pace": 7, "name": "one", "new": None}, "2.0")
-    assert f"slab {slab.name}: pace is 7 now for all its users, and was 5" in caplog.messages
+    assert f"slab {slab.name}: pace is now 7 for all users, was 5" in caplog.messages
     slab_with(UserSettings(MINE.fixed, {"pace": 9}, "1.0", decides=False))
     assert read(slab).generation == 2
     slab_with(UserSettings(MINE.fixed, {"pace": 9}, "1.0"))

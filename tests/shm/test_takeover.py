@@ -211,7 +211,7 @@ def test_one_who_is_stopped_before_it_is_named_is_named_in_the_error(slab: Slab,
     holder.hear()
     wait_until(lambda: is_stopped(holder.pid))
 
-    with pytest.raises(LockTimeoutError, match=f"no process is named as its holder, but process {holder.pid} may have"):
+    with pytest.raises(LockTimeoutError, match=f"no process is named as its holder; perhaps process {holder.pid} is,"):
         slab.locks[NUMBER].acquire(0.2)
 
     assert slab.words[slab.geometry.lock(NUMBER) + Lock.TAKEOVERS] == 0
@@ -235,7 +235,7 @@ def test_a_stopped_waiter_that_keeps_others_from_a_dead_ones_lock_is_named(slab:
     waiter.signal(signal.SIGSTOP)
     holder.kill()
 
-    with pytest.raises(LockTimeoutError, match=f"process {waiter.pid} may have it"):
+    with pytest.raises(LockTimeoutError, match=f"perhaps process {waiter.pid} is, and is stopped"):
         slab.locks[NUMBER].acquire(0.3)
 
     waiter.signal(signal.SIGCONT)
@@ -263,7 +263,7 @@ def test_one_who_is_stopped_over_a_takeover_is_named(slab: Slab, start: Start) -
     wait_until(lambda: is_stopped(taker.pid))
     assert slab.lock_file.holder(TAKEOVER) == taker.pid
 
-    with pytest.raises(LockTimeoutError, match=f"process {taker.pid} is about to take it over"):
+    with pytest.raises(LockTimeoutError, match=f"process {taker.pid} is taking it over from a dead process"):
         slab.locks[NUMBER].acquire(0.3)
 
     taker.signal(signal.SIGCONT)
