@@ -68,7 +68,7 @@ def test_memory_is_given_back_once(make_pool: MakePool) -> None:
     buffer = pool.allocate(8, 0)
     pool.deallocate(buffer)
 
-    with pytest.raises(IllegalStateError, match="not taken"):
+    with pytest.raises(IllegalStateError, match="not allocated"):
         pool.deallocate(buffer)
 
     assert pool.available_memory() == 16

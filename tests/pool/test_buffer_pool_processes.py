@@ -502,8 +502,8 @@ def test_a_waiter_is_woken_once_enough_is_free(make_pool: MakePool, monkeypatch:
     pool.slab.words[Super.ENOUGH_SLOTS] = 3
     thread = wait_without_naps(pool, monkeypatch)
     woken: list[int] = []
-    ring = pool.slab.wakeups.ring
-    monkeypatch.setattr(pool.slab.wakeups, "ring", lambda entry: (woken.append(entry), ring(entry)))
+    wake = pool.slab.wakeups.wake
+    monkeypatch.setattr(pool.slab.wakeups, "wake", lambda entry: (woken.append(entry), wake(entry)))
 
     pool.deallocate(kept[0])
     pool.deallocate(kept[1])
@@ -521,7 +521,7 @@ def test_completions_do_not_wake_who_waits_for_memory(make_pool: MakePool, monke
     kept = pool.allocate(8, 0)
     thread = wait_without_naps(pool, monkeypatch)
     woken: list[int] = []
-    monkeypatch.setattr(pool.slab.wakeups, "ring", woken.append)
+    monkeypatch.setattr(pool.slab.wakeups, "wake", woken.append)
 
     pool.slab.wakeups.wake_for_completions(pool.slab.me)
     assert woken == []
