@@ -30,7 +30,7 @@ def test_a_link_is_refused_and_what_it_leads_to_is_untouched(flags: int, tmp_pat
 
 
 @pytest.mark.parametrize("flags", FLAGS)
-def test_what_is_no_regular_file_is_refused_at_once(
+def test_a_special_file_is_refused_without_blocking(
     flags: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.mkfifo(tmp_path / "fifo")

@@ -248,11 +248,7 @@ def sender_info(words: memoryview, processes: ProcessTable, lock_file: LockFile)
 
 
 def undelivered(headers: Words) -> tuple[int, int]:
-    """Return how many batches and records are in slots, by their headers.
-
-    Args:
-        headers: one row of words for each slot.
-    """
+    """Return how many batches and records slot headers have; one row of words for each slot."""
     held = (headers[:, Slot.STATE] & np.uint64(STATE_MASK)) >= SlotState.OPEN
     return int(held.sum()), int(_record_counts(headers[held]).sum())
 

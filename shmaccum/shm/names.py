@@ -73,12 +73,7 @@ class PrivateNames:
 
     @classmethod
     def of(cls, name: str, words: memoryview) -> PrivateNames:
-        """Return the names of a slab.
-
-        Args:
-            name: the slab's name.
-            words: its memory, as 8-byte words.
-        """
+        """Return the names of a slab with this memory, as 8-byte words."""
         return cls(name, words[Super.TOKEN : Super.TOKEN + TOKEN_WORDS].tobytes())
 
     def doorbell_path(self) -> str:

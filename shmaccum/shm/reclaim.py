@@ -124,10 +124,7 @@ def attach_reclaiming(name: str, geometry: Geometry, digest: int, mine: UserSett
 
 
 def reclaim(spare: str) -> list[str]:
-    """Remove this user's slabs that no program needs; wait for their senders to leave.
-
-    Args:
-        spare: a slab to keep.
+    """Remove this user's slabs that no program needs, but for one; wait for their senders to leave.
 
     Returns:
         The slabs that stay, each with its size and the reason.
