@@ -195,7 +195,7 @@ def test_a_mechanism_that_is_not_offered(login: dict[str, object], refusal: Call
 def test_a_wrong_password(login: dict[str, object], refusal: Callable[..., KafkaError]) -> None:
     error = refusal(login | {"sasl.password": "wrong-secret"})
     assert isinstance(error, SaslAuthenticationError)
-    assert "The login by SASL failed: one side did not accept the other (sasl.mechanism = 'PLAIN'" in str(error)
+    assert "The SASL login failed: one side did not accept the other (sasl.mechanism = 'PLAIN'" in str(error)
     assert "sasl.username = 'alice'" in str(error)
     assert "the broker refused us: Authentication failed: Invalid username or password" in str(error)
     assert "wrong-secret" not in str(error)
