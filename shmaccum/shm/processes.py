@@ -123,7 +123,8 @@ class ProcessTable:
         words = self._words
         for entry in range(self._geometry.max_processes):
             base = self._geometry.process(entry)
-            if not words[base + Process.WANTS] and not (words[base + Process.STATE] and self.is_alive(entry)):
+            # In this order: a living process could set WANTS, and die, after we had read it.
+            if not (words[base + Process.STATE] and self.is_alive(entry)) and not words[base + Process.WANTS]:
                 yield entry
 
     def _retake(self) -> None:

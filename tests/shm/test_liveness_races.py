@@ -157,3 +157,19 @@ def test_an_entry_whose_process_dies_with_a_lock_is_not_freed(
     assert entry in slab.processes.in_use()
     with slab.locks[NUMBER].within(10):
         assert slab.locks[NUMBER].owner() == slab.me
+
+
+@pytest.mark.plain  # a process dies before a line
+def test_the_entry_of_a_process_that_dies_with_a_lock_meanwhile_is_not_taken(
+    slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its WANTS, in a new process's entry, would hide the death from all who wait for the lock."""
+    child = start(take_and_die, slab.name)
+    entry = child.hear()
+
+    def take_it_along() -> None:
+        child.tell()
+        child.join()
+
+    while_asking(monkeypatch, slab, (take_it_along, nothing))
+    assert entry not in list(slab.processes._places())
