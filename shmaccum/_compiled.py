@@ -1,7 +1,7 @@
-"""Which form of the package runs: compiled, or the same source as plain Python.
+"""Which form of the package runs: compiled, or plain Python.
 
-setup.py compiles all typed modules or none. A module that needs a kernel imports it where `COMPILED` is set and must
-find it: a missing kernel is an error, and never a reason to mix plain modules with compiled ones.
+setup.py compiles all typed modules or none. If `COMPILED` is set, a missing kernel is an error: plain and compiled
+modules never mix.
 
 This module is at the bottom: it imports nothing of the package.
 """
@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from typing import Final
 
 COMPILED: Final = find_spec("shmaccum._cyutility") is not None
-"""Whether the package is compiled: then Cython's own code is in a module that all compiled ones share."""
+"""Whether the package is compiled: all compiled modules share this one, which holds Cython's own code."""
 COMPILED_FORM: Final = "compiled"
 PLAIN_FORM: Final = "plain Python"
 FORM: Final = COMPILED_FORM if COMPILED else PLAIN_FORM
-"""The same in words, for people."""
+"""The form's name, for messages."""

@@ -1,4 +1,4 @@
-"""Topics, partitions, nodes: the few nouns of ``org.apache.kafka.common`` that every floor uses.
+"""Topics, partitions and nodes: the types of ``org.apache.kafka.common`` that all layers use.
 
 This module is at the bottom: it imports nothing of the package but its errors.
 """
@@ -29,27 +29,27 @@ class TopicPartition(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where an acknowledged record went (``org.apache.kafka.clients.producer.RecordMetadata``)."""
+    """Where an acknowledged record is stored (``org.apache.kafka.clients.producer.RecordMetadata``)."""
 
     topic: str
     partition: int
     offset: int
-    """Offset in the partition, or -1 where ``acks=0`` left it unknown."""
+    """Offset in the partition; -1 with ``acks=0``, where it is unknown."""
     timestamp: int
     """Milliseconds since the epoch: the record's own, or the broker's under LogAppendTime."""
     serialized_key_size: int = -1
     """Bytes of the key, serialized and uncompressed; -1 for a null."""
     serialized_value_size: int = -1
-    """The same of the value."""
+    """Bytes of the value, likewise."""
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition that it went to."""
+        """The record's partition."""
         return TopicPartition(self.topic, self.partition)
 
 
 class Node(NamedTuple):
-    """A broker, or what stands for one: the log transport has a single node of id 0."""
+    """A broker; the log transport has a single node, of id 0."""
 
     id: int
     host: str = ""
@@ -58,23 +58,22 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a transport knows of its cluster at one moment.
+    """A transport's snapshot of its cluster.
 
-    A transport that hears of few topics at a time, of many, need not copy what it knows of the others: then all its
-    snapshots share their mappings of topics, and only the newest one is as things were at its moment. What has changed
-    from one snapshot to another, `changed_since` says of both kinds.
+    The snapshots of a transport can share their mappings of topics, so that an update of a few topics copies no others.
+    Then only the newest snapshot is exact. `changed_since` works for shared and for separate mappings.
 
     Attributes:
         nodes: by node id.
         partition_counts: topic -> number of partitions, for every topic known to exist.
         leaders: partition -> id of the node that leads it; a partition without a leader is not in it.
-        topic_errors: topic -> why the last request for its metadata failed; the answer to the next one may be another.
-            A topic that has partitions all the same keeps them.
+        topic_errors: topic -> why the last request for its metadata failed; the next one can succeed. A topic whose
+            partitions are known keeps them.
         topic_ids: topic -> Kafka's topic id, where there is one.
-        leader_epochs: partition -> epoch by which its leader is known, where there are epochs.
-        pending: topics that were asked about and that there is no answer for yet.
-        changes: topic -> version of the snapshot in which it last changed, in this order; None where all snapshots are
-            by themselves.
+        leader_epochs: partition -> epoch of its leader, where there are epochs.
+        pending: requested topics without a response yet.
+        changes: topic -> version of the snapshot in which it last changed, in this order; None where the snapshots
+            share no mappings.
         version: of this snapshot.
     """
 
@@ -94,7 +93,7 @@ class Cluster:
         return None if node_id is None else self.nodes.get(node_id)
 
     def changed_since(self, before: Cluster | None) -> list[str] | None:
-        """Return the topics that have changed since another snapshot; None if it may be any of them."""
+        """Return the topics that changed since another snapshot; None where that is not known."""
         changes = self.changes
         if changes is None or before is None or before.changes is not changes:
             return None

@@ -1,7 +1,7 @@
 """Metrics by Kafka's names, read from the slab's counters.
 
-Counters are words of shared memory that only ever grow, each written by one side: a process's own in its table
-entry, the sender's in the superblock. Reading them disturbs nobody.
+Counters are words of shared memory that only grow. Each has one writer: a process counts in its table entry, the
+sender in the superblock. Readers take no lock.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from shmaccum.shm.layout import Geometry, Super
 
 
 def slab_metrics(words: memoryview, geometry: Geometry) -> dict[str, float]:
-    """Return the metrics of a slab as a whole: its memory, and what its senders have sent."""
+    """Return the metrics of a slab: its memory, and what its senders have sent."""
     slot_size = geometry.slot_size
     batches, records = words[Super.BATCHES_SENT], words[Super.RECORDS_SENT]
     requests = words[Super.REQUESTS_SENT]

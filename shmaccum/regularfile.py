@@ -1,8 +1,8 @@
-"""The rule by which files are opened that somebody else may have put there: regular ones of this user, and no links.
+"""Opens files in directories that other users can write to.
 
-A log directory, or one for logs, can be writable by others. A link that one of them plants there would have the sender
-write to, or cut off, any file of its user; a FIFO would keep it waiting for ever; and a file of their own they could
-change under it. Directories on the way may be links: those are the administrator's.
+It opens only regular files of this user, and follows no link. With a link that another user planted there, the sender
+would write to, or truncate, any file of its own user. A FIFO would block it for ever, and the other user could change
+a file of theirs while we use it. Directories in the path can be links: those are the administrator's.
 
 This module is at the bottom: it imports nothing of the package.
 """
@@ -15,19 +15,19 @@ import stat
 from typing import Final
 
 _NOT_REGULAR: Final = {
-    errno.ELOOP: "it is a symbolic link, and none is followed here",
-    errno.ENXIO: "it is no regular file",  # a FIFO that nobody reads, or a socket
+    errno.ELOOP: "it is a symbolic link, and shmaccum follows none here",
+    errno.ENXIO: "it is no regular file",  # a FIFO without a reader, or a socket
 }
 
 
 def open_regular(path: str | os.PathLike[str], flags: int, mode: int = 0o600, *, any_owner: bool = False) -> int:
-    """Open a regular file of this user, and return its descriptor. Never waits, follows no link at the path's end.
+    """Open a regular file of this user and return its descriptor; never wait, follow no link.
 
     Args:
-        path: where it is.
-        flags: as `os.open` takes them. With ``O_TRUNC`` it is emptied once it is known to be what it should be.
+        path: of the file.
+        flags: as `os.open` takes them; ``O_TRUNC`` truncates the file only after all checks.
         mode: permissions of a file that ``O_CREAT`` makes, less the umask.
-        any_owner: whether it may be another user's: to read it, and not to believe it.
+        any_owner: whether another user can own it: the caller only reads it, and does not trust it.
 
     Raises:
         PermissionError: it is no regular file, or another user's; its ``strerror`` says which.

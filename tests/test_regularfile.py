@@ -20,7 +20,7 @@ def test_a_link_is_refused_and_what_it_leads_to_is_untouched(flags: int, tmp_pat
     precious = tmp_path / "authorized_keys"
     precious.write_text("ssh-ed25519 AAAA")
     (tmp_path / "link").symlink_to(precious)
-    with pytest.raises(PermissionError, match=r"it is a symbolic link, and none is followed here: '.*/link'"):
+    with pytest.raises(PermissionError, match=r"it is a symbolic link, and shmaccum follows none here: '.*/link'"):
         open_regular(tmp_path / "link", flags)
     (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
     with pytest.raises(PermissionError, match="symbolic link"):
@@ -30,7 +30,7 @@ def test_a_link_is_refused_and_what_it_leads_to_is_untouched(flags: int, tmp_pat
 
 
 @pytest.mark.parametrize("flags", FLAGS)
-def test_what_is_no_regular_file_is_refused_at_once(
+def test_a_special_file_is_refused_without_blocking(
     flags: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.mkfifo(tmp_path / "fifo")

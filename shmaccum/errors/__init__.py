@@ -1,11 +1,10 @@
-"""Every error that shmaccum raises, by the name that Kafka's users know it by.
+"""Every error that shmaccum raises, under Kafka's names.
 
-Kafka's ``XxxException`` is ``XxxError`` here. An error that a broker can answer carries the broker's
-error code (``code``); one that only a client raises carries a code below -100, so that every error
-fits the one word that a completion has for it (see ``shmaccum.accumulator``). ``retriable`` says what
-the sender does with a batch that met it.
+Kafka's ``XxxException`` is ``XxxError`` here. ``code`` is the broker's error code, or a code below -100 for an error
+that only a client raises. So each error fits the one word that a completion has for it (see ``shmaccum.accumulator``).
+If an error is ``retriable``, the sender sends its batch again.
 
-The package is at the bottom: it imports nothing of the others.
+The package is at the bottom: it imports no other package of ours.
 """
 
 from __future__ import annotations
@@ -183,10 +182,10 @@ _BY_CODE: Final = _by_code()
 
 
 def error_for_code(code: int) -> type[KafkaError]:
-    """Return the class for an error code of a completion; an unknown code is `UnknownServerError`."""
+    """Return the error class for a completion's code; `UnknownServerError` for an unknown one."""
     return _BY_CODE.get(code, UnknownServerError)
 
 
-# A traceback names an error as its users import it, not by the module that it happens to be written in.
+# A traceback shows the name that users import, not that of the submodule.
 for _name in __all__:
     globals()[_name].__module__ = __name__

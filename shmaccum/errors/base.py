@@ -1,4 +1,4 @@
-"""What the errors have in common: whether to try again, and by which code a completion names them."""
+"""Base classes of the errors, with their codes and retriability."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _JAVA_NAME: Final = re.compile(r" \(``\w+``\)")
 
 
 class ShmaccumError(Exception):
-    """Base of everything that this package raises on purpose."""
+    """Base of all errors that this package raises."""
 
     @classmethod
     def meaning(cls) -> str:
-        """Return what is wrong whenever it is this error, where no more is known: its docstring's first line."""
+        """Return the error's general cause: its docstring's first line."""
         first_line = (cls.__doc__ or f"{cls.__name__}.").splitlines()[0]
         return _JAVA_NAME.sub("", first_line).replace("``", "").removesuffix(".")
 
@@ -24,9 +24,9 @@ class KafkaError(ShmaccumError):
     code: ClassVar[int] = -1
     """Kafka's protocol error code, or one below -100 for an error that only a client raises."""
     retriable: ClassVar[bool] = False
-    """Whether the sender tries the batch again (``RetriableException``)."""
+    """Whether the sender sends the batch again (``RetriableException``)."""
     is_api: ClassVar[bool] = True
-    """Whether the callback of a record that `Producer.send` refuses for it is called (``ApiException``)."""
+    """Whether `Producer.send` calls the callback of a record that it refuses with this error (``ApiException``)."""
 
 
 class RetriableError(KafkaError):
@@ -37,18 +37,18 @@ class RetriableError(KafkaError):
 
 
 class InvalidMetadataError(RetriableError):
-    """Base of the errors that say that what is known of the cluster is out of date (``InvalidMetadataException``)."""
+    """Base of the errors that show that our metadata is out of date (``InvalidMetadataException``)."""
 
     code = -110
 
 
 class AuthenticationError(KafkaError):
-    """Base of: who we are could not be settled with the cluster (``AuthenticationException``)."""
+    """The cluster and this client could not authenticate each other (``AuthenticationException``)."""
 
     code = -111
 
 
 class AuthorizationError(KafkaError):
-    """Base of: the cluster knows who we are and does not let us do this (``AuthorizationException``)."""
+    """The cluster does not authorize this user for the operation (``AuthorizationException``)."""
 
     code = -113

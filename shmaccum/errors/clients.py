@@ -1,4 +1,4 @@
-"""What only a client raises, by codes below -100."""
+"""Errors that only a client raises, with codes below -100."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class SslAuthenticationError(AuthenticationError):
 
 
 class KafkaTimeoutError(KafkaError):
-    """Something did not happen within its time (``TimeoutException``)."""
+    """An operation did not finish in time (``TimeoutException``)."""
 
     code = -102
 
@@ -37,28 +37,28 @@ class ProducerClosedError(KafkaError):
 
 
 class SerializationError(KafkaError):
-    """A key, value or header that its serializer cannot turn into bytes, or of the wrong type."""
+    """A key, value or header has the wrong type, or its serializer cannot turn it into bytes."""
 
     code = -106
     is_api = False
 
 
 class IllegalStateError(KafkaError):
-    """A call that makes no sense in the state that the object is in (``IllegalStateException``)."""
+    """A call is not allowed in the object's state (``IllegalStateException``)."""
 
     code = -107
     is_api = False
 
 
 class IllegalArgumentError(KafkaError):
-    """An argument of a call has a value that it cannot have (``IllegalArgumentException``)."""
+    """An argument's value is not allowed (``IllegalArgumentException``)."""
 
     code = -116
     is_api = False
 
 
 class ConfigError(KafkaError):
-    """A setting that does not exist, has a wrong value, or contradicts another (``ConfigException``)."""
+    """A setting does not exist, has a wrong value, or contradicts another (``ConfigException``)."""
 
     code = -108
     is_api = False

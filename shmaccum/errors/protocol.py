@@ -1,4 +1,4 @@
-"""What brokers answer, by the number that they answer (``org.apache.kafka.common.protocol.Errors``).
+"""Errors that brokers answer, with Kafka's codes (``org.apache.kafka.common.protocol.Errors``).
 
 A class is here if a producer can meet its code; every other code is an `UnknownServerError`.
 """
@@ -15,19 +15,19 @@ from shmaccum.errors.base import (
 
 
 class UnknownServerError(KafkaError):
-    """The other side failed in a way that it has no name for."""
+    """The server failed with an error that has no code of its own."""
 
     code = -1
 
 
 class CorruptRecordError(RetriableError):
-    """A record or batch whose bytes do not hold together: bad CRC, bad length, bad varint."""
+    """The bytes of a record or batch are not valid: bad CRC, length or varint."""
 
     code = 2
 
 
 class UnknownTopicOrPartitionError(InvalidMetadataError):
-    """The topic, or that partition of it, is not there."""
+    """The topic or partition does not exist."""
 
     code = 3
 
@@ -39,13 +39,13 @@ class LeaderNotAvailableError(InvalidMetadataError):
 
 
 class NotLeaderOrFollowerError(InvalidMetadataError):
-    """The broker is not the partition's leader any more (``NotLeaderOrFollowerException``)."""
+    """The broker is no longer the partition's leader (``NotLeaderOrFollowerException``)."""
 
     code = 6
 
 
 class RequestTimedOutError(RetriableError):
-    """A request was not answered within ``request.timeout.ms``, or the broker's followers were not in time."""
+    """The broker did not answer within ``request.timeout.ms``, or its followers did not replicate in time."""
 
     code = 7
 
@@ -57,43 +57,43 @@ class BrokerNotAvailableError(KafkaError):
 
 
 class ReplicaNotAvailableError(InvalidMetadataError):
-    """A copy of the partition is not where it was looked for (``ReplicaNotAvailableException``)."""
+    """The broker has no available replica of the partition (``ReplicaNotAvailableException``)."""
 
     code = 9
 
 
 class RecordTooLargeError(KafkaError):
-    """One record is larger than ``max.request.size``, the slab, or what the broker takes."""
+    """The record is larger than ``max.request.size``, the slab, or the broker's limit."""
 
     code = 10
 
 
 class NetworkError(InvalidMetadataError):
-    """The connection broke before the answer came (``NetworkException``)."""
+    """The connection broke before the response came (``NetworkException``)."""
 
     code = 13
 
 
 class CoordinatorLoadInProgressError(RetriableError):
-    """What gives out producer ids is still starting (``CoordinatorLoadInProgressException``)."""
+    """The coordinator that gives out producer ids is still loading (``CoordinatorLoadInProgressException``)."""
 
     code = 14
 
 
 class CoordinatorNotAvailableError(RetriableError):
-    """What gives out producer ids is not there yet (``CoordinatorNotAvailableException``)."""
+    """The coordinator that gives out producer ids is not available yet (``CoordinatorNotAvailableException``)."""
 
     code = 15
 
 
 class NotCoordinatorError(RetriableError):
-    """Another broker has to be asked (``NotCoordinatorException``)."""
+    """Another broker is the coordinator (``NotCoordinatorException``)."""
 
     code = 16
 
 
 class InvalidTopicError(KafkaError):
-    """A topic name that Kafka does not allow (``InvalidTopicException``)."""
+    """Kafka does not allow the topic's name (``InvalidTopicException``)."""
 
     code = 17
 
@@ -105,31 +105,31 @@ class RecordBatchTooLargeError(KafkaError):
 
 
 class NotEnoughReplicasError(RetriableError):
-    """The partition has fewer in-sync copies than ``min.insync.replicas``; nothing was stored."""
+    """The partition has fewer in-sync replicas than ``min.insync.replicas``; nothing was stored."""
 
     code = 19
 
 
 class NotEnoughReplicasAfterAppendError(RetriableError):
-    """The batch was stored, but in fewer in-sync copies than ``min.insync.replicas``."""
+    """The batch was stored, but in fewer in-sync replicas than ``min.insync.replicas``."""
 
     code = 20
 
 
 class InvalidRequiredAcksError(KafkaError):
-    """The broker does not know such ``acks`` (``InvalidRequiredAcksException``)."""
+    """The broker does not support this value of ``acks`` (``InvalidRequiredAcksException``)."""
 
     code = 21
 
 
 class TopicAuthorizationError(AuthorizationError):
-    """We may not write to the topic (``TopicAuthorizationException``)."""
+    """The user is not authorized to write to the topic (``TopicAuthorizationException``)."""
 
     code = 29
 
 
 class ClusterAuthorizationError(AuthorizationError):
-    """We may not do this with the cluster (``ClusterAuthorizationException``)."""
+    """The user is not authorized for this operation on the cluster (``ClusterAuthorizationException``)."""
 
     code = 31
 
@@ -147,31 +147,31 @@ class UnsupportedSaslMechanismError(AuthenticationError):
 
 
 class IllegalSaslStateError(AuthenticationError):
-    """The broker expected something else while logging in; has it SASL at all? (``IllegalSaslStateException``)"""
+    """The broker did not expect this login message; does it support SASL? (``IllegalSaslStateException``)"""
 
     code = 34
 
 
 class UnsupportedVersionError(KafkaError):
-    """The broker is too old or too new to be spoken with (``UnsupportedVersionException``)."""
+    """The broker supports no protocol version that we support (``UnsupportedVersionException``)."""
 
     code = 35
 
 
 class InvalidRequestError(KafkaError):
-    """The broker could not make sense of a request (``InvalidRequestException``)."""
+    """The broker found the request malformed (``InvalidRequestException``)."""
 
     code = 42
 
 
 class UnsupportedForMessageFormatError(KafkaError):
-    """The chosen ``message.format.version`` has no place for this (headers, sequences)."""
+    """The topic's ``message.format.version`` does not support this (headers, sequences)."""
 
     code = 43
 
 
 class PolicyViolationError(KafkaError):
-    """A policy of the cluster's operators forbids it (``PolicyViolationException``)."""
+    """A policy of the cluster forbids the request (``PolicyViolationException``)."""
 
     code = 44
 
@@ -195,7 +195,7 @@ class InvalidProducerEpochError(KafkaError):
 
 
 class SecurityDisabledError(KafkaError):
-    """The broker has no such security feature switched on (``SecurityDisabledException``)."""
+    """The broker has this security feature switched off (``SecurityDisabledException``)."""
 
     code = 54
 
@@ -207,7 +207,7 @@ class KafkaStorageError(InvalidMetadataError):
 
 
 class SaslAuthenticationError(AuthenticationError):
-    """The login by SASL failed: one side did not accept the other (``SaslAuthenticationException``)."""
+    """The SASL login failed: one side did not accept the other (``SaslAuthenticationException``)."""
 
     code = 58
 
@@ -219,31 +219,31 @@ class UnknownProducerIdError(OutOfOrderSequenceError):
 
 
 class ListenerNotFoundError(InvalidMetadataError):
-    """The partition's leader does not listen where the broker that was asked does (``ListenerNotFoundException``)."""
+    """The partition's leader has no listener that matches the asked broker's (``ListenerNotFoundException``)."""
 
     code = 72
 
 
 class FencedLeaderEpochError(InvalidMetadataError):
-    """The partition's leader has changed since (``FencedLeaderEpochException``)."""
+    """The partition has a newer leader epoch than the request (``FencedLeaderEpochException``)."""
 
     code = 74
 
 
 class UnknownLeaderEpochError(RetriableError):
-    """The broker does not know yet that the leader has changed (``UnknownLeaderEpochException``)."""
+    """The request has a newer leader epoch than the broker knows (``UnknownLeaderEpochException``)."""
 
     code = 75
 
 
 class UnsupportedCompressionTypeError(KafkaError):
-    """No such compression, or not in this message format."""
+    """The broker or the message format does not support this compression."""
 
     code = 76
 
 
 class InvalidRecordError(KafkaError):
-    """The record was refused as such."""
+    """The broker refused the record as invalid."""
 
     code = 87
 
@@ -255,18 +255,18 @@ class ThrottlingQuotaExceededError(RetriableError):
 
 
 class ProducerFencedError(KafkaError):
-    """Somebody else has taken the producer id over (``ProducerFencedException``)."""
+    """Another producer has taken over the producer id (``ProducerFencedException``)."""
 
     code = 90
 
 
 class UnknownTopicIdError(InvalidMetadataError):
-    """There is no topic of that id (``UnknownTopicIdException``)."""
+    """No topic has that id (``UnknownTopicIdException``)."""
 
     code = 100
 
 
 class InconsistentTopicIdError(InvalidMetadataError):
-    """The topic was deleted and made again (``InconsistentTopicIdException``)."""
+    """The topic was deleted and recreated (``InconsistentTopicIdException``)."""
 
     code = 103

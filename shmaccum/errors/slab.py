@@ -1,4 +1,4 @@
-"""What can be wrong with the shared memory, with the processes around it, and with what is installed."""
+"""Errors of the shared memory, its processes, and the installed libraries."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from shmaccum.errors.clients import KafkaTimeoutError
 
 
 class SlabError(ShmaccumError):
-    """Base of what can be wrong with the shared memory itself."""
+    """Base of the errors of the shared memory."""
 
 
 class SlabNotFoundError(SlabError):
-    """There is no slab of that name."""
+    """No slab has that name."""
 
 
 class SlabPermissionError(SlabError):
-    """The slab belongs to another user, or others may open it."""
+    """The slab belongs to another user, or other users can open it."""
 
 
 class SlabAbiError(SlabError):
-    """The segment is not a slab, is cut short, or was laid out by another version or for other settings."""
+    """The segment is no slab, is truncated, or was laid out by another version or for other settings."""
 
 
 class SlabDamagedError(SlabError):
-    """The shared memory says what none of its users would have written; says what, and how to get rid of it."""
+    """A word of the slab has a value that no live code could have written; names it, and the cure."""
 
 
 class SlabMemoryError(SlabError):
-    """/dev/shm cannot hold the slab; says what is needed, what is free and the cure."""
+    """/dev/shm cannot hold the slab; names what is needed, what is free and the cure."""
 
 
 class SlabFullError(SlabError, KafkaError):
@@ -37,26 +37,26 @@ class SlabFullError(SlabError, KafkaError):
 
 
 class SlabInUseError(SlabError):
-    """The slab, the sender's role or the log directory is in somebody else's hands."""
+    """Another process uses the slab, the sender's role or the log directory."""
 
 
 class SenderExistsError(SlabInUseError):
-    """The slab has a living sender already; one is enough."""
+    """The slab already has a living sender; it can have only one."""
 
 
 class LockTimeoutError(SlabError, KafkaTimeoutError):
-    """A lock was not to be had in time; names the process that is in the way."""
+    """A lock could not be acquired in time; names the process that holds it."""
 
     code = -114
 
 
 class DeadOwnerError(SlabError):
-    """What was to be used belongs to a process that is gone, or to the parent of a forked child."""
+    """The object belongs to a process that has left, or to the parent of a forked child."""
 
 
 class SenderError(ShmaccumError):
-    """The sender process could not be started, or refused its settings."""
+    """The sender process did not start, or refused its settings."""
 
 
 class ApiVersionError(ShmaccumError):
-    """A needed feature is missing from an installed library; says which and what to install."""
+    """An installed library lacks a needed feature; names it, and what to install."""

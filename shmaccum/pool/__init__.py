@@ -1,1 +1,1 @@
-"""The BufferPool: the slab's slots, handed out fairly to the processes of a host."""
+"""The BufferPool: allocates the slab's slots fairly to the processes of a host."""

@@ -1,10 +1,9 @@
-"""The free-list bitmap: which slots are free, one bit each, set where free.
+"""The free-list bitmap: one bit a slot, set where free.
 
-It is an index: the slot headers say the same, and the pool rebuilds the bitmap and its count from them after a death.
-What is needed all the time, some free slots, and these given back, takes a word of the bitmap at a time: one load and
-one store for all of its slots that are concerned. A large record takes any free slots, adjacent ones where there are:
-these are found in all of the bitmap read as one integer, by a few operations of the interpreter's own big-integer code.
-The caller holds the pool's lock.
+It is an index: after a death, the pool rebuilds the bitmap and its count, `Super.FREE_SLOTS`, from the slot headers.
+The frequent operations, which take and free a few slots, work on words: one load and one store for all slots of a word.
+A large record takes any free slots, adjacent ones if possible. To find these, the whole bitmap is read as one integer,
+since few big-integer operations suffice. The caller holds the pool's lock.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ class FreeBitmap:
     def find(self, count: int) -> list[int]:
         """Return ``count`` free slots in ascending order; none if fewer are free.
 
-        They are the lowest that are adjacent, or the lowest of all where no ``count`` are adjacent.
+        They are the lowest adjacent ones, or the lowest of all if no ``count`` are adjacent.
         """
         if self.free_count() < count:
             return []
         starts = self._load()
-        # A bit survives the shifts where `length` slots are free from there on; double it each turn.
+        # Each turn doubles `length`: a bit stays set only if `length` slots from it on are free.
         length = 1
         while length < count:
             step = min(length, count - length)
@@ -56,7 +55,7 @@ class FreeBitmap:
         return list(range(first, first + count)) if first >= 0 else self._lowest(count)
 
     def _lowest(self, count: int) -> list[int]:
-        """Return the lowest ``count`` free slots, none if there are fewer: the count was wrong."""
+        """Return the lowest ``count`` free slots; none if there are fewer, against the free count."""
         words, slots = self._memory.words, []
         for at in range(self._words_at, self._words_end):
             free = words[at]
@@ -69,9 +68,9 @@ class FreeBitmap:
         return []
 
     def find_some(self, most: int) -> tuple[int, int]:
-        """Return the lowest free slot, and how many are free from there on in its word of the bitmap, up to ``most``.
+        """Return the lowest free slot, and how many adjacent ones of its bitmap word are free.
 
-        (-1, 0) if there is none.
+        The number is at most ``most``. (-1, 0) if no slot is free.
         """
         words = self._memory.words
         for at in range(self._words_at, self._words_end):
@@ -79,7 +78,7 @@ class FreeBitmap:
             if free:
                 bit = (free & -free).bit_length() - 1
                 from_there = free >> bit
-                adjacent = (from_there & ~(from_there + 1)).bit_length()  # of the ones that it ends in
+                adjacent = (from_there & ~(from_there + 1)).bit_length()  # number of trailing ones
                 return (at - self._words_at) * _WORD_BITS + bit, min(adjacent, most)
         return -1, 0
 
@@ -94,7 +93,7 @@ class FreeBitmap:
         self._memory.words[_FREE_SLOTS] += count
 
     def rebuild(self, taken: list[int] | npt.NDArray[np.intp]) -> None:
-        """Rebuild bitmap and count: all slots are free but those given."""
+        """Rebuild bitmap and count: all slots but those given are free."""
         is_free = np.zeros((self._end - self._start) * 8, np.bool_)
         is_free[: self._slot_count] = True
         is_free[taken] = False

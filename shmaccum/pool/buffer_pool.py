@@ -1,14 +1,14 @@
-"""The BufferPool of Kafka's producer (``BufferPool.java``), for all the processes of a host.
+"""Kafka's BufferPool (``BufferPool.java``), for all processes of a host.
 
-It keeps Kafka's two promises: memory is *bounded*, by ``buffer.memory`` for the whole host, and waiting for it is
-*fair*, first come, first served over all processes. A request of ``batch.size`` is one slot; a larger one gets a chain
-of slots, wherever they are free. So the pool serves any request as soon as that number of slots is free. Until the
-first waiter's number is free, the pool serves no later request.
+It keeps Kafka's two promises. Memory is *bounded*, by ``buffer.memory`` for the whole host. Waiting is *fair*: first
+come, first served, over all processes. A request of ``batch.size`` gets one slot, a larger one a chain of slots,
+wherever they are free. So the pool serves any request as soon as that number of slots is free. Until the first waiter's
+number is free, the pool serves no later request.
 
-Three parts do the work, under one lock: `slots` takes memory and gives it back, by the slots' headers, which are the
-truth; `bitmap` finds what is free, and is an index of it; `waiters` says whose turn it is, and when it is worth while
-to wake him. A process may die in the middle of any of that: who takes the lock over makes the indexes anew, and memory
-that the dead one had not used is free again. Nobody is woken under the lock, for that is a system call.
+Three parts work under one lock, the pool's. `slots` allocates and frees, by the slot headers, which are the truth.
+`bitmap`, an index of them, finds free slots. `waiters` selects the next waiter, and when to wake it. If a process dies
+in any of this, the process that takes over the lock rebuilds the indexes, and slots that the dead one had not used
+become free. The wake-up, a system call, comes after the lock is released.
 
 Modelled in ``tools/model/pool.pml``.
 """
@@ -44,9 +44,9 @@ from shmaccum.shm.slab import Slab
 from shmaccum.shm.wakeup import NO_COMPLETIONS
 
 WAIT_SLICE_S: Final = 0.1
-"""How long a waiter sleeps before it makes sure that those it waits for are alive."""
+"""How long a waiter sleeps before it checks that the waiters before it live."""
 NAP_S: Final = 0.01
-"""How long the head of the queue sleeps before it looks whether less is free than it would be woken for."""
+"""How long the head of the queue sleeps before it checks for fewer free slots than it is woken for."""
 
 
 class BufferPool:
@@ -55,11 +55,10 @@ class BufferPool:
     Args:
         memory: total bytes, rounded down to whole slots (``buffer.memory``).
         poolable_size: bytes in a slot, rounded up to whole words (``batch.size``).
-        slab: the slab whose slots these are; without one the pool attaches to a slab of its own,
-            named ``name`` where given, so that other processes find it.
-        name: name of the pool's own slab.
-        while_waiting: called before a wait for memory and now and then during it, under no lock: the place to see to it
-            that there is a sender that will free some.
+        slab: the slab that has the slots; without one, the pool attaches to a slab of its own.
+        name: name of the pool's own slab, by which other processes find it; random by default.
+        while_waiting: called before and repeatedly during a wait for memory, without a lock; can start a sender, which
+            frees memory.
     """
 
     def __init__(
@@ -89,27 +88,30 @@ class BufferPool:
         self._waited_ns = 0
         self._lock.rebuild = self._rebuild
 
-    # --- taking and giving --------------------------------------------------------------------------
+    # --- allocating and freeing ---------------------------------------------------------------------
 
     def allocate(self, size: int, max_block_ms: float, taken: list[Buffer] | None = None, *, most: int = 1) -> Buffer:
-        """Take memory of at least ``size`` bytes, waiting for it up to ``max_block_ms``.
+        """Allocate at least ``size`` bytes, waiting for them up to ``max_block_ms``.
 
-        The slots' headers are in state ALLOCATED, owned by this process, of a new generation.
+        The slots' headers are in state ALLOCATED, owned by this process, with a new generation.
 
-        Whoever needs memory several times asks for it at once. But he is given more than the first only where it is
-        there and nobody else waits: so nobody ever waits with memory in his hands, or gets a second piece while others
-        wait for their first.
+        A caller that needs several buffers asks for all at once. It gets more than the first only if they are free and
+        no other process waits. So no process holds memory while it waits, or gets a second buffer while others wait for
+        their first.
 
         Args:
             size: bytes.
             max_block_ms: how long to wait.
-            taken: where to note the memory before it is taken, for a caller who will give back what an interrupt
-                left in his hands, whenever that came; empty.
-            most: take up to so many of these, all noted in ``taken``; the first one is returned.
+            taken: an empty list; each buffer is added before it is taken, so that the caller can free it after an
+                interrupt.
+            most: take up to this number of buffers, all in ``taken``.
+
+        Returns:
+            The first buffer.
 
         Raises:
-            RecordTooLargeError: ``size`` is more than the pool has in all.
-            BufferExhaustedError: not so much became free in time.
+            RecordTooLargeError: ``size`` exceeds the whole pool.
+            BufferExhaustedError: too little memory became free in time.
             ProducerClosedError: the pool was closed, perhaps during the wait.
         """
         count = max(1, -(-size // self.poolable_size))
@@ -123,45 +125,45 @@ class BufferPool:
         taken = [] if taken is None else taken
         try:
             with self._lock:
-                # Where there is enough for all, a queue would only have each wait to be woken by the one before.
+                # If there is enough for all, a queue would only make each wait for a wake-up by the one before.
                 if self._waiters.spare(self._slots.free_count()) >= count:
                     self._slots.take(count, taken, most if self._waiters.is_empty() else 1)
             if not taken:
                 self._wait_for(count, size, max_block_ms, taken, most)
             return taken[0]
         except BaseException:
-            # An interrupt came when it was ours and the caller did not have it yet.
+            # After an interrupt the caller does not have the memory: it would leak.
             for buffer in taken:
                 if self.is_taken(buffer):
                     self.deallocate(buffer)
             raise
 
     def deallocate(self, *buffers: Buffer, lock: AbstractContextManager[None] | None = None) -> None:
-        """Give memory back, and wake the first waiter if enough is free.
+        """Free memory, and wake the first waiter if enough is free.
 
         Args:
-            buffers: what was allocated.
-            lock: the pool's, for those who do not wait for it for long.
+            buffers: to free.
+            lock: the pool's lock, with a shorter timeout than the default.
 
         Raises:
-            IllegalStateError: one of them is not taken; the others are given back all the same.
-            LockTimeoutError: a living process is in the way; nothing is given back.
+            IllegalStateError: one of them is not allocated; the others are freed all the same.
+            LockTimeoutError: a living process holds the lock; nothing is freed.
         """
         with lock or self._lock:
             given = self._slots.give(buffers)
             waiting = self._waiters.to_be_woken(self._slots.free_count())
         self._wake(waiting)
         if given < len(buffers):
-            raise IllegalStateError(f"given back, but not taken: {len(buffers) - given} of {buffers}")
+            raise IllegalStateError(f"cannot free {len(buffers) - given} of these buffers, not allocated: {buffers}")
 
     def is_taken(self, buffer: Buffer) -> bool:
-        """Say whether this very memory is still taken, without taking the lock."""
+        """Return whether this allocation still exists, without taking the lock."""
         return self._slots.is_taken(buffer)
 
     # --- waiting ------------------------------------------------------------------------------------
 
     def _wait_for(self, count: int, size: int, max_block_ms: float, taken: list[Buffer], most: int) -> None:
-        """Queue up and wait for ``count`` slots; however the wait ends, the ticket does not stay behind."""
+        """Wait in the queue for ``count`` slots; the ticket is returned however the wait ends."""
         slab = self.slab
         started = time.monotonic()
         deadline = started + max_block_ms / 1000
@@ -189,7 +191,7 @@ class BufferPool:
                         raise ProducerClosedError("the producer was closed while waiting for memory")
                     if remaining <= 0:
                         raise self._exhausted(size, max_block_ms)
-                    # The sender takes a non-empty queue as a reason to send at once what it has.
+                    # While processes wait for memory, the sender sends without linger.
                     slab.button.press()
                     self.while_waiting()
                     rang = listener.wait(min(remaining, NAP_S if is_head else WAIT_SLICE_S))
@@ -198,14 +200,14 @@ class BufferPool:
             try:
                 self._stop_waiting(ticket, started)
             except KeyboardInterrupt:
-                self._stop_waiting(ticket, started)  # or everybody would wait for us, until our deadline
+                self._stop_waiting(ticket, started)  # else all others would wait for us until our deadline
                 raise
 
     def _stop_waiting(self, ticket: int, started: float) -> None:
-        """Give a ticket back, if there is one, and let the next waiter have its turn."""
+        """Return the ticket, if there is one, and wake the next waiter."""
         waited_ns = int((time.monotonic() - started) * 1e9)
         entry = self.slab.geometry.process(self.slab.me)
-        # Its time is over: if somebody is in the way, the others remove the ticket before long.
+        # At a timeout, other processes remove the ticket soon, since its deadline is over.
         with contextlib.suppress(LockTimeoutError):
             with self._lock.within(LEAST_PATIENCE_S):
                 if ticket >= 0:
@@ -221,18 +223,18 @@ class BufferPool:
         return BufferExhaustedError(
             f"Failed to allocate {size} bytes within the configured max blocking time {max_block_ms:.0f} ms. Total "
             f"memory: {self.total_memory} bytes. Available memory: {self.available_memory()} bytes. Poolable size: "
-            f"{self.poolable_size} bytes. Waiting: {self.queued()}. Raise buffer.memory or max.block.ms, or find out "
-            f"with `shmaccum status` why the sender frees so little{self.slab.trouble()}"
+            f"{self.poolable_size} bytes. Waiting: {self.queued()}. Raise buffer.memory or max.block.ms, or check with "
+            f"`shmaccum status` why the sender frees so little{self.slab.trouble()}"
         )
 
     def _pass_over_the_absent(self, me: int = -1) -> int:
-        """See to it that the head is there: remove the dead and overdue, pass over one that does not look any more.
+        """Make a running waiter the head: remove dead and overdue ones, pass over those that do not look.
 
         Args:
-            me: the ticket that is not asked about.
+            me: this thread's ticket, at which the check ends.
 
         Returns:
-            The process entry to wake instead, -1 if nothing has changed.
+            The process entry to wake, -1 if nothing has changed.
         """
         changed = False
         now = time.monotonic()
@@ -253,23 +255,23 @@ class BufferPool:
         return self._next_waiter() if changed else -1
 
     def _next_waiter(self) -> int:
-        """Return the process entry of the waiter to be served next, -1 if there is none; under the lock."""
+        """Return the process entry of the waiter to serve next, -1 if there is none; under the lock."""
         head = self._waiters.head()
         return -1 if head < 0 else self._waiters.owner_entry(head)
 
     def _wake(self, entry: int) -> None:
-        """Ring for a waiter; under no lock, for it is a system call."""
+        """Wake a waiter; call it without the lock, since it is a system call."""
         if entry >= 0:
             self.slab.wakeups.wake(entry)
 
-    # --- looking ------------------------------------------------------------------------------------
+    # --- metrics ------------------------------------------------------------------------------------
 
     def queued(self) -> int:
         """Return how many threads, of all processes, wait for memory, without taking the lock."""
         return len(self._waiters)
 
     def is_exhausted(self) -> bool:
-        """Say whether anybody waits for memory that is not there, without taking the lock."""
+        """Return whether a process waits for memory that is not free, without taking the lock."""
         return not self._waiters.is_empty() and not self._waiters.spare(self._slots.free_count())
 
     def available_memory(self) -> int:
@@ -277,23 +279,23 @@ class BufferPool:
         return self._slots.free_count() * self.poolable_size
 
     def unallocated_memory(self) -> int:
-        """Return the bytes that have never been handed out: free, and not on Kafka's free list either."""
+        """Return the bytes that were never allocated; in Kafka, those outside of its free list."""
         return self.total_memory - int(self._words[Super.TOUCHED_SLOTS]) * self.poolable_size
 
     def wait_ratio(self) -> float:
         """Return the fraction of time that this pool's threads wait for memory (``bufferpool-wait-ratio``)."""
         return min(1.0, self._waited_ns / 1e9 / max(time.monotonic() - self._started, 1e-9))
 
-    # --- death and the end --------------------------------------------------------------------------
+    # --- recovery and close -------------------------------------------------------------------------
 
     def reclaim(self, lock: AbstractContextManager[None] | None = None) -> int:
         """Free the slots that dead processes took and never used; return how many.
 
         Args:
-            lock: the pool's, for those who do not wait for it for long.
+            lock: the pool's lock, with a shorter timeout than the default.
 
         Raises:
-            LockTimeoutError: a living process is in the way.
+            LockTimeoutError: a living process holds the lock.
         """
         with lock or self._lock:
             reclaimed = self._slots.reclaim()
@@ -304,21 +306,21 @@ class BufferPool:
         return reclaimed
 
     def _rebuild(self) -> None:
-        """Make the indexes of the slots anew, and the queue whole, after a death or an interrupt."""
+        """Rebuild the slots' indexes and the queue's head, after a death or an interrupt."""
         self._slots.rebuild()
-        with contextlib.suppress(SlabDamagedError):  # those who wait are told
+        with contextlib.suppress(SlabDamagedError):  # each waiter raises it itself
             self._waiters.move_on()
 
     def close(self) -> None:
-        """Take no more requests and end the waits, of this process; the others go on.
+        """End this process's waits and refuse further requests; other processes continue.
 
-        What is taken can still be given back.
+        Allocated memory can still be freed.
         """
         self._closed = True
         self._wake(self.slab.processes.me)
 
     def release(self) -> None:
-        """Close, and let go of the pool's own slab; nothing else may be called any more."""
+        """Close, and detach from the pool's own slab; call no method after this."""
         self.close()
         if self._own_slab:
             self._own_slab = False
@@ -326,7 +328,7 @@ class BufferPool:
 
 
 def slot_size_for(poolable_size: int) -> int:
-    """Return the size of the slots that hold ``poolable_size`` bytes: whole words."""
+    """Return the slot size for ``poolable_size`` bytes, rounded up to whole words."""
     return -(-poolable_size // WORD) * WORD
 
 

@@ -1,13 +1,13 @@
-"""The slots of a slab, taken and given back.
+"""Allocates and frees the slots of a slab.
 
-Every step of a slot from or to FREE is taken here, under the pool's lock, header first: the bitmap and the counts
-follow, and are rebuilt from the headers when somebody dies in between.
+Every step of a slot from or to FREE happens here, under the pool's lock, header first. Bitmap and counts follow, and
+are rebuilt from the headers after a death in between.
 
 A request for several slots gets a *chain*: any free slots, linked by the CHAIN words of their headers. The links are
-stored first. The state of the first slot, which says how many there are, is stored last: that store makes the chain. A
-death before it leaves links that nothing leads to, since a slot that is FREE, or alone, has no chain. The slots behind
-the first stay FREE by their own headers, so one store also frees the whole chain. Links are written under the pool's
-lock, and stay until their slots are part of another chain.
+stored first. The state of the first slot, which includes their number, is stored last and commits the chain. A death
+before that leaves links that are not in use, since a slot that is FREE, or alone, has no chain. The slots after the
+first stay FREE by their own headers, so one store also frees the whole chain. Links are written under the pool's lock,
+and stay until their slots are part of another chain.
 
 Modelled in ``tools/model/pool.pml``.
 """
@@ -42,7 +42,7 @@ class Buffer:
     Attributes:
         slot: the first one.
         slots: how many.
-        generation: the slot's since this very allocation: an old handle of a slot in new hands is told apart.
+        generation: the slot's at this allocation; it differs in handles of earlier ones.
     """
 
     __slots__ = ("generation", "slot", "slots")
@@ -61,14 +61,14 @@ class Buffer:
         return hash((self.slot, self.generation))
 
     def __reduce__(self) -> tuple[type[Buffer], tuple[int, int, int]]:
-        return Buffer, (self.slot, self.slots, self.generation)  # another process may give it back
+        return Buffer, (self.slot, self.slots, self.generation)  # another process can free it
 
     def __repr__(self) -> str:
         return f"Buffer(slot={self.slot}, slots={self.slots}, generation={self.generation})"
 
 
 class Slots:
-    """The slots of one slab. The caller holds the pool's lock, but for `free_count` and what looks at a single one."""
+    """The slots of one slab. Callers hold the pool's lock, except for `free_count` and `is_taken`."""
 
     def __init__(self, slab: Slab) -> None:
         self._slab = slab
@@ -77,16 +77,16 @@ class Slots:
         self._bitmap = FreeBitmap(slab.buffer, slab.memory, slab.geometry)
 
     def free_count(self) -> int:
-        """Return how many are free."""
+        """Return how many slots are free."""
         return self._bitmap.free_count()
 
     def take(self, count: int, taken: list[Buffer], most: int = 1) -> None:
         """Take ``count`` slots as often as they are free, at most ``most`` times.
 
-        Each is noted in ``taken`` before it is taken.
+        Each buffer is added to ``taken`` before it is taken, so that an interrupt in between leaks none.
 
         Raises:
-            SlabDamagedError: the bitmap is not as the headers are.
+            SlabDamagedError: the bitmap contradicts the headers.
         """
         if count > 1:
             while most and self._take_chain(count, taken):
@@ -115,7 +115,7 @@ class Slots:
             most -= found
 
     def _take_chain(self, count: int, taken: list[Buffer]) -> bool:
-        """Take ``count`` slots as one chain; return whether that many were free."""
+        """Take ``count`` slots as one chain; return False if fewer are free."""
         words = self._memory.words
         slots = self._bitmap.find(count)
         if not slots:
@@ -145,7 +145,7 @@ class Slots:
         return True
 
     def give(self, buffers: Iterable[Buffer]) -> int:
-        """Free memory that is taken; return how many of the buffers were."""
+        """Free the buffers that are taken; return how many that were."""
         words = self._memory.words
         given = 0
         for buffer in buffers:
@@ -159,15 +159,15 @@ class Slots:
         return given
 
     def _give_chain(self, first: int, count: int) -> None:
-        """Mark the slots of a chain that has just been freed as free."""
+        """Mark the slots of a just freed chain in the bitmap."""
         slots = self._memory.chain(first, count)
         for slot in slots:
             self._bitmap.give(slot, 1)
-        if len(slots) != count:  # damaged: only the headers of all batches say which slots were in it
+        if len(slots) != count:  # damaged: only the headers of all batches show which slots are free
             self.rebuild()
 
     def is_taken(self, buffer: Buffer) -> bool:
-        """Say whether this very memory is still taken."""
+        """Return whether this allocation still exists."""
         memory, header = self._memory, self._header(buffer.slot)
         state = memory.words[header + _STATE]
         is_taken = state & _STATE_BITS != _FREE and state >> _SLOTS_SHIFT & _SLOTS_BITS == buffer.slots
@@ -178,7 +178,7 @@ class Slots:
         return self._memory.headers_at + slot * self._memory.header_words
 
     def _note_use(self, end: int) -> None:
-        """Keep the statistics, now that slots up to ``end`` have been taken."""
+        """Update the statistics after slots below ``end`` have been taken."""
         words = self._memory.words
         free = self._bitmap.free_count()
         used = self._slot_count - free if free < self._slot_count else 0
@@ -189,15 +189,15 @@ class Slots:
             words[_TOUCHED_SLOTS] = end
 
     def _wrong_bitmap(self, slot: int) -> SlabDamagedError:
-        """The headers are right: the error has the next one who takes the lock make the bitmap anew."""
+        """Return the error; raised under the lock, it makes the next holder rebuild the bitmap from the headers."""
         return self._slab.damaged(f"its bitmap says that slot {slot} is free, of {self._slot_count}")
 
     # --- after a death ------------------------------------------------------------------------------
 
     def reclaim(self) -> int:
-        """Free what dead processes took and never used; return how many slots.
+        """Free the slots that dead processes took and never used; return how many.
 
-        Should the count be wrong, it is mended: nobody else would ever find out.
+        It also rebuilds a wrong count, which no other code would notice.
         """
         taken = self._taken()
         dead = self._free_dead(taken)
@@ -210,13 +210,13 @@ class Slots:
         return reclaimed
 
     def rebuild(self) -> None:
-        """Make bitmap and count anew from the headers; reclaim on the way."""
+        """Rebuild bitmap and count from the headers, and reclaim dead processes' slots."""
         taken = self._taken()
         dead = set(self._free_dead(taken))
         self._bitmap.rebuild([slot for each in taken if each not in dead for slot in self._slots_of(*each)])
 
     def _taken(self) -> list[tuple[int, int]]:
-        """Return all memory that is taken, by the headers: first slot, and how many."""
+        """Return all allocations by the headers: first slot, and number of slots."""
         states = self._slab.headers[:, Slot.STATE]
         firsts = np.flatnonzero(states & np.uint64(STATE_MASK))
         counts = (states[firsts] >> np.uint64(SLOTS_SHIFT)) & np.uint64(SLOTS_MASK)
@@ -226,7 +226,7 @@ class Slots:
         return [first] if count == 1 else self._memory.chain(first, count)
 
     def _free_dead(self, taken: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Free, in the headers, what dead processes took and never used; return it."""
+        """Free, in the headers, what dead processes took and never used; return these allocations."""
         words, slab = self._memory.words, self._slab
         dead = []
         for first, count in taken:
@@ -234,7 +234,7 @@ class Slots:
             state = words[state_at]
             if state & STATE_MASK != SlotState.ALLOCATED or slab.owner_is_alive(state):
                 continue
-            # It may have put the slot into a deque, which needs another lock, before it died.
+            # Read again: before its death, it can have put the slot into a deque, under another lock.
             if words[state_at] == state:
                 words[state_at] = _FREE
                 words[Super.RECLAIMED_SLOTS] += count

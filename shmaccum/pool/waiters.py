@@ -1,24 +1,23 @@
-"""The waiter queue: who waits for memory, in order of arrival, over all processes.
+"""The waiter queue: processes that wait for memory, in order of arrival.
 
-A ring of tickets. Ticket *t* is cell ``t % WAITERS``; a cell says who waits, and for how many slots, and is 0 once they
-have left. The first ticket still held is the *head*: it alone takes memory, as soon as that number of slots is free,
-wherever they are. Slots that become free before that stay free for it, so it is not overtaken and does not starve. The
-caller holds the pool's lock.
+A ring of tickets, written under the pool's lock. Ticket *t* is cell ``t % WAITERS``; a cell holds the waiter and the
+number of slots that it waits for, and is 0 once it has left. The first ticket still held is the *head*. It alone takes
+memory, as soon as that number of slots is free, wherever they are. Slots that become free earlier stay free for it, so
+it is not overtaken and does not starve.
 
-Where more slots are free than all tickets wait for, other requests take of the rest without a ticket: they overtake no
-waiter, and a queue of waiters that only wait to be woken does not grow.
+If more slots are free than all tickets wait for, other requests take from the rest without a ticket. They overtake no
+waiter, and a queue of waiters that only need a wake-up does not grow.
 
-A dead waiter is removed by whoever finds it at the head, and so is one that has not left by its deadline: it is
-stopped, or was interrupted in leaving, and everybody else would wait for it. One that lives and has not looked for a
-second (a waiter looks ten times a second or more, and counts it in its cell) is stopped, too: it is *passed over*. It
-keeps its place, and is the head again from its next look on. After a death all there is to rebuild is the head, which
-may stand before cells that are empty: a cell is stored before the tail moves past it, and passing over and looking are
-one store each.
+A process that finds a dead waiter at the head removes it. It also removes one that has not left by its deadline, which
+is stopped or was interrupted while leaving, and would block all others. A waiter looks at least ten times a second, and
+counts that in its cell. One that has not looked for a second is stopped, too, and is *passed over*: it keeps its place,
+and is the head again from its next look on. A death can only leave a head that stands before empty cells, so the
+rebuild moves the head. A cell is stored before the tail moves past it; passing over and looking are one store each.
 
-Waking up costs more than filling a slot, so the head is not woken for every slot that becomes free, but for *enough* of
-them. How many that is, the waiters find out: more each time that a waiter was woken, and less where one waited for them
-in vain and looked by itself. And who has been woken is not woken again before it has looked: until it runs, which can
-take it long on a busy machine, whoever frees more slots would wake it for each of them.
+A wake-up costs more than filling a slot, so the head is not woken for each free slot, but for *enough* of them. The
+waiters adapt that number: it grows each time that one was woken, and shrinks when one waited in vain and looked
+unwoken. A woken waiter is not woken again before it has looked. It can take long to run on a busy machine, and
+meanwhile each process that frees slots would wake it again.
 """
 
 from __future__ import annotations
@@ -50,30 +49,30 @@ _LAST_TICKET: Final = MAX_COUNT
 _INCARNATION: Final = OWNER_MASK << INCARNATION_SHIFT
 _ENTRY: Final = OWNER_MASK << OWNER_SHIFT
 _DEADLINE_SHIFT: Final = SLOTS_SHIFT
-"""A cell has its owner where a slot's state word has it, and the deadline's seconds where that has its slots."""
+"""A cell is like a slot's state word: the same owner bits, and the deadline's seconds in place of the slots."""
 _DEADLINE_MASK: Final = SLOTS_MASK
 _FURTHEST_S: Final = _DEADLINE_MASK // 4
-"""Deadlines are compared on a circle of 2**24 seconds; one that is further away than a quarter of it is no nearer."""
+"""Deadlines are compared modulo 2**24 seconds; one further away than a quarter of that is stored as a quarter."""
 _GRACE_S: Final = 1
 _HELD: Final = 1
-"""Bits of a cell's low byte. Always set, which keeps the cell of entry 0, incarnation 0 from looking empty."""
+"""Bits of a cell's low byte. This one is always set, so that the cell of entry 0, incarnation 0 does not look empty."""
 _PASSED_OVER: Final = 2
 """The holder does not look, and others are served before it."""
 _LOOK: Final = 4
 """From this bit on: how often it has looked, modulo 64."""
 _LOW_BYTE: Final = 0xFF
 _MOST_AT_ONCE: Final = 32
-"""Slots that are ever waited for at once: by then a wake-up is a small part of what filling them takes."""
+"""Maximum of `Super.ENOUGH_SLOTS`: filling that many slots makes the cost of a wake-up small."""
 _PART_AT_ONCE: Final = 8
-"""And never more than one of so many slots: the others keep the sender busy meanwhile."""
+"""Nor is it more than the slab's slots divided by this: the others keep the sender busy meanwhile."""
 ABSENT_S: Final = 1.0
-"""After how long without a look a waiter is passed over: several times as long as any that runs goes without."""
+"""A waiter that has not looked for this long is passed over; a running waiter looks several times as often."""
 
 
 class WaiterQueue:
     """The waiter queue of one slab.
 
-    What says who waits raises a SlabDamagedError where its ends cannot be right.
+    Methods that read its ends raise a SlabDamagedError if these are damaged.
     """
 
     def __init__(self, name: str, memory: SlabMemory, geometry: Geometry) -> None:
@@ -83,22 +82,22 @@ class WaiterQueue:
         self._cells_at = geometry.waiter(0)
         self._most_at_once = max(1, min(_MOST_AT_ONCE, geometry.slot_count // _PART_AT_ONCE))
         self._last_seen = (-1, 0, 0.0)
-        """A ticket and its cell, and since when the cell has been seen so; by this process, under the lock."""
+        """A ticket, its cell, and since when this process has seen that value; used under the lock."""
         self._woken_ticket = -1
         self._woken_cell = 0
-        """A ticket and its cell, as they were when this process last said to wake its holder; under the lock."""
+        """A ticket and its cell when this process last chose to wake its holder; used under the lock."""
 
     def __len__(self) -> int:
-        """Number of waiters."""
+        """Return the number of waiters."""
         return len(self.tickets())
 
     def is_empty(self) -> bool:
-        """Say whether nobody waits: two reads, for those who ask without the lock."""
+        """Return whether no process waits; two reads, without the lock."""
         words = self._memory.words
         return words[_HEAD] == words[_TAIL]
 
     def spare(self, free_slots: int) -> int:
-        """Return how many free slots are left once every waiter that is not passed over is served."""
+        """Return how many slots would be free after all waiters, except those passed over, are served."""
         head, tail = ends(self._name, self._memory.words)
         for ticket in range(head, tail):
             cell = self._cell(ticket)
@@ -110,10 +109,10 @@ class WaiterQueue:
         return free_slots
 
     def join(self, owner_tag: int, now_s: float, patience_s: float, slots: int = 1) -> int:
-        """Draw a ticket for the process that the tag names; -1 while the ring is full.
+        """Draw a ticket for a process; return -1 while the ring is full.
 
         Args:
-            owner_tag: who waits.
+            owner_tag: of the process.
             now_s: monotonic seconds.
             patience_s: seconds from now after which it will have left the queue.
             slots: how many it waits for.
@@ -127,10 +126,10 @@ class WaiterQueue:
         words[at + _SLOTS] = slots
         words[at] = owner_tag | deadline << _DEADLINE_SHIFT | _HELD
         words[_TAIL] = ticket + 1
-        return ticket  # without a call since the store: no interrupt comes before the caller knows of it
+        return ticket  # no call since the store: an interrupt before the caller has the ticket would leak it
 
     def leave(self, ticket: int) -> None:
-        """Give a ticket back, if it has not been taken away; the head moves on to the next one that is still held."""
+        """Return a ticket, unless it was removed; the head moves to the next ticket still held."""
         words = self._memory.words
         head, _ = ends(self._name, words)
         if ticket < head:
@@ -139,7 +138,7 @@ class WaiterQueue:
         self.move_on()
 
     def move_on(self) -> None:
-        """Move the head on to the first ticket that is still held: the end of `leave`, and all there is to rebuild."""
+        """Move the head to the first ticket still held; also all there is to rebuild after a death."""
         words = self._memory.words
         head, tail = ends(self._name, words)
         while head < tail and not self._cell(head):
@@ -147,7 +146,7 @@ class WaiterQueue:
         words[_HEAD] = head
 
     def head(self) -> int:
-        """Return the ticket that is served next, -1 where nobody waits who is not passed over."""
+        """Return the ticket to serve next, -1 if there is none that is not passed over."""
         head, tail = ends(self._name, self._memory.words)
         for ticket in range(head, tail):
             if self._cell(ticket) & (_HELD | _PASSED_OVER) == _HELD:
@@ -155,15 +154,15 @@ class WaiterQueue:
         return -1
 
     def is_enough(self, free_slots: int) -> bool:
-        """Say whether to wake the head now that so many slots are free."""
+        """Return whether this number of free slots is enough to wake the head."""
         enough = self._memory.words[_ENOUGH]
         return free_slots >= enough
 
     def to_be_woken(self, free_slots: int) -> int:
-        """Return the process entry to wake now that so many slots are free, -1 for none.
+        """Return the process entry to wake at this number of free slots, -1 for none.
 
-        That is the head's, if they are enough, also for what it waits for, and it has looked since it was last named
-        here. A wake-up that comes to nothing costs it no more than a nap.
+        It is the head's, if the slots are enough, and as many as it waits for, and it has looked since this process
+        last chose it. If that wake-up is lost, it costs the head only a nap.
         """
         if self.is_empty() or not self.is_enough(free_slots):
             return -1
@@ -177,17 +176,17 @@ class WaiterQueue:
         return self.owner_entry(ticket)
 
     def learn(self, *, was_woken: bool) -> None:
-        """Have later ones wait for more at once after a wake-up, and for less after a wait that was in vain."""
+        """Adapt the number of slots to wake at: raise it after a wake-up, lower it after a vain wait."""
         words = self._memory.words
         enough = words[_ENOUGH]
         words[_ENOUGH] = min(2 * enough or 1, self._most_at_once) if was_woken else enough // 2
 
     def tickets(self) -> list[int]:
-        """Return the tickets that are held, in their order, those that are passed over among them."""
+        """Return the held tickets in order, including those passed over."""
         return tickets(self._name, self._memory.words, self._geometry)
 
     def look(self, ticket: int) -> None:
-        """Show that a ticket's holder is there, as often as it wakes up; it is passed over no more."""
+        """Count a look of a ticket's holder, at each of its wake-ups; it is no longer passed over."""
         words = self._memory.words
         first, cell = words[_HEAD], self._cell(ticket)
         if ticket >= first and cell & _HELD:
@@ -195,7 +194,7 @@ class WaiterQueue:
             words[self._at(ticket)] = cell & ~_LOW_BYTE | looked
 
     def is_absent(self, ticket: int, now_s: float) -> bool:
-        """Say whether a ticket's holder has not looked for `ABSENT_S`, as far as this process has been watching it."""
+        """Return whether this process has seen no look of a ticket's holder for `ABSENT_S`."""
         cell = self._cell(ticket)
         seen, as_it_was, since_s = self._last_seen
         if (seen, as_it_was) != (ticket, cell):
@@ -204,20 +203,20 @@ class WaiterQueue:
         return now_s - since_s > ABSENT_S
 
     def pass_over(self, ticket: int) -> None:
-        """Have others be served before a ticket's holder, until it looks again."""
+        """Serve others before a ticket's holder, until it looks again."""
         words = self._memory.words
         words[self._at(ticket)] = self._cell(ticket) | _PASSED_OVER
 
     def is_passed_over(self, ticket: int) -> bool:
-        """Say whether others are served before a ticket's holder."""
+        """Return whether others are served before a ticket's holder."""
         return self._cell(ticket) & _PASSED_OVER != 0
 
     def owner_tag(self, ticket: int) -> int:
-        """Return who holds a ticket, 0 if nobody does any more."""
+        """Return the owner tag of a ticket's holder, 0 if it has left."""
         return self._cell(ticket) & (_INCARNATION | _ENTRY)
 
     def is_overdue(self, ticket: int, now_s: float) -> bool:
-        """Say whether a ticket's holder should have left the queue by now, in monotonic seconds."""
+        """Return whether a ticket's holder should have left the queue by ``now_s``, in monotonic seconds."""
         deadline = self._cell(ticket) >> _DEADLINE_SHIFT & _DEADLINE_MASK
         return 0 < (int(now_s) - deadline & _DEADLINE_MASK) < _DEADLINE_MASK // 2
 
@@ -230,7 +229,7 @@ class WaiterQueue:
         return self._cells_at + ticket % _CELLS * _CELL_WORDS
 
     def _cell(self, ticket: int) -> int:
-        """Return the first word of a ticket's cell: who holds it, 0 if it has left."""
+        """Return the first word of a ticket's cell, 0 if its holder has left."""
         return self._memory.words[self._at(ticket)]
 
     def _wanted(self, ticket: int) -> int:
@@ -239,9 +238,9 @@ class WaiterQueue:
 
 
 def tickets(name: str, words: memoryview, geometry: Geometry) -> list[int]:
-    """Return the tickets of a slab that are held, in their order, those that are passed over among them.
+    """Return the held tickets of a slab in order, including those passed over.
 
-    For all who look, also those who may only read.
+    It only reads, so observers can call it without the lock.
 
     Args:
         name: the slab's.
@@ -254,15 +253,15 @@ def tickets(name: str, words: memoryview, geometry: Geometry) -> list[int]:
 
 
 def ends(name: str, words: memoryview) -> tuple[int, int]:
-    """Return the first ticket and the next one to be drawn; under the lock, or from outside.
+    """Return the first ticket and the next one to draw; with or without the lock.
 
-    All walks over the queue are between the two, and so none is longer than the ring, whatever its words say.
+    All loops over the queue run between the two, so damaged words cannot make one longer than the ring.
 
     Raises:
-        SlabDamagedError: they are further apart than that, the wrong way round, or no tickets.
+        SlabDamagedError: they are further apart than the ring, in the wrong order, or no tickets.
     """
     before, tail, head = words[_HEAD], words[_TAIL], words[_HEAD]
-    # Without the lock the head may move meanwhile; at the moment of the tail it was between the two.
+    # Without the lock the head can move meanwhile; when the tail was read, it was between the two reads of it.
     if head > tail:
         head = tail
     if before > tail or tail > _LAST_TICKET or tail - head > _CELLS:

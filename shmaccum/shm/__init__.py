@@ -1,4 +1,4 @@
-"""The slab: shared memory, its layout, locks that survive their holder, processes and their liveness.
+"""The slab: shared memory, its layout, crash-safe locks, processes and their liveness.
 
-Nothing here knows of Kafka.
+Nothing here depends on Kafka.
 """

@@ -1,8 +1,8 @@
-"""Waiting for a named semaphore: by the monotonic clock, and undisturbed by signals.
+"""Waits for a named semaphore by the monotonic clock, with signals blocked.
 
-`posix_ipc` waits by the wall clock, which can be set. It also ends a wait when any signal arrives, with an error of its
-own, and loses the exception that the signal's handler raised unless that is a KeyboardInterrupt. So a wait blocks all
-signals of its thread; their handlers run after it. Wait in slices.
+`posix_ipc` waits by the wall clock, which can be set. Any signal ends its wait with an error of its own, and it loses
+the exception that the signal's handler raised unless that is a KeyboardInterrupt. So a wait blocks all signals of its
+thread; their handlers run after it. Wait in slices.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shmaccum._compiled import COMPILED
 from shmaccum.shm.files import check_own
 from shmaccum.shm.names import semaphore_path
 
-# `signal` has the same, but makes enums of the masks, and that takes twenty times as long as the call.
+# `signal.pthread_sigmask` turns the masks into enums, which takes twenty times as long as the call.
 pthread_sigmask = _signal.pthread_sigmask
 
 _ALL: Final = tuple(map(int, signal.valid_signals()))
@@ -35,7 +35,7 @@ Argument = TypeVar("Argument")
 
 
 def undisturbed(wait: Callable[[Argument], object], argument: Argument) -> None:
-    """Call ``wait(argument)`` with all signals held back in this thread; raises what it raises."""
+    """Call ``wait(argument)`` with all signals of this thread blocked; raise what it raises."""
     before = pthread_sigmask(_BLOCK, ())
     try:
         pthread_sigmask(_BLOCK, _ALL)
@@ -44,7 +44,7 @@ def undisturbed(wait: Callable[[Argument], object], argument: Argument) -> None:
         try:
             pthread_sigmask(_SET, before)
         except BaseException:
-            # A signal that another thread received: its handler may have run, and raised, before the mask was set.
+            # The handler of a signal that another thread received can run, and raise, before the mask is restored.
             pthread_sigmask(_SET, before)
             raise
 
@@ -64,8 +64,8 @@ class _Timespec(ctypes.Structure):
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc_with_gil: Final = ctypes.PyDLL(None, use_errno=True)
-"""For what has a lock of the C library's own, which a forked child inherits as it is: if another thread could fork the
-process meanwhile, that child would hang as soon as it opens a semaphore. `posix_ipc` keeps the GIL over these, too."""
+"""Keeps the GIL over calls that take a lock inside the C library, as `posix_ipc` does. If another thread could fork
+during one, the child would inherit the lock held, and would hang when it opens a semaphore."""
 _HAS_CLOCKWAIT: Final = hasattr(_libc, "sem_clockwait")
 if _HAS_CLOCKWAIT:
     _libc_with_gil.sem_open.restype = ctypes.c_void_p
@@ -75,10 +75,10 @@ if _HAS_CLOCKWAIT:
 
 
 class ClockWait:
-    """Waits for one semaphore. Nothing is opened before the first wait: many are never waited for.
+    """Waits for one semaphore; opens it again at the first wait, since many are never waited for.
 
     Args:
-        semaphore: open; stays the caller's to close.
+        semaphore: open; the caller closes it.
     """
 
     def __init__(self, semaphore: posix_ipc.Semaphore) -> None:
@@ -86,10 +86,10 @@ class ClockWait:
         self._address: int | None = None
 
     def into(self, unit: list[None], timeout_s: float) -> None:
-        """Put an item into ``unit`` if the semaphore was to be had within ``timeout_s``.
+        """Put an item into ``unit`` if the semaphore was acquired within ``timeout_s``.
 
-        In C from the wait to the item: no interrupt comes between getting the semaphore and ``unit`` telling of it.
-        Signals may be held back meanwhile, so wait in slices.
+        The wait and the item are one C call: an interrupt between them would lose the acquired unit. Signals can be
+        blocked meanwhile, so wait in slices.
         """
         address = self._opened() if _HAS_CLOCKWAIT else None
         if address is None:
@@ -102,19 +102,19 @@ class ClockWait:
         end = time.monotonic_ns() + round(timeout_s * 1e9)
         deadline = _Timespec(*divmod(end, 1_000_000_000))
         waiting = map(_libc.sem_clockwait, (address,), _CLOCK_MONOTONIC, (ctypes.pointer(deadline),))
-        # 0 where it came, which is kept; -1 where the time ran out.
+        # filterfalse keeps 0, which means acquired, and drops -1, a timeout.
         undisturbed(unit.extend, filterfalse(None, waiting))
 
     def close(self) -> None:
-        """Let go of it; nobody waits any more."""
-        address, self._address = self._address, None  # in this order: an interrupt may have it called again
+        """Close our handle of the semaphore; no thread waits for it any more."""
+        address, self._address = self._address, None  # in this order: after an interrupt, it can be called again
         if address is not None:
             _libc_with_gil.sem_close(address)
 
     def _opened(self) -> int | None:
-        """Return where the C library has the semaphore; it maps a name once, however often it is opened.
+        """Return the C library's address of the semaphore; it maps a name once, however often it is opened.
 
-        None while there is no descriptor for that: to wait by the other clock is better than not to wait.
+        None while this process has no descriptor left: then `into` waits by the wall clock.
         """
         if self._address is None:
             check_own(semaphore_path(self._semaphore.name))

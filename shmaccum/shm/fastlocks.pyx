@@ -1,6 +1,6 @@
-"""What a turn of a lock is made of, in C: a named semaphore, and a mutex for the threads of this process.
+"""The semaphore and the thread mutex of `shmaccum.shm.locks`, in C.
 
-Where it is not compiled, `shmaccum.shm.locks` has `posix_ipc` and `threading` do it.
+In the plain form, that module uses `posix_ipc` and `threading`.
 """
 
 import time
@@ -32,10 +32,10 @@ cdef extern from "<semaphore.h>" nogil:
     int sem_post(sem_t *semaphore)
 
 cdef class FastSemaphore:
-    """A named semaphore that exists; taken and posted without letting go of the GIL, for neither waits.
+    """An existing named semaphore. `take` and `post` keep the GIL, since neither waits.
 
     Raises:
-        OSError: it does not, or cannot be opened.
+        OSError: it does not exist, or cannot be opened.
     """
 
     def __cinit__(self, name: str):
@@ -49,13 +49,13 @@ cdef class FastSemaphore:
             sem_close(self._address)
 
     cpdef bint take(self) except -1:
-        """Take a unit if one is to be had at once; say whether it was."""
+        """Take a unit if one is free; return whether it did."""
         if self._address == NULL:
             raise ValueError("the semaphore is closed")
         return sem_trywait(self._address) == 0
 
     cpdef bint take_soon(self, word[::1] words, Py_ssize_t owner_at, int looks) except -1:
-        """Take a unit as soon as the owner word names nobody, within so many looks at it; say whether it was."""
+        """Take a unit once the owner word is 0, within a number of looks at it; return whether it did."""
         cdef const volatile word *owner = &words[owner_at]
         cdef int look
         if self._address == NULL:
@@ -67,27 +67,27 @@ cdef class FastSemaphore:
         return False
 
     cpdef int post(self) except -1:
-        """Give a unit back."""
+        """Return a unit."""
         if self._address == NULL:
             raise ValueError("the semaphore is closed")
         return sem_post(self._address)
 
     cpdef close(self):
-        """Let go of it."""
+        """Close the semaphore."""
         if self._address != NULL:
             sem_close(self._address)
             self._address = NULL
 
 
 cdef class FastMutex:
-    """What is used here of `threading.RLock`. The GIL guards what it consists of; only who waits needs another lock."""
+    """The used part of `threading.RLock`. The GIL guards its fields; only waiters need another lock, the gate."""
 
     def __cinit__(self):
         self._gate = native.Lock()
         self._gate.acquire()
 
     cdef bint take(self) noexcept:
-        """Take it if it is free or this thread's; say whether it was."""
+        """Take it if it is free or this thread's; return whether it did."""
         cdef unsigned long me = PyThread_get_thread_ident()
         if self._depth and self._owner != me:
             return False
@@ -96,7 +96,7 @@ cdef class FastMutex:
         return True
 
     cpdef bint acquire(self, bint blocking=True, double timeout=-1) except -1:
-        """Take it; where it is another thread's, wait for ``timeout`` seconds, or, if that is negative, for ever."""
+        """Take it; wait for another thread for ``timeout`` seconds, for ever if negative."""
         if self.take():
             return True
         if not blocking:
@@ -114,11 +114,11 @@ cdef class FastMutex:
             self._waiting -= 1
 
     cpdef int release(self) except -1:
-        """Give it back as often as it was taken once."""
+        """Undo one acquire."""
         if not self._depth or self._owner != PyThread_get_thread_ident():
             raise RuntimeError("cannot release un-acquired lock")
         self._depth -= 1
-        # Whoever waits tries again. If another one is faster, it opens the gate when it is done.
+        # A waiter tries again. If another thread is faster, that one opens the gate at its release.
         if not self._depth and self._waiting and self._gate.locked():
             self._gate.release()
         return 0

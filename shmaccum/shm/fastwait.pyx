@@ -1,6 +1,6 @@
-"""The wait of `shmaccum.shm.clockwait` in C: a call by way of `ctypes`, and three to hold signals back, cost more.
+"""The wait of `shmaccum.shm.clockwait`, in C.
 
-Where it is not compiled, that module does it by `ctypes`.
+The plain form uses `ctypes`, and three calls to block signals, which cost more.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -21,21 +21,21 @@ cdef extern from * nogil:
     int sem_clockwait(sem_t *semaphore, clockid_t clock, const timespec *deadline)
 
 HAS_CLOCKWAIT = bool(HAS_SEM_CLOCKWAIT)
-"""Whether the C library has what this takes."""
+"""Whether the C library has ``sem_clockwait``."""
 
 
 cpdef wait_into(size_t address, list unit, double timeout_s):
-    """Put an item into ``unit`` if the semaphore at an address was to be had within ``timeout_s``.
+    """Put an item into ``unit`` if the semaphore at an address was acquired within ``timeout_s``.
 
-    Handlers of signals run during the wait, but none between getting the semaphore and ``unit`` telling of it; what
-    one raises ends the wait.
+    Signal handlers run during the wait, but not between the acquire and the item, which would lose the unit. An
+    exception of a handler ends the wait.
     """
     cdef sem_t *semaphore = <sem_t *> address
     cdef timespec deadline
     cdef long long end_ns
     cdef int code
     clock_gettime(CLOCK_MONOTONIC, &deadline)
-    end_ns = deadline.tv_nsec + <long long> (timeout_s * 1e9) + 999  # no less than that, however it is rounded
+    end_ns = deadline.tv_nsec + <long long> (timeout_s * 1e9) + 999  # rounded up
     if end_ns < 0:
         end_ns = 0
     deadline.tv_sec += end_ns // 1_000_000_000

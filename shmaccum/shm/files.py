@@ -1,11 +1,10 @@
-"""Opening the files of a slab safely, and keeping their descriptors.
+"""Opens the files of a slab safely, and guards their descriptors.
 
-Any user can create any name in /dev/shm. So a file is opened without following links, and its owner, mode, type and
-link count are checked.
+Any user can create any name in /dev/shm. So an open follows no links, and checks owner, mode, type and link count.
 
-A program can close our descriptors: a daemon closes all that it does not know, and their numbers are then reused. So
-`Descriptor.is_ours` checks before each use that would change the file or that only our own file can answer. The check
-is one system call; no such use is on the path of every record.
+A program can close our descriptors: a daemon closes all that it does not know, and the kernel reuses their numbers. So
+call `Descriptor.is_ours` before each use that changes the file, or needs an answer of our own file. The check is one
+system call; the record path has no such use.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ def open_own(path: str, flags: int, *, look: bool = False, kind: int = stat.S_IF
     """Open a file that belongs to this user alone, and return its descriptor.
 
     Args:
-        path: where it is.
-        flags: as `os.open` takes them; with ``O_CREAT`` it is made, of mode 0600, if it is not there.
-        look: to look at a slab or to remove it, which root can do with everybody's.
-        kind: its type, ``S_IFREG`` or ``S_IFIFO``.
+        path: of the file.
+        flags: as `os.open` takes them; with ``O_CREAT``, a missing file is made, with mode 0600.
+        look: to inspect or remove a slab, which root can do with every user's.
+        kind: the file's type, ``S_IFREG`` or ``S_IFIFO``.
 
     Raises:
-        FileNotFoundError: it is not there.
-        SlabPermissionError: it is another user's, others may open it, it has another name, or is of another type; says
-            whose it is.
+        FileNotFoundError: there is no such file.
+        SlabPermissionError: it is another user's, other users can open it, it has a second link, or another type; names
+            its owner.
     """
     try:
-        # Nothing that somebody else put there may lead elsewhere, as a link, or keep us waiting, as a FIFO.
+        # Another user's link would lead us elsewhere; their FIFO would block us.
         descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError as error:
         if error.errno not in _NOT_OURS:
@@ -51,10 +50,10 @@ def open_own(path: str, flags: int, *, look: bool = False, kind: int = stat.S_IF
 
 
 def check_own(path: str) -> os.stat_result:
-    """Make sure of a regular file that something else is to open by its name; return what it is.
+    """Check a regular file that a library will open by its name; return its status.
 
     Raises:
-        FileNotFoundError: it is not there.
+        FileNotFoundError: there is no such file.
         SlabPermissionError: as `open_own`.
     """
     status = os.lstat(path)
@@ -63,19 +62,19 @@ def check_own(path: str) -> os.stat_result:
 
 
 def check_status(path: str, status: os.stat_result, *, look: bool = False, kind: int = stat.S_IFREG) -> None:
-    """Make sure that a file belongs to this user alone, has one name and is of a type.
+    """Check that a file belongs to this user alone, has one link and the given type.
 
     Raises:
         SlabPermissionError: as `open_own`.
     """
     is_ours = status.st_uid == os.geteuid() or (look and os.geteuid() == 0)
-    # No link at all: it was removed as we opened it.
+    # A file with no link was removed while we opened it: allowed.
     if not is_ours or status.st_mode & 0o077 or stat.S_IFMT(status.st_mode) != kind or status.st_nlink > 1:
         raise _in_the_way(path, status, kind)
 
 
 def is_of_others(path: str) -> bool:
-    """Return whether a file is another user's, which only root can remove."""
+    """Return whether a file is another user's and this process cannot remove it."""
     try:
         return os.lstat(path).st_uid != os.geteuid() != 0
     except FileNotFoundError:
@@ -83,7 +82,7 @@ def is_of_others(path: str) -> bool:
 
 
 def in_the_way(path: str) -> SlabPermissionError:
-    """Return the error for a file that is where one of ours is to be."""
+    """Return the error for a foreign file under the name of one of ours."""
     return _in_the_way(path, os.lstat(path), stat.S_IFREG)
 
 
@@ -91,13 +90,13 @@ def _in_the_way(path: str, status: os.stat_result, kind: int, reason: str | None
     links = f" and {status.st_nlink} links" if status.st_nlink > 1 else ""
     return SlabPermissionError(
         f"{path} must be a {_KINDS[kind]} of user id {os.geteuid()} with mode 0600 and one link, but is one of user id "
-        f"{status.st_uid} with mode {stat.filemode(status.st_mode)}{links}{f' ({reason})' if reason else ''}; have "
+        f"{status.st_uid} with mode {stat.filemode(status.st_mode)}{links}{f' ({reason})' if reason else ''}; let "
         f"user id {status.st_uid} or root remove it, or choose another shmaccum.name"
     )
 
 
 class Descriptor:
-    """An open file, by its number.
+    """A file descriptor that notices when the program has closed it.
 
     Args:
         number: of the descriptor; -1 for none.
@@ -109,20 +108,20 @@ class Descriptor:
         """The device and inode."""
 
     def is_ours(self) -> bool:
-        """Return whether the number is still that of the file that was opened."""
+        """Return whether the number still belongs to the file that was opened."""
         try:
             return self.number >= 0 and file_of(os.fstat(self.number)) == self.file
         except OSError:
             return False
 
     def close(self) -> None:
-        """Close it, unless it is closed already, or its number is another file's."""
+        """Close it, unless it is closed or its number belongs to another file."""
         is_ours = self.is_ours()
-        number, self.number = self.number, -1  # in this order: an interrupt may have it called again
+        number, self.number = self.number, -1  # in this order: after an interrupt, it can be called again
         if is_ours:
             os.close(number)
 
 
 def file_of(status: os.stat_result) -> tuple[int, int]:
-    """Return which file it is, of all there are."""
+    """Return a file's device and inode."""
     return status.st_dev, status.st_ino

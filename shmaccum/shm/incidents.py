@@ -1,14 +1,13 @@
-"""Incidents: what went wrong between the sender and the brokers, in words, for everybody who uses the slab.
+"""Incidents: errors of brokers and the network, for all users of the slab.
 
-A ring of `INCIDENTS` entries, written by the sender alone and read by anybody without a lock. A completion, or the
-header of a batch that failed, has an incident's number. A process that reads it in time finds the words there, and goes
-without them if `INCIDENTS` others have been noted since. The same words of the same error are one incident, however
-often they come: a thousand batches refused for one reason take one entry.
+A ring of `INCIDENTS` entries. Only the sender writes them; any process reads them without a lock. A completion, or the
+header of a failed batch, has an incident's number. A reader finds its text unless `INCIDENTS` others have been noted
+since. Equal text of the same error is one incident: a thousand batches refused for one reason use one entry.
 
-* **Written** number last, and cleared first: a reader that finds the same number before and after has read one
-  incident. A sender that dies over it leaves number 0, and the next one goes on behind it.
-* **Ended**: an incident *lasts* while a broker cannot be connected to. A new sender knows of none that lasts.
-* **Hostile**: a broker says what it likes. `printable` escapes and cuts it. What is damaged here is not shown.
+* **Writing**: the number is cleared first and stored last, so a reader that finds the same number before and after has
+  read one incident. A sender's death leaves number 0 there; the next sender uses the entry after it.
+* **Lasting**: an incident *lasts* while a broker cannot be connected to. A new sender ends all that lasted.
+* **Hostile text**: brokers can send any text; `printable` escapes and cuts it. Readers skip damaged entries.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
     from shmaccum.shm.slab import Slab
 
 TEXT_BYTES: Final = (INCIDENT_WORDS - Incident.TEXT) * WORD
-"""A longer text is cut."""
+"""Longer text is cut."""
 RECENT_MS: Final = 300_000
-"""An incident that is over explains a failure for so long: longer than the default ``delivery.timeout.ms``."""
+"""How long an ended incident can explain a failure: longer than the default ``delivery.timeout.ms``."""
 _CODE_MASK: Final = 0xFFFF
 _LAST_MS: Final = 1 << 47
 _CUT: Final = "..."
@@ -36,13 +35,13 @@ _CUT: Final = "..."
 
 @dataclass(frozen=True, slots=True)
 class IncidentInfo:
-    """An incident, read at one moment.
+    """A snapshot of an incident.
 
     Attributes:
         error: the class of the error.
-        text: what the network, or the broker, said.
-        first_ms, last_ms: wall-clock milliseconds when it began, and when it was last met.
-        lasts: whether it goes on, as far as the sender knows.
+        text: the message of the network or the broker.
+        first_ms, last_ms: wall-clock milliseconds of its first and its last occurrence.
+        lasts: whether it lasts, as far as the sender knows.
     """
 
     error: type[KafkaError]
@@ -58,11 +57,7 @@ class IncidentInfo:
 
 
 class Incidents:
-    """The incidents of a slab: its sender notes them, everybody reads them.
-
-    Args:
-        slab: that has them.
-    """
+    """The incidents of a slab: its sender notes them, every process reads them."""
 
     def __init__(self, slab: Slab) -> None:
         self._words = slab.words
@@ -70,12 +65,12 @@ class Incidents:
         self._geometry = slab.geometry
         self._barrier = native.Lock()
         self._known: dict[tuple[int, str], int] = {}
-        """Of this sender: the incidents that are in the ring, oldest first, by code and text."""
+        """This sender's incidents in the ring, oldest first, by code and text."""
 
     # --- the sender's half ----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Be the sender's: what the one before could not connect to is not known to last."""
+        """Begin as a new sender: end the incidents that lasted for the one before."""
         self._known.clear()
         for number in range(INCIDENTS):
             self._words[self._geometry.incident(number) + Incident.LASTS] = 0
@@ -85,8 +80,8 @@ class Incidents:
 
         Args:
             error: its class.
-            text: what was said of it; escaped and cut here.
-            lasts: whether it goes on until `end`.
+            text: its message; escaped and cut here.
+            lasts: whether it lasts until `end`.
             since_ms: wall-clock milliseconds when it began, if not now.
         """
         words, now_ms = self._words, _now_ms()
@@ -110,7 +105,7 @@ class Incidents:
         return number
 
     def end(self, number: int) -> None:
-        """Note that an incident does not go on."""
+        """Note that an incident no longer lasts."""
         at = self._geometry.incident(number)
         if number and self._words[at + Incident.NUMBER] == number:
             self._words[at + Incident.LASTS] = 0
@@ -121,13 +116,13 @@ class Incidents:
         return max((number for (known, _), number in self._known.items() if known == code), default=0)
 
     def let_in(self) -> None:
-        """Note that a broker has let us in."""
+        """Note that a broker has accepted a connection of ours."""
         if not self._words[Super.LET_IN_MS]:
             self._words[Super.LET_IN_MS] = _now_ms()
 
     @property
     def has_been_let_in(self) -> bool:
-        """Whether a broker has ever let a sender of this slab in."""
+        """Whether a broker has ever accepted a connection of this slab's senders."""
         return bool(self._words[Super.LET_IN_MS])
 
     def note_log(self, text: str) -> None:
@@ -152,27 +147,27 @@ class Incidents:
 
     def _fence(self) -> None:
         with self._barrier:
-            pass  # a full barrier: nobody sees a number with another one's words
+            pass  # a full barrier: no reader sees a number with the words of another incident
 
-    # --- everybody's half -----------------------------------------------------------------------------
+    # --- the readers' half ----------------------------------------------------------------------------
 
     def find(self, number: int) -> IncidentInfo | None:
-        """Return the incident of a number; None if it is 0, or not remembered any more."""
+        """Return the incident of a number; None if it is 0 or no longer kept."""
         return read(self._words, self._geometry.incident(number), number)
 
     def log(self) -> str:
-        """Return where the sender's log is, or why there is none; empty while that is not known."""
+        """Return where the sender's log is, or why there is none; empty while unknown."""
         return sender_log(self._words, self._geometry)
 
     def current(self) -> IncidentInfo | None:
-        """Return what keeps the sender from sending, as far as it knows: what lasts, or else what was last."""
+        """Return the newest recent incident that lasts, else the newest recent one."""
         found = [each for each in incidents(self._words, self._geometry) if each.last_ms > _now_ms() - RECENT_MS]
         lasting = [each for each in found if each.lasts]
         return (lasting or found)[0] if found else None
 
 
 def incidents(words: memoryview, geometry: Geometry) -> list[IncidentInfo]:
-    """Read all incidents that are remembered, the latest first."""
+    """Read all incidents that are kept, the latest first."""
     found = []
     for entry in range(INCIDENTS):
         at = geometry.incident(entry)
@@ -184,13 +179,13 @@ def incidents(words: memoryview, geometry: Geometry) -> list[IncidentInfo]:
 
 
 def sender_log(words: memoryview, geometry: Geometry) -> str:
-    """Read where the sender's log is, or why there is none; empty while that is not known."""
+    """Read where the sender's log is, or why there is none; empty while unknown."""
     found = read(words, geometry.sender_log(), 1)
     return found.text if found is not None else ""
 
 
 def read(words: memoryview, at: int, number: int) -> IncidentInfo | None:
-    """Read an entry; None if it does not have that number, or says what no sender writes."""
+    """Read an entry; None if it has another number, or is damaged."""
     if not number or words[at + Incident.NUMBER] != number:
         return None
     code, length = words[at + Incident.CODE], words[at + Incident.LENGTH]
@@ -207,7 +202,7 @@ def read(words: memoryview, at: int, number: int) -> IncidentInfo | None:
 
 
 def printable(text: str) -> str:
-    """Return text of strangers as it can be shown: in one line, without control characters, of `TEXT_BYTES` at most."""
+    """Return untrusted text fit to show: one line, no control characters, at most `TEXT_BYTES`."""
     text = text[: TEXT_BYTES + 1]
     if not text.isprintable():
         text = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -1,8 +1,7 @@
-"""Looking at a slab from outside: what it holds and who uses it, at one moment.
+"""Reads a slab's contents and users from outside.
 
-Nothing here takes a lock, waits, or writes: whoever works with the slab does not notice. The price is that words
-read one after the other need not fit each other exactly; each of them is right by itself. A `SlabView` comes from
-`shmaccum.shm.lifecycle.look`.
+Nothing here takes a lock, waits, or writes, so the slab's users are not disturbed. The price: words that are read one
+after the other can be inconsistent, though each is correct. `shmaccum.shm.lifecycle.look` makes a `SlabView`.
 """
 
 from __future__ import annotations
@@ -39,23 +38,23 @@ from shmaccum.shm.processes import ProcessInfo, ProcessTable
 Words = npt.NDArray[np.uint64]
 
 SILENCE_MS: Final = 2000
-"""A sender that gives no sign of life for so long beyond its sleep does not run."""
+"""A sender without a sign of life for this long after its sleep should have ended counts as stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class SenderInfo:
-    """The sender's role, read at one moment.
+    """A snapshot of the sender's role.
 
     Attributes:
         pid: of the newest sender, in its own pid namespace; None if there has been none, or it has left.
         alive: whether a living process has the role.
         asleep: whether it waits for its doorbell.
-        stopped: whether it lives and does not run: it is stopped (SIGSTOP, a debugger, a frozen cgroup), or has given
-            no sign of life for `SILENCE_MS` longer than it said.
-        silent_ms: milliseconds since its last sign of life; None if there is no living sender.
+        stopped: whether it lives but does not run: SIGSTOP, a debugger, a frozen cgroup, or no sign of life for
+            `SILENCE_MS` after its sleep should have ended.
+        silent_ms: milliseconds since its last sign of life; None without a living sender.
         starts: senders that have served this slab.
-        form: whether it runs ``"compiled"`` or as ``"plain Python"``; None if there is no living sender, or /proc does
-            not show that: it belongs to another user, or runs in another container.
+        form: ``"compiled"`` or ``"plain Python"``; None without a living sender, or where /proc does not show it: the
+            sender belongs to another user or runs in another container.
     """
 
     pid: int | None
@@ -67,7 +66,7 @@ class SenderInfo:
     form: str | None = None
 
     def halt(self) -> str:
-        """Return, where the sender is stopped, which process that is and since when; empty otherwise."""
+        """Return which process is the stopped sender and since when; empty if it is not stopped."""
         if not self.stopped:
             return ""
         return f"process {self.pid} is stopped: it has not run for {(self.silent_ms or 0) / 1000:.1f} s"
@@ -75,12 +74,12 @@ class SenderInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic's entry, read at one moment.
+    """A snapshot of a topic's entry.
 
     Attributes:
         name: the topic's.
-        state: what is known of it.
-        partitions: how many it has, as far as is known.
+        state: of its metadata.
+        partitions: how many it has, 0 while unknown.
     """
 
     name: str
@@ -90,16 +89,16 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """A partition's entry and its batches, read at one moment.
+    """A snapshot of a partition's entry and its batches.
 
     Attributes:
         topic, partition: which one.
-        leader: id of the node that leads it, None if none is known.
-        queued_batches, queued_records, queued_bytes: what is in its deque, by the slot headers.
-        in_flight_batches: batches sent and not yet answered.
-        muted: whether order, or what is not known of earlier batches, demands that nothing more is sent.
+        leader: node id of its leader, None if unknown.
+        queued_batches, queued_records, queued_bytes: contents of its deque, by the slot headers.
+        in_flight_batches: batches sent without a response yet.
+        muted: whether it is muted, or its batches wait for the outcome of earlier ones.
         batches_sent, records_sent: acknowledged.
-        records_failed: given up with an error.
+        records_failed: failed with an error.
         last_offset: of the newest acknowledged record, None before the first.
     """
 
@@ -118,7 +117,7 @@ class PartitionInfo:
 
 
 class SlabView:
-    """A slab as an onlooker sees it; every property and method reads it anew.
+    """A read-only view of a slab; every method reads the current words.
 
     Attributes:
         name: the slab's name.
@@ -136,11 +135,11 @@ class SlabView:
         self._lock_file = lock_file
 
     def close(self) -> None:
-        """Let go of the memory, so that it can be unmapped."""
+        """Release the memory, so that it can be unmapped."""
         self.words.release()
 
     def sender(self) -> SenderInfo:
-        """Read the sender's role; not its form, which takes longer."""
+        """Read the sender's role, without its form, which takes longer."""
         return sender_info(self.words, self._processes, self._lock_file)
 
     def sender_with_form(self) -> SenderInfo:
@@ -150,14 +149,14 @@ class SlabView:
         return replace(sender, form=self._processes.form(entry)) if sender.alive and entry >= 0 else sender
 
     def processes(self) -> list[ProcessInfo]:
-        """Read the process table's entries in use, by number."""
+        """Read the used entries of the process table, by number."""
         return [self._processes.info(entry) for entry in self._processes.in_use()]
 
     def topics(self) -> list[TopicInfo]:
         """Read the topic table, in its order.
 
         Raises:
-            SlabDamagedError: it, or the partition table, says what it cannot.
+            SlabDamagedError: it, or the partition table, is damaged.
         """
         words = self.words
         validation.check_tables(self.name, words, self.geometry)
@@ -175,14 +174,14 @@ class SlabView:
         return topics
 
     def partitions(self) -> list[PartitionInfo]:
-        """Read the partition table with what the slots hold for each partition, by topic and number.
+        """Read the partition table and each partition's batches, sorted by topic and number.
 
         Raises:
-            SlabDamagedError: the tables, or the slot headers, say what they cannot.
+            SlabDamagedError: the tables, or the slot headers, are damaged.
         """
         headers = self._headers()
         words = self.words
-        # The counts only grow: read after what they limit, they cover it.
+        # The count only grows: read after the headers, it covers every partition that they name.
         count = words[Super.PARTITION_COUNT]
         names = [topic.name for topic in self.topics()]
         states = headers[:, Slot.STATE] & np.uint64(STATE_MASK)
@@ -215,15 +214,15 @@ class SlabView:
         return sorted(partitions, key=lambda each: (each.topic, each.partition))
 
     def undelivered(self) -> tuple[int, int]:
-        """Return how many batches and records wait to be delivered."""
+        """Return how many batches and records are not delivered yet."""
         return undelivered(self._headers())
 
     def lock_takeovers(self) -> int:
-        """Return how often, over all locks, one was taken over from a dead holder."""
+        """Return the number of takeovers from dead holders, over all locks."""
         return sum(self.words[self.geometry.lock(number) + Lock.TAKEOVERS] for number in range(LOCK_COUNT))
 
     def _headers(self) -> Words:
-        """Return a copy of the slot headers, one row of words a slot."""
+        """Return a copy of the slot headers, one row of words for each slot."""
         geometry = self.geometry
         start = geometry.headers // WORD
         with self.words[start : start + geometry.slot_count * geometry.slot_words] as headers:
@@ -233,7 +232,7 @@ class SlabView:
 def sender_info(words: memoryview, processes: ProcessTable, lock_file: LockFile) -> SenderInfo:
     """Read the sender's role."""
     entry = words[Super.SENDER_ENTRY] - 1
-    # F_GETLK never tells of a lock of one's own.
+    # F_GETLK never reports this process's own lock.
     alive = entry == processes.me >= 0 or lock_file.holder(SENDER) != 0
     ran_ms, sleep_ms = words[Super.SENDER_RAN] >> SLEEP_BITS, words[Super.SENDER_RAN] & MAX_SLEEP_MS
     silent_ms = max(0, time.monotonic_ns() // 1_000_000 - ran_ms)
@@ -249,7 +248,7 @@ def sender_info(words: memoryview, processes: ProcessTable, lock_file: LockFile)
 
 
 def undelivered(headers: Words) -> tuple[int, int]:
-    """Return how many batches and records slot headers, one row of words a slot, hold."""
+    """Return how many batches and records slot headers have; one row of words for each slot."""
     held = (headers[:, Slot.STATE] & np.uint64(STATE_MASK)) >= SlotState.OPEN
     return int(held.sum()), int(_record_counts(headers[held]).sum())
 
@@ -260,12 +259,12 @@ def _record_counts(headers: Words) -> Words:
 
 
 def _sum_by_partition(headers: Words, values: Words, partitions: int) -> list[int]:
-    """Add up a value of each header by partition entry."""
+    """Sum one value per header by partition entry."""
     sums = np.zeros(partitions, np.uint64)
     np.add.at(sums, headers[:, Slot.PARTITION].astype(np.intp), values)
     return [int(total) for total in sums]
 
 
 def _none_or_less_one(word: int) -> int | None:
-    """Return what a word that is stored as its value + 1, with 0 for none, says."""
+    """Decode a word stored as its value + 1, with 0 for none."""
     return word - 1 if word else None

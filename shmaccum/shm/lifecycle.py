@@ -1,7 +1,7 @@
-"""Coming and going: attach to a slab or create it, leave it, remove it, or just look.
+"""Creates, attaches, detaches, inspects and removes slabs.
 
-Coming and going happens under the lifecycle byte of the lock file, one process at a time. A creator that dies
-half-way leaves a segment without READY, and the next one begins again; the last one out unlinks everything.
+All but inspection happens under the lifecycle byte of the lock file, one process at a time. A creator that dies leaves
+a segment without READY, and the next process recreates the slab. The last process to leave unlinks everything.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from shmaccum.shm.slab import OUT_OF_ROOM, Slab, no_room
 
 _slabs: dict[str, Slab] = {}
 _lost: list[Slab] = []
-"""Those in which this process has no place any more (`Slab.is_lost`), as long as they have users here."""
+"""Slabs in which this process has lost its entry (`Slab.is_lost`), as long as they have users here."""
 _slabs_lock = native.RLock()
-"""Of threads. The same thread may come again: after an interrupt, or by a signal's handler."""
+"""Between threads. Reentrant, since an interrupt or a signal's handler can lead the same thread here again."""
 
 
 def attach(
@@ -45,23 +45,24 @@ def attach(
     *,
     sender: bool = False,
 ) -> Slab:
-    """Attach this process to slab ``name``, creating it if there is none; every attach needs its `detach`.
+    """Attach this process to a slab, or create it; each attach needs its `detach`.
 
     Args:
         name: the slab's name.
         geometry: its layout; None only opens an existing slab, whatever its layout and digest.
-        digest: of the settings that all of its users must agree on; the lower 32 bits are those of the secret ones.
-        mine: the settings that are not secret; shared ones, of which ours differ, change for all users.
-        sender: whether this process is to be the sender, for which a place in the process table is kept.
+        digest: of the settings that all of its users must agree on; lower 32 bits: of the secret ones.
+        mine: the settings that are not secret; our values of the shared ones replace the slab's for all users.
+        sender: whether this process will be the sender, for which one process entry is reserved.
 
     Raises:
-        SlabNotFoundError: there is none, and no geometry to make it by.
-        SlabMemoryError: /dev/shm has no room for it or for what this process needs there, or this process has no
+        SlabNotFoundError: there is none, and no geometry to create it with.
+        SlabMemoryError: /dev/shm has no room for the slab or for this process's semaphore, or this process has no
             descriptor left.
-        SlabPermissionError, SlabAbiError: what is there of that name is not ours to use; of other settings, says which.
-        ConfigError: the settings take more bytes than the slab has for them.
-        SlabDamagedError: what it says cannot be.
-        SlabFullError: the process table is full, but for the place that is kept for the sender.
+        SlabPermissionError, SlabAbiError: a file of that name is another user's, is no slab, or has other settings;
+            names the difference.
+        ConfigError: the settings need more bytes than the slab has for them.
+        SlabDamagedError: a word of it is damaged.
+        SlabFullError: the process table is full, but for the entry that is reserved for the sender.
     """
     names.check_name(name)
     slab = None
@@ -70,7 +71,7 @@ def attach(
         with _slabs_lock:
             slab = _slabs.get(name)
             if slab is not None and not slab.users:
-                _leave_unless_used(slab)  # an interrupt cut that short
+                _leave_unless_used(slab)  # an interrupt prevented it before
                 slab = None
             if slab is not None and slab.is_lost():
                 _lost.append(_slabs.pop(name))
@@ -92,18 +93,17 @@ def attach(
 
 
 def detach(slab: Slab, ticket: list[None] | None = None) -> None:
-    """Give one `attach` back; the last one of the process leaves the slab.
+    """Undo one `attach`; the last detach of a process leaves the slab.
 
-    An interrupt does not keep it from that, once it has begun, and comes out when it is done.
+    Once it has begun, it finishes despite an interrupt, and raises that afterwards.
 
     Args:
         slab: attached.
-        ticket: holds an item as long as the attach is not given back, for callers who may have to repeat this after
-            an interrupt.
+        ticket: holds an item until the attach is undone, so that a caller can repeat this after an interrupt.
 
     Raises:
-        LockTimeoutError: a process that is stopped over coming or going is in the way, says which; we have left, but
-            if we were the last, what is there stays for the next to come.
+        LockTimeoutError: a process stopped while attaching or detaching; names it. We have left, but if we were the
+            last, the slab's files stay for the next process.
     """
     ticket = [None] if ticket is None else ticket
     try:
@@ -124,7 +124,7 @@ def _give_back(slab: Slab, ticket: list[None]) -> None:
 
 
 def _leave_unless_used(slab: Slab) -> None:
-    """Leave a slab that has no user in this process any more; may be repeated after an interrupt."""
+    """Leave a slab without users in this process; can be repeated after an interrupt."""
     if slab.users or (_slabs.get(slab.name) is not slab and slab not in _lost):
         return
     slab.retire()
@@ -150,10 +150,10 @@ def _clean_up(slab: Slab) -> None:
     with slab.lock_file.lifecycle():
         if slab.processes.me >= 0:
             slab.processes.leave()
-            slab.button.press()  # a sender whose last producer this was begins to count the time
-        slab.button.close()  # to remove everything takes a descriptor, and there may be no other
+            slab.button.press()  # if this was the last producer, the sender's idle time starts
+        slab.button.close()  # frees a descriptor, which the removal needs
         last = not slab.processes.others_alive() and slab.undelivered() == (0, 0)
-        if last and slab.lock_file.is_current():  # else it has been removed, and the name may be another slab's
+        if last and slab.lock_file.is_current():  # else it has been removed, and another slab can have the name
             unlink(slab.name)
         slab.is_left = True
 
@@ -167,16 +167,16 @@ def attached_slabs() -> Iterator[Collection[str]]:
 
 @contextlib.contextmanager
 def look(name: str) -> Iterator[SlabView]:
-    """Look at a slab without becoming one of its users: no entry in the process table, no lock, nothing written.
+    """Inspect a slab without becoming a user: no process entry, no lock, no write.
 
-    Root can look at everybody's.
+    Root can inspect every user's.
 
     Keep the block short: meanwhile no other thread of this process can attach or detach. If one could, closing our
     descriptor of the lock file would drop the record locks that it has just taken.
 
     Raises:
         SlabNotFoundError: there is none of that name.
-        SlabPermissionError, SlabAbiError: what is there of that name cannot be read; says why.
+        SlabPermissionError, SlabAbiError: the files of that name cannot be read; says why.
     """
     names.check_name(name)
     with _slabs_lock, contextlib.ExitStack() as cleanup:
@@ -200,11 +200,11 @@ def look(name: str) -> Iterator[SlabView]:
 
 
 def destroy(name: str, *, force: bool = False) -> int:
-    """Remove a slab whose users are gone. Root can remove everybody's.
+    """Remove a slab without living users. Root can remove every user's.
 
     Args:
         name: the slab's name.
-        force: remove it even if it holds records that no sender has delivered: they are lost.
+        force: remove it even if it holds undelivered records, which are then lost.
 
     Returns:
         How many records were lost.
@@ -212,22 +212,22 @@ def destroy(name: str, *, force: bool = False) -> int:
     Raises:
         SlabNotFoundError: there is nothing of that name.
         SlabInUseError: living processes use it, or it holds records and ``force`` is not given.
-        SlabPermissionError: another user's file has the name of its segment or lock file. What there is besides is
-            removed where the lock file is ours.
+        SlabPermissionError: another user's file has the name of its segment or lock file. If the lock file is ours,
+            the slab's other files are removed all the same.
     """
     names.check_name(name)
     segment_path = names.segment_path(name)
     with _slabs_lock:
         if name in _slabs:
-            raise SlabInUseError(f"slab {name!r} is in use by this very process")
+            raise SlabInUseError(f"slab {name!r} is in use by this process itself")
         with _coming_or_going(name, create=os.path.lexists(segment_path), look=True) as lock_file:
             pids, records = _users(name, lock_file)
             if pids:
                 raise SlabInUseError(f"slab {name!r} is in use by process {', '.join(map(str, pids))}; end it first")
             if records and not force:
                 raise SlabInUseError(
-                    f"slab {name!r} holds {records} records that have not been delivered; start a producer "
-                    "or `shmaccum sender` with its settings to deliver them, or use --force to lose them"
+                    f"slab {name!r} holds {records} undelivered records; start a producer or `shmaccum sender` with "
+                    "its settings to deliver them, or use --force to lose them"
                 )
             unlink(name)
             lock_file.close()
@@ -238,9 +238,9 @@ def destroy(name: str, *, force: bool = False) -> int:
 
 @contextlib.contextmanager
 def _coming_or_going(name: str, *, create: bool, look: bool = False) -> Iterator[LockFile]:
-    """Open a slab's lock file, the one that is there now, and hold its lifecycle byte.
+    """Open a slab's current lock file and hold its lifecycle byte.
 
-    The file stays open unless an error comes; then it is closed, and removed if it was made for nothing.
+    The file stays open unless an error occurs; then it is closed, and removed if this made it.
     """
     while True:
         is_new = create and not os.path.lexists(names.lock_path(name))
@@ -258,30 +258,30 @@ def _coming_or_going(name: str, *, create: bool, look: bool = False) -> Iterator
         except BaseException:
             lock_file.close()
             raise
-        lock_file.close()  # the last one out removed it under our hands: begin again
+        lock_file.close()  # the last user removed it meanwhile: begin again
 
 
 def _not_there(name: str) -> SlabError:
-    """Return the error for a slab that is not there, or not as a whole."""
+    """Return the error for a slab that is missing or incomplete."""
     for path in names.segment_path(name), names.lock_path(name):
         if is_of_others(path):
             return in_the_way(path)
     if not any(map(os.path.exists, names.leftovers(name))):
         return SlabNotFoundError(f"there is no slab {name!r}")
     return SlabAbiError(
-        f"slab {name!r} is not whole: a process is making or removing it at this moment, or died over it; the next "
-        f"producer makes it anew, `shmaccum destroy {name}` removes it"
+        f"slab {name!r} is incomplete: a process is creating or removing it, or died doing so; the next producer "
+        f"recreates it, `shmaccum destroy {name}` removes it"
     )
 
 
 def _users(name: str, lock_file: LockFile) -> tuple[list[int], int]:
-    """Return the pids of the living users of what is there, and how many records it holds."""
+    """Return the pids of a slab's living users, and how many records it holds."""
     try:
         segment = Segment.open(name, look=True)
     except (SlabAbiError, SlabPermissionError) as error:
         if isinstance(error, SlabPermissionError) and not is_of_others(names.segment_path(name)):
             raise
-        # The process table cannot be read, but every version's processes hold their bytes of the lock file.
+        # The process table cannot be read, but processes of every version hold their bytes of the lock file.
         pid = lock_file.holder(PROCESS, length=0)
         return [pid] if pid else [], 0
     if segment is None:
@@ -330,8 +330,8 @@ def _attach_locked(
         raise SlabNotFoundError(f"there is no slab {name!r}")
     user = lock_file.holder(PROCESS, length=0)
     if user:
-        # A creator that died half-way had no company.
-        raise validation.damaged(name, f"process {user} uses it, but its superblock says that it was never finished")
+        # While a creator works there are no other users, so a death of it leaves none.
+        raise validation.damaged(name, f"process {user} uses it, but its superblock says that it is unfinished")
     unlink(name, keep_lock_file=True)
     try:
         segment = Segment.create(name, geometry, digest)
@@ -368,9 +368,9 @@ def _free_all(segment: Segment) -> None:
 
 
 def _check_settings(slab: Segment | Slab, name: str, wanted: Geometry, digest: int, mine: UserSettings | None) -> None:
-    """Make sure that a user's settings are those of the slab.
+    """Check that a user's settings are those of the slab.
 
-    Whether there are redo areas is no difference: they are for those that compress, and without them the sender does.
+    Redo areas can differ: only producers that compress need them, and without them the sender compresses.
     """
     there = slab.geometry
     difference = slab.words[Super.DIGEST] ^ digest
@@ -379,25 +379,25 @@ def _check_settings(slab: Segment | Slab, name: str, wanted: Geometry, digest: i
     if found or replace(wanted, redo_size=there.redo_size) != there or difference >> 32:
         what = "; ".join(found) or f"it has {there.slot_count} slots of {there.slot_size} bytes"
         raise SlabAbiError(
-            f"slab {name!r} is in use with other settings: {what}. Programs that share a slab must have the same ones: "
-            "end those that have the others and try again, or choose another shmaccum.name for this one"
+            f"slab {name!r} is in use with other settings: {what}. Programs that share a slab need equal settings: end "
+            "the programs with the other values and try again, or choose another shmaccum.name here"
         )
     if difference:
         raise SlabAbiError(
-            f"slab {name!r} is in use with other passwords or keys; if they were changed, end the programs that use "
-            "the old ones, or choose a shmaccum.name for those that use the new ones; else they are wrong here"
+            f"slab {name!r} is in use with other passwords or keys; if they were changed, end the programs with the "
+            "old ones, or choose another shmaccum.name for the new ones; if not, they are wrong here"
         )
 
 
 def unlink(name: str, *, keep_lock_file: bool = False) -> None:
-    """Remove all that is there of a slab, and is not another user's."""
+    """Remove all files of a slab that are not another user's."""
     paths = names.leftovers(name)
     for path in paths[:-1] if keep_lock_file else paths:
         _remove(path)
 
 
 def _remove(path: str) -> None:
-    # The directory's sticky bit keeps what another user has put there, under whatever name.
+    # The directory's sticky bit protects other users' files, whatever their names.
     with contextlib.suppress(FileNotFoundError, PermissionError, IsADirectoryError):
         os.unlink(path)
 

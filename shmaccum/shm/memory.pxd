@@ -1,8 +1,8 @@
 cimport cython
 
-# A word of the slab, in C. Each access to one is a single load or store that the compiler neither leaves out nor moves
-# across another one. What is stored before a word (a record, before the commit word) is there for whoever reads the word:
-# x86-64 keeps the order of loads and of stores by itself; everywhere else they are C's sequentially consistent atomics.
+# A word of the slab, in C. Each access is one load or store, which the compiler neither omits nor moves across another.
+# A process that reads a word (the commit word) also sees what was stored before it (the record): x86-64 keeps the order
+# of loads and of stores; elsewhere, accesses are C's sequentially consistent atomics.
 
 cdef extern from *:
     """

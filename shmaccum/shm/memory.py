@@ -1,8 +1,8 @@
-"""The words of a slab, for the code that every record passes through, as long as they are mapped.
+"""A slab's mapped words, for the record path.
 
-Compiled, this code reads and writes them by typed memoryviews (`memory.pxd`): bounds are checked, and a view that is
-held keeps the memory mapped. So what is used by chance behind a `close` is an IndexError, and never memory that is not
-there. Nothing else holds such views: with `SlabMemory.close` and `SlabLock.close` all of them are let go of.
+Compiled code uses typed memoryviews (`memory.pxd`), which check bounds, and keep the memory mapped. So an access after
+`close` raises an IndexError and cannot reach unmapped memory. Nothing else holds such views: `SlabMemory.close` and
+`SlabLock.close` release all of them.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Final
 
 from shmaccum.shm.layout import STATE_MASK, WORD, Geometry, Slot
 
-# For this module alone: numbers of C where it is compiled.
+# Module constants: C integers in the compiled form.
 _WORD: Final = WORD
 _STATE: Final = Slot.STATE
 _CHAIN: Final = Slot.CHAIN
 _STATE_BITS: Final = STATE_MASK
 
 NO_WORDS: Final = memoryview(bytearray()).cast("Q")
-"""Stands for those of a slab that this process has left."""
+"""Replaces the words of a slab that this process has left."""
 _NO_BYTES: Final = memoryview(b"")
 
 
@@ -26,11 +26,11 @@ class SlabMemory:
     """A slab's memory.
 
     Attributes:
-        words: all of it, as unsigned 8-byte words; none once the slab is unmapped.
-        buffer: all of it, as bytes; the same holds for it.
+        words: all of it, as unsigned 8-byte words; empty once the slab is unmapped.
+        buffer: all of it, as bytes; likewise.
         partitions_at: word index of the first partition entry.
-        headers_at: word index of the first slot header, and `header_words` the words in each.
-        slots_at: byte offset of the first slot's memory, `slot_size` the bytes in each, and `slot_count` how many.
+        headers_at: word index of the first slot header, each of `header_words` words.
+        slots_at: byte offset of the first of `slot_count` slots, each of `slot_size` bytes.
         contributor_words: words of the contributors' bitmap in a slot header.
         max_processes, max_partitions: entries in the process and the partition table.
     """
@@ -49,27 +49,26 @@ class SlabMemory:
         self.max_partitions = geometry.max_partitions
 
     def fault_in(self, place: int) -> int:
-        """Return the word of a byte that is about to be written, perhaps for the first time by this process.
+        """Read the word of a byte that is about to be written, to save page faults.
 
-        Of memory that others have used, the kernel maps many pages around the one that is read, but only the one that
-        is written: to read first costs next to nothing where the pages are mapped, and saves a fault for each where
-        they are not.
+        For a read of memory that others have used, the kernel maps many pages around it; for a write, only that page.
+        So a read before the write saves a fault for each later page, and costs almost nothing once they are mapped.
         """
         return self.words[place // _WORD]
 
     def chain(self, first: int, count: int) -> list[int]:
         """Return the slots of a large batch, in the order of its bytes.
 
-        `shmaccum.pool.slots` stores the links (`Slot.CHAIN`) under the pool's lock before it allocates the batch, and
-        no process changes them until the batch is free again. So the batch's owner reads them without a lock.
+        `shmaccum.pool.slots` stores the links (`Slot.CHAIN`) under the pool's lock before it allocates the batch. No
+        process changes them until the batch is free again, so the batch's owner reads them without a lock.
 
         Args:
-            first: the batch's slot.
-            count: how many its state word says.
+            first: the batch's first slot.
+            count: the number of slots in its state word.
 
         Returns:
-            The slots; only the first one if the chain is damaged: a link leads out of the slab, back into the chain or
-            to a slot that is not FREE, or there are fewer or more links than ``count``.
+            The slots; only the first one if the chain is damaged. Damaged: a link leads out of the slab, back into the
+            chain or to a slot that is not FREE, or there are fewer or more links than ``count``.
         """
         if count == 1:
             return [first]
@@ -89,15 +88,15 @@ class SlabMemory:
             seen.add(slot)
 
     def places(self, slots: list[int], begin: int, end: int) -> list[tuple[int, int]]:
-        """Return where the bytes ``begin`` to ``end`` of a batch are: byte offsets, adjacent slots as one place.
+        """Return the byte ranges of a part of a batch, with adjacent slots as one range.
 
         Args:
             slots: of the batch, in the order of its bytes.
-            begin: of the bytes, counted from the batch's first.
-            end: the byte behind them.
+            begin: first byte of the part, counted from the batch's first.
+            end: the byte after the part.
 
         Raises:
-            ValueError: they are more than the slots have.
+            ValueError: the slots have fewer bytes.
         """
         if end > len(slots) * self.slot_size:
             raise ValueError(f"there are no bytes {begin} to {end} in {len(slots)} slots of {self.slot_size}")
@@ -114,7 +113,7 @@ class SlabMemory:
         return places
 
     def write(self, places: list[tuple[int, int]], data: bytes | memoryview) -> None:
-        """Write bytes to places that have room for them, the first ones to the first."""
+        """Write bytes to ranges that have room for them, in order."""
         data = memoryview(data)
         for start, stop in places:
             self.fault_in(start)
@@ -122,6 +121,6 @@ class SlabMemory:
             data = data[stop - start :]
 
     def close(self) -> None:
-        """Let go of it; the slab is about to be unmapped."""
+        """Release the memory, before the slab is unmapped."""
         self.words = NO_WORDS
         self.buffer = _NO_BYTES

@@ -1,8 +1,8 @@
-"""Names of everything that a slab has outside its memory. All of it lives in /dev/shm.
+"""Names of a slab's files. All of them are in /dev/shm.
 
-A slab ``NAME`` is the segment ``shmaccum-NAME`` and the lock file ``shmaccum-NAME.lock``. What else it has, no other
-user can name before it is there (`PrivateNames`): its semaphores ``sem.shmaccum-NAME.*`` and the sender's doorbell, the
-FIFO ``shmaccum-NAME.wakeup.*``.
+Slab ``NAME`` has the segment ``shmaccum-NAME`` and the lock file ``shmaccum-NAME.lock``. The other names cannot be
+guessed (`PrivateNames`): semaphores ``sem.shmaccum-NAME.*``, and the sender's doorbell, the FIFO
+``shmaccum-NAME.wakeup.*``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _TOKEN_BYTES: Final = TOKEN_WORDS * WORD
 
 
 def check_name(name: str) -> str:
-    """Return a slab's name if it is a legal one.
+    """Return a slab's name if it is legal.
 
     Raises:
-        SlabError: says what a name may be made of.
+        SlabError: the name is not legal; has the rule for names.
     """
     if not _LEGAL_NAME.fullmatch(name):
         raise SlabError(f"{name!r} cannot be a slab's name: use {SLAB_NAME_RULE}")
@@ -57,10 +57,10 @@ def semaphore_path(name: str) -> str:
 
 
 class PrivateNames:
-    """Names that only those can know who can read the slab: each holds a digest under the slab's random token.
+    """Names that only processes that can read the slab can know.
 
-    So another user cannot have put anything under a name before we do, and knows none from one that is there already.
-    Later nobody else can remove or replace what has it, in a directory with the sticky bit, as /dev/shm is.
+    Each has a digest keyed with the slab's random token. So another user cannot create a file of that name first, nor
+    derive one name from another. The sticky bit of /dev/shm keeps other users from removing or replacing our files.
 
     Args:
         name: the slab's name.
@@ -73,7 +73,7 @@ class PrivateNames:
 
     @classmethod
     def of(cls, name: str, words: memoryview) -> PrivateNames:
-        """Return those of a slab by its memory, as 8-byte words."""
+        """Return the names of a slab with this memory, as 8-byte words."""
         return cls(name, words[Super.TOKEN : Super.TOKEN + TOKEN_WORDS].tobytes())
 
     def doorbell_path(self) -> str:
@@ -85,7 +85,7 @@ class PrivateNames:
         return self._semaphore(f"l{number}")
 
     def wakeup_semaphore(self, entry: int, number: int) -> str:
-        """Name of the semaphore that is the wakeup of process entry ``entry``.
+        """Name of the wake-up semaphore of a process entry.
 
         Args:
             entry: of the process table.
@@ -106,15 +106,15 @@ def new_token() -> memoryview:
 
 
 def slab_names() -> list[str]:
-    """Return the names of all the slabs that have a lock file or a segment, whoever owns them."""
+    """Return the names of all slabs of all users that have a lock file or a segment."""
     return sorted({found[1] for entry in os.listdir(SHM_DIRECTORY) if (found := _OF_A_SLAB.fullmatch(entry))})
 
 
 def leftovers(name: str) -> list[str]:
-    """Return the paths of all that there can be of a slab, in the order to remove them in.
+    """Return the paths of a slab's files, in the order of their removal.
 
-    The segment is first, so that whoever dies half-way leaves no segment whose semaphores are gone; the lock file
-    is last, for it is what the others wait on. What another user has put beside them is none of the slab's.
+    The segment is first: a death during the removal must not leave a segment without semaphores. The lock file is
+    last, because other processes wait for it. Other users' files are not included.
     """
     own = PREFIX + name
     others = [
@@ -127,7 +127,7 @@ def leftovers(name: str) -> list[str]:
 
 
 def _can_be_removed(path: str) -> bool:
-    """Return whether a file is there, and this user may remove it; directories are never ours."""
+    """Return whether a file exists and this user can remove it; directories are never ours."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:

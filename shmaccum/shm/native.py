@@ -1,11 +1,11 @@
-"""The operating system's threads, locks and sleep, whatever gevent or eventlet put in their place.
+"""The operating system's threads, locks and sleep, unpatched by gevent or eventlet.
 
 Both libraries replace `threading`, `time.sleep` and more ("monkey-patching"). Their versions do not block, but switch
-to another greenlet of the same thread. A switch in the middle of a critical section lets that greenlet into it. So
-the package takes its locks, its threads and its short naps from here. Other greenlets run during a wait that can be
-long and holds nothing: such a wait calls `pause`.
+to another greenlet of the same thread. A switch inside a critical section lets that greenlet into it. So the package
+uses the locks, threads and short sleeps of this module. A wait that can be long and holds no lock calls `pause`, which
+lets other greenlets run.
 
-Import order does not matter: what is patched already is asked for its original.
+Import order does not matter: a module that is already patched gives its original.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 
 def _original(module: str, name: str) -> Any:
-    """Return what a module of the standard library had by a name before anybody patched it."""
+    """Return an attribute of a standard library module as it was before patching."""
     gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
     if gevent is not None and gevent.is_object_patched(module, name):
         return gevent.get_original(module, name)
@@ -30,13 +30,13 @@ def _original(module: str, name: str) -> Any:
 
 
 Lock: Final = _original("_thread", "allocate_lock")
-"""Make a lock as `threading.Lock` does; its owner is nobody."""
+"""Make a lock as `threading.Lock` does; it has no owner."""
 RLock: Final = _original("_thread", "RLock")
 """Make a lock as `threading.RLock` does; its owner is a thread, not a greenlet."""
 sleep: Final[Callable[[float], None]] = _original("time", "sleep")
 """Sleep with the whole thread."""
 write: Final = posix.write
-"""`os.write`, which never waits where the descriptor does not block."""
+"""`os.write`, which does not wait if the descriptor is non-blocking."""
 _SHORTEST_NAP_S: Final = 0.0005
 _LONGEST_NAP_S: Final = 0.01
 _start_new_thread: Final = _original("_thread", "start_new_thread")
@@ -44,9 +44,9 @@ _get_native_id: Final = _original("_thread", "get_native_id")
 
 
 def start_thread(function: Callable[..., object], *args: object) -> None:
-    """Run a function in a thread of the operating system, which the process's exit does not wait for.
+    """Run a function in a daemon thread of the operating system.
 
-    What it calls must wait by this module alone: the patched versions make an event loop in each thread that uses them.
+    The function must wait only by this module: the patched versions start an event loop in each thread that uses them.
     """
     _start_new_thread(function, args)
 
@@ -61,9 +61,9 @@ def is_patched() -> bool:
 
 
 def is_green() -> bool:
-    """Return whether other greenlets of this thread stand still while this one blocks.
+    """Return whether other greenlets of this thread cannot run while this one blocks.
 
-    A thread of the operating system beside them blocks nobody: it is not the main thread, and runs no greenlet.
+    A separate thread of the operating system blocks none: it is not the main thread, and runs no greenlets.
     """
     if not is_patched():
         return False
@@ -71,12 +71,12 @@ def is_green() -> bool:
 
 
 def pause(pause_s: float) -> None:
-    """Sleep, and let other greenlets of this thread run where there are any. Hold nothing that they could want."""
+    """Sleep, and let this thread's other greenlets run. Hold no lock that they can need."""
     (time.sleep if is_green() else sleep)(pause_s)
 
 
 def poll(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Wait until a condition holds, and let other greenlets run; False if the time ran out first."""
+    """Wait until a condition holds, and let other greenlets run; return False at a timeout."""
     deadline = time.monotonic() + timeout_s
     nap_s = _SHORTEST_NAP_S
     while not condition():
@@ -89,6 +89,6 @@ def poll(condition: Callable[[], bool], timeout_s: float) -> bool:
 
 
 def current_greenlet() -> Callable[[], Any] | None:
-    """Return what returns the greenlet that runs; None in a process that has not imported greenlets."""
+    """Return the function that returns the current greenlet; None if greenlets are not imported."""
     greenlet = sys.modules.get("greenlet")
     return None if greenlet is None else greenlet.getcurrent

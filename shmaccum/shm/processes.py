@@ -1,10 +1,11 @@
-"""The process table: who uses the slab, and who of them is alive.
+"""The process table: the slab's processes, and which of them live.
 
-An entry is *taken* by holding byte ``PROCESS + entry`` of the lock file; that byte is the liveness, the
-entry's words are only a description. Taking and freeing entries happens under the lifecycle byte.
+A process owns an entry by holding byte ``PROCESS + entry`` of the lock file. That byte shows that it lives; the entry's
+words only describe it. Entries are taken and freed under the lifecycle byte. A death leaves the entry in use, until
+another process has cleaned up after it and frees it.
 
-One place is the sender's, always: while a sender lives it has one, and while none does nobody else takes the last. So a
-sender that dies finds a successor however many processes want to come.
+One entry is reserved for the sender: while no sender lives, no other process takes the last one. So a dead sender finds
+a successor however many producers attach.
 
 Modelled in ``tools/model/lock.pml``.
 """
@@ -26,20 +27,20 @@ from shmaccum.shm.lockfile import PROCESS, SENDER, LockFile
 from shmaccum.shm.procfs import has_mapped, is_stopped, pid_namespace, start_time
 
 _COMPILED_MODULE: Final = rb"/shmaccum/shm/memory\.[^/\n]*\.so"
-"""The file that every process of the compiled form maps; behind an upgrade its line ends with ``(deleted)``."""
+"""The file that every process of the compiled form maps; after an upgrade its line ends with ``(deleted)``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessInfo:
-    """A process table entry, read at one moment.
+    """A snapshot of a process table entry.
 
     Attributes:
         entry: its number.
         pid: in its own pid namespace.
         alive: whether the process lives.
-        roles: what it is to the slab.
+        roles: producer, sender or both.
         attached_ms: wall-clock milliseconds of its attach.
-        records, bytes, batches: appended and opened by this entry's processes so far.
+        records, bytes, batches: appended and opened by all processes of this entry so far.
         wait_ns, waits, exhausted: their waits for memory.
         compressed: batches that they compressed.
     """
@@ -73,24 +74,23 @@ class ProcessTable:
     def take(self, *, sender: bool = False) -> int:
         """Take an entry for this process; the caller holds the lifecycle byte.
 
-        An entry of a dead process may be taken as well, with what it left behind: the caller cleans that up. It is
-        the last choice as long as a batch names it as one that appended to it, for whoever has the entry is taken for
-        that one. One whose ``WANTS`` is set may not be taken: the dead process may have taken that lock with it, and
-        the word is all that tells so.
+        This can be a dead process's entry, which the caller cleans up. Entries of contributors to a batch come last,
+        since their batches' completions would go to the new process. An entry with ``WANTS`` set is not taken: the
+        dead process can hold that lock, and only this word shows it.
 
         Args:
-            sender: whether this process is to be the sender, for which the last entry is kept while there is none.
+            sender: whether this process will be the sender, for which the last entry is reserved.
 
         Raises:
-            SlabFullError: as many processes as the table has entries are alive, or all but the sender.
+            SlabFullError: all entries, or all but the sender's, belong to living processes.
         """
         words = self._words
         contributors = self._contributors()
         places = sorted(self._places(), key=lambda entry: contributors >> entry & 1)
         if len(places) == 1 and not sender and not self._lock_file.holder(SENDER):
             raise SlabFullError(
-                f"slab {self._lock_file.name!r} has {self._geometry.max_processes - 1} of its "
-                f"{self._geometry.max_processes} processes, and the last place is kept for the sender; raise "
+                f"slab {self._lock_file.name!r} has {self._geometry.max_processes - 1} of at most "
+                f"{self._geometry.max_processes} processes, and the last entry is reserved for the sender; raise "
                 "shmaccum.max.processes (for all users of the slab)"
             )
         for entry in places:
@@ -111,34 +111,35 @@ class ProcessTable:
             self._lock_file.on_reopen = self._retake
             return entry
         raise SlabFullError(
-            f"slab {self._lock_file.name!r} has its {self._geometry.max_processes} processes; raise "
+            f"slab {self._lock_file.name!r} has {self._geometry.max_processes} processes, its limit; raise "
             "shmaccum.max.processes (for all users of the slab)"
         )
 
     def has_place(self) -> bool:
-        """Return whether there is an entry to take; those of the dead that want a lock are none."""
+        """Return whether an entry can be taken; a dead process's entry with ``WANTS`` set cannot."""
         return any(True for _ in self._places())
 
     def _places(self) -> Iterator[int]:
         words = self._words
         for entry in range(self._geometry.max_processes):
             base = self._geometry.process(entry)
-            if not words[base + Process.WANTS] and not (words[base + Process.STATE] and self.is_alive(entry)):
+            # In this order: a living process could set WANTS, and die, after we had read it.
+            if not (words[base + Process.STATE] and self.is_alive(entry)) and not words[base + Process.WANTS]:
                 yield entry
 
     def _retake(self) -> None:
-        """Take this process's byte again, which went with the descriptor of the lock file.
+        """Retake this process's byte, which was lost with the descriptor of the lock file.
 
         Raises:
-            DeadOwnerError: others have taken this process for dead meanwhile.
+            DeadOwnerError: another process has meanwhile found this one dead.
         """
         base = self._geometry.process(self.me)
         is_kept = self._words[base + Process.STATE] and self._words[base + Process.INCARNATION] == self._incarnation
         if not (is_kept and self._lock_file.try_lock(PROCESS + self.me)):
-            raise DeadOwnerError("processes of another pid namespace took it for dead meanwhile")
+            raise DeadOwnerError("processes of another pid namespace have meanwhile found it dead")
 
     def _contributors(self) -> int:
-        """Return the entries whose processes appended to batches that are not done, one bit each."""
+        """Return the entries of contributors to incomplete batches, one bit each."""
         geometry = self._geometry
         start = geometry.headers // WORD
         with self._words[start : start + geometry.slot_count * geometry.slot_words] as words:
@@ -148,10 +149,10 @@ class ProcessTable:
         return int.from_bytes(np.bitwise_or.reduce(bitmaps, axis=0).tobytes(), "little")
 
     def leave(self) -> None:
-        """Give this process's entry back; the caller holds the lifecycle byte.
+        """Free this process's entry; the caller holds the lifecycle byte.
 
-        With ``WANTS`` set, because another thread of this process was interrupted over a lock, the entry stays until
-        the process is dead and the lock can be taken over.
+        ``WANTS`` is still set if another thread of this process was interrupted while it used a lock. Then the entry
+        stays in use until the process is dead and the lock can be taken over.
         """
         base = self._geometry.process(self.me)
         if not self._words[base + Process.WANTS]:
@@ -161,12 +162,12 @@ class ProcessTable:
         self.me = -1
 
     def abandon(self) -> None:
-        """Be dead to the others once the lock file is closed: they clean up, since `leave` was not possible."""
+        """Mark this process as dead from the close of the lock file on, since `leave` was not possible."""
         if self.me >= 0:
             self._words[self._geometry.process(self.me) + Process.START_TIME] = 0
 
     def disown(self) -> None:
-        """Give back what an attach of this process that did not succeed has taken: by its pid it would seem alive."""
+        """Free the entry that a failed attach of this process took; by its pid it would seem alive."""
         words, me = self._words, (os.getpid(), self._namespace)
         for base in map(self._geometry.process, self.in_use()):
             is_mine = (words[base + Process.PID], words[base + Process.PID_NAMESPACE]) == me
@@ -174,18 +175,18 @@ class ProcessTable:
                 words[base + Process.STATE] = 0
 
     def free_dead(self, entry: int) -> None:
-        """Free a dead process's entry; the caller holds the lifecycle byte and has cleaned up behind it."""
+        """Free a dead process's entry; the caller holds the lifecycle byte and has cleaned up after it."""
         base = self._geometry.process(entry)
-        # In this order: one that lives could still set WANTS, and die, after we had looked.
+        # In this order: a living process could set WANTS, and die, after we had read it.
         if not self.is_alive(entry) and not self._words[base + Process.WANTS]:
             self._words[base + Process.FLUSHING] = 0
             self._words[base + Process.STATE] = 0
 
     def is_alive(self, entry: int) -> bool:
-        """Say whether the process of an entry in use lives.
+        """Return whether the process of an entry in use lives.
 
-        A program that closes all its descriptors (daemonizing) loses its record lock without dying, so a free
-        lock alone is believed only where the process cannot be seen: in another pid namespace.
+        A program that closes all its descriptors (daemonizing) loses its record lock without dying. So a free byte
+        alone proves a death only in another pid namespace, where we cannot check the pid.
         """
         if entry == self.me:
             return True
@@ -202,29 +203,29 @@ class ProcessTable:
             return True  # not known to be dead
 
     def is_stopped(self, entry: int) -> bool:
-        """Say whether the process of an entry can be seen to be stopped, by a signal or a debugger."""
+        """Return whether /proc shows the process of an entry as stopped by a signal or a debugger."""
         base = self._geometry.process(entry)
         return self._words[base + Process.PID_NAMESPACE] == self._namespace and is_stopped(
             self._words[base + Process.PID]
         )
 
     def form(self, entry: int) -> str | None:
-        """Return which `FORM` of this package the process of an entry runs; None where /proc does not show it."""
+        """Return the `FORM` that the process of an entry runs; None where /proc does not show it."""
         base = self._geometry.process(entry)
         if self._words[base + Process.PID_NAMESPACE] != self._namespace:
             return None
         pid = self._words[base + Process.PID]
         is_compiled = has_mapped(pid, _COMPILED_MODULE)
-        # Checked after the look: the pid can have a new process, which is not ours.
+        # Checked last: the pid can by now belong to a new, foreign process.
         if is_compiled is None or start_time(pid) != self._words[base + Process.START_TIME]:
             return None
         return COMPILED_FORM if is_compiled else PLAIN_FORM
 
     def dead_incarnation(self, entry: int) -> int:
-        """Return which incarnation of an entry in use is dead, 0 if its process lives.
+        """Return the dead incarnation of an entry in use, 0 if its process lives.
 
-        The entry may have a new process by now. What is read of it from now on is the dead one's only if the
-        incarnation, read after that, is still the same.
+        A new process can take the entry at any time. A word that is read after this belongs to the dead process only
+        if the incarnation, read after the word, is still the same.
         """
         # In this order: a process that takes the entry in between is not the dead one.
         incarnation: int = self._words[self._geometry.process(entry) + Process.INCARNATION]
@@ -238,11 +239,11 @@ class ProcessTable:
                 yield entry
 
     def others_alive(self) -> bool:
-        """Say whether any process but this one uses the slab."""
+        """Return whether any living process but this one uses the slab."""
         return any(entry != self.me and self.is_alive(entry) for entry in self.in_use())
 
     def info(self, entry: int) -> ProcessInfo:
-        """Read an entry."""
+        """Return a snapshot of an entry."""
         base = self._geometry.process(entry)
         words = self._words
         return ProcessInfo(

@@ -1,5 +1,6 @@
-"""What Linux tells of processes by way of /proc. Imports nothing of the package: the tools use it before
-anything is installed.
+"""Reads facts about processes from /proc.
+
+This module is at the bottom: it imports nothing of the package, since tools use it before anything is installed.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ import re
 
 
 def start_time(pid: int | str) -> int:
-    """Return a process's start time in clock ticks since boot; 0 if there is no such process, or a dead one.
+    """Return a process's start time in clock ticks since boot; 0 if it is dead or does not exist.
 
     Raises:
-        OSError: it cannot be told, for want of a descriptor, say.
+        OSError: /proc cannot be read, for example without a free descriptor.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name, in parentheses, may itself hold spaces and parentheses: count from the last one.
+            # The name, in parentheses, can contain spaces and parentheses: count from the last one.
             fields = file.read().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return 0
@@ -25,7 +26,7 @@ def start_time(pid: int | str) -> int:
 
 
 def is_stopped(pid: int) -> bool:
-    """Say whether a process is stopped, by a signal or a debugger; False where that cannot be told."""
+    """Return whether a signal or a debugger has stopped a process; False where /proc does not show it."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
@@ -34,7 +35,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def has_mapped(pid: int, pattern: bytes) -> bool | None:
-    """Return whether a process has mapped a file whose path matches; None where /proc does not show that.
+    """Return whether a process has mapped a file whose path matches; None where /proc does not show it.
 
     Args:
         pid: in this process's pid namespace.
@@ -45,12 +46,12 @@ def has_mapped(pid: int, pattern: bytes) -> bool | None:
             maps = file.read()
     except OSError:
         return None
-    # Empty: a process that has ended, and is not yet waited for.
+    # Empty for a zombie.
     return re.search(pattern, maps) is not None if maps else None
 
 
 def pid_namespace() -> int:
-    """Return the inode of this process's pid namespace, 0 where /proc does not tell."""
+    """Return the inode of this process's pid namespace; 0 where /proc does not show it."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:

@@ -1,12 +1,12 @@
-"""Removes slabs that no program needs: empty ones whose users are dead, and idle ones when memory is short.
+"""Removes slabs that no program needs.
 
 The last process to leave removes its slab, unless it is killed. Then the slab keeps its memory until a process of the
 same user calls `sweep`: the next producer or sender of any slab, or ``shmaccum status``. A slab that holds records is
 never removed here; the next sender delivers them.
 
-A sender stays for ``sender.idle.ms`` after its last producer, and its slab with it. Where /dev/shm then has no space
-for a new slab, `attach_reclaiming` asks the senders of idle slabs to leave: a word in their slab, and their doorbell.
-A slab with a producer or with undelivered records stays, and the error names it.
+A sender, and so its slab, stays for ``sender.idle.ms`` after its last producer. If /dev/shm then has no space for a new
+slab, `attach_reclaiming` asks the senders of idle slabs to leave, by a word in their slab and their doorbell. A slab
+with a producer or with undelivered records stays, and the error names it.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from shmaccum.shm.wakeup import DoorbellButton
 logger = logging.getLogger(__name__)
 
 _SEGMENT_AND_LOCK: Final = 2
-"""Paths that a slab has in any case."""
+"""Number of paths that `names.leftovers` returns in any case."""
 _FRESH_S: Final = 60.0
-"""How long a lock file alone is taken for the beginning of a slab, and not for the last of one."""
+"""Up to this age, a lock file alone counts as a slab being created, not as the remains of one."""
 
 
 def sweep(spare: str | None = None) -> list[str]:
-    """Remove the empty slabs of this user that no living process uses; waits for nobody.
+    """Remove this user's empty slabs without living users; wait for no process.
 
     Args:
-        spare: a slab to leave as it is: the caller is about to use it.
+        spare: a slab to keep, because the caller is about to use it.
 
     Returns:
-        The names of those removed.
+        The names of the removed slabs.
     """
     return [name for name in names.slab_names() if name != spare and _removed(name)]
 
@@ -60,29 +60,29 @@ def _removed(name: str) -> bool:
             return False
         is_new = time.time() - status.st_mtime < _FRESH_S
         if is_new and not os.path.lexists(names.segment_path(name)) and len(names.leftovers(name)) == _SEGMENT_AND_LOCK:
-            return False  # a creator has only just made the lock file
-        # A look closes the lock file, which would drop the locks that another thread has just taken by an attach.
+            return False  # a creator has just made the lock file
+        # Closing the lock file would drop the locks that another thread has just taken by an attach.
         with lifecycle.attached_slabs() as attached:
             if name in attached:
                 return False
             with contextlib.closing(LockFile.open(name, create=False)) as lock_file:
                 if lock_file.holder(PROCESS, length=0):
-                    return False  # nearly always: what follows is for the rest
+                    return False  # the usual case
                 with lock_file.lifecycle(patience_s=0):
                     deserted = lock_file.is_current() and _is_deserted(name, lock_file)
                     if deserted:
                         lifecycle.unlink(name)
                     return deserted
     except (ShmaccumError, OSError) as error:
-        # Damaged, of another version, just being removed: no reason for the caller to fail.
-        logger.debug("left slab %r as it is: %s", name, error)
+        # Damaged, of another version, or being removed: the caller must not fail for it.
+        logger.debug("slab %r not removed: %s", name, error)
         return False
 
 
 def _is_deserted(name: str, lock_file: LockFile) -> bool:
-    """Say whether no living process uses a slab and nothing in it is undelivered; under the lifecycle byte."""
+    """Return whether a slab has no living user and no undelivered records; under the lifecycle byte."""
     segment = None
-    if not is_of_others(names.segment_path(name)):  # else it is none of the slab's, of which only the rest is there
+    if not is_of_others(names.segment_path(name)):  # another user's segment is not the slab's
         segment = Segment.open(name)
     if segment is None:
         return not lock_file.holder(PROCESS, length=0)  # its creator died before it had finished
@@ -96,35 +96,35 @@ def _is_deserted(name: str, lock_file: LockFile) -> bool:
 
 
 LEAVE_REQUEST_MS: Final = 10_000
-"""For how long a sender follows a request to leave: later it may be there for other producers."""
+"""How long a request to leave is valid: later, the sender can have new producers."""
 _LEAVING_S: Final = 3.0
-"""How long to wait for the senders that were asked; each needs some milliseconds."""
+"""How long to wait for the senders to leave; each needs some milliseconds."""
 _LOOK_S: Final = 0.05
 
 
 def attach_reclaiming(name: str, geometry: Geometry, digest: int, mine: UserSettings, *, sender: bool = False) -> Slab:
-    """Attach to a slab or make it, as `attach`; where there is no room for it, have unused slabs removed first.
+    """Attach to a slab or create it, as `attach`; if there is no room, first remove unused slabs.
 
     Raises:
-        SlabMemoryError: there is no room even so; says which slabs take it, and why they stay.
+        SlabMemoryError: there is still no room; names the slabs that use it, and why they stay.
         As `attach`.
     """
     try:
         return attach(name, geometry, digest, mine, sender=sender)
     except SlabMemoryError as error:
         if os.path.exists(names.segment_path(name)):
-            raise  # the slab is there: room is not what is missing
+            raise  # the slab exists: more room would not help
         stay = reclaim(name)
         try:
             return attach(name, geometry, digest, mine, sender=sender)
         except SlabMemoryError:
             if not stay:
                 raise
-            raise SlabMemoryError(f"{error}. These slabs are there: {'; '.join(stay)}") from error
+            raise SlabMemoryError(f"{error}. Slabs in use: {'; '.join(stay)}") from error
 
 
 def reclaim(spare: str) -> list[str]:
-    """Have the slabs of this user removed that no program needs, but for one; wait for their senders to leave.
+    """Remove this user's slabs that no program needs, but for one; wait for their senders to leave.
 
     Returns:
         The slabs that stay, each with its size and the reason.
@@ -137,8 +137,8 @@ def reclaim(spare: str) -> list[str]:
         if not asked:
             break
         time.sleep(_LOOK_S)
-        sweep(spare)  # a sender may have died
-        reasons |= {name: _ask_to_leave(name) for name in asked}  # or a producer come
+        sweep(spare)  # if a sender has died
+        reasons |= {name: _ask_to_leave(name) for name in asked}  # or a producer has attached
     return [
         f"{name} ({size / (1 << 20):.1f} MiB) {reason or 'is kept by its sender, which stays when idle'}"
         for name, reason in reasons.items()
@@ -153,18 +153,18 @@ def _size(name: str) -> int:
 
 
 def _ask_to_leave(name: str) -> str:
-    """Ask the sender of a slab that no producer uses to leave; return why the slab has to stay, or nothing."""
+    """Ask the sender of a slab without producers to leave; return why the slab must stay, or "" if it can go."""
     try:
         with look(name) as view:
             alive = [process for process in view.processes() if process.alive]
             records = view.undelivered()[1]
         if records:
-            return f"holds {records} records that are not delivered"
+            return f"holds {records} undelivered records"
         users = [process.pid for process in alive if Role.SENDER not in process.roles or Role.PRODUCER in process.roles]
         if users:
             return f"is in use by process {', '.join(map(str, users))}"
         if not alive:
-            return ""  # for the next sweep
+            return ""  # the next sweep removes it
         with _words_of(name) as words:
             words[Super.LEAVE_REQUEST] = time.monotonic_ns() // 1_000_000
             button = DoorbellButton(PrivateNames.of(name, words), words)
@@ -179,10 +179,10 @@ def _ask_to_leave(name: str) -> str:
 
 @contextlib.contextmanager
 def _words_of(name: str) -> Iterator[memoryview]:
-    """Yield the words of a slab that this process is no user of."""
+    """Yield the words of a slab that this process does not use; substitutes if it was removed."""
     segment = Segment.open(name)
     if segment is None:
-        yield memoryview(bytearray((Super.LEAVE_REQUEST + 1) * 8)).cast("Q")  # gone since
+        yield memoryview(bytearray((Super.LEAVE_REQUEST + 1) * 8)).cast("Q")
         return
     try:
         yield segment.words

@@ -1,7 +1,8 @@
-"""The segment: one `multiprocessing.shared_memory` block, reserved at creation, checked at every attach.
+"""The segment: one `multiprocessing.shared_memory` block, checked at every attach.
 
-An attach believes nothing before it has checked owner, mode, size, magic, ABI version and sizes: a foreign,
-truncated or other version's segment of the same name gets an error, never a crash.
+Its memory is reserved at creation. An attach first checks owner, mode, size, magic, ABI version and sizes: a foreign
+or truncated segment, or one of another version, gets an error, never a crash. A creator stores the superblock's words
+in order, READY last, under the lifecycle byte; its death leaves a segment without READY, which counts as none.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ _SUPERBLOCK = struct.Struct(f"={SUPER_WORDS}Q")
 
 
 class _NoTracker:
-    """Stands in for the resource tracker while a segment is opened.
+    """Replaces the resource tracker while a segment is opened.
 
-    Before Python 3.13 every attach registers the segment with a helper process that unlinks it as soon as
-    *any* process that registered it exits (bpo-38119). Who unlinks a slab is our own last-one-out's business.
+    Before Python 3.13, every attach registers the segment with a helper process that unlinks it as soon as *any*
+    process that registered it exits (bpo-38119). A slab must be unlinked only by the last process to leave it.
     """
 
     @staticmethod
@@ -55,17 +56,17 @@ class _NoTracker:
 class _Block(SharedMemory):
     """A block that does not unlink itself, and can be closed again after an interrupt.
 
-    `SharedMemory` unlinks a block that it cannot map, for want of address space or a descriptor, even one that
-    others made and use. And it keeps a descriptor of which it only knows after it is closed.
+    `SharedMemory` unlinks a block that it cannot map, for lack of address space or a descriptor, even one that other
+    processes use. And after the close it still uses the descriptor's number, which can by then be another file's.
     """
 
     _fd: int
     _mmap: mmap | None
     descriptor: Descriptor | None = None
-    """The same, once the block is there: the mapping has a duplicate of it, whose number it does not tell."""
+    """The descriptor, guarded, once the block is open; the mapping has a duplicate, whose number is not accessible."""
 
     def close(self) -> None:
-        """Unmap; stay mapped for good if the program has closed the descriptors, whose numbers can be other files'."""
+        """Unmap; but leave it mapped if the program has closed our descriptors, whose numbers can be other files'."""
         if self.descriptor is None:
             number, self._fd = self._fd, -1
             if number >= 0:
@@ -73,7 +74,7 @@ class _Block(SharedMemory):
         else:
             self._fd = -1
             if self.descriptor.number >= 0 and not self.descriptor.is_ours() and self._mmap is not None:
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._mmap))  # its end would close its duplicate's number
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._mmap))  # freeing it would close its duplicate
                 self._mmap = self._buf = None
             self.descriptor.close()
         super().close()
@@ -83,7 +84,7 @@ class _Block(SharedMemory):
 
 
 def _open(name: str, size: int = 0) -> _Block:
-    """Open the segment, or with ``size`` create it, unknown to any resource tracker."""
+    """Open the segment, or with ``size`` create it, without any resource tracker."""
     if sys.version_info >= (3, 13):
         block = _Block(name, create=size > 0, size=size, track=False)
     else:
@@ -119,17 +120,17 @@ class Segment:
 
     @classmethod
     def create(cls, name: str, geometry: Geometry, digest: int) -> Segment:
-        """Create the segment of slab ``name`` and reserve its memory. READY is left to the caller.
+        """Create a slab's segment and reserve its memory; the caller stores READY.
 
         Raises:
-            SlabMemoryError: /dev/shm has no room; says what is needed, what is free and the cure.
-            SlabPermissionError: somebody else's file has its name.
+            SlabMemoryError: /dev/shm has no room; names what is needed, what is free and the cure.
+            SlabPermissionError: another user's file has its name.
         """
         size = geometry.total_size
-        needed = size + (LOCK_COUNT + geometry.max_processes) * PAGE  # a semaphore, of a lock or a wakeup, takes a page
+        needed = size + (LOCK_COUNT + geometry.max_processes) * PAGE  # each semaphore takes a page
         room = os.statvfs(names.SHM_DIRECTORY)
         free = room.f_bavail * room.f_frsize
-        if free < needed and room.f_blocks:  # without blocks it has no limit
+        if free < needed and room.f_blocks:  # 0 blocks: a tmpfs without a limit
             raise SlabMemoryError(
                 f"{names.SHM_DIRECTORY} has no room for the slab: {_mib(needed)} needed, {_mib(free)} free; lower "
                 "buffer.memory or shmaccum.max.processes, or enlarge it (docker run --shm-size, an emptyDir of medium "
@@ -145,7 +146,7 @@ class Segment:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             raise SlabMemoryError(
-                f"the slab's {_mib(size)} cannot be had of {names.SHM_DIRECTORY}, with {_mib(free)} free: {error}; "
+                f"cannot reserve the slab's {_mib(size)} in {names.SHM_DIRECTORY}, with {_mib(free)} free: {error}; "
                 "lower buffer.memory or shmaccum.max.processes, or raise this process's limits (ulimit -f, -n, -v)"
             ) from error
         segment = cls(memory, geometry)
@@ -167,16 +168,16 @@ class Segment:
 
     @classmethod
     def open(cls, name: str, *, look: bool = False) -> Segment | None:
-        """Map the segment of slab ``name``; None if there is none, or only what an unfinished creator left.
+        """Map a slab's segment; return None if there is none, or only a dead creator's remains.
 
         Args:
             name: the slab's.
-            look: to look at the slab or to remove it, which root can do with everybody's.
+            look: to inspect or remove the slab, which root can do with every user's.
 
         Raises:
-            SlabPermissionError: it is another user's, or others may open it.
-            SlabAbiError: it is no slab, is cut short, or was laid out by another version.
-            SlabMemoryError: this process's limits do not let it be mapped.
+            SlabPermissionError: it is another user's, or other users can open it.
+            SlabAbiError: it is no slab, is truncated, or was laid out by another version.
+            SlabMemoryError: this process's limits do not allow the mapping.
         """
         path = names.segment_path(name)
         try:
@@ -196,7 +197,7 @@ class Segment:
             if file_of(os.fstat(memory._fd)) == file_of(status):
                 return cls(memory, geometry)
             memory.close()
-            return None  # removed since, under an onlooker's eyes, and not touched: it can be another user's by now
+            return None  # removed and replaced since it was checked: do not touch what can be another user's file
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -206,8 +207,8 @@ class Segment:
             ) from error
 
     def close(self) -> None:
-        """Unmap. Views of the memory that the caller still holds keep it mapped until they go."""
-        with contextlib.suppress(BufferError):  # of a slab that came to nothing, compiled code may still have views
+        """Unmap. Views that the caller still holds keep the memory mapped until they are freed."""
+        with contextlib.suppress(BufferError):  # after a failed attach, compiled code can still hold views
             self.words.release()
             self.buffer.release()
         try:
@@ -217,29 +218,29 @@ class Segment:
             try:
                 self._memory.close()
             except BufferError:
-                # Somebody still reads: let the mapping live as long as they do, instead of failing them,
-                # and keep SharedMemory's finalizer from complaining about it.
+                # A reader still holds a view: keep the mapping until it is freed, and keep SharedMemory's finalizer
+                # from warning about it.
                 self._memory._mmap = None  # type: ignore[attr-defined]
                 self._memory._buf = None  # type: ignore[attr-defined]
                 self._memory.close()
 
 
 def _checked_geometry(path: str, head: bytes, size: int) -> Geometry | None:
-    """Read the superblock; None for the remains of a creator that died before it had finished."""
+    """Read the superblock; return None for the remains of a dead creator."""
     if len(head) < _SUPERBLOCK.size:
         if any(head):
             raise SlabAbiError(f"{path} is {size} bytes long, too short for a slab; remove it or choose another name")
         return None
     words = _SUPERBLOCK.unpack(head)
     if not any(words[: Super.READY + 1]):
-        return None  # the magic is the creator's first store
+        return None  # the creator died before its first store, the magic
     if words[Super.MAGIC] != MAGIC:
         raise SlabAbiError(f"{path} is not a slab of shmaccum; remove it or choose another shmaccum.name")
     if not any(words[Super.ABI : Super.READY + 1]):
-        return None  # the version is its second
+        return None  # the creator died before its second store, the version
     if words[Super.ABI] != ABI_VERSION:
         raise SlabAbiError(
-            f"{path} was laid out by ABI version {words[Super.ABI]}, this is version {ABI_VERSION}; stop the other "
+            f"{path} has ABI version {words[Super.ABI]}, this package has version {ABI_VERSION}; stop the other "
             "version's producers and sender first, or choose another shmaccum.name"
         )
     if words[Super.READY] != 1:
@@ -264,7 +265,7 @@ def _checked_geometry(path: str, head: bytes, size: int) -> Geometry | None:
 
 
 def _reserve(path: str, size: int) -> None:
-    """Have all pages backed now: one that cannot be backed later would be a SIGBUS, not an exception."""
+    """Allocate all pages now: a page that cannot be allocated later would be a SIGBUS, not an exception."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         os.posix_fallocate(descriptor, 0, size)

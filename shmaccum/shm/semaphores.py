@@ -1,8 +1,8 @@
-"""Making and opening the named semaphores of a slab, and no others.
+"""Makes and opens the named semaphores of a slab, and no others.
 
-The C library maps a semaphore by its name, whoever made it. Who makes one under a name of ours could cut it short while
-we use it: that is a SIGBUS, and no exception. So the names cannot be guessed (`shmaccum.shm.names.PrivateNames`), each
-is made exclusively, and what is opened is looked at before and after.
+The C library maps a semaphore by its name, whatever user made it. Another user that makes one under a name of ours
+could truncate it while we use it, which is a SIGBUS, not an exception. So the names cannot be guessed
+(`shmaccum.shm.names.PrivateNames`), each semaphore is made exclusively, and each open checks the file before and after.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from shmaccum.shm.files import check_own, file_of, in_the_way
 from shmaccum.shm.names import PrivateNames, semaphore_path
 
 _ATTEMPTS: Final = 4
-"""Names for a wakeup. No other user can guess one, so each but the first is for what a death left under the others."""
+"""Names to try for a wake-up semaphore. No other user can guess one: a used name is what a death left."""
 
 
 def make_semaphore(name: str, value: int) -> posix_ipc.Semaphore:
-    """Make a semaphore under a name that nothing has.
+    """Make a semaphore under an unused name.
 
     Raises:
-        FileExistsError: something has it.
-        SlabPermissionError: it may not be made.
+        FileExistsError: the name is used.
+        SlabPermissionError: /dev/shm is not writable.
         OSError: there is no room, or no descriptor.
     """
     try:
@@ -35,16 +35,16 @@ def make_semaphore(name: str, value: int) -> posix_ipc.Semaphore:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), semaphore_path(name)) from None
     except posix_ipc.PermissionsError as error:
         raise SlabPermissionError(
-            f"{semaphore_path(name)} may not be made: {error}; /dev/shm must be writable"
+            f"{semaphore_path(name)} cannot be created: {error}; /dev/shm must be writable"
         ) from None
 
 
 def open_semaphore(name: str) -> posix_ipc.Semaphore:
-    """Open a semaphore that is there and belongs to this user alone.
+    """Open an existing semaphore that belongs to this user alone.
 
     Raises:
-        FileNotFoundError: it is not there.
-        SlabPermissionError: it is another user's, others may open it, or it is no regular file of one link.
+        FileNotFoundError: there is none.
+        SlabPermissionError: it is another user's, other users can open it, or it is no regular file of one link.
         OSError: there is no descriptor.
     """
     path = semaphore_path(name)
@@ -56,7 +56,7 @@ def open_semaphore(name: str) -> posix_ipc.Semaphore:
     except posix_ipc.PermissionsError:
         raise in_the_way(path) from None
     try:
-        # Mapped, but not touched yet: if it was removed in between, what we have can be another user's.
+        # Checked before the first access: if our file was removed meanwhile, we can have mapped another user's.
         if file_of(check_own(path)) != file_of(before):
             raise _gone(path)
     except BaseException:
@@ -66,7 +66,7 @@ def open_semaphore(name: str) -> posix_ipc.Semaphore:
 
 
 def open_wakeup(private: PrivateNames, entry: int, words: memoryview, number_at: int) -> posix_ipc.Semaphore:
-    """Open the wakeup of a process entry as its process, or make it; the caller holds the lifecycle byte.
+    """Open or make this process's wake-up semaphore; the caller holds the lifecycle byte.
 
     Args:
         private: the slab's names.
@@ -75,7 +75,7 @@ def open_wakeup(private: PrivateNames, entry: int, words: memoryview, number_at:
         number_at: index of the entry's word `Process.WAKEUP`.
 
     Raises:
-        SlabPermissionError: whatever name it could have is another user's.
+        SlabPermissionError: all names that were tried are another user's.
         OSError: there is no room, or no descriptor.
     """
     for _ in range(_ATTEMPTS):
@@ -85,9 +85,9 @@ def open_wakeup(private: PrivateNames, entry: int, words: memoryview, number_at:
         except FileExistsError:
             pass
         try:
-            return open_semaphore(name)  # that of the entry's process before us
+            return open_semaphore(name)  # made by an earlier process of this entry
         except (FileNotFoundError, SlabPermissionError):
-            # Not ours, or with a second link: its maker died inside the C library, which links it to its name.
+            # Not ours, or with a second link: its maker died inside the C library, which makes it by a link.
             words[number_at] += 1
     raise in_the_way(semaphore_path(name))
 

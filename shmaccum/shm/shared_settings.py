@@ -1,11 +1,11 @@
-"""The settings in the slab: what its users agree on, and what the newest of them has set for all.
+"""The settings in the slab: those all users agree on, and the shared ones.
 
-There are two copies, and `Super.SETTINGS_GENERATION` says by its lowest bit which one counts. A process that changes
-them holds the lifecycle byte, writes the other copy and then raises the generation, which is one store: if it dies in
-between, the old copy counts. Readers take no lock. A copy that does not fit its checksum counts as none: settings are
-no reason to give records up.
+There are two copies; the lowest bit of `Super.SETTINGS_GENERATION` selects the valid one. A process that changes them
+holds the lifecycle byte, writes the other copy and then raises the generation, in one store. If it dies before that
+store, the old copy stays valid. Readers take no lock. A copy with a wrong checksum counts as none: damaged settings are
+no reason to lose records.
 
-Nothing secret is ever in here: everything that can read the slab can read it, and so can a core dump.
+Secrets are never stored here: every process that can read the slab can read them, and core dumps contain them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shmaccum.shm.layout import SETTINGS_SIZE, WORD, Geometry, Super
 logger = logging.getLogger(__name__)
 
 _TRIES: Final = 10
-"""How often a copy is read that is written anew meanwhile: by a damaged word, that could go on for ever."""
+"""Most reads of a copy that changes meanwhile: a damaged word must not make the loop endless."""
 _MAX_TEXT: Final = SETTINGS_SIZE - WORD
 _SIZE_SHIFT: Final = 32
 _CRC_MASK: Final = (1 << _SIZE_SHIFT) - 1
@@ -33,13 +33,13 @@ Values = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class UserSettings:
-    """The settings that a process comes to a slab with, as JSON can hold them.
+    """The settings of a process that attaches, as JSON values.
 
     Attributes:
-        fixed: those in which all users of a slab are alike.
-        shared: those of which the newest user's values hold.
+        fixed: those that must be equal for all users of a slab.
+        shared: those for which the newest user's values are valid for all.
         version: of the package, for messages.
-        decides: whether this user's shared values replace those that are there.
+        decides: whether this user's shared values replace the slab's.
     """
 
     fixed: Values
@@ -49,25 +49,25 @@ class UserSettings:
 
 
 class SlabSettings(NamedTuple):
-    """The settings in a slab, as they were at one moment."""
+    """A snapshot of the settings in a slab."""
 
     generation: int
     fixed: Values
     shared: Values
     version: str
-    """Of the package of the process that wrote them."""
+    """Package version of the process that wrote them."""
 
 
 _NONE: Final = SlabSettings(0, {}, {}, "")
 
 
 def read(words: memoryview, buffer: memoryview, geometry: Geometry) -> SlabSettings:
-    """Return the settings of a slab; empty ones where there are none that can be read."""
+    """Return the settings of a slab; empty ones if it has none, or they are damaged."""
     text = None
     for _ in range(_TRIES):
         generation: int = words[Super.SETTINGS_GENERATION]
         text = _text(words, buffer, geometry, generation)
-        if words[Super.SETTINGS_GENERATION] == generation:  # else the copy may have been written anew meanwhile
+        if words[Super.SETTINGS_GENERATION] == generation:  # else the copy can have been overwritten meanwhile
             break
     if text is None:
         return _NONE._replace(generation=generation)
@@ -89,19 +89,19 @@ def _text(words: memoryview, buffer: memoryview, geometry: Geometry, generation:
 
 
 def bring(name: str, words: memoryview, buffer: memoryview, geometry: Geometry, mine: UserSettings) -> None:
-    """Have a user's settings in the slab, as far as they are to hold; the caller holds the lifecycle byte.
+    """Store a user's settings in the slab where they apply; the caller holds the lifecycle byte.
 
-    A sender sees the new generation when it next has something to do: before that there is nothing to do by them.
+    A sleeping sender is not woken: it sees the new generation when it next has work, and needs it only then.
 
     Args:
         name: the slab's.
         words: all of its memory, as words.
         buffer: the same as bytes.
         geometry: its layout.
-        mine: of the user, whose fixed ones are those of the slab.
+        mine: the user's settings; the fixed ones equal the slab's.
 
     Raises:
-        ConfigError: there is no room for so much text.
+        ConfigError: the settings take more bytes than the slab has for them.
     """
     there = read(words, buffer, geometry)
     if not there.fixed:
@@ -113,10 +113,10 @@ def bring(name: str, words: memoryview, buffer: memoryview, geometry: Geometry, 
     changes = [(each, before, value) for each, before, value in changes if before != value]
     if not changes:
         return
-    # What another version of this package has beside ours stays.
+    # Keep shared settings that only another version of this package has.
     _write(words, buffer, geometry, there.fixed, {**there.shared, **mine.shared}, mine.version)
     for each, before, value in changes:
-        logger.info("slab %s: %s is %s now for all its users, and was %s", name, each, shown(value), shown(before))
+        logger.info("slab %s: %s is now %s for all users, was %s", name, each, shown(value), shown(before))
 
 
 def _write(
@@ -126,7 +126,7 @@ def _write(
     if len(text) > _MAX_TEXT:
         largest = max({**fixed, **shared}.items(), key=lambda item: len(str(item[1])))[0]
         raise ConfigError(
-            f"the settings take {len(text)} bytes, and a slab has room for {_MAX_TEXT}; shorten {largest}, the longest"
+            f"the settings take {len(text)} bytes, but a slab has room for {_MAX_TEXT}; shorten {largest}, the longest"
         )
     generation = words[Super.SETTINGS_GENERATION] + 1
     start = geometry.settings + generation % 2 * SETTINGS_SIZE
@@ -136,7 +136,7 @@ def _write(
 
 
 def differences(there: SlabSettings, mine: UserSettings) -> list[str]:
-    """Return the settings in which a user is not like the slab, each with both values."""
+    """Return the fixed settings that differ between a user and the slab, with both values."""
     return [
         f"{name} is {shown(there.fixed[name])} there and {shown(value)} here"
         for name, value in sorted(mine.fixed.items())
@@ -145,7 +145,7 @@ def differences(there: SlabSettings, mine: UserSettings) -> list[str]:
 
 
 def shown(value: object) -> str:
-    """Return a value as a user would write it."""
+    """Return a value as a user writes it."""
     if isinstance(value, list | tuple):
         return repr(",".join(map(str, value)))
     return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)

@@ -1,10 +1,10 @@
-"""The slab as one process has it: its memory, its place in the process table, the locks and wakeups.
+"""A process's handle of a slab: memory, process entry, locks and wake-ups.
 
-A process has one `Slab` object per slab, shared by all its users in the process, because it can have only one
-descriptor of the lock file and one entry of the process table: see `shmaccum.shm.lifecycle` for `attach`.
+All users of a slab in a process share one `Slab` object, since the process can have only one descriptor of the lock
+file and one process entry. `shmaccum.shm.lifecycle.attach` makes it.
 
-A forked child is a new process. It keeps the mapping, and takes a table entry of its own when it first takes a
-lock; `Slab.on_fork` callbacks let the floors above drop what belongs to the parent.
+A forked child is a new process. It keeps the mapping, and takes its own process entry when it first uses a lock. By
+`Slab.on_fork` callbacks, the layers above drop their parent's state.
 
 Modelled in ``tools/model/lock.pml``.
 """
@@ -68,26 +68,26 @@ from shmaccum.shm.wakeup import Doorbell, DoorbellButton, Wakeup, Wakeups
 Companion = TypeVar("Companion")
 
 OUT_OF_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, None)
-"""Errors that say that memory or descriptors are used up; `posix_ipc` gives its own no number."""
+"""Error numbers for no memory or descriptor left; errors of `posix_ipc` have None."""
 
 STOPPED_PATIENCE_S: Final = 0.25
-"""How long to wait for what a stopped process has in its hands, where that can be done another time."""
+"""How long to wait for a lock that a stopped process can hold, if the work can be deferred."""
 
 
 class Slab:
-    """A slab that this process is attached to. Made by `attach`, given back by `detach`.
+    """A slab that this process is attached to; made by `attach`, released by `detach`.
 
     Attributes:
         name: the slab's name.
         private: names of its semaphores and of the doorbell.
         geometry: its layout.
         buffer, words: all of its memory, as bytes and as 8-byte words.
-        memory: the same words, for what every record passes through.
+        memory: the same words, for the record path.
         processes: the process table.
-        locks: all the locks; `pool_lock`, `tables_lock` and `stripe` give them by meaning.
-        wakeup: this process's own wakeup; `wakeups` rings the others', `button` the sender's.
-        users: attaches of this process that have not been given back.
-        is_left: whether this process has left the slab, and only its own things are still to be let go of.
+        locks: all the locks; `pool_lock`, `tables_lock` and `stripe` return them by role.
+        wakeup: waits for this process's wake-ups; `wakeups` wakes other processes, `button` the sender.
+        users: attaches of this process without their detach.
+        is_left: whether this process has left the slab, and has only its own resources to release.
     """
 
     def __init__(self, name: str, segment: Segment, lock_file: LockFile, *, sender: bool = False) -> None:
@@ -123,21 +123,21 @@ class Slab:
         """Open the semaphore of a lock.
 
         Raises:
-            SlabAbiError: it is gone.
-            SlabPermissionError: it is not this user's alone.
+            SlabAbiError: it does not exist.
+            SlabPermissionError: it does not belong to this user alone.
         """
         try:
             return open_semaphore(self.private.lock_semaphore(number))
         except FileNotFoundError:
             raise SlabAbiError(
-                f"slab {self.name!r} is damaged: its semaphore {number} is gone; `shmaccum destroy {self.name}` "
-                "removes the remains"
+                f"slab {self.name!r} is damaged: its semaphore {number} does not exist; `shmaccum destroy {self.name}` "
+                "removes the rest"
             ) from None
 
     # --- identity ---------------------------------------------------------------------------------
 
     def _join(self, *, sender: bool = False) -> None:
-        """Become a process of the slab; the caller holds the lifecycle byte. May go on where an interrupt ended it."""
+        """Take a process entry; the caller holds the lifecycle byte. Can resume after an interrupt."""
         entry = self.processes.me if self.processes.me >= 0 else self.processes.take(sender=sender)
         self.words[self.geometry.process(entry) + Process.ROLES] = self._roles
         self._store_limits(entry)
@@ -148,30 +148,30 @@ class Slab:
             lock.bind(turn)
         incarnation = self.words[self.geometry.process(entry) + Process.INCARNATION] & 0xFFFF
         self.owner_tag = entry << OWNER_SHIFT | incarnation << INCARNATION_SHIFT
-        """This process, as the owner in a slot header's state word."""
+        """This process as the owner in a slot header's state word."""
 
     @property
     def me(self) -> int:
-        """Process table entry of this process; a forked child takes its own now if it has none yet."""
+        """This process's entry in the process table; a forked child without one takes it now."""
         if self.processes.me < 0:
             self._rejoin()
         return self.processes.me
 
     def be_patient(self, patience_s: float) -> None:
-        """Have this process wait for so long for locks whose holders live; of several such wishes the longest counts.
+        """Set how long this process waits for a lock with a living holder.
 
-        It is not less than `LEAST_PATIENCE_S`.
+        The longest of several calls is used, and at least `LEAST_PATIENCE_S`.
         """
         wanted = max(LEAST_PATIENCE_S, self._patience_s or 0.0, patience_s)
         self._turn.patience_s = self._patience_s = min(wanted, threading.TIMEOUT_MAX)
 
     def add_role(self, role: Role) -> None:
-        """Note in the process table what this process is to the slab."""
+        """Add a role of this process in the process table."""
         self._roles |= role
         self.words[self.geometry.process(self.me) + Process.ROLES] = self._roles
 
     def promise(self, delivery_timeout_ms: int, retries: int) -> None:
-        """Note in the process table how long and how often this process's records are tried: the most of all calls."""
+        """Publish delivery timeout and retries of this process's records: the maxima of all calls."""
         timeout_ms, times = self._limits
         self._limits = max(timeout_ms, delivery_timeout_ms), max(times, retries)
         self._store_limits(self.me)
@@ -179,27 +179,27 @@ class Slab:
     def _store_limits(self, entry: int) -> None:
         timeout_ms, times = self._limits
         self.words[self.geometry.process(entry) + Process.LIMITS] = times << LIMITS_SHIFT | timeout_ms + 1
-        # Behind it: a sender that sees the change sees the limits, and before it there is no batch that has them.
+        # Stored last: a sender that sees the change sees the limits. Batches with these limits come only after this.
         self.words[Super.LIMITS_CHANGED] = time.monotonic_ns()
 
     def companion(self, kind: Callable[[Slab], Companion]) -> Companion:
-        """Return the one object of a kind that goes with this process's place in the slab, made when first needed."""
+        """Return this process's one object of a kind for the slab, made when first needed."""
         companion = self._companions.get(kind)
         if companion is None:
             companion = self._companions.setdefault(kind, kind(self))
         return cast(Companion, companion)
 
     def on_fork(self, callback: Callable[[], None]) -> None:
-        """Have a bound method called in a forked child, before anything else happens there. Held weakly."""
+        """Call a bound method in a forked child, before anything else runs there. Held weakly."""
         self._fork_callbacks = [known for known in self._fork_callbacks if known() is not None]
         self._fork_callbacks.append(weakref.WeakMethod(callback))
 
     def on_retire(self, callback: Callable[[], None]) -> None:
-        """Call back before this process leaves the slab; more than once, if an interrupt cuts that short."""
+        """Call back before this process leaves the slab; again if an interrupt ended the call."""
         self._retire_callbacks.append(callback)
 
     def forked(self) -> None:
-        """Become nobody, in a forked child; the next use of a lock joins as a new process."""
+        """Reset in a forked child; its next use of a lock joins as a new process."""
         self.processes.me = -1
         self._roles &= ~Role.SENDER
         self.lock_file.forked()
@@ -215,7 +215,7 @@ class Slab:
                 callback()
 
     def is_lost(self) -> bool:
-        """Return whether this process has no place in the slab any more, nor can take one."""
+        """Return whether this process has lost its entry in the slab, and cannot take another."""
         try:
             self.lock_file.make_sure()
         except DeadOwnerError:
@@ -228,8 +228,8 @@ class Slab:
                 return  # another thread was faster
             if not self.lock_file.is_current():
                 raise DeadOwnerError(
-                    f"slab {self.name!r} was removed after this process was forked, since nobody else used it; close "
-                    "the producer and make a new Producer"
+                    f"slab {self.name!r} was removed after this process was forked, since no other process used it; "
+                    "close the producer and make a new Producer"
                 )
             try:
                 self._join()
@@ -238,7 +238,7 @@ class Slab:
                     raise no_room(self.name, error) from error
                 raise
 
-    # --- by meaning -------------------------------------------------------------------------------
+    # --- locks and tables -------------------------------------------------------------------------
 
     @property
     def pool_lock(self) -> SlabLock:
@@ -256,32 +256,32 @@ class Slab:
 
     @property
     def headers(self) -> npt.NDArray[np.uint64]:
-        """The slot headers, one row of words a slot."""
+        """The slot headers, one row of words for each slot."""
         geometry = self.geometry
         start = geometry.headers // WORD
         return self._words_array(start, geometry.slot_count, geometry.slot_words)
 
     @property
     def process_rows(self) -> npt.NDArray[np.uint64]:
-        """The process table, one row of words an entry."""
+        """The process table, one row of words for each entry."""
         return self._words_array(self.geometry.processes // WORD, self.geometry.max_processes, PROCESS_WORDS)
 
     def topics(self, count: int) -> npt.NDArray[np.uint64]:
-        """The first topic entries, one row of words an entry."""
+        """The first topic entries, one row of words for each."""
         return self._words_array(self.geometry.topics // WORD, count, TOPIC_WORDS)
 
     @property
     def partitions(self) -> npt.NDArray[np.uint64]:
-        """The partition entries in use, one row of words an entry.
+        """The partition entries in use, one row of words for each.
 
         Raises:
-            SlabDamagedError: there are more than the table has.
+            SlabDamagedError: as `partition_count`.
         """
         return self._words_array(self.geometry.partitions // WORD, self.partition_count, PARTITION_WORDS)
 
     @property
     def all_partitions(self) -> npt.NDArray[np.uint64]:
-        """All partition entries, in use or not, one row of words an entry."""
+        """All partition entries, in use or not, one row of words for each."""
         return self._words_array(self.geometry.partitions // WORD, self.geometry.max_partitions, PARTITION_WORDS)
 
     @property
@@ -289,7 +289,7 @@ class Slab:
         """How many partition entries are in use.
 
         Raises:
-            SlabDamagedError: more than the table has.
+            SlabDamagedError: the word exceeds the table's size.
         """
         count = self.words[Super.PARTITION_COUNT]
         if count > self.geometry.max_partitions:
@@ -302,42 +302,42 @@ class Slab:
         return self._array[start : start + rows * width].reshape(rows, width)
 
     def damaged(self, what: str) -> SlabDamagedError:
-        """Return the error for something in the slab that cannot be so."""
+        """Return the error for damage to the slab."""
         return validation.damaged(self.name, what)
 
     def check(self) -> None:
-        """Make sure of all that has to be right before the slab is used.
+        """Validate all words that must be right before the slab is used.
 
         Raises:
-            SlabDamagedError: a word says what it cannot; says which.
+            SlabDamagedError: a word is damaged; names it.
         """
         validation.check(self.name, self.words, self.geometry)
 
     def explain(self, error: BaseException) -> SlabDamagedError | None:
-        """Return what to raise instead of an error that damage led to; None for any other error."""
+        """Return the error to raise for one that damage caused; None for any other error."""
         return validation.explain(error, self.name, self.words, self.geometry)
 
     def reporting_damage(self) -> AbstractContextManager[None]:
-        """Work with the slab in a block from which damage comes as a SlabDamagedError, whatever it led to."""
+        """Return a context that raises a SlabDamagedError for any error that damage caused."""
         return validation.reporting_damage(self.name, self.words, self.geometry)
 
     def settle(self) -> None:
-        """Let go of a lock that an interrupt, such as a KeyboardInterrupt, kept this thread from leaving.
+        """Release a lock that this thread still holds after an interrupt, such as a KeyboardInterrupt.
 
-        The next use of any lock does the same, but there may be none for hours, and everybody else would wait.
+        The next use of any lock does the same, but can be hours away; until then all other processes would wait.
         """
         self.pool_lock.settle()
 
     # --- the sender's role ------------------------------------------------------------------------
 
     def become_sender(self) -> Doorbell:
-        """Take the one sender's role and its doorbell.
+        """Take the sender's role, and return its doorbell.
 
         Raises:
-            SenderExistsError: another process has it; says which.
+            SenderExistsError: another process has it; names that.
         """
         if Role.SENDER in self._roles:
-            raise SenderExistsError(f"slab {self.name!r} has a sender already: this very process")
+            raise SenderExistsError(f"slab {self.name!r} has a sender already: this process itself")
         if not self.lock_file.try_lock(SENDER):
             raise SenderExistsError(
                 f"slab {self.name!r} has a sender already: process {self.lock_file.holder(SENDER)}; one is enough"
@@ -349,7 +349,7 @@ class Slab:
         return Doorbell(self.private, self.words)
 
     def resign_as_sender(self, doorbell: Doorbell) -> None:
-        """Give the sender's role back."""
+        """Give up the sender's role."""
         doorbell.close()
         self._roles &= ~Role.SENDER
         self.words[self.geometry.process(self.me) + Process.ROLES] = self._roles
@@ -357,19 +357,19 @@ class Slab:
         self.lock_file.unlock(SENDER)
 
     def has_sender(self) -> bool:
-        """Say whether a living process has the sender's role."""
+        """Return whether a living process has the sender's role."""
         return Role.SENDER in self._roles or self.lock_file.holder(SENDER) != 0
 
     def trouble(self) -> str:
-        """Return what keeps the sender from sending, as far as is known, to be appended to an error; often empty."""
+        """Return the known causes that keep the sender from sending, as an error's suffix; often empty."""
         halt = sender_info(self.words, self.processes, self.lock_file).halt()
         incident = self.companion(Incidents).current()
         return (f"; the sender, {halt}" if halt else "") + (f"; last error: {incident}" if incident else "")
 
-    # --- what is in it ----------------------------------------------------------------------------
+    # --- contents and leaving ---------------------------------------------------------------------
 
     def owner_is_alive(self, state: int) -> bool:
-        """Say whether the owner named in a slot header's state word lives."""
+        """Return whether the owner named in a slot header's state word lives."""
         entry = state >> OWNER_SHIFT & OWNER_MASK
         base = self.geometry.process(entry)
         return (
@@ -380,34 +380,33 @@ class Slab:
         )
 
     def reap_dead(self) -> None:
-        """Free the process table entries of the dead, once nothing depends on them any more.
+        """Free the process entries of the dead that nothing depends on any longer.
 
-        Nobody is waited for who has stopped over a lock, or over coming or going: what that is in the way of is left
-        for the next time.
+        Entries that a stopped process blocks, by a lock or the lifecycle byte, are left for the next call.
         """
-        not_to_be_had: set[int] = set()
+        unavailable: set[int] = set()
         for entry in list(self.processes.in_use()):
             if self.processes.is_alive(entry):
                 continue
             wants = self.words[self.geometry.process(entry) + Process.WANTS]
-            if wants in not_to_be_had:
+            if wants in unavailable:
                 continue
             try:
                 if 0 < wants <= len(self.locks):
-                    # Whoever holds that lock now knows that the dead one does not.
+                    # While we hold the lock, the dead process cannot hold it.
                     with self.locks[wants - 1].within(STOPPED_PATIENCE_S):
                         self.locks[wants - 1].forget_dead(entry)
                 with self.lock_file.lifecycle(STOPPED_PATIENCE_S):
                     self.processes.free_dead(entry)
             except LockTimeoutError:
-                not_to_be_had.add(wants)
+                unavailable.add(wants)
 
     def undelivered(self) -> tuple[int, int]:
-        """Return how many batches and records wait to be delivered."""
+        """Return how many batches and records are not delivered yet."""
         return undelivered(self.headers)
 
     def retire(self) -> None:
-        """Keep the other threads of this process from using the slab any more; wait for those that do at the moment."""
+        """Stop this process's other threads from using the slab; wait for those that use it now."""
         for callback in self._retire_callbacks:
             callback()
         self.settle()
@@ -415,7 +414,7 @@ class Slab:
         self.pool_lock.end_turns()
 
     def unmap(self) -> None:
-        """Let go of the memory, the semaphores and the wakeups; nobody but the caller uses them any more."""
+        """Release memory, semaphores and wake-ups; only the caller still uses them."""
         self.wakeups.close()
         self.button.close()
         for lock in self.locks:
@@ -426,9 +425,9 @@ class Slab:
 
 
 def no_room(name: str, error: OSError) -> SlabMemoryError:
-    """Return the error for a process that cannot get what it takes to attach to a slab."""
+    """Return the error for a process without the memory or descriptors to attach to a slab."""
     room = os.statvfs(SHM_DIRECTORY)
     return SlabMemoryError(
-        f"slab {name!r} cannot be attached to: {error}; {room.f_bavail * room.f_frsize} bytes are free in "
+        f"cannot attach to slab {name!r}: {error}; {room.f_bavail * room.f_frsize} bytes are free in "
         f"{SHM_DIRECTORY}, and a process needs a page of it and some descriptors (ulimit -n)"
     )

@@ -1,33 +1,33 @@
-"""Taking a lock over from a dead holder: how those who wait for it find out, and when they may.
+"""Takes over a lock from a dead holder: how waiters prove the death.
 
-An owner that is named and dead is certain, if it is named still after it was found dead. The hard part are the two
-windows in which the semaphore is taken and no owner is named: between ``sem_wait`` returning and the owner being
-stored, and between the owner being cleared and the post. No timing is assumed: a process may be stopped anywhere, for
-any time. Whoever waits takes a *look*, a snapshot in this order: everyone's ``released``; who is dead of those that
-want the lock; everyone's ``parked``. It proves a death when, after a later slice of waiting that ran out,
+A named owner is simple: it died holding the lock if it is still named after it was found dead. The hard part is two
+windows in which the semaphore is taken and no owner is named. They are between ``sem_wait`` and storing the owner, and
+between clearing the owner and the post. No timing is assumed: a process can be stopped anywhere, for any time. A waiter
+takes a *look*, a snapshot in this order: ``released`` of all; which processes that want the lock are dead; ``parked``
+of all. The look proves a death if, after a later slice of waiting that ran out:
 
 * no owner is named, and the semaphore is 0;
-* some process that was dead at the snapshot wants this lock, and every other process either does not want it or has
-  parked **twice** since;
-* and, read after that, nobody's ``released`` has moved.
+* a process that was dead at the snapshot wants this lock, and each other process that wants it has parked **twice**
+  since;
+* and, read after that, no process's ``released`` has changed.
 
-Then whoever has the semaphore was dead at the snapshot. Both counts are a process's *for this lock*: what it does with
-other locks neither proves nor spoils anything.
+Then the holder of the semaphore was dead at the snapshot. Each process has both counts *per lock*: its use of other
+locks neither proves nor spoils anything.
 
-Why twice: a slice that ran out *before* the snapshot may be counted after it, so one step of ``parked`` proves
-nothing about the time since; the second step does, for its slice began after the first was stored. And why clearing a
-dead process's ``wants`` counts as ``released``: whoever was in the way must be seen to have moved. Giving up a wait
-does not count: who has not had the semaphore was in nobody's way. (``docs/internals/locks.md`` has the runs that these
-rules exclude.)
+Why twice: a slice that ran out *before* the snapshot can be counted after it, so one step of ``parked`` proves nothing
+about the time since. The second step does, because its slice began after the first was stored. Clearing a dead
+process's ``wants`` counts as ``released``, because a change of holder must be visible. A wait that times out does not
+count: that process never had the semaphore. (``docs/internals/locks.md`` has the runs that these rules exclude.)
 
-A look stays good until somebody releases, so it is kept until it proves something or that happens; a new one is taken
-only where somebody is dead who was not yet at the last. A snapshot is short against a slice, and waiters cut short
-slices while there is a look, so a takeover takes two or three slices, however many wait, come, go and die meanwhile.
+A look is valid until a process releases the lock, and is kept until it proves a death or is spoiled. A new one is taken
+only if a process is dead that was not at the last. A snapshot is short compared to a slice, and slices are short while
+there is a look. So a takeover takes two or three slices, however many processes wait, come, leave and die meanwhile.
 
-Taking over, under the takeover byte of the lock file, which the kernel frees on death, leaves the semaphore at 0:
-``owner = me``, clear the dead ones' ``wants``, free the byte.
+The takeover happens under the takeover byte of the lock file, which the kernel frees on death, and leaves the semaphore
+at 0: ``owner = me``, clear ``wants`` of the dead, free the byte. A death before ``owner = me`` leaves the lock as it
+was; one after it leaves a named dead owner.
 
-Modelled in ``tools/model/lock.pml``; ``docs/crash-safety.md`` tells what that covers.
+Modelled in ``tools/model/lock.pml``; ``docs/crash-safety.md`` describes what the model covers.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from shmaccum.shm.lockfile import TAKEOVER, LockFile
 from shmaccum.shm.processes import ProcessTable
 
 SLICE_S: Final = 0.025
-"""How long a wait for a semaphore goes on before it looks around."""
+"""How long a waiter waits for the semaphore between two checks for a dead holder."""
 SHORT_SLICE_S: Final = 0.005
-"""The same where others wait for it to park: at a wait's beginning, and when somebody has died."""
+"""Slice while other waiters need this one to park: at the start of a wait, and after a death."""
 COUNTER_MASK: Final = (1 << 64) - 1
-"""Counters of a lock begin again at 0: a damaged one must not end, by an error, the release that it counts."""
+"""A lock's counters wrap to 0: an overflow error of a damaged counter must not prevent the release."""
 _PARKS: Final = 2
-"""So many slices that ran out since a look prove that a process did not have the semaphore at it."""
+"""Slices that run out since a look to prove that a process did not have the semaphore at the look."""
 
 
 class LockState:
-    """What the slab and the kernel say about one lock.
+    """One lock's words in the slab, and its state in the kernel.
 
     Attributes:
         number: which lock of the slab.
@@ -81,27 +81,27 @@ class LockState:
     def owner(self) -> int:
         """Return the process entry that is named as the holder, -1 for none."""
         owner: int = self._words[self._lock_at + Lock.OWNER] - 1
-        # What is no entry, `UNFINISHED_OWNER` or a damaged word, names nobody.
+        # `UNFINISHED_OWNER`, or a damaged word, names no process.
         return owner if owner < self._geometry.max_processes else -1
 
     def set_owner(self) -> None:
-        """Name this process, which takes over."""
+        """Name this process as the owner, and count the takeover."""
         self._words[self._lock_at + Lock.OWNER] = self.processes.me + 1
         self._count(self._lock_at + Lock.TAKEOVERS)
 
     def is_free(self) -> bool:
-        """Say whether nobody has the semaphore's unit."""
+        """Return whether no process has the semaphore."""
         return bool(self._semaphore.value)
 
     def wanting(self) -> Iterator[int]:
-        """Yield the other entries that want the lock, each as it is when its turn comes."""
+        """Yield the other entries that want the lock; each is read when it is yielded."""
         words, geometry = self._words, self._geometry
         for entry in range(geometry.max_processes):
             if words[geometry.process(entry) + Process.WANTS] == self._wants and entry != self.processes.me:
                 yield entry
 
     def dead(self) -> dict[int, int]:
-        """Return the entries in use whose process wants the lock and is dead, each with its incarnation."""
+        """Return the used entries whose dead process wants the lock, with incarnations."""
         in_use = set(self.processes.in_use())
         wanting = [entry for entry in self.wanting() if entry in in_use]
         return {entry: dead for entry in wanting if (dead := self.processes.dead_incarnation(entry))}
@@ -119,14 +119,14 @@ class LockState:
         return int(self._words[self._geometry.process(entry) + Process.PARKED + self.number])
 
     def released(self) -> list[int]:
-        """Return how often the lock was let go of, by process entry."""
+        """Return how often each process released the lock, by process entry."""
         return self._column(Process.RELEASED)
 
     def forget_dead(self, entry: int) -> None:
         """Clear a dead process's ``wants`` for this lock; the caller holds it, so the dead one does not."""
         words, base = self._words, self._geometry.process(entry)
         dead = self.processes.dead_incarnation(entry)
-        # In this order: a dead process's WANTS stays until we clear it, and keeps others out of its entry.
+        # In this order: until we clear a dead process's WANTS, no other process can take its entry.
         if dead and words[base + Process.WANTS] == self._wants and words[base + Process.INCARNATION] == dead:
             self._count(base + Process.RELEASED + self.number)
             words[base + Process.WANTS] = 0
@@ -142,10 +142,10 @@ class LockState:
 
 
 class Look:
-    """A snapshot of everybody who wants a lock, to be concluded after another slice.
+    """A snapshot of the processes that want a lock, to compare with after another slice.
 
     Attributes:
-        dead: who was, of those that want the lock: incarnations by process entry.
+        dead: incarnations of the dead ones, by process entry.
     """
 
     def __init__(self, lock: LockState) -> None:
@@ -155,11 +155,11 @@ class Look:
         self._parked = lock.parked()
 
     def is_spoiled(self) -> bool:
-        """Say whether somebody has had the lock since, or may have: it can prove nothing any more."""
+        """Return whether any process released the lock since: then the look proves nothing."""
         return self._lock.released() != self._released
 
     def proves_dead_holder(self) -> bool:
-        """Say whether the holder, whom no owner word names, was dead at the snapshot."""
+        """Return whether the holder, which no owner word names, was dead at the snapshot."""
         lock = self._lock
         wanted_by_dead = False
         for entry in lock.wanting():
@@ -171,7 +171,7 @@ class Look:
 
 
 class Vigil:
-    """One wait for a lock, as it watches out for the holder's death."""
+    """One wait for a lock, and its checks for the holder's death."""
 
     def __init__(self, lock: LockState) -> None:
         self._lock = lock
@@ -185,47 +185,44 @@ class Vigil:
         return SHORT_SLICE_S if self._slices < _PARKS or self._looks else SLICE_S
 
     def take_over(self) -> bool:
-        """Take the lock if its holder is certain to be dead; after a slice that ran out, and was counted."""
+        """Take the lock if its holder is proved dead; call it after a slice that ran out and was counted."""
         lock = self._lock
         self._slices += 1
         owner = lock.owner()
         if owner >= 0:
             return not lock.processes.is_alive(owner) and self._succeed()
-        # First without the takeover byte: most often nothing is proved, and others may need it.
+        # First without the takeover byte: mostly nothing is proved, and other waiters can need the byte.
         if any(look.proves_dead_holder() for look in self._looks) and self._succeed():
             return True
         self._renew_looks()
         return False
 
     def who_is_in_the_way(self) -> str:
-        """Say, for an error, which processes the lock is not to be had for."""
+        """Return, for an error, which processes hold up the lock."""
         lock = self._lock
         owner = lock.owner()
         if owner >= 0:
             return f"process {self._pid(owner)} holds it; is it stopped? Continue or kill it"
         taker = lock.lock_file.holder(TAKEOVER)
         if taker:
-            return f"process {taker} is about to take it over from a dead one; is it stopped? Continue or kill it"
+            return f"process {taker} is taking it over from a dead process; is it stopped? Continue or kill it"
         parked = lock.parked()
         still = [entry for entry in lock.wanting() if parked[entry] - self._parked[entry] < _PARKS]
         pids = [str(self._pid(entry)) for entry in still if lock.processes.is_alive(entry)]
         if not pids:
             return "no process is named as its holder"
-        who, them = ("process", "it") if len(pids) == 1 else ("processes", "them")
-        return (
-            f"no process is named as its holder, but {who} {', '.join(pids)} may have it without a word: stopped? "
-            f"Continue or kill {them}"
-        )
+        who, them = (f"process {pids[0]}", "it") if len(pids) == 1 else (f"one of processes {', '.join(pids)}", "them")
+        return f"no process is named as its holder; perhaps {who} is, and is stopped: continue or kill {them}"
 
     def _renew_looks(self) -> None:
-        """Drop the looks that prove nothing any more; take one if somebody is dead who was not at the last."""
+        """Drop spoiled looks; take a new one if a process is dead that was not at the last."""
         self._looks = [look for look in self._looks if not look.is_spoiled()]
         look = Look(self._lock)
         if not look.dead.items() <= (self._looks[-1].dead.items() if self._looks else set()):
             self._looks.append(look)
 
     def _succeed(self) -> bool:
-        """Take a dead holder's place, if one can be found dead while nobody else takes it."""
+        """Become the owner in a dead holder's place, after the same proof under the takeover byte."""
         lock = self._lock
         try:
             if not lock.lock_file.try_lock(TAKEOVER):
@@ -244,9 +241,9 @@ class Vigil:
         return any(look.proves_dead_holder() for look in self._looks)
 
     def _died_holding(self, owner: int) -> bool:
-        """Say whether a process that was named as the holder has died so.
+        """Return whether a process that was named as the holder died as the holder.
 
-        It may have let go before it died, and another process, even in the same entry, may hold the lock by now.
+        It can have released the lock before it died. Then another process, even of the same entry, can hold it now.
         """
         lock = self._lock
         dead = lock.processes.dead_incarnation(owner)

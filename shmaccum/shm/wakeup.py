@@ -1,16 +1,16 @@
-"""Wakeups: how a process is woken, at no cost to anyone while it is awake.
+"""Wakes sleeping processes; costs nothing while they are awake.
 
-Every producer has a *wakeup*, a named semaphore of its table entry, and a word that says whether one of its
-threads listens. Whoever did something that may concern it looks at the word and posts only where it is set. Who waits
-for many completions says how many there must be, so that it is not woken for each.
-The sender has the *doorbell*, a FIFO, so that it can wait for it and for its sockets at once.
+Each producer has a wake-up semaphore, named after its process entry, and the word `Process.ASLEEP`, which only it
+writes: set while one of its threads listens. Another process makes its change, reads the word, and posts only if it is
+set. A listener for many completions sets the count to wake at, so that it does not wake for each.
+The sender has the *doorbell*, a FIFO, so that it can wait for it and its sockets at once.
 
-No wake-up is lost: a listener first sets its word, then looks for what it waits for, and only then sleeps; a
-ringer first makes its change, then reads the word. Both have a semaphore or mutex operation in between, which
-is a full memory barrier.
+No wake-up is lost. A listener first sets its word, then checks its condition, then sleeps. A waker first makes its
+change, then reads the word. Between the two steps, both have a semaphore or mutex operation, which is a full memory
+barrier. If a waker dies between its change and its post, the listener wakes when its slice of waiting runs out.
 
-A sender that sleeps for a known time says when it will look (`Doorbell.sleep_until`): what it has no use for before
-then need not be rung for (`DoorbellButton.is_needed_by`). It takes that back before each look, in the same order.
+A sender that sleeps for a known time publishes when it will wake (`Doorbell.sleep_until`). Work that it needs only then
+does not press the doorbell (`DoorbellButton.is_needed_by`). It clears that time before each check, in the same order.
 """
 
 from __future__ import annotations
@@ -36,36 +36,36 @@ from shmaccum.shm.names import PrivateNames
 from shmaccum.shm.semaphores import open_semaphore, open_wakeup
 
 NO_COMPLETIONS: Final = (1 << 63) - 1
-"""More than there will ever be: for those who wait for something else (`Listener.expect`)."""
+"""More completions than there will ever be, for listeners that wait for other things (`Listener.expect`)."""
 
 
 class Listener:
-    """One thread listening for its process's wakeup."""
+    """One thread that listens for its process's wake-ups."""
 
     def __init__(self, wakeup: Wakeup) -> None:
         self._wakeup = wakeup
         self._heard = self._wakeup.rings
 
     def expect(self, completions: int) -> None:
-        """Be rung for completions only once so many have been written to the ring of this process, ever.
+        """Wake this listener only when the ring's completion count reaches `completions`.
 
-        What is told other than by a completion rings all the same. Look once more before you wait.
+        Other events wake it all the same. Check your condition once more before you wait.
         """
         with self._wakeup.mutex:
             self._wakeup.expect(self, completions)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the wakeup rings, or rang since the last look; False if the time ran out first.
+        """Wait for a wake-up, or return at once if one came since the last wait; return False at a timeout.
 
-        One thread at a time waits for the semaphore itself and passes a ring on to all the others: which of
-        them it was for, only their own conditions tell. Signals are held back meanwhile, so wait in slices.
+        One thread at a time waits for the semaphore, and passes a wake-up on to all the others: only their own
+        conditions show which of them it is for. Signals are blocked meanwhile, so wait in slices.
 
-        In a program that is patched for greenlets it looks again and again: they and threads wait by different means.
+        In a program patched for greenlets it polls: greenlets and threads cannot wait for the same lock.
         """
         return native.poll(self._hears, timeout_s) if native.is_patched() else self._wait(timeout_s)
 
     def _hears(self) -> bool:
-        """Return whether the wakeup has rung since the last look; without a system call where it has not."""
+        """Return whether a wake-up came since the last wait; without a system call if none did."""
         wakeup = self._wakeup
         if wakeup.rings == self._heard and not wakeup.is_closed and not wakeup.semaphore.value:
             return False
@@ -79,7 +79,7 @@ class Listener:
             with wakeup.mutex:
                 wakeup.check_open()
                 if wakeup.rings == self._heard and wakeup.waiting:
-                    # Who has waited may tell of it only when we listen already, and yet another one waits.
+                    # The thread that waited can notify late, when we listen already and yet another thread waits.
                     wakeup.changed.wait_for(self._has_something_to_do, timeout_s)
                     wakeup.check_open()
                 if wakeup.rings != self._heard:
@@ -91,7 +91,7 @@ class Listener:
             wakeup.clock_wait.into(rang, timeout_s)
         finally:
             if mine:
-                # Without a call in between: an interrupt must not leave the others waiting for one who does not wait.
+                # No call between these: an interrupt must not leave `waiting` set while no thread waits.
                 if rang:
                     wakeup.rings += 1
                 self._heard = wakeup.rings
@@ -103,14 +103,14 @@ class Listener:
         return bool(rang)
 
     def _has_something_to_do(self) -> bool:
-        """Say whether there is a ring to hear, or nobody who waits for one; or the wakeup is closed."""
+        """Return whether a wake-up came, no thread waits for the semaphore, or it is closed."""
         return self._wakeup.rings != self._heard or not self._wakeup.waiting or self._wakeup.is_closed
 
 
 class Wakeup:
-    """This process's wakeup; its threads share it."""
+    """This process's wake-up semaphore, shared by its threads."""
 
-    # Without a `__dict__`: eventlet replaces each RLock that it finds in one, but not those within a condition.
+    # No `__dict__`: eventlet replaces each RLock that it finds in one, but not those inside a condition.
     __slots__ = (
         "_asleep_at",
         "_words",
@@ -134,28 +134,28 @@ class Wakeup:
         self.forked()
 
     def forked(self) -> None:
-        """Forget the threads that did not come along into a forked child."""
-        self.mutex = native.RLock()  # by itself, since to take it by way of the condition is much slower
+        """Forget the parent's threads in a forked child."""
+        self.mutex = native.RLock()  # used directly: acquiring it through the condition is much slower
         self.changed = threading.Condition(self.mutex)
         self.waiting = False
         self.listeners: dict[Listener, int] = {}
-        """Who listens, and from which number of completions on each wants to be rung for them."""
+        """Each listener with the completion count to wake it at."""
 
     def check_open(self) -> None:
-        """Refuse to be waited for after `close`.
+        """Check that it is not closed.
 
         Raises:
             IllegalStateError: it has been closed, perhaps by another thread.
         """
         if self.is_closed:
-            raise IllegalStateError("the slab has been detached: nothing is heard of it here any more")
+            raise IllegalStateError("the slab has been detached: this process gets no more wake-ups from it")
 
     @contextmanager
     def listening(self, completions: int = 1) -> Iterator[Listener]:
-        """Listen: look for what you wait for *inside* the block, and wait by the listener only if it is not there.
+        """Listen: inside the block, check your condition, and wait by the listener only if it does not hold.
 
         Args:
-            completions: what `Listener.expect` begins with.
+            completions: initial count for `Listener.expect`.
         """
         listener = Listener(self)
         try:
@@ -169,12 +169,12 @@ class Wakeup:
                     self._words[self._asleep_at] = min(self.listeners.values(), default=0)
 
     def expect(self, listener: Listener, completions: int) -> None:
-        """Note what an listener listens for; with `mutex`, which is the barrier between this and a look."""
+        """Set a listener's completion count; under `mutex`, the barrier before its check."""
         self.listeners[listener] = max(1, completions)
         self._words[self._asleep_at] = min(self.listeners.values())
 
     def close(self) -> None:
-        """End the waits of all threads and let go of the semaphore; its name stays for the entry's next process."""
+        """End the waits of all threads and close the semaphore; its name stays for the entry's next process."""
         with self.changed:
             if self.waiting and not self.is_closed:
                 self.semaphore.release()
@@ -182,23 +182,23 @@ class Wakeup:
             self.changed.notify_all()
             self.changed.wait_for(lambda: not self.waiting)
         self.clock_wait.close()
-        with contextlib.suppress(posix_ipc.ExistentialError):  # closed already, before an interrupt
+        with contextlib.suppress(posix_ipc.ExistentialError):  # closed before an interrupt
             self.semaphore.close()
 
 
 class Wakeups:
-    """Everybody's wakeups, to be rung."""
+    """Wakes other processes by their wake-up semaphores."""
 
     def __init__(self, private: PrivateNames, words: memoryview, geometry: Geometry) -> None:
         self._private = private
         self._words = words
         self._geometry = geometry
-        self._mutex = native.RLock()  # a signal's handler may ring, too
+        self._mutex = native.RLock()  # reentrant: a signal's handler can wake, too
         self._semaphores: dict[tuple[int, int], posix_ipc.Semaphore] | None = {}
-        """By process entry and number of the wakeup."""
+        """By process entry and its word `Process.WAKEUP`."""
 
     def wake(self, entry: int) -> None:
-        """Wake the process of that entry if it listens. The change that it waits for has been made."""
+        """Wake the process of an entry if it listens; call it after the change that it waits for."""
         if not self._words[self._geometry.process(entry) + Process.ASLEEP]:
             return
         with self._mutex:
@@ -210,20 +210,20 @@ class Wakeups:
                 try:
                     semaphore = open_semaphore(self._private.wakeup_semaphore(*wakeup))
                 except FileNotFoundError:
-                    return  # it is only just coming, and looks before it listens
+                    return  # the process is still attaching, and checks before it waits
                 except (OSError, ShmaccumError):
-                    return  # no descriptor, or not that process's wakeup: whoever listens looks by itself before long
+                    return  # no descriptor, or a foreign semaphore: the listener's slice runs out soon
                 self._semaphores[wakeup] = semaphore
             semaphore.release()
 
     def wake_for_completions(self, entry: int) -> None:
-        """Wake the process of that entry if it listens, and has as many completions as it waits for."""
+        """Wake the process of an entry if it listens and its completion count is reached."""
         words, process = self._words, self._geometry.process(entry)
         if words[process + Process.RING_TAIL] >= words[process + Process.ASLEEP]:
             self.wake(entry)
 
     def close(self) -> None:
-        """Let go of all semaphores; nobody is rung for any more."""
+        """Close all semaphores; `wake` does nothing from now on."""
         with self._mutex:
             semaphores, self._semaphores = self._semaphores, None
             for semaphore in (semaphores or {}).values():
@@ -231,14 +231,14 @@ class Wakeups:
 
 
 class Doorbell:
-    """The sender's wakeup, as the sender has it.
+    """The sender's end of its doorbell.
 
     Attributes:
-        descriptor: readable after a ring; for the transport to wait on.
+        descriptor: readable after a press; for the transport to wait on.
 
     Raises:
-        SlabAbiError: it is gone.
-        SlabPermissionError: it is not this user's alone.
+        SlabAbiError: the FIFO does not exist.
+        SlabPermissionError: it does not belong to this user alone.
     """
 
     def __init__(self, private: PrivateNames, words: memoryview) -> None:
@@ -246,49 +246,49 @@ class Doorbell:
         self._barrier = native.Lock()
         path = private.doorbell_path()
         try:
-            # Open for writing too, so that a reader never sees the end of the file when the last ringer goes.
+            # Opened for writing too: else the sender would read an end of file when the last writer closes.
             self.descriptor: Final = open_own(path, os.O_RDWR, kind=stat.S_IFIFO)
         except FileNotFoundError:
-            raise SlabAbiError(f"{path} is gone; `shmaccum destroy` removes the rest of the slab") from None
+            raise SlabAbiError(f"{path} does not exist; `shmaccum destroy` removes the rest of the slab") from None
 
     def listen(self) -> None:
-        """Ask to be rung from now on; look for work after this and before waiting."""
+        """Ask for wake-ups from now on; check for work after this and before waiting."""
         self._words[Super.SENDER_WAKES] = 0
-        # The time numbers the sleeps, of this sender and of those before and after it.
+        # The time also identifies the sleep, among those of all senders.
         self._words[Super.SENDER_ASLEEP] = time.monotonic_ns()
 
     def sleep_until(self, time_ms: float) -> None:
-        """Say that all there is will be looked at by then, in monotonic milliseconds: after a look, before waiting."""
+        """Publish by when, in monotonic milliseconds, it will check all work; after a check, before waiting."""
         self._words[Super.SENDER_WAKES] = math.ceil(time_ms)
 
     def look(self) -> None:
-        """Be about to look for work once more, still listening: what comes from now on may be too late for it."""
+        """Clear the published time before another check for work, still listening."""
         if self._words[Super.SENDER_WAKES]:
             self._words[Super.SENDER_WAKES] = 0
             with self._barrier:
-                pass  # a full barrier: whoever still reads the old time has made a change that this look will see
+                pass  # a full barrier: a process that still reads the old time made its change before this check
 
     def answer(self) -> None:
-        """Be awake: no ring is needed, and those that came are forgotten."""
+        """Note that the sender is awake, and discard the presses so far."""
         self._words[Super.SENDER_ASLEEP] = 0
         try:
             while len(os.read(self.descriptor, 4096)) == 4096:
                 pass
         except BlockingIOError:
-            return  # nobody has rung
+            return  # no press
 
     def ring(self) -> None:
-        """Wake this very sender, from a signal handler."""
-        with contextlib.suppress(BlockingIOError):  # a full FIFO rings all the same
+        """Wake this sender itself, from a signal handler."""
+        with contextlib.suppress(BlockingIOError):  # a full FIFO wakes it all the same
             os.write(self.descriptor, b"!")
 
     def close(self) -> None:
-        """Let go of the FIFO."""
+        """Close the FIFO."""
         os.close(self.descriptor)
 
 
 class DoorbellButton:
-    """The sender's wakeup, as everybody else has it."""
+    """Every other process's end of the sender's doorbell."""
 
     def __init__(self, private: PrivateNames, words: memoryview) -> None:
         self._path = private.doorbell_path()
@@ -298,31 +298,31 @@ class DoorbellButton:
         self._closed = False
 
     def open(self) -> None:
-        """Be able to pull whatever becomes scarce later; again, if the program has closed what was open.
+        """Open the FIFO before descriptors become scarce; reopen it if the program has closed it.
 
         Raises:
             OSError: this process has no descriptor left.
-            SlabPermissionError: it is not this user's alone.
+            SlabPermissionError: the FIFO does not belong to this user alone.
         """
         if not self.fifo.is_ours():
             self.fifo = Descriptor()
             with contextlib.suppress(FileNotFoundError):
-                # For reading too: writing to a FIFO whose only reader, the sender, has died would be a SIGPIPE.
+                # For reading too: without a reader, after the sender's death, a write would be a SIGPIPE.
                 self.fifo = Descriptor(open_own(self._path, os.O_RDWR, kind=stat.S_IFIFO))
 
     def press(self) -> int:
-        """Wake the sender if it sleeps. The change that concerns it has been made.
+        """Wake the sender if it sleeps; call it after the change that concerns it.
 
         Returns:
-            The sleep that it was woken from (`Super.SENDER_ASLEEP`): it takes one ring, however long it is about
-            waking up. 0 if it does not sleep, or could not be woken.
+            The sleep that it was woken from (`Super.SENDER_ASLEEP`); 0 if it does not sleep, or could not be woken. A
+            sleep needs only one press, however long the sender takes to wake.
         """
-        # Only the sender takes the word back: if we die before the ring, whoever comes next rings all the same.
+        # Only the sender clears the word: if we die before the press, the next process presses all the same.
         asleep = int(self._words[Super.SENDER_ASLEEP])
         if not asleep:
             return 0
-        # A failure is not the caller's, whose change has been made: a sender that is not woken looks by itself before
-        # long.
+        # Failures are not raised: the caller's change is made, and a sender that is not woken still wakes at its
+        # sleep's end.
         with self._mutex:
             if self._closed:
                 return 0  # another thread has left the slab
@@ -330,21 +330,21 @@ class DoorbellButton:
                 self.open()
                 native.write(self.fifo.number, b"!")
             except BlockingIOError:
-                return asleep  # a full FIFO rings all the same
+                return asleep  # a full FIFO wakes it all the same
             except (OSError, ShmaccumError):
                 return 0
         return asleep
 
     def is_needed_by(self, due_ms: int, now_ms: int) -> bool:
-        """Say whether a sender that sleeps has to be rung for what it has no use for before ``due_ms``.
+        """Return whether a sleeping sender must be woken for work that is due at ``due_ms``.
 
-        Not if it wakes up by itself in time. One that has not done so when it was to is rung: it may be another one's
-        time, that of a sender which has died.
+        It must not if it will wake in time on its own. A published time in the past does not count: it can be that of a
+        dead sender.
         """
         return not now_ms < self._words[Super.SENDER_WAKES] <= due_ms
 
     def close(self) -> None:
-        """Let go of the FIFO; the sender is rung for no more."""
+        """Close the FIFO; `press` does nothing from now on."""
         with self._mutex:
             self._closed = True
             self.fifo.close()

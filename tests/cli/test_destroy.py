@@ -80,7 +80,7 @@ def test_one_with_records_only_by_force(
     abandon(3)
     status, out, err = destroy(capfd, slab_name)
     assert (status, out) == (1, "")
-    assert f"slab '{slab_name}' holds 3 records that have not been delivered; start a producer" in err
+    assert f"slab '{slab_name}' holds 3 undelivered records; start a producer" in err
     assert report(slab_name).partitions[0].queued_records == 3
     assert destroy(capfd, slab_name, "--force") == (0, f"slab '{slab_name}' is removed; 3 records were lost\n", "")
     assert slab_name not in names.slab_names()
@@ -90,7 +90,7 @@ def test_one_of_this_process(settings: Settings, slab_name: str, capfd: pytest.C
     with Producer(settings) as producer:
         status, out, err = destroy(capfd, slab_name, "--force")
         assert (status, out) == (1, "")
-        assert err == f"shmaccum destroy: slab '{slab_name}' is in use by this very process\n"
+        assert err == f"shmaccum destroy: slab '{slab_name}' is in use by this process itself\n"
         assert producer.send("t", b"x").get(timeout=30).offset == 0
 
 

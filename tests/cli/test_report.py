@@ -103,7 +103,7 @@ def test_remains_of_other_users_slabs_are_listed(slab_name: str) -> None:
         os.chown(path, 12345, 12345)
     try:
         (error,) = [slab.error for slab in all_reports() if slab.name == slab_name and isinstance(slab, UnreadableSlab)]
-        assert "is not whole" in error
+        assert "is incomplete" in error
     finally:
         unlink(slab_name)
 

@@ -184,7 +184,7 @@ def test_watching_what_is_not_whole_yet(slab_name: str, shmaccum: Command) -> No
     try:
         with shmaccum("status", slab_name, "--json", "--watch", "0.01") as process:
             assert process.stdout is not None
-            assert "is not whole" in json.loads(process.stdout.readline())["slabs"][0]["error"]
+            assert "is incomplete" in json.loads(process.stdout.readline())["slabs"][0]["error"]
             os.unlink(path)
             while json.loads(process.stdout.readline())["slabs"]:
                 pass
@@ -206,7 +206,7 @@ def test_those_that_cannot_be_read_are_shown(slab_name: str, capfd: pytest.Captu
         assert main(["status", slab_name]) == 1
     finally:
         os.unlink(path)
-    assert f"{slab_name}\n  cannot be read: slab '{slab_name}' is not whole" in out
+    assert f"{slab_name}\n  cannot be read: slab '{slab_name}' is incomplete" in out
 
 
 def attach_and_die(link: Connection, name: str) -> None:

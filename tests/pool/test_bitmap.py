@@ -12,7 +12,7 @@ from shmaccum.shm.memory import SlabMemory
 
 
 def fit(free: set[int], count: int, slots: int) -> list[int]:
-    """Return the slots to take, none if there are too few: the slow and plain way."""
+    """Return the slots to take, none if there are too few: a simple, slow model."""
     for first in range(slots - count + 1):
         if free.issuperset(range(first, first + count)):
             return list(range(first, first + count))
@@ -118,7 +118,7 @@ def test_the_lowest_adjacent_slots_are_found() -> None:
     assert [bitmap.find(count)[0] for count in (1, 2, 3, 4, 10)] == [1, 1, 4, 9, 9]
 
 
-def test_where_too_few_are_adjacent_the_lowest_are_found() -> None:
+def test_without_enough_adjacent_slots_the_lowest_are_found() -> None:
     bitmap = bitmap_of(200, list(range(1, 200, 2)))
 
     assert bitmap.find(1) == [0]
@@ -127,7 +127,7 @@ def test_where_too_few_are_adjacent_the_lowest_are_found() -> None:
     assert bitmap.find(101) == []
 
 
-def test_adjacent_slots_may_cross_bytes_and_words_and_end_at_the_end() -> None:
+def test_adjacent_slots_can_cross_bytes_and_words() -> None:
     bitmap = bitmap_of(131, list(range(60)))
 
     assert bitmap.find(71) == list(range(60, 131))

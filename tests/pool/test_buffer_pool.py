@@ -3,9 +3,9 @@
 Kafka's threads are processes here where a scenario is about waiting for each other; its sizes are multiples of 8,
 the least that a slot can be. What differs:
 
-* ``testSimple``: a larger buffer is a chain of slots, so its memory counts as handed out once, like any other.
+* ``testSimple``: a larger buffer is a chain of slots, so its memory counts as allocated, like any other.
 * ``testLargeAvailableMemory`` is about 32-bit overflow, which Python's integers do not have.
-* ``outOfMemoryOnAllocation``: memory is reserved when the slab is made; handing it out cannot fail for want of it.
+* ``outOfMemoryOnAllocation``: memory is reserved when the slab is made; an allocation cannot fail for lack of it.
 * ``testCleanupMemoryAvailabilityOnMetricsException`` stands for any error in the middle of a wait: here,
   of `BufferPool.while_waiting`.
 """
@@ -36,7 +36,7 @@ FOREVER_MS = PATIENCE_S * 1000
 
 
 def join_pool(name: str) -> BufferPool:
-    """Be one of the pool's processes, in a child."""
+    """Use the pool in a child process."""
     return BufferPool(0, 0, slab=attach(name))
 
 
@@ -119,7 +119,7 @@ def test_block_timeout(make_pool: MakePool) -> None:
     began = time.monotonic()
 
     with pytest.raises(BufferExhaustedError):
-        pool.allocate(80, 50)  # while the third buffer is not given back
+        pool.allocate(80, 50)  # while the third buffer is not freed
 
     assert time.monotonic() - began >= 0.05
     wait_until(lambda: pool.available_memory() == 72)
@@ -261,6 +261,6 @@ def test_close_notifies_waiters(make_pool: MakePool, start: Start, slab_name: st
         thread.join()
 
     assert len(errors) == 2
-    assert pool.queued() == 1  # another process has its own pool, and that one is not closed
+    assert pool.queued() == 1  # another process's pool is not closed
     pool.deallocate(buffer)
     assert other.result().slot == buffer.slot

@@ -1,4 +1,4 @@
-"""The BufferPool when its processes are killed: no memory is lost, and nobody waits for the dead."""
+"""The BufferPool when its processes are killed: no memory is lost, and no process waits for the dead."""
 
 from __future__ import annotations
 
@@ -22,19 +22,17 @@ FOREVER_MS = PATIENCE_S * 1000
 
 
 def take(link: Connection, name: str, *sizes: int) -> None:
-    """Take memory, tell of it, and wait to be killed."""
+    """Take memory, report it, and wait to be killed."""
     pool = BufferPool(0, 0, slab=attach(name))
     for size in sizes:
         link.send(pool.allocate(size, FOREVER_MS))
     link.recv()
 
 
-# --- memory of the dead -----------------------------------------------------------------------------------------
+# --- memory of the dead ---------------------------------------------------------------------------
 
 
-def test_memory_of_the_dead_is_reclaimed_and_that_of_the_living_is_not(
-    make_pool: MakePool, start: Start, slab_name: str
-) -> None:
+def test_only_memory_of_the_dead_is_reclaimed(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(80, 8)
     mine = pool.allocate(8, 0)
     dead, living = start(take, slab_name, 16, 8), start(take, slab_name, 24)
@@ -70,7 +68,7 @@ def test_memory_that_holds_records_is_not_reclaimed(make_pool: MakePool, start: 
 
 
 def use_and_die(link: Connection, name: str) -> None:
-    """Take memory, and when told to, put it into a deque, as far as the pool can see, and die."""
+    """Take memory; on a message, set its state as in a deque, and die."""
     pool = BufferPool(0, 0, slab=attach(name))
     buffer = pool.allocate(8, 0)
     link.send(buffer)
@@ -79,7 +77,7 @@ def use_and_die(link: Connection, name: str) -> None:
     die()
 
 
-def test_memory_that_got_records_just_before_its_owner_died_is_not_reclaimed(
+def test_memory_filled_just_before_its_owners_death_is_not_reclaimed(
     make_pool: MakePool, start: Start, slab_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = make_pool(32, 8)
@@ -115,7 +113,7 @@ def test_memory_is_reclaimed_although_another_process_has_the_entry_of_the_dead(
     assert pool.is_taken(kept)
 
 
-def test_memory_of_the_dead_goes_to_those_who_wait_for_it(make_pool: MakePool, start: Start, slab_name: str) -> None:
+def test_memory_of_the_dead_goes_to_waiters(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(16, 8)
     dead = start(take, slab_name, 16)
     dead.hear()
@@ -130,7 +128,7 @@ def test_memory_of_the_dead_goes_to_those_who_wait_for_it(make_pool: MakePool, s
 
 
 def die_over(link: Connection, name: str, what: str) -> None:
-    """Die over giving memory back or over taking some, with the pool's lock held and half of it done."""
+    """Die halfway through freeing or allocating memory, with the pool's lock held."""
     pool = BufferPool(0, 0, slab=attach(name))
     buffer = pool.allocate(16, 0)
     if what == "give":
@@ -141,9 +139,9 @@ def die_over(link: Connection, name: str, what: str) -> None:
     pool.allocate(24, 0)
 
 
-@pytest.mark.plain  # the dead one dies before a line
+@pytest.mark.plain  # a process dies before a line
 @pytest.mark.parametrize(("what", "reclaimed"), [("take", 3), ("give", 0)])
-def test_who_takes_the_lock_over_from_the_dead_rebuilds_the_bitmap_and_reclaims(
+def test_a_takeover_of_the_lock_rebuilds_the_bitmap_and_reclaims(
     make_pool: MakePool, start: Start, slab_name: str, what: str, reclaimed: int
 ) -> None:
     pool = make_pool(80, 8)
@@ -176,12 +174,10 @@ def test_the_bitmap_is_rebuilt_from_the_headers_alone(make_pool: MakePool) -> No
     assert [pool.allocate(8, 0).slot for _ in range(4)] == [0, 5, 6, 7]
 
 
-# --- the dead in the queue ------------------------------------------------------------------------------------------
+# --- the dead in the queue ------------------------------------------------------------------------
 
 
-def test_waiters_that_die_at_the_head_do_not_keep_those_behind_waiting(
-    make_pool: MakePool, start: Start, slab_name: str
-) -> None:
+def test_dead_waiters_at_the_head_do_not_block_the_queue(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(16, 8)
     buffer = pool.allocate(16, 0)
     first = start(take, slab_name, 16)
@@ -199,7 +195,7 @@ def test_waiters_that_die_at_the_head_do_not_keep_those_behind_waiting(
     assert pool.queued() == 0
 
 
-def test_a_dead_waiter_does_not_keep_a_newcomer_waiting(make_pool: MakePool, start: Start, slab_name: str) -> None:
+def test_a_dead_waiter_does_not_block_a_new_request(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(16, 8)
     buffer = pool.allocate(8, 0)
     child = start(take, slab_name, 16)
@@ -232,9 +228,7 @@ def hold_and_wait(link: Connection, name: str) -> None:
     pool.allocate(16, FOREVER_MS)
 
 
-def test_reclaiming_removes_from_the_queue_whom_it_takes_memory_from(
-    make_pool: MakePool, start: Start, slab_name: str
-) -> None:
+def test_reclaiming_removes_a_dead_owner_from_the_queue(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(16, 8)
     child = start(hold_and_wait, slab_name)
     wait_until(lambda: pool.queued() == 1)

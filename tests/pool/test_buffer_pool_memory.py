@@ -1,4 +1,4 @@
-"""The memory of the BufferPool: whose it is by the slots' headers, in what pieces it comes, and how it is counted."""
+"""The memory of the BufferPool: owners in the slot headers, sizes of allocations, and counts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MakePool = Callable[[int, int], BufferPool]
 Start = Callable[..., Child]
 
 
-# --- taking and giving -----------------------------------------------------------------------------------------
+# --- allocating and freeing -----------------------------------------------------------------------
 
 
 def state_of(pool: BufferPool, slot: int) -> int:
@@ -37,7 +37,7 @@ def state_of(pool: BufferPool, slot: int) -> int:
     return state
 
 
-def test_memory_is_its_takers_by_the_slots_header(make_pool: MakePool) -> None:
+def test_the_slot_header_names_the_owner(make_pool: MakePool) -> None:
     pool = make_pool(64, 8)
 
     buffer = pool.allocate(20, 0)
@@ -52,7 +52,7 @@ def test_memory_is_its_takers_by_the_slots_header(make_pool: MakePool) -> None:
     assert not pool.is_taken(buffer)
 
 
-def test_memory_that_is_taken_again_is_of_another_generation(make_pool: MakePool) -> None:
+def test_each_allocation_has_another_generation(make_pool: MakePool) -> None:
     pool = make_pool(8, 8)
 
     first = pool.allocate(8, 0)
@@ -63,12 +63,12 @@ def test_memory_that_is_taken_again_is_of_another_generation(make_pool: MakePool
     assert second.generation == first.generation + 1
 
 
-def test_memory_is_given_back_once(make_pool: MakePool) -> None:
+def test_memory_is_freed_once(make_pool: MakePool) -> None:
     pool = make_pool(16, 8)
     buffer = pool.allocate(8, 0)
     pool.deallocate(buffer)
 
-    with pytest.raises(IllegalStateError, match="not taken"):
+    with pytest.raises(IllegalStateError, match="not allocated"):
         pool.deallocate(buffer)
 
     assert pool.available_memory() == 16
@@ -78,7 +78,7 @@ def test_memory_is_given_back_once(make_pool: MakePool) -> None:
     assert pool.available_memory() == 16
 
 
-def test_an_old_handle_does_not_free_what_is_in_new_hands(make_pool: MakePool) -> None:
+def test_an_old_handle_does_not_free_a_new_allocation(make_pool: MakePool) -> None:
     pool = make_pool(16, 8)
     old = pool.allocate(8, 0)
     pool.deallocate(old)
@@ -93,9 +93,7 @@ def test_an_old_handle_does_not_free_what_is_in_new_hands(make_pool: MakePool) -
 
 
 @pytest.mark.parametrize("change", [{"slot": 2}, {"slots": 1}, {"slots": 3}, {"generation": 9}])
-def test_a_handle_that_is_wrong_in_anything_frees_nothing_and_the_others_are_freed(
-    make_pool: MakePool, change: dict[str, int]
-) -> None:
+def test_a_wrong_handle_frees_nothing_and_the_others_are_freed(make_pool: MakePool, change: dict[str, int]) -> None:
     pool = make_pool(64, 8)
     right, wrong = pool.allocate(8, 0), pool.allocate(16, 0)
 
@@ -110,7 +108,7 @@ def test_a_handle_that_is_wrong_in_anything_frees_nothing_and_the_others_are_fre
     assert pool.slab.words[Super.REBUILDS] == 0
 
 
-def test_a_handle_is_what_it_says() -> None:
+def test_handles_compare_by_value() -> None:
     buffer = Buffer(3, 2, 7)
 
     assert buffer == Buffer(3, 2, 7)
@@ -127,8 +125,8 @@ def free_what_is_told(link: Connection, name: str) -> None:
     detach(pool.slab)
 
 
-def test_memory_may_be_given_back_by_another_process(make_pool: MakePool, start: Start, slab_name: str) -> None:
-    """As the sender does, when it has sent what is in it."""
+def test_another_process_can_free_memory(make_pool: MakePool, start: Start, slab_name: str) -> None:
+    """As the sender does after it has sent a batch."""
     pool = make_pool(16, 8)
     child = start(free_what_is_told, slab_name)
 
@@ -142,7 +140,7 @@ def chain_of(pool: BufferPool, buffer: Buffer) -> list[int]:
     return pool.slab.memory.chain(buffer.slot, buffer.slots)
 
 
-def test_a_request_larger_than_a_slot_gets_adjacent_ones_where_there_are(make_pool: MakePool) -> None:
+def test_a_large_request_gets_adjacent_slots_if_possible(make_pool: MakePool) -> None:
     pool = make_pool(64, 8)
     small = [pool.allocate(8, 0) for _ in range(8)]
     pool.deallocate(small[1], small[3], small[4], small[6])
@@ -157,7 +155,7 @@ def test_a_request_larger_than_a_slot_gets_adjacent_ones_where_there_are(make_po
 
 
 def test_any_free_slots_serve_a_request_at_once(make_pool: MakePool) -> None:
-    """With half of the memory free in every other slot."""
+    """Half of the memory is free: every other slot."""
     pool = make_pool(64, 8)
     small = [pool.allocate(8, 0) for _ in range(8)]
     pool.deallocate(*small[::2])
@@ -170,7 +168,7 @@ def test_any_free_slots_serve_a_request_at_once(make_pool: MakePool) -> None:
     assert chain_of(pool, pool.allocate(64, 0)) == list(range(8))
 
 
-def test_memory_of_a_broken_chain_is_free_again_once_it_is_given_back(make_pool: MakePool) -> None:
+def test_memory_of_a_broken_chain_can_be_freed(make_pool: MakePool) -> None:
     pool = make_pool(64, 8)
     kept = [pool.allocate(8, 0) for _ in range(4)]
     pool.deallocate(kept[1])
@@ -187,7 +185,7 @@ def test_memory_of_a_broken_chain_is_free_again_once_it_is_given_back(make_pool:
     assert pool.allocate(40, 0).slots == 5
 
 
-def test_several_are_taken_at_once_as_far_as_they_are_free(make_pool: MakePool) -> None:
+def test_several_buffers_are_allocated_at_once_if_free(make_pool: MakePool) -> None:
     pool = make_pool(64, 8)
     kept = [pool.allocate(8, 0) for _ in range(8)]
     pool.deallocate(kept[1], kept[3], kept[4])
@@ -215,7 +213,7 @@ def test_memory_comes_in_whole_slots(make_pool: MakePool, size: int, slots: int)
 
 
 @pytest.mark.parametrize("wrong", [0, 5, 7, 8])
-def test_a_wrong_count_is_mended_by_housekeeping(make_pool: MakePool, wrong: int) -> None:
+def test_reclaim_rebuilds_a_wrong_count(make_pool: MakePool, wrong: int) -> None:
     pool = make_pool(64, 8)
     kept = pool.allocate(16, 0)
     pool.slab.words[Super.FREE_SLOTS] = wrong
@@ -227,7 +225,7 @@ def test_a_wrong_count_is_mended_by_housekeeping(make_pool: MakePool, wrong: int
     assert pool.allocate(48, 0).slots == 6
 
 
-def test_more_that_is_counted_than_there_is_is_not_handed_out(make_pool: MakePool) -> None:
+def test_a_too_high_free_count_allocates_nothing(make_pool: MakePool) -> None:
     pool = make_pool(16, 8)
     kept: list[Buffer] = []
     pool.allocate(8, 0, kept, most=2)
@@ -266,7 +264,7 @@ def test_statistics_of_a_wait(make_pool: MakePool) -> None:
     assert BufferPool(0, 0, slab=pool.slab).wait_ratio() == 0.0
 
 
-# --- the pool's slab -----------------------------------------------------------------------------------------------
+# --- the pool's slab ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("size", "slot_size"), [(1, 8), (8, 8), (9, 16), (16384, 16384), (1000, 1000), (1001, 1008)])

@@ -1,4 +1,4 @@
-"""The BufferPool among processes: fair to all of them, and to a forked child as to any other."""
+"""The BufferPool among processes: fair to all of them, forked children included."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ FOREVER_MS = PATIENCE_S * 1000
 
 
 @pytest.fixture
-def nobody_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have this process, and those that it forks, wait for everybody, however long the machine keeps them waiting."""
+def no_waiter_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process, and those that it forks, pass over no waiter, however slow the machine is."""
     monkeypatch.setattr(waiters, "ABSENT_S", FOREVER_MS)
 
 
 def serve(link: Connection, name: str, wait_slice_s: float = 600.0, stops: bool = False) -> None:
-    """Be a process of the pool: allocate and deallocate as told, by (size, max_block_ms) and by buffers.
+    """Use the pool: allocate at each message (size, max_block_ms), deallocate at each message with buffers.
 
-    Who waits does not look by itself, unless ``wait_slice_s`` is short: it goes on when it is woken.
+    A waiter does not look until it is woken, unless ``wait_slice_s`` is short.
 
     Args:
         link: to the test.
         name: of the slab.
-        wait_slice_s: how long to wait between two looks; ten of them make others absent.
-        stops: whether to be stopped in the middle of the first wait, with no lock.
+        wait_slice_s: seconds between two looks of a waiter; after ten of them without a look, others are absent.
+        stops: whether to stop itself in the first wait, without a lock.
     """
     buffer_pool.WAIT_SLICE_S = wait_slice_s  # type: ignore[misc]
     waiters.ABSENT_S = 10 * wait_slice_s  # type: ignore[misc]
@@ -73,22 +73,22 @@ def end(*children: Child) -> None:
 
 
 def queue_up(pool: BufferPool, requests: list[tuple[Child, int]], max_block_ms: float = FOREVER_MS) -> None:
-    """Have each of the children wait for so many bytes, in this order."""
+    """Let each child wait for a number of bytes, in this order."""
     words = pool.slab.words
     for child, size in requests:
-        tickets = words[Super.WAITER_TAIL]  # it may have left the queue before it is seen there
+        tickets = words[Super.WAITER_TAIL]  # it can have left the queue before this process sees it there
         child.tell((size, max_block_ms))
         wait_until(lambda tickets=tickets: words[Super.WAITER_TAIL] == tickets + 1)  # type: ignore[misc]
 
 
 def stop_in_the_queue(pool: BufferPool, child: Child, max_block_ms: float = FOREVER_MS) -> None:
-    """Have a child that stops wait for eight bytes, and be stopped."""
+    """Let a child that stops wait for eight bytes, until it is stopped."""
     queue_up(pool, [(child, 8)], max_block_ms)
     wait_until(lambda: is_stopped(child.pid))
 
 
 def pass_over(pool: BufferPool, child: Child) -> Buffer:
-    """Have a child that stops be in the queue, and take the memory that it waits for: all that there is."""
+    """Let a child that stops enter the queue, and take all memory, which it waits for."""
     buffer = pool.allocate(8, 0)
     stop_in_the_queue(pool, child)
     pool.deallocate(buffer)
@@ -97,7 +97,7 @@ def pass_over(pool: BufferPool, child: Child) -> Buffer:
     return buffer
 
 
-# --- fairness -------------------------------------------------------------------------------------------------
+# --- fairness -------------------------------------------------------------------------------------
 
 
 def test_the_order_of_arrival_is_the_order_of_service(make_pool: MakePool, start: Start, slab_name: str) -> None:
@@ -116,7 +116,7 @@ def test_the_order_of_arrival_is_the_order_of_service(make_pool: MakePool, start
     end(*children)
 
 
-@pytest.mark.usefixtures("nobody_is_absent")
+@pytest.mark.usefixtures("no_waiter_is_absent")
 def test_a_large_request_at_the_head_is_not_overtaken_by_small_ones(
     make_pool: MakePool, start: Start, slab_name: str
 ) -> None:
@@ -128,7 +128,7 @@ def test_a_large_request_at_the_head_is_not_overtaken_by_small_ones(
     pool.deallocate(buffers[0])
     pool.deallocate(buffers[3])
     with pytest.raises(BufferExhaustedError):
-        pool.allocate(8, 200)  # two slots are free, but they are not for those who came later
+        pool.allocate(8, 200)  # two slots are free, but not for later requests
     assert pool.queued() == 3
 
     pool.deallocate(buffers[2])
@@ -143,9 +143,7 @@ def test_a_large_request_at_the_head_is_not_overtaken_by_small_ones(
     end(large, *small)
 
 
-def test_memory_that_suffices_for_several_is_given_to_several(
-    make_pool: MakePool, start: Start, slab_name: str
-) -> None:
+def test_enough_memory_serves_several_waiters(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(40, 8)
     buffer = pool.allocate(40, 0)
     children = [start(serve, slab_name) for _ in range(3)]
@@ -157,7 +155,7 @@ def test_memory_that_suffices_for_several_is_given_to_several(
     end(*children)
 
 
-def test_who_gives_up_lets_those_behind_go_on(make_pool: MakePool, start: Start, slab_name: str) -> None:
+def test_a_timed_out_waiter_lets_the_next_continue(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(16, 8)
     pool.allocate(8, 0)
     large, small = start(serve, slab_name, FOREVER_MS, True), start(serve, slab_name)
@@ -173,7 +171,7 @@ def test_who_gives_up_lets_those_behind_go_on(make_pool: MakePool, start: Start,
     end(large, small)
 
 
-@pytest.mark.usefixtures("nobody_is_absent")
+@pytest.mark.usefixtures("no_waiter_is_absent")
 def test_threads_of_several_processes_are_served_alike(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(16, 8)
     got: list[Buffer] = []
@@ -204,10 +202,10 @@ def test_threads_of_several_processes_are_served_alike(make_pool: MakePool, star
     end(*children)
 
 
-# --- overdue waiters ------------------------------------------------------------------------------------------------
+# --- overdue waiters ------------------------------------------------------------------------------
 
 
-def test_a_stopped_waiter_holds_the_others_up_no_longer_than_it_would_have_waited(
+def test_a_stopped_waiter_blocks_others_at_most_until_its_deadline(
     make_pool: MakePool, start: Start, slab_name: str
 ) -> None:
     pool = make_pool(8, 8)
@@ -248,7 +246,7 @@ def test_a_stopped_waiter_is_passed_over_and_keeps_its_place(make_pool: MakePool
     end(stopped, first, last)
 
 
-def test_a_new_request_is_served_while_nobody_waits_but_a_stopped_one(
+def test_a_new_request_is_served_while_only_a_stopped_process_waits(
     make_pool: MakePool, start: Start, slab_name: str
 ) -> None:
     pool = make_pool(8, 8)
@@ -262,8 +260,8 @@ def test_a_new_request_is_served_while_nobody_waits_but_a_stopped_one(
     end(stopped)
 
 
-@pytest.mark.usefixtures("nobody_is_absent")
-def test_where_there_is_enough_for_all_nobody_queues_up(make_pool: MakePool, start: Start, slab_name: str) -> None:
+@pytest.mark.usefixtures("no_waiter_is_absent")
+def test_with_enough_memory_no_request_queues(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(24, 8)
     buffer = pool.allocate(24, 0)
     stopped = start(serve, slab_name, FOREVER_MS, True)
@@ -274,7 +272,7 @@ def test_where_there_is_enough_for_all_nobody_queues_up(make_pool: MakePool, sta
     assert not pool.is_exhausted()
     taken: list[Buffer] = []
     pool.allocate(8, 0, taken, most=3)
-    assert len(taken) == 1  # and no second one, while somebody waits for his first
+    assert len(taken) == 1  # and no second one, while another request waits for its first
     pool.allocate(8, 0)
     assert pool.is_exhausted()
     with pytest.raises(BufferExhaustedError):
@@ -285,10 +283,8 @@ def test_where_there_is_enough_for_all_nobody_queues_up(make_pool: MakePool, sta
     end(stopped)
 
 
-@pytest.mark.usefixtures("nobody_is_absent")
-def test_what_a_large_request_waits_for_is_kept_for_it_and_only_that(
-    make_pool: MakePool, start: Start, slab_name: str
-) -> None:
+@pytest.mark.usefixtures("no_waiter_is_absent")
+def test_memory_for_a_large_request_is_kept_for_it(make_pool: MakePool, start: Start, slab_name: str) -> None:
     pool = make_pool(40, 8)
     buffers = [pool.allocate(8, 0) for _ in range(5)]
     stopped = start(serve, slab_name, FOREVER_MS, True)
@@ -311,7 +307,7 @@ def test_what_a_large_request_waits_for_is_kept_for_it_and_only_that(
     end(stopped)
 
 
-def test_who_is_killed_after_being_passed_over_leaves_no_place(
+def test_a_waiter_killed_after_being_passed_over_leaves_the_queue(
     make_pool: MakePool, start: Start, slab_name: str
 ) -> None:
     pool = make_pool(8, 8)
@@ -339,7 +335,7 @@ def test_a_stopped_holder_of_the_pools_lock_is_named(make_pool: MakePool) -> Non
     assert pool.queued() == 0
 
 
-# --- interrupts -----------------------------------------------------------------------------------------------------
+# --- interrupts -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("max_block_ms", [0, 2])
@@ -388,7 +384,7 @@ def free_once(pool: BufferPool, buffer: Buffer) -> None:
 
 
 @pytest.mark.plain
-def test_an_interrupt_anywhere_in_taking_and_giving_loses_no_memory(make_pool: MakePool) -> None:
+def test_interrupts_in_allocate_and_deallocate_lose_no_memory(make_pool: MakePool) -> None:
     pool = make_pool(64, 8)
 
     for moment in range(400):
@@ -406,7 +402,7 @@ def test_an_interrupt_anywhere_in_taking_and_giving_loses_no_memory(make_pool: M
     assert 20 < moment < 399
 
 
-# --- fork -----------------------------------------------------------------------------------------------------------
+# --- fork -----------------------------------------------------------------------------------------
 
 
 def allocate_inherited(link: Connection, pool: BufferPool, size: int) -> tuple[Buffer, int, int]:
@@ -448,7 +444,7 @@ def test_a_forked_child_waits_in_the_same_queue(make_pool: MakePool, start: Star
     assert pool.available_memory() == 8
 
 
-def test_who_has_waited_alone_gets_all_that_he_asked_for_and_is_there(make_pool: MakePool) -> None:
+def test_a_lone_waiter_gets_all_free_buffers_that_it_asked_for(make_pool: MakePool) -> None:
     pool = make_pool(32, 8)
     kept = pool.allocate(32, 0)
     taken: list[Buffer] = []
@@ -461,11 +457,9 @@ def test_who_has_waited_alone_gets_all_that_he_asked_for_and_is_there(make_pool:
     assert pool.available_memory() == 8
 
 
-@pytest.mark.usefixtures("nobody_is_absent")
-def test_who_has_waited_before_others_gets_the_first_of_several_and_no_more(
-    make_pool: MakePool, start: Start, slab_name: str
-) -> None:
-    """The others are for those who came later."""
+@pytest.mark.usefixtures("no_waiter_is_absent")
+def test_a_waiter_before_others_gets_only_one_buffer(make_pool: MakePool, start: Start, slab_name: str) -> None:
+    """The others are for later requests."""
     pool = make_pool(16, 8)
     kept = pool.allocate(16, 0)
     taken: list[Buffer] = []
@@ -483,11 +477,11 @@ def test_who_has_waited_before_others_gets_the_first_of_several_and_no_more(
     end(behind)
 
 
-# --- enough to be woken for -----------------------------------------------------------------------------------
+# --- enough slots for a wake-up -------------------------------------------------------------------
 
 
 def wait_without_naps(pool: BufferPool, monkeypatch: pytest.MonkeyPatch) -> threading.Thread:
-    """Have a thread wait for a slot that looks only when it is woken."""
+    """Let a thread wait for a slot, and look only when it is woken."""
     monkeypatch.setattr(buffer_pool, "NAP_S", FOREVER_MS / 1000)
     thread = threading.Thread(target=pool.allocate, args=(8, FOREVER_MS))
     thread.start()
@@ -502,8 +496,8 @@ def test_a_waiter_is_woken_once_enough_is_free(make_pool: MakePool, monkeypatch:
     pool.slab.words[Super.ENOUGH_SLOTS] = 3
     thread = wait_without_naps(pool, monkeypatch)
     woken: list[int] = []
-    ring = pool.slab.wakeups.ring
-    monkeypatch.setattr(pool.slab.wakeups, "ring", lambda entry: (woken.append(entry), ring(entry)))
+    wake = pool.slab.wakeups.wake
+    monkeypatch.setattr(pool.slab.wakeups, "wake", lambda entry: (woken.append(entry), wake(entry)))
 
     pool.deallocate(kept[0])
     pool.deallocate(kept[1])
@@ -516,12 +510,12 @@ def test_a_waiter_is_woken_once_enough_is_free(make_pool: MakePool, monkeypatch:
 
 
 @pytest.mark.plain  # a method is replaced
-def test_completions_do_not_wake_who_waits_for_memory(make_pool: MakePool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completions_do_not_wake_waiters_for_memory(make_pool: MakePool, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = make_pool(8, 8)
     kept = pool.allocate(8, 0)
     thread = wait_without_naps(pool, monkeypatch)
     woken: list[int] = []
-    monkeypatch.setattr(pool.slab.wakeups, "ring", woken.append)
+    monkeypatch.setattr(pool.slab.wakeups, "wake", woken.append)
 
     pool.slab.wakeups.wake_for_completions(pool.slab.me)
     assert woken == []
@@ -531,7 +525,7 @@ def test_completions_do_not_wake_who_waits_for_memory(make_pool: MakePool, monke
     thread.join()
 
 
-def test_who_is_not_woken_looks_and_is_content_with_less(make_pool: MakePool) -> None:
+def test_an_unwoken_waiter_looks_and_lowers_enough_slots(make_pool: MakePool) -> None:
     pool = make_pool(64 * 8, 8)
     kept = [pool.allocate(8, 0) for _ in range(64)]
     pool.slab.words[Super.ENOUGH_SLOTS] = 32
@@ -547,11 +541,9 @@ def test_who_is_not_woken_looks_and_is_content_with_less(make_pool: MakePool) ->
     assert pool.slab.words[Super.ENOUGH_SLOTS] < 32
 
 
-@pytest.mark.usefixtures("nobody_is_absent")
+@pytest.mark.usefixtures("no_waiter_is_absent")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_child_forked_in_the_middle_of_its_parents_wait_is_not_in_the_queue(
-    make_pool: MakePool, start: Start
-) -> None:
+def test_a_child_forked_during_its_parents_wait_is_not_in_the_queue(make_pool: MakePool, start: Start) -> None:
     pool = make_pool(8, 8)
     mine = pool.allocate(8, 0)
     got: list[Buffer] = []

@@ -1,4 +1,4 @@
-"""Any free slots serve a request, whatever was taken, given back and died over before."""
+"""Any free slots serve a request, after any allocations, frees and deaths."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ SLOT_SIZE = 16
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Takes and gives memory under a lock, as it were; who dies over that has it taken over, and all rebuilt.
+    """Allocates and frees as under a lock; after a death, the lock is taken over and everything is rebuilt.
 
-    A death is an error before any line of the code: what is stored by then stays. Compiled, there are no lines, and
-    so nobody dies.
+    A death is an error before any line of the code: earlier stores stay. The compiled form has no lines, so no deaths.
     """
 
     @initialize(slot_count=st.one_of(st.integers(1, 20), st.sampled_from([63, 64, 65, 130])))
@@ -118,7 +117,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 5), lines=st.integers(0, 80))
     def die_and_be_cleaned_up_after(self, count: int, lines: int) -> None:
-        """Memory that was taken, but not used, is found by those who look for it."""
+        """A rebuild finds memory that was taken and not used."""
         self.slab.owner_tag = DYING
         self.pool.take(count, [], 2)
         self.slab.owner_tag = LIVING

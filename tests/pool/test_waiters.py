@@ -87,7 +87,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def die_over_joining(self) -> None:
-        """A cell is stored before the tail moves past it: a death in between leaves it to the next to join."""
+        """A cell is stored before the tail moves past it: after a death in between, the next join reuses it."""
         self.words[GEOMETRY.waiter(self.next_ticket % WAITERS)] = tag(7, 7) | 1
 
     @invariant()
@@ -116,7 +116,7 @@ def test_an_owner_of_all_zeros_has_a_place_as_well(queue: WaiterQueue) -> None:
     assert queue.owner_tag(ticket) == 0
 
 
-def test_a_full_ring_takes_nobody_until_its_head_leaves(queue: WaiterQueue) -> None:
+def test_a_full_ring_gives_no_ticket_until_its_head_leaves(queue: WaiterQueue) -> None:
     tickets = [queue.join(tag(1, 1), 0.0, 10.0) for _ in range(WAITERS)]
     assert tickets == list(range(WAITERS))
     assert queue.join(tag(2, 1), 0.0, 10.0) == -1
@@ -129,22 +129,22 @@ def test_a_full_ring_takes_nobody_until_its_head_leaves(queue: WaiterQueue) -> N
     assert [queue.join(tag(2, 1), 0.0, 10.0) for _ in range(3)] == [WAITERS, WAITERS + 1, -1]
 
 
-def test_who_comes_late_to_leave_does_not_take_the_place_of_another(queue: WaiterQueue) -> None:
+def test_a_late_leave_does_not_remove_another_waiter(queue: WaiterQueue) -> None:
     for ticket in range(WAITERS):
         queue.join(tag(1, 1), 0.0, 10.0)
         queue.leave(ticket)
     successor = queue.join(tag(2, 1), 0.0, 10.0)
     assert successor == WAITERS
 
-    queue.leave(0)  # it had been taken away, and its cell is another's by now
+    queue.leave(0)  # it had been removed, and another waiter has its cell
 
     assert queue.owner_tag(successor) == tag(2, 1)
     assert len(queue) == 1
 
 
-def test_a_death_over_leaving_is_mended_by_the_next_to_leave(words: memoryview, queue: WaiterQueue) -> None:
+def test_the_next_leave_repairs_a_death_during_leave(words: memoryview, queue: WaiterQueue) -> None:
     first, second = queue.join(tag(1, 1), 0.0, 10.0), queue.join(tag(2, 1), 0.0, 10.0)
-    words[GEOMETRY.waiter(first)] = 0  # and then it dies
+    words[GEOMETRY.waiter(first)] = 0  # where a death interrupts `leave`
     assert (queue.head(), queue.owner_tag(first), len(queue)) == (second, 0, 1)
 
     queue.leave(first)
@@ -169,13 +169,13 @@ def test_a_waiter_is_overdue_after_its_deadline_and_never_before(
     assert queue.owner_tag(ticket) == tag(3, 9)
 
 
-def test_who_waits_for_ever_is_not_overdue_for_weeks(queue: WaiterQueue) -> None:
+def test_an_endless_wait_is_not_overdue_for_weeks(queue: WaiterQueue) -> None:
     ticket = queue.join(tag(3, 9), 100.0, 2.0**63)
 
     assert not queue.is_overdue(ticket, 100.0 + 40 * 86400)
 
 
-def test_who_does_not_look_for_a_second_is_absent_and_who_looks_is_not(queue: WaiterQueue) -> None:
+def test_a_waiter_without_a_look_for_a_second_is_absent(queue: WaiterQueue) -> None:
     ticket = queue.join(tag(3, 9), 100.0, 60.0)
 
     assert not queue.is_absent(ticket, 200.0), "not watched before"
@@ -190,7 +190,7 @@ def test_who_does_not_look_for_a_second_is_absent_and_who_looks_is_not(queue: Wa
     assert not queue.is_overdue(ticket, 159.0)
 
 
-def test_another_at_the_head_is_watched_anew(queue: WaiterQueue) -> None:
+def test_a_new_head_is_watched_from_its_own_start(queue: WaiterQueue) -> None:
     first, second = queue.join(tag(1, 1), 0.0, 60.0), queue.join(tag(2, 1), 0.0, 60.0)
     assert not queue.is_absent(first, 10.0)
 
@@ -200,7 +200,7 @@ def test_another_at_the_head_is_watched_anew(queue: WaiterQueue) -> None:
     assert queue.is_absent(second, 21.5)
 
 
-def test_more_is_enough_after_every_wake_up_and_less_after_every_wait_in_vain() -> None:
+def test_enough_slots_rises_after_wakeups_and_falls_after_vain_waits() -> None:
     geometry = Geometry(8, 100, max_processes=1, max_topics=1, max_partitions=1)
     words = memoryview(bytearray(geometry.total_size)).cast("Q")
     queue = WaiterQueue("queue", SlabMemory(words, geometry), geometry)

@@ -191,7 +191,7 @@ def test_futures_of_a_closed_producer(producer: Producer, log_dir: Path) -> None
         producer.close(0)
         assert done.get(0).offset == 0
         assert rows.get(0).offsets.tolist() == [0]
-        with pytest.raises(IllegalStateError, match="nothing is heard of it"):
+        with pytest.raises(IllegalStateError, match="gets no more wake-ups"):
             under_way.get(5)
 
 

@@ -130,9 +130,9 @@ def test_a_refusal_names_each_setting_and_both_values(
             Producer(given | {"batch.size": 4096, "acks": "1", "linger.ms": 3})
         assert str(refused.value) == (
             f"slab '{slab_name}' is in use with other settings: acks is 'all' there and '1' here; batch.size is 16384 "
-            "there and 4096 here; enable.idempotence is true there and false here. Programs that share a slab must "
-            "have the same ones: end those that have the others and try again, or choose another shmaccum.name for "
-            "this one"
+            "there and 4096 here; enable.idempotence is true there and false here. Programs that share a slab need "
+            "equal settings: end the programs with the other values and try again, or choose another shmaccum.name "
+            "here"
         )
         if not is_here:
             other.tell()

@@ -106,7 +106,7 @@ def test_leaving_past_one_who_is_stopped_over_it_leaves_all_the_same(
     lifecycle = slab.lock_file.lifecycle
     with stopped_with(slab.lock_file.lifecycle()) as pid:
         monkeypatch.setattr(slab.lock_file, "lifecycle", partial(lifecycle, 0.1))
-        with pytest.raises(LockTimeoutError, match=f"process {pid} has been coming or going"):
+        with pytest.raises(LockTimeoutError, match=f"process {pid} has been attaching or detaching"):
             detach(slab)
 
     again = attach(slab_name, geometry)  # makes a new one where a producer of another test has removed the empty slab

@@ -176,7 +176,7 @@ def test_sasl_where_there_is_none(kafka: KafkaCluster, refusal: Callable[..., Ka
         }
     )
     assert isinstance(error, IllegalSaslStateError)
-    assert "has it SASL at all? (security.protocol = 'SASL_PLAINTEXT')" in str(error)
+    assert "does it support SASL? (security.protocol = 'SASL_PLAINTEXT')" in str(error)
 
 
 def test_a_certificate_that_is_not_trusted(login: dict[str, object], refusal: Callable[..., KafkaError]) -> None:
@@ -195,7 +195,7 @@ def test_a_mechanism_that_is_not_offered(login: dict[str, object], refusal: Call
 def test_a_wrong_password(login: dict[str, object], refusal: Callable[..., KafkaError]) -> None:
     error = refusal(login | {"sasl.password": "wrong-secret"})
     assert isinstance(error, SaslAuthenticationError)
-    assert "The login by SASL failed: one side did not accept the other (sasl.mechanism = 'PLAIN'" in str(error)
+    assert "The SASL login failed: one side did not accept the other (sasl.mechanism = 'PLAIN'" in str(error)
     assert "sasl.username = 'alice'" in str(error)
     assert "the broker refused us: Authentication failed: Invalid username or password" in str(error)
     assert "wrong-secret" not in str(error)
@@ -209,7 +209,7 @@ def test_a_topic_that_is_not_there(kafka: KafkaCluster, in_vain: Callable[..., K
         in_vain({"bootstrap.servers": kafka.bootstrap_servers}, topic),
         UnknownTopicOrPartitionError,
         f"Topic {topic} not present",
-        "The topic, or that partition of it, is not there",
+        "The topic or partition does not exist",
     )
 
 

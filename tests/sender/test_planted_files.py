@@ -35,7 +35,7 @@ def plant(kind: str, path: Path, precious: Path) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     if kind == "link":
         path.symlink_to(precious)
-        return "it is a symbolic link, and none is followed here"
+        return "it is a symbolic link, and shmaccum follows none here"
     if kind == "fifo":
         os.mkfifo(path)
         return "it is no regular file"

@@ -1,4 +1,4 @@
-"""A wait lasts as long as it is to last, whatever is done to the time of day meanwhile."""
+"""A wait lasts for its timeout, even if the wall clock is set meanwhile."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def wait(request: pytest.FixtureRequest, semaphore: posix_ipc.Semaphore, monkeyp
     return ClockWait(semaphore)
 
 
-def test_what_is_there_is_taken(semaphore: posix_ipc.Semaphore, wait: ClockWait) -> None:
+def test_a_free_unit_is_acquired_at_once(semaphore: posix_ipc.Semaphore, wait: ClockWait) -> None:
     semaphore.release()
     unit: list[None] = []
     wait.into(unit, 60)
@@ -45,7 +45,7 @@ def test_what_is_there_is_taken(semaphore: posix_ipc.Semaphore, wait: ClockWait)
     wait.close()
 
 
-def test_what_comes_in_time_is_taken(semaphore: posix_ipc.Semaphore, wait: ClockWait) -> None:
+def test_a_unit_posted_in_time_is_acquired(semaphore: posix_ipc.Semaphore, wait: ClockWait) -> None:
     threading.Timer(0.1, semaphore.release).start()
     unit: list[None] = []
     wait.into(unit, 60)
@@ -53,7 +53,7 @@ def test_what_comes_in_time_is_taken(semaphore: posix_ipc.Semaphore, wait: Clock
     wait.close()
 
 
-def test_what_does_not_come_is_waited_for_as_long_as_told(semaphore: posix_ipc.Semaphore, wait: ClockWait) -> None:
+def test_a_wait_in_vain_lasts_for_its_timeout(semaphore: posix_ipc.Semaphore, wait: ClockWait) -> None:
     unit: list[None] = []
     started = time.monotonic()
     wait.into(unit, 0.05)
@@ -65,7 +65,7 @@ def test_what_does_not_come_is_waited_for_as_long_as_told(semaphore: posix_ipc.S
     wait.close()
 
 
-def test_a_semaphore_that_is_gone_by_name_is_an_error(semaphore: posix_ipc.Semaphore) -> None:
+def test_an_unlinked_semaphore_is_an_error(semaphore: posix_ipc.Semaphore) -> None:
     wait = ClockWait(semaphore)
     posix_ipc.unlink_semaphore(NAME)
     with pytest.raises(OSError, match=NAME[1:]):
@@ -73,7 +73,7 @@ def test_a_semaphore_that_is_gone_by_name_is_an_error(semaphore: posix_ipc.Semap
 
 
 def preloading(source: str, directory: Path) -> dict[str, str]:
-    """Return the environment of a process that has functions of its own in place of the C library's."""
+    """Return the environment of a process that replaces functions of the C library."""
     compiler = shutil.which("cc")
     assert compiler, "this test needs a C compiler: apt-get install gcc libc6-dev"
     (directory / "own.c").write_text(source)
@@ -111,8 +111,8 @@ print(unit)
 """
 
 
-def test_the_clock_is_set_back_during_the_wait(semaphore: posix_ipc.Semaphore, tmp_path: Path) -> None:
-    """By the process's own clock it is an hour later than it really is: as if it were set back once it waits."""
+def test_setting_back_the_clock_does_not_extend_a_wait(semaphore: posix_ipc.Semaphore, tmp_path: Path) -> None:
+    """The process's clock is an hour ahead: as if it were set back during the wait."""
     environment = preloading(AN_HOUR_AHEAD, tmp_path)
 
     def waits(how: str, patience_s: float) -> str:
@@ -121,7 +121,7 @@ def test_the_clock_is_set_back_during_the_wait(semaphore: posix_ipc.Semaphore, t
             command, env=environment, timeout=patience_s, check=True, capture_output=True, text=True
         ).stdout
 
-    with pytest.raises(subprocess.TimeoutExpired):  # it is the clock that does it
+    with pytest.raises(subprocess.TimeoutExpired):  # because of the clock
         waits("time of day", 2)
     assert waits("monotonic", 60) == "[]\n"
 
@@ -161,7 +161,7 @@ print({os.waitpid(pid, 0)[1] for pid in children} - {0})
 
 
 def test_no_child_is_forked_while_a_semaphore_is_opened(semaphore: posix_ipc.Semaphore, tmp_path: Path) -> None:
-    """The C library does that under a lock, which a child would inherit as it is: it could never open one itself."""
+    """The C library opens it under a lock. A child forked then would inherit it held, and hang at its own open."""
     environment = preloading(A_LONG_TIME_OVER_OPENING, tmp_path)
     command = [sys.executable, "-c", FORK_AND_OPEN, NAME]
     run = subprocess.run(command, env=environment, timeout=60, check=True, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Removing a slab by hand: not from under living processes, and its records only by force."""
+"""Removing a slab by hand: not while processes use it, and its records only by force."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def leave_records(link: Connection, name: str, geometry: Geometry) -> None:
 
 
 def test_a_slab_in_use_is_not_destroyed(slab: Slab) -> None:
-    with pytest.raises(SlabInUseError, match="this very process"):
+    with pytest.raises(SlabInUseError, match="this process itself"):
         destroy(slab.name, force=True)
 
 
@@ -52,7 +52,7 @@ def test_a_slab_that_others_use_is_not_destroyed(
         destroy(slab_name, force=True)
 
     child.kill()
-    with suppress(SlabNotFoundError):  # a producer of another test may have removed it by now, empty as it is
+    with suppress(SlabNotFoundError):  # another test's producer can have swept the empty slab away
         assert destroy(slab_name) == 0
     assert whats_there(slab_name) == []
 
@@ -62,7 +62,7 @@ def test_a_slab_with_records_is_destroyed_by_force_only(
 ) -> None:
     start(leave_records, slab_name, geometry).result()
 
-    with pytest.raises(SlabInUseError, match="3 records"):
+    with pytest.raises(SlabInUseError, match="3 undelivered records"):
         destroy(slab_name)
     assert whats_there(slab_name)
 
@@ -70,7 +70,7 @@ def test_a_slab_with_records_is_destroyed_by_force_only(
     assert whats_there(slab_name) == []
 
 
-def test_a_slab_that_is_not_there_is_not_destroyed(slab_name: str) -> None:
+def test_a_missing_slab_is_not_destroyed(slab_name: str) -> None:
     with pytest.raises(SlabNotFoundError, match=slab_name):
         destroy(slab_name)
 
@@ -85,7 +85,7 @@ def test_the_remains_of_an_unfinished_creator_are_destroyed(slab_name: str, geom
     assert whats_there(slab_name) == []
 
 
-def test_what_cannot_be_read_is_destroyed_only_when_nobody_is_there(
+def test_an_unreadable_slab_is_destroyed_only_without_users(
     slab_name: str, geometry: Geometry, start: Callable[..., Child]
 ) -> None:
     child = start(stay, slab_name, geometry)

@@ -1,4 +1,4 @@
-"""Incidents: what the sender notes is read by everybody, whole or not at all, whatever brokers say and who dies."""
+"""Incidents: every process reads them whole or not at all, despite hostile text and the sender's death."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_there_is_no_incident_0(noted: Incidents) -> None:
     assert noted.find(0) is None
 
 
-def test_the_same_words_are_one_incident(slab: Slab, noted: Incidents) -> None:
+def test_equal_text_is_one_incident(slab: Slab, noted: Incidents) -> None:
     numbers = {noted.note(NetworkError, "refused") for _ in range(1000)}
     other = noted.note(KafkaStorageError, "refused")
 
@@ -60,7 +60,7 @@ def test_the_same_words_are_one_incident(slab: Slab, noted: Incidents) -> None:
     assert len(incidents(slab.words, GEOMETRY)) == 2
 
 
-def test_as_many_incidents_are_remembered_as_there_is_room_for(slab: Slab, noted: Incidents) -> None:
+def test_the_newest_incidents_are_kept(slab: Slab, noted: Incidents) -> None:
     numbers = [noted.note(NetworkError, f"error {number}") for number in range(3 * INCIDENTS)]
 
     found = [noted.find(number) for number in numbers]
@@ -71,7 +71,7 @@ def test_as_many_incidents_are_remembered_as_there_is_room_for(slab: Slab, noted
     assert incidents(slab.words, GEOMETRY)[0].text == f"error {3 * INCIDENTS - 1}"
 
 
-def test_an_incident_that_is_forgotten_is_noted_again(noted: Incidents) -> None:
+def test_an_overwritten_incident_is_noted_again(noted: Incidents) -> None:
     first = noted.note(NetworkError, "refused")
     for number in range(INCIDENTS):
         noted.note(NetworkError, f"error {number}")
@@ -96,7 +96,7 @@ def test_an_incident_lasts_until_its_end(noted: Incidents) -> None:
     assert not found.lasts
 
 
-def test_a_new_sender_knows_of_nothing_that_lasts(slab: Slab, noted: Incidents) -> None:
+def test_a_new_sender_ends_lasting_incidents(slab: Slab, noted: Incidents) -> None:
     number = noted.note(NetworkError, "refused", lasts=True)
     successor = Incidents(slab)
     successor.begin()
@@ -107,7 +107,7 @@ def test_a_new_sender_knows_of_nothing_that_lasts(slab: Slab, noted: Incidents) 
     assert successor.note(NetworkError, "another") > number
 
 
-def test_what_is_long_over_explains_nothing(slab: Slab, noted: Incidents) -> None:
+def test_an_old_incident_is_not_current(slab: Slab, noted: Incidents) -> None:
     number = noted.note(NetworkError, "refused")
     slab.words[GEOMETRY.incident(number) + Incident.LAST_MS] -= 3_600_000
 
@@ -116,7 +116,7 @@ def test_what_is_long_over_explains_nothing(slab: Slab, noted: Incidents) -> Non
 
 
 def die_over_an_incident(link: Connection, name: str, stores: int) -> None:
-    """Note an incident, and be killed after so many stores of words."""
+    """Note an incident, and be killed after a number of stores."""
     slab = attach(name, GEOMETRY)
     noted = Incidents(slab)
 
@@ -139,10 +139,10 @@ def die_over_an_incident(link: Connection, name: str, stores: int) -> None:
 
 
 @pytest.mark.parametrize("stores", range(8))
-def test_death_over_an_incident_tears_none(
+def test_sender_death_leaves_no_torn_incident(
     slab: Slab, noted: Incidents, start: Callable[..., Child], stores: int
 ) -> None:
-    """The one that it was writing is not there; the others are, and the next sender goes on."""
+    """Only the incident that it was writing is missing; the next sender continues."""
     for number in range(INCIDENTS):
         noted.note(KafkaStorageError, f"text {number}")
     child = start(die_over_an_incident, slab.name, stores)
@@ -158,7 +158,7 @@ def test_death_over_an_incident_tears_none(
 
 
 @given(st.text())
-def test_the_words_of_strangers_are_one_printable_line(text: str) -> None:
+def test_untrusted_text_becomes_one_printable_line(text: str) -> None:
     shown = printable(text)
 
     assert shown.isprintable()
@@ -168,7 +168,7 @@ def test_the_words_of_strangers_are_one_printable_line(text: str) -> None:
         assert shown == text
 
 
-def test_what_is_cut_says_so() -> None:
+def test_cut_text_ends_with_an_ellipsis() -> None:
     for text in ("x" * 10_000, "\u00e4" * 10_000, "\x1b[2J" * 10_000, "\U0001f600" * TEXT_BYTES):
         assert printable(text).endswith("...")
         assert len(printable(text).encode()) > TEXT_BYTES - 8
@@ -198,14 +198,14 @@ def test_a_damaged_incident_is_not_shown_or_harmless(changes: list[tuple[int, in
         detach(slab)
 
 
-def test_the_log_is_told_of(slab: Slab, noted: Incidents) -> None:
+def test_the_place_of_the_senders_log_is_readable(slab: Slab, noted: Incidents) -> None:
     assert noted.log() == ""
     noted.note_log("/var/log/sender.log")
     noted.note(NetworkError, "refused")
     assert Incidents(slab).log() == "/var/log/sender.log"
 
 
-def test_to_be_let_in_once_is_remembered(slab: Slab, noted: Incidents) -> None:
+def test_the_first_accepted_connection_is_kept(slab: Slab, noted: Incidents) -> None:
     assert not noted.has_been_let_in
     noted.let_in()
     first = slab.words[Super.LET_IN_MS]
@@ -214,6 +214,6 @@ def test_to_be_let_in_once_is_remembered(slab: Slab, noted: Incidents) -> None:
     assert slab.words[Super.LET_IN_MS] == first
 
 
-def test_what_keeps_the_sender_from_sending_is_said(slab: Slab, noted: Incidents) -> None:
+def test_trouble_names_the_last_error(slab: Slab, noted: Incidents) -> None:
     noted.note(BufferExhaustedError, "")
     assert slab.trouble().startswith("; last error: BufferExhaustedError: No memory became free")

@@ -1,4 +1,4 @@
-"""Looking at a slab: what is seen, and that nobody notices."""
+"""Inspecting a slab: what a view shows, and that it disturbs no process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def slab(slab_name: str) -> Any:
 
 
 def use_slab(link: Connection, name: str) -> None:
-    """Be attached, as a producer, until told to leave."""
+    """Stay attached, as a producer, until a message."""
     slab = attach(name, SMALL)
     slab.add_role(Role.PRODUCER)
     link.send(os.getpid())
@@ -74,7 +74,7 @@ def holder_of_entry(link: Connection, name: str, entry: int) -> int:
         lock_file.close()
 
 
-def test_an_onlooker_sees_the_users_and_is_none(slab_name: str, start: Callable[..., Child]) -> None:
+def test_a_view_shows_the_users_and_is_none(slab_name: str, start: Callable[..., Child]) -> None:
     child = start(use_slab, slab_name)
     pid = child.hear()
     with look(slab_name) as view:
@@ -96,7 +96,7 @@ def test_a_user_that_looks_keeps_its_record_lock(slab: Slab, start: Callable[...
     assert start(holder_of_entry, slab.name, slab.me).result() == os.getpid()
 
 
-def test_the_dead_are_told_from_the_living(slab: Slab, start: Callable[..., Child]) -> None:
+def test_dead_processes_are_shown_as_dead(slab: Slab, start: Callable[..., Child]) -> None:
     child = start(use_slab, slab.name)
     pid = child.hear()
     child.kill()
@@ -115,7 +115,7 @@ def test_the_dead_are_told_from_the_living(slab: Slab, start: Callable[..., Chil
         (10_000 + SILENCE_MS + 500, 10_000, True),
     ],
 )
-def test_a_sender_that_sleeps_is_told_from_one_that_does_not_run(
+def test_a_sleeping_sender_is_not_shown_as_stopped(
     slab: Slab, slab_name: str, start: Callable[..., Child], silent_ms: int, sleep_ms: int, stopped: bool
 ) -> None:
     sender = start(be_sender, slab_name)
@@ -137,7 +137,7 @@ def test_a_sender_that_sleeps_is_told_from_one_that_does_not_run(
 
 
 def be_sender_with_a_file(link: Connection, name: str, path: str) -> None:
-    """Be a sender that has mapped a file, of which only the mapping is left."""
+    """Be a sender that has mapped a file that was then removed."""
     with open(path) as file:
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     os.unlink(path)
@@ -146,10 +146,10 @@ def be_sender_with_a_file(link: Connection, name: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(("file", "form"), [("memory.cpython-311.so", "compiled"), ("memory.py", FORM)])
-def test_the_senders_form_is_what_it_has_mapped(
+def test_the_senders_form_follows_its_mapped_files(
     slab: Slab, start: Callable[..., Child], tmp_path: Path, file: str, form: str
 ) -> None:
-    """Also of a sender that goes on after an upgrade has removed its files."""
+    """Also of a sender that still runs after an upgrade has removed its files."""
     path = tmp_path / "shmaccum" / "shm" / file
     path.parent.mkdir(parents=True)
     path.write_text("x")
@@ -168,7 +168,7 @@ def test_the_senders_form_is_what_it_has_mapped(
     sender.result()
 
 
-def test_the_senders_life(slab: Slab, start: Callable[..., Child]) -> None:
+def test_the_senders_role_is_shown_over_its_life(slab: Slab, start: Callable[..., Child]) -> None:
     def seen() -> tuple[int | None, bool, bool, int]:
         with look(slab.name) as view:
             sender = view.sender()
@@ -255,14 +255,14 @@ def test_queues_are_read_from_the_slots(slab: Slab) -> None:
         fill_slot(slab, slot, SlotState.FREE, 0, 0, 0)
 
 
-def test_an_onlooker_cannot_write(slab: Slab) -> None:
+def test_a_view_is_read_only(slab: Slab) -> None:
     with look(slab.name) as view, pytest.raises(TypeError, match="read-only"):
         view.words[Super.GENERATION] = 1
 
 
-def test_remains_are_told_from_nothing(slab_name: str) -> None:
+def test_an_incomplete_slab_is_not_a_missing_one(slab_name: str) -> None:
     Path(names.lock_path(slab_name)).touch(mode=0o600)
-    with pytest.raises(SlabAbiError, match=f"not whole.*shmaccum destroy {slab_name}"), look(slab_name):
+    with pytest.raises(SlabAbiError, match=f"incomplete.*shmaccum destroy {slab_name}"), look(slab_name):
         pass
     assert destroy(slab_name) == 0
     with pytest.raises(SlabNotFoundError), look(slab_name):
@@ -277,9 +277,7 @@ def test_remains_are_told_from_nothing(slab_name: str) -> None:
         (0o600, 1 << 20, SlabAbiError, "not a slab of shmaccum"),
     ],
 )
-def test_what_is_no_slab_of_ours_is_refused(
-    slab_name: str, mode: int, size: int, error: type[SlabError], words: str
-) -> None:
+def test_foreign_files_are_refused(slab_name: str, mode: int, size: int, error: type[SlabError], words: str) -> None:
     segment = Path(names.segment_path(slab_name))
     segment.write_bytes(b"x" * size)
     segment.chmod(mode)

@@ -1,4 +1,4 @@
-"""The layout: nothing overlaps, everything fits, and no offset moves without a new ABI version."""
+"""The layout: no regions overlap, and no offset moves without a new ABI version."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ ABI: dict[int, dict[str, Any]] = {
 }
 """What every version of the layout puts where: a process of another version must never read a slab of this one."""
 
-ABI[4] = ABI[3]  # but what ASLEEP says
+ABI[4] = ABI[3]  # but for ASLEEP's meaning
 
 ABI[5] = ABI[4] | {"Super": ABI[4]["Super"] | {"ENOUGH_SLOTS": 39}}
 ABI[6] = ABI[5] | {
@@ -245,7 +245,7 @@ ABI[6] = ABI[5] | {
         "slot": 9973760 + 16384,
     },
 }
-# The settings are behind the superblock, and all else is behind them.
+# The settings come after the superblock, all other regions after them.
 ABI[6]["geometry"] = {
     name: offset if name in _SIZES else offset + 32768 for name, offset in ABI[6]["geometry"].items()
 } | {"settings": 512}
@@ -255,7 +255,7 @@ ABI[6]["entries"] = {
 
 
 def tables() -> dict[str, dict[str, int]]:
-    """Return the words of every kind of entry: all that a class of the layout defines in capitals."""
+    """Return the words of each kind of entry: the constants of its class."""
     return {
         name: {word: index for word, index in vars(member).items() if word.isupper()}
         for name, member in inspect.getmembers(layout, inspect.isclass)
@@ -298,7 +298,7 @@ def test_the_words_of_an_entry_are_different_and_inside_of_it(table: str) -> Non
     assert all(0 <= word < entry_words(GEOMETRY)[table] for word in words.values())
 
 
-def test_what_is_longer_than_a_word_does_not_reach_into_the_next_thing() -> None:
+def test_entries_of_several_words_do_not_overlap() -> None:
     assert (layout.TOPIC_WORDS - Topic.NAME) * WORD >= MAX_TOPIC_LENGTH
     assert Slot.BASE_TIMESTAMP - Slot.MAX_TIMESTAMP == 2  # two cells
     assert max(tables()["Slot"].values()) == Slot.CONTRIBUTORS
@@ -392,7 +392,7 @@ def test_partitions_of_a_stripe_share_its_redo_area() -> None:
 
 
 @given(geometries)
-def test_there_is_room_for_all_that_there_can_be_at_once(geometry: Geometry) -> None:
+def test_rings_and_queues_have_room_for_the_maximum(geometry: Geometry) -> None:
     assert geometry.bitmap_size * 8 >= geometry.slot_count
     assert geometry.ring_length == geometry.slot_count + layout.PIECES_IN_FLIGHT
     assert geometry.ring(1) - geometry.ring(0) == geometry.ring_length * layout.COMPLETION_WORDS
@@ -421,7 +421,7 @@ def test_geometries_of_equal_sizes_are_equal() -> None:
         ({"redo_size": 12}, "redo_size"),
     ],
 )
-def test_sizes_that_make_no_slab_are_refused(sizes: dict[str, int], complaint: str) -> None:
+def test_impossible_sizes_are_refused(sizes: dict[str, int], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         Geometry(**{"slot_size": 64, "slot_count": 4, **sizes})
 

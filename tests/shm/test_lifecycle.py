@@ -1,7 +1,8 @@
-"""Coming and going: who makes a slab, who removes it, and what is refused."""
+"""Attach and detach: which process creates or removes a slab, and what is refused."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import resource
@@ -58,7 +59,7 @@ def leave_records(link: Connection, name: str, geometry: Geometry) -> None:
     detach(slab)
 
 
-# --- coming --------------------------------------------------------------------------------------------------
+# --- attach ---------------------------------------------------------------------------------------
 
 
 def test_a_new_slab_is_empty(slab: Slab) -> None:
@@ -69,9 +70,7 @@ def test_a_new_slab_is_empty(slab: Slab) -> None:
     assert [lock.semaphore.value for lock in slab.locks] == [1] * len(slab.locks)
 
 
-def test_all_who_come_at_once_get_the_same_slab(
-    slab_name: str, geometry: Geometry, start: Callable[..., Child]
-) -> None:
+def test_concurrent_attaches_get_the_same_slab(slab_name: str, geometry: Geometry, start: Callable[..., Child]) -> None:
     children = [start(stay, slab_name, geometry) for _ in range(6)]
 
     assert len({child.hear() for child in children}) == 1
@@ -83,7 +82,7 @@ def test_all_who_come_at_once_get_the_same_slab(
     assert whats_there(slab_name) == []
 
 
-def test_a_slab_that_is_not_there_is_made_only_by_a_geometry(slab_name: str) -> None:
+def test_a_missing_slab_is_created_only_with_a_geometry(slab_name: str) -> None:
     with pytest.raises(SlabNotFoundError, match=slab_name):
         attach(slab_name)
 
@@ -98,7 +97,7 @@ def test_a_slab_is_opened_without_knowing_its_settings(slab: Slab, start: Callab
     child.result()
 
 
-def test_other_settings_than_this_process_has_are_refused(slab: Slab) -> None:
+def test_settings_that_differ_from_this_process_are_refused(slab: Slab) -> None:
     with pytest.raises(SlabAbiError, match="8 slots of 64 bytes"):
         attach(slab.name, Geometry(64, 16))
     with pytest.raises(SlabAbiError, match="other settings"):
@@ -109,7 +108,7 @@ def test_other_settings_than_this_process_has_are_refused(slab: Slab) -> None:
     assert slab.users == 1
 
 
-def test_other_settings_than_others_have_are_refused(
+def test_settings_that_differ_from_other_processes_are_refused(
     slab_name: str, geometry: Geometry, start: Callable[..., Child]
 ) -> None:
     child = start(stay, slab_name, geometry)
@@ -136,7 +135,7 @@ def test_a_process_has_one_slab_however_often_it_attaches(slab: Slab) -> None:
     assert slab.me >= 0
 
 
-def test_threads_that_come_at_once_share_one_slab(slab_name: str, geometry: Geometry) -> None:
+def test_concurrent_threads_share_one_slab(slab_name: str, geometry: Geometry) -> None:
     slabs: list[Slab] = []
     threads = [threading.Thread(target=lambda: slabs.append(attach(slab_name, geometry))) for _ in range(8)]
     for thread in threads:
@@ -158,9 +157,7 @@ def test_a_creator_without_room_leaves_nothing(slab_name: str) -> None:
     assert whats_there(slab_name) == []
 
 
-def test_a_creator_that_cannot_go_on_leaves_nothing(
-    slab_name: str, geometry: Geometry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_creator_leaves_nothing(slab_name: str, geometry: Geometry, monkeypatch: pytest.MonkeyPatch) -> None:
     token = names.new_token()
     monkeypatch.setattr(names, "new_token", lambda: token)
     private = names.PrivateNames(slab_name, token.tobytes())
@@ -178,10 +175,12 @@ def test_a_creator_that_cannot_go_on_leaves_nothing(
     assert whats_there(slab_name) == []
 
 
-# --- going ---------------------------------------------------------------------------------------------------
+# --- detach ---------------------------------------------------------------------------------------
 
 
-def test_the_last_one_out_removes_everything(slab_name: str, geometry: Geometry, start: Callable[..., Child]) -> None:
+def test_the_last_process_to_leave_removes_everything(
+    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+) -> None:
     slab = attach(slab_name, geometry)
     children = [start(stay, slab_name) for _ in range(2)]
     for child in children:
@@ -197,7 +196,9 @@ def test_the_last_one_out_removes_everything(slab_name: str, geometry: Geometry,
     assert whats_there(slab_name) == []
 
 
-def test_who_is_dead_does_not_count_as_a_user(slab_name: str, geometry: Geometry, start: Callable[..., Child]) -> None:
+def test_a_dead_process_does_not_count_as_a_user(
+    slab_name: str, geometry: Geometry, start: Callable[..., Child]
+) -> None:
     child = start(stay, slab_name, geometry)
     child.hear()
     slab = attach(slab_name, geometry)
@@ -208,9 +209,7 @@ def test_who_is_dead_does_not_count_as_a_user(slab_name: str, geometry: Geometry
     assert whats_there(slab_name) == []
 
 
-def test_records_that_are_not_delivered_keep_a_slab(
-    slab_name: str, geometry: Geometry, start: Callable[..., Child]
-) -> None:
+def test_undelivered_records_keep_a_slab(slab_name: str, geometry: Geometry, start: Callable[..., Child]) -> None:
     start(leave_records, slab_name, geometry).result()
     assert whats_there(slab_name)
 
@@ -221,7 +220,7 @@ def test_records_that_are_not_delivered_keep_a_slab(
     assert whats_there(slab_name) == []
 
 
-def test_what_a_dead_process_was_killed_over_removing_is_no_obstacle(
+def test_death_during_removal_does_not_prevent_an_attach(
     slab_name: str, geometry: Geometry, start: Callable[..., Child]
 ) -> None:
     detach(attach(slab_name, geometry))
@@ -231,7 +230,8 @@ def test_what_a_dead_process_was_killed_over_removing_is_no_obstacle(
         child.kill()
         paths = whats_there(slab_name)
         for path in paths[:removed]:
-            os.unlink(path)
+            with contextlib.suppress(FileNotFoundError):  # a producer of another test can have swept the slab away
+                os.unlink(path)
 
         slab = attach(slab_name, geometry)
 
@@ -251,7 +251,7 @@ def come_and_go(link: Connection, name: str, geometry: Geometry, turns: int) -> 
         detach(slab)
 
 
-def test_all_can_come_and_go_while_the_others_make_and_remove_the_slab(
+def test_concurrent_attach_and_detach_create_and_remove_the_slab(
     slab_name: str, geometry: Geometry, start: Callable[..., Child]
 ) -> None:
     children = [start(come_and_go, slab_name, geometry, 60) for _ in range(4)]
@@ -266,7 +266,7 @@ def test_all_can_come_and_go_while_the_others_make_and_remove_the_slab(
     assert whats_there(slab_name) == []
 
 
-# --- fork -----------------------------------------------------------------------------------------------------
+# --- fork -----------------------------------------------------------------------------------------
 
 
 def use_inherited(link: Connection, slab: Slab) -> int:
@@ -278,14 +278,14 @@ def leave_inherited(link: Connection, slab: Slab) -> None:
     detach(slab)
 
 
-def test_a_forked_child_takes_its_place_when_it_first_takes_a_lock(slab: Slab, start: Callable[..., Child]) -> None:
+def test_a_forked_child_takes_an_entry_at_its_first_lock(slab: Slab, start: Callable[..., Child]) -> None:
     child = start(use_inherited, slab, how="fork")
 
     assert child.result() not in (-1, slab.me)
 
 
 @pytest.mark.parametrize("function", [use_inherited, leave_inherited])
-def test_a_forked_childs_end_is_no_harm_to_the_parent(
+def test_a_forked_childs_exit_does_not_harm_the_parent(
     slab: Slab, start: Callable[..., Child], function: Callable[..., object]
 ) -> None:
     start(function, slab, how="fork").result()
@@ -346,18 +346,18 @@ def test_a_forked_child_does_not_remove_the_next_slab_of_that_name(
     detach(second)
 
 
-# --- an interrupt over a lock -------------------------------------------------------------------------------------
+# --- an interrupt over a lock ---------------------------------------------------------------------
 
 
 @pytest.mark.plain
-def test_who_leaves_lets_go_of_the_lock_that_an_interrupt_left_taken(
+def test_detach_releases_a_lock_left_by_an_interrupt(
     slab_name: str, geometry: Geometry, start: Callable[..., Child]
 ) -> None:
     child = start(stay, slab_name, geometry)
     child.hear()
     slab = attach(slab_name, geometry)
     me = slab.me
-    slab.tables_lock.acquire()  # and then an interrupt, before any `with` had it
+    slab.tables_lock.acquire()  # then an interrupt, before any `with` has it
 
     detach(slab)
 
@@ -369,9 +369,9 @@ def test_who_leaves_lets_go_of_the_lock_that_an_interrupt_left_taken(
     detach(again)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # one in a finalizer is lost
-def test_an_interrupt_over_coming_and_going_leaves_nothing_behind(slab_name: str) -> None:
-    """Wherever it comes: the next one to come and go finds everything in order, and the last one out removes it."""
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt in a finalizer is lost
+def test_interrupts_during_attach_and_detach_leave_nothing(slab_name: str) -> None:
+    """At any moment: the next attach and detach find a consistent slab, and the last detach removes it."""
     geometry = Geometry(64, 4, 4, 2, 2)
     for moment in range(0, 5000, 17):  # of some 900
         ticket: list[None] = []
@@ -393,7 +393,7 @@ def test_an_interrupt_over_coming_and_going_leaves_nothing_behind(slab_name: str
 
 
 def attach_with_few_descriptors(link: Connection, name: str) -> tuple[list[str], list[int]]:
-    """Try with one descriptor more each time; return the errors, and how many descriptors were open after each."""
+    """Try with one more descriptor each time; return the errors, and the number of open descriptors after each."""
     geometry = Geometry(64, 4, 4, 2, 2)
     usual = resource.getrlimit(resource.RLIMIT_NOFILE)
     errors: list[str] = []
@@ -413,7 +413,7 @@ def attach_with_few_descriptors(link: Connection, name: str) -> tuple[list[str],
     return errors, open_after
 
 
-def test_who_has_too_few_descriptors_is_refused_and_leaves_nothing(slab_name: str, start: Callable[..., Child]) -> None:
+def test_too_few_descriptors_are_an_error_that_leaves_nothing(slab_name: str, start: Callable[..., Child]) -> None:
     errors, open_after = start(attach_with_few_descriptors, slab_name).result()
     assert errors
     assert {each.partition(":")[0] for each in errors} == {"SlabMemoryError"}

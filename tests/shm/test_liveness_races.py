@@ -1,6 +1,6 @@
-"""A process that is found dead may have moved on since it was last looked at: nobody is mistaken for it.
+"""A dead process can have released its lock or lost its entry: no new process is mistaken for it.
 
-Each test has other processes do something while this one asks the kernel whether one of them is alive.
+In each test, other processes act while this one asks the kernel whether one of them is alive.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Act = Callable[[], object]
 
 
 def hold(link: Connection, name: str, number: int = NUMBER) -> None:
-    """Attach, hold a lock when told to, and leave when told to."""
+    """Attach; hold a lock after one message, and leave after the next."""
     slab = attach(name)
     for lock in slab.locks:
         lock.rebuild = lambda: None
@@ -37,7 +37,7 @@ def hold(link: Connection, name: str, number: int = NUMBER) -> None:
 
 
 def take_and_die(link: Connection, name: str) -> None:
-    """Attach, and die with a lock when told to, before this process is named as its holder."""
+    """Attach; on a message, die with a lock, before this process is named as its holder."""
     slab = attach(name)
     link.send(slab.me)
     link.recv()
@@ -65,7 +65,7 @@ def state(slab: Slab) -> LockState:
 
 
 def while_asking(monkeypatch: pytest.MonkeyPatch, slab: Slab, *acts: tuple[Act, Act]) -> None:
-    """Have things happen just before and just after the answers to the next questions whether others are alive."""
+    """Run functions just before and just after the next checks of other processes' liveness."""
     ask = slab.processes.is_alive
     remaining = list(acts)
 
@@ -85,7 +85,7 @@ def nothing() -> None:
     pass
 
 
-def test_a_holder_that_let_go_and_left_has_not_died_over_the_lock(
+def test_a_holder_that_released_and_left_did_not_die_holding(
     slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     children = [holding(start, slab)]
@@ -105,7 +105,7 @@ def test_a_holder_that_let_go_and_left_has_not_died_over_the_lock(
     assert slab.locks[NUMBER].semaphore.value == 1
 
 
-def test_a_look_does_not_take_a_new_process_for_the_dead_one_before_it(
+def test_a_look_distinguishes_a_new_process_from_the_dead_one(
     slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, entry = holding(start, slab)
@@ -119,7 +119,7 @@ def test_a_look_does_not_take_a_new_process_for_the_dead_one_before_it(
 
 
 @pytest.mark.parametrize("number", [NUMBER, NUMBER + 1])
-def test_what_a_new_process_wants_is_not_forgotten_for_the_dead_one_before_it(
+def test_forget_dead_keeps_the_wants_of_a_new_process(
     slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     first, entry = holding(start, slab)
@@ -139,7 +139,7 @@ def test_what_a_new_process_wants_is_not_forgotten_for_the_dead_one_before_it(
 
 
 @pytest.mark.plain  # a process dies before a line
-def test_the_entry_of_a_process_that_dies_with_a_lock_meanwhile_is_kept(
+def test_an_entry_whose_process_dies_with_a_lock_is_not_freed(
     slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slab.locks[NUMBER].rebuild = nothing
@@ -157,3 +157,19 @@ def test_the_entry_of_a_process_that_dies_with_a_lock_meanwhile_is_kept(
     assert entry in slab.processes.in_use()
     with slab.locks[NUMBER].within(10):
         assert slab.locks[NUMBER].owner() == slab.me
+
+
+@pytest.mark.plain  # a process dies before a line
+def test_the_entry_of_a_process_that_dies_with_a_lock_meanwhile_is_not_taken(
+    slab: Slab, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its WANTS, in a new process's entry, would hide the death from all who wait for the lock."""
+    child = start(take_and_die, slab.name)
+    entry = child.hear()
+
+    def take_it_along() -> None:
+        child.tell()
+        child.join()
+
+    while_asking(monkeypatch, slab, (take_it_along, nothing))
+    assert entry not in list(slab.processes._places())

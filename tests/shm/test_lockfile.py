@@ -1,4 +1,4 @@
-"""The lock file: what the kernel knows of other processes, and forgets with them."""
+"""The lock file: locks of processes, which the kernel releases at their death."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def look(link: Connection, name: str, byte: int) -> int:
 
 
 @pytest.mark.parametrize("byte", BYTES)
-def test_a_byte_excludes_other_processes_and_tells_who_has_it(
+def test_a_byte_excludes_other_processes_and_names_its_holder(
     lock_file: LockFile, start: Callable[..., Child], byte: int
 ) -> None:
     child = start(hold, lock_file.name, byte)
@@ -57,7 +57,7 @@ def test_a_byte_excludes_other_processes_and_tells_who_has_it(
     assert lock_file.try_lock(byte) is True
 
 
-def test_a_holder_is_told_of_to_others_only(lock_file: LockFile, start: Callable[..., Child]) -> None:
+def test_holder_returns_only_other_processes(lock_file: LockFile, start: Callable[..., Child]) -> None:
     assert lock_file.try_lock(SENDER)
     assert lock_file.try_lock(SENDER)
 
@@ -65,7 +65,7 @@ def test_a_holder_is_told_of_to_others_only(lock_file: LockFile, start: Callable
     assert start(look, lock_file.name, SENDER).result() == os.getpid()
 
 
-def test_death_drops_what_was_held(lock_file: LockFile, start: Callable[..., Child]) -> None:
+def test_death_releases_bytes(lock_file: LockFile, start: Callable[..., Child]) -> None:
     child = start(hold, lock_file.name, PROCESS)
     child.hear()
 
@@ -79,7 +79,7 @@ def holds_nothing(link: Connection, lock_file: LockFile, byte: int) -> tuple[int
     return lock_file.holder(byte), lock_file.try_lock(byte)
 
 
-def test_a_forked_child_does_not_inherit_what_was_held(lock_file: LockFile, start: Callable[..., Child]) -> None:
+def test_a_forked_child_does_not_inherit_bytes(lock_file: LockFile, start: Callable[..., Child]) -> None:
     lock_file.try_lock(PROCESS)
 
     child = start(holds_nothing, lock_file, PROCESS, how="fork")
@@ -87,7 +87,7 @@ def test_a_forked_child_does_not_inherit_what_was_held(lock_file: LockFile, star
     assert child.result() == (os.getpid(), False)
 
 
-def test_a_forked_childs_end_leaves_the_parents_bytes_alone(lock_file: LockFile, start: Callable[..., Child]) -> None:
+def test_a_forked_childs_exit_keeps_the_parents_bytes(lock_file: LockFile, start: Callable[..., Child]) -> None:
     lock_file.try_lock(PROCESS)
 
     start(holds_nothing, lock_file, SENDER, how="fork").result()
@@ -105,7 +105,7 @@ def test_any_of_a_range_of_bytes_is_found(lock_file: LockFile, start: Callable[.
     assert lock_file.holder(PROCESS + 701, length=0) == 0
 
 
-# --- coming and going ----------------------------------------------------------------------------------
+# --- lifecycle and start bytes --------------------------------------------------------------------
 
 
 def add_up(link: Connection, name: str, path: str, turns: int) -> None:
@@ -116,7 +116,9 @@ def add_up(link: Connection, name: str, path: str, turns: int) -> None:
             Path(path).write_text(str(number + 1))
 
 
-def test_one_process_at_a_time_comes_or_goes(lock_file: LockFile, tmp_path: Path, start: Callable[..., Child]) -> None:
+def test_one_process_at_a_time_has_the_lifecycle_byte(
+    lock_file: LockFile, tmp_path: Path, start: Callable[..., Child]
+) -> None:
     total = tmp_path / "total"
     total.write_text("0")
 
@@ -127,7 +129,7 @@ def test_one_process_at_a_time_comes_or_goes(lock_file: LockFile, tmp_path: Path
     assert total.read_text() == "90"
 
 
-def test_one_thread_at_a_time_comes_or_goes(lock_file: LockFile) -> None:
+def test_one_thread_at_a_time_has_the_lifecycle_byte(lock_file: LockFile) -> None:
     inside: list[int] = []
     most: list[int] = []
 
@@ -135,7 +137,7 @@ def test_one_thread_at_a_time_comes_or_goes(lock_file: LockFile) -> None:
         for _ in range(50):
             with lock_file.lifecycle():
                 inside.append(number)
-                time.sleep(0)  # lets another one in, if there is a way in
+                time.sleep(0)  # lets another process in, if exclusion fails
                 most.append(len(inside))
                 inside.remove(number)
 
@@ -149,7 +151,7 @@ def test_one_thread_at_a_time_comes_or_goes(lock_file: LockFile) -> None:
     assert max(most) == 1
 
 
-def test_one_of_all_starts_a_sender(lock_file: LockFile, start: Callable[..., Child]) -> None:
+def test_one_process_starts_the_sender(lock_file: LockFile, start: Callable[..., Child]) -> None:
     with lock_file.try_start() as mine, lock_file.try_start() as mine_too:
         assert (mine, mine_too) == (True, False)
         assert start(look, lock_file.name, START).result() == os.getpid()
@@ -162,10 +164,10 @@ def test_one_of_all_starts_a_sender(lock_file: LockFile, start: Callable[..., Ch
     assert lock_file.holder(START) == child.pid
 
 
-# --- the file --------------------------------------------------------------------------------------------
+# --- the file -------------------------------------------------------------------------------------
 
 
-def test_a_file_that_is_not_there_is_made_only_on_demand(slab_name: str) -> None:
+def test_a_missing_lock_file_is_created_only_on_demand(slab_name: str) -> None:
     with pytest.raises(SlabNotFoundError, match=slab_name):
         LockFile.open(slab_name, create=False)
 
@@ -186,7 +188,7 @@ def test_a_removed_file_is_no_longer_current(slab_name: str) -> None:
     os.unlink(names.lock_path(slab_name))
 
 
-def test_a_file_that_others_may_open_is_refused(slab_name: str) -> None:
+def test_a_lock_file_open_to_other_users_is_refused(slab_name: str) -> None:
     path = Path(names.lock_path(slab_name))
     path.touch()
     path.chmod(0o644)
@@ -213,7 +215,7 @@ def test_a_file_is_made_for_its_owner_alone(lock_file: LockFile) -> None:
     assert os.stat(names.lock_path(lock_file.name)).st_mode & 0o777 == 0o600
 
 
-def test_a_file_that_was_closed_is_opened_again_as_soon_as_there_is_a_descriptor(
+def test_a_closed_lock_file_is_reopened_once_a_descriptor_is_free(
     lock_file: LockFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.close(lock_file.make_sure())
@@ -229,7 +231,7 @@ def test_a_file_that_was_closed_is_opened_again_as_soon_as_there_is_a_descriptor
     assert lock_file.try_lock(PROCESS)
 
 
-def test_a_descriptor_that_is_another_files_is_left_alone(lock_file: LockFile, tmp_path: Path) -> None:
+def test_a_reused_descriptor_number_is_not_touched(lock_file: LockFile, tmp_path: Path) -> None:
     number = lock_file.make_sure()
     with (tmp_path / "file").open("w+b") as file:
         os.dup2(file.fileno(), number)

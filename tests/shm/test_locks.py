@@ -1,4 +1,4 @@
-"""Locks: one holder at a time among processes and threads, and what an unfinished change leads to."""
+"""Locks: one holder at a time among processes and threads, and rebuilds after unfinished changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 
 NUMBER = 5
-"""The lock that is tried; any of them would do."""
+"""The tested lock; any would do."""
 
 
 def scratch(slab: Slab) -> int:
@@ -38,10 +38,10 @@ def my_word(slab: Slab, word: int) -> int:
     return value
 
 
-# --- one at a time ----------------------------------------------------------------------------------------
+# --- one at a time --------------------------------------------------------------------------------
 
 
-def test_a_lock_names_its_holder_and_forgets_it(slab: Slab) -> None:
+def test_a_lock_names_its_holder_until_the_release(slab: Slab) -> None:
     lock = slab.locks[NUMBER]
 
     with lock:
@@ -82,7 +82,7 @@ def add_turns(slab: Slab, turns: int) -> None:
         with lock:
             before = words[total]
             if turn % 64 == 0:
-                time.sleep(0)  # lets another one in, if there is a way in
+                time.sleep(0)  # lets another process in, if exclusion fails
             words[total] = before + 1
 
 
@@ -136,7 +136,7 @@ def test_a_process_wants_one_lock_at_a_time_whatever_its_threads_want(slab: Slab
     assert seen == {1}
 
 
-# --- patience -----------------------------------------------------------------------------------------------
+# --- patience -------------------------------------------------------------------------------------
 
 
 def hold(link: Connection, name: str, number: int) -> None:
@@ -147,7 +147,7 @@ def hold(link: Connection, name: str, number: int) -> None:
     detach(slab)
 
 
-def test_a_holder_that_lives_is_waited_for_and_named(slab: Slab, start: Callable[..., Child]) -> None:
+def test_a_timeout_names_the_living_holder(slab: Slab, start: Callable[..., Child]) -> None:
     child = start(hold, slab.name, NUMBER)
     child.hear()
 
@@ -163,8 +163,8 @@ def test_a_holder_that_lives_is_waited_for_and_named(slab: Slab, start: Callable
 
 
 @pytest.mark.parametrize("word", [Process.RELEASED, Process.PARKED])
-def test_a_damaged_count_begins_again(slab: Slab, start: Callable[..., Child], word: int) -> None:
-    """An error in the middle of a release would keep the lock from everybody."""
+def test_a_damaged_counter_wraps(slab: Slab, start: Callable[..., Child], word: int) -> None:
+    """An error in the middle of a release would leave the lock taken for ever."""
     holder = start(hold, slab.name, NUMBER)
     holder.hear()
     slab.words[slab.geometry.process(slab.me) + word + NUMBER] = (1 << 64) - 1
@@ -185,8 +185,8 @@ def take(link: Connection, name: str) -> None:
     detach(slab)
 
 
-def test_who_waits_does_not_sleep_in_the_semaphore(slab: Slab, start: Callable[..., Child]) -> None:
-    """The C library counts those who do behind the semaphore's value; each post wakes one of them by a system call."""
+def test_waiters_do_not_sleep_in_the_semaphore(slab: Slab, start: Callable[..., Child]) -> None:
+    """The C library counts sleepers in the semaphore; each post wakes one of them by a system call."""
     lock = slab.locks[NUMBER]
     semaphore = Path(f"/dev/shm/sem.{lock.semaphore.name.removeprefix('/')}")
     asleep = []
@@ -227,7 +227,7 @@ def test_a_stopped_holder_keeps_its_lock(slab: Slab, start: Callable[..., Child]
     assert takeovers(slab) == 0
 
 
-def test_a_thread_that_keeps_the_others_waiting_is_told_of(slab: Slab) -> None:
+def test_a_timeout_names_the_thread_in_the_way(slab: Slab) -> None:
     errors: list[str] = []
 
     def wait() -> None:
@@ -244,11 +244,11 @@ def test_a_thread_that_keeps_the_others_waiting_is_told_of(slab: Slab) -> None:
     assert "another thread of this process" in errors[0]
 
 
-# --- changes that are not finished -----------------------------------------------------------------------------
+# --- changes that are not finished ----------------------------------------------------------------
 
 
 def rebuilding(slab: Slab) -> list[int]:
-    """Have the lock note who rebuilds what it guards, and return the note."""
+    """Let the lock record which process rebuilds, and return the record."""
     rebuilt: list[int] = []
     slab.locks[NUMBER].rebuild = lambda: rebuilt.append(slab.locks[NUMBER].owner())
     return rebuilt
@@ -303,7 +303,7 @@ def test_the_next_holder_may_be_another_process(slab: Slab, start: Callable[...,
         assert rebuilt == []
 
 
-def test_what_could_not_be_rebuilt_is_the_next_holders_to_rebuild(slab: Slab) -> None:
+def test_a_failed_rebuild_is_repeated_by_the_next_holder(slab: Slab) -> None:
     fail_inside(slab)
 
     with pytest.raises(IllegalStateError, match="set up to rebuild"):
@@ -316,7 +316,7 @@ def test_what_could_not_be_rebuilt_is_the_next_holders_to_rebuild(slab: Slab) ->
 
 
 def test_a_reentrant_use_is_refused_and_harms_nothing(slab: Slab) -> None:
-    """A signal's handler or finalizer comes back into the package in the middle of it; here, a rebuild does."""
+    """A signal's handler or a finalizer can reenter the package; here, a rebuild does."""
     refusals: list[str] = []
 
     def come_back() -> None:

@@ -1,7 +1,7 @@
-"""The death of a lock's holder, at any moment: a survivor takes over, and rebuilds; nobody else's lock is taken.
+"""Death of a lock's holder: a survivor takes over and rebuilds; a living holder keeps its lock.
 
-The two moments at which the semaphore is taken and nobody is named are tried by name; for all the others there is
-`tools.crashpoints`.
+These tests cover the two moments at which the semaphore is taken and no owner is named; `tools.crashpoints` covers all
+others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shmaccum.shm.slab import Slab
 
 NUMBER = 5
 PATIENCE_S = 60.0
-"""How long a survivor may wait for a takeover: many times what it takes."""
+"""Most seconds for a takeover: many times what it takes."""
 
 Moment = Literal["holding", "not named yet", "no longer named", "posted", "still wanted"]
 MOMENTS: dict[str, tuple[Callable[..., object], str]] = {
@@ -32,7 +32,7 @@ MOMENTS: dict[str, tuple[Callable[..., object], str]] = {
     "posted": (SlabLock.leave, "self.words[self._released_at]"),
     "still wanted": (SlabLock.leave, "self.words[self._wants_at]"),
 }
-"""Just before these lines."""
+"""The child dies just before these lines."""
 
 
 def moments(*names: Moment) -> list[object]:
@@ -55,14 +55,14 @@ def wants(slab: Slab, entry: int) -> int:
 
 
 def rebuilding(slab: Slab) -> list[int]:
-    """Have the lock note who rebuilds what it guards, and return the note."""
+    """Let the lock record which process rebuilds, and return the record."""
     rebuilt: list[int] = []
     slab.locks[NUMBER].rebuild = lambda: rebuilt.append(slab.locks[NUMBER].owner())
     return rebuilt
 
 
 def fail_at(link: Connection, name: str, moment: Moment, action: Callable[[], None]) -> None:
-    """Take the lock once, and die or stop over it."""
+    """Take the lock once, and die or stop with it."""
     slab = attach(name)
     slab.locks[NUMBER].rebuild = lambda: None
     link.send(slab.me)
@@ -80,7 +80,7 @@ def fail_at(link: Connection, name: str, moment: Moment, action: Callable[[], No
 
 
 def survive(link: Connection, name: str) -> tuple[list[int], int]:
-    """Wait for the lock and take it once; return who rebuilt, and by whose hands the lock is held then."""
+    """Wait for the lock and take it once; return which process rebuilt, and which is the owner then."""
     slab = attach(name)
     rebuilt = rebuilding(slab)
     link.send(slab.me)
@@ -91,11 +91,11 @@ def survive(link: Connection, name: str) -> tuple[list[int], int]:
     return rebuilt, holder
 
 
-# --- death at the moments that have a name --------------------------------------------------------------------
+# --- death at the moments that have a name --------------------------------------------------------
 
 
 @pytest.mark.parametrize("moment", moments("holding", "not named yet", "no longer named", "posted", "still wanted"))
-def test_a_waiting_survivor_takes_the_lock_of_the_dead(slab: Slab, start: Callable[..., Child], moment: Moment) -> None:
+def test_a_waiter_takes_over_a_dead_holders_lock(slab: Slab, start: Callable[..., Child], moment: Moment) -> None:
     rebuilt = rebuilding(slab)
     dying = start(fail_at, slab.name, moment, die)
     entry = dying.hear()
@@ -114,9 +114,7 @@ def test_a_waiting_survivor_takes_the_lock_of_the_dead(slab: Slab, start: Callab
 
 
 @pytest.mark.parametrize("moment", moments("holding", "not named yet", "no longer named"))
-def test_of_all_who_wait_one_takes_over_and_the_others_follow(
-    slab: Slab, start: Callable[..., Child], moment: Moment
-) -> None:
+def test_one_waiter_takes_over_and_the_others_follow(slab: Slab, start: Callable[..., Child], moment: Moment) -> None:
     rebuilt_here = rebuilding(slab)
     dying = start(fail_at, slab.name, moment, die)
     survivors = [start(survive, slab.name) for _ in range(3)]
@@ -131,7 +129,7 @@ def test_of_all_who_wait_one_takes_over_and_the_others_follow(
     results = [survivor.result() for survivor in survivors]
 
     assert dying.join() == -signal.SIGKILL
-    with slab.locks[NUMBER].within(PATIENCE_S):  # where the dying one was the last to have it
+    with slab.locks[NUMBER].within(PATIENCE_S):  # where the dying process was its last holder
         pass
     assert {holder for _, holder in results} == entries
     assert takeovers(slab) == slab.words[Super.REBUILDS] == 1
@@ -156,12 +154,12 @@ def test_a_waiter_that_dies_leaves_the_lock_alone(slab: Slab, start: Callable[..
     assert rebuilt == []
 
 
-# --- two deaths --------------------------------------------------------------------------------------------------
+# --- two deaths -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("first", moments("holding", "not named yet", "no longer named"))
 @pytest.mark.parametrize("second", moments("holding", "not named yet", "no longer named"))
-def test_who_takes_over_from_the_dead_may_die_as_well(
+def test_death_of_the_process_that_takes_over_is_survived(
     slab: Slab, start: Callable[..., Child], first: Moment, second: Moment
 ) -> None:
     rebuilt = rebuilding(slab)
@@ -181,7 +179,7 @@ def test_who_takes_over_from_the_dead_may_die_as_well(
 
 
 @pytest.mark.parametrize("moment", moments("holding", "not named yet", "no longer named"))
-def test_the_death_of_a_waiter_does_not_hide_that_of_the_holder(
+def test_a_waiters_death_does_not_hide_the_holders_death(
     slab: Slab, start: Callable[..., Child], moment: Moment
 ) -> None:
     holder = start(fail_at, slab.name, moment, die)
@@ -199,11 +197,11 @@ def test_the_death_of_a_waiter_does_not_hide_that_of_the_holder(
         assert rebuilt == [slab.me]
 
 
-# --- the living keep their lock -------------------------------------------------------------------------------------
+# --- the living keep their lock -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("moment", moments("holding", "not named yet", "no longer named"))
-def test_a_stopped_process_keeps_its_lock_whoever_else_is_dead(
+def test_a_stopped_process_keeps_its_lock_while_others_are_dead(
     slab: Slab, start: Callable[..., Child], moment: Moment
 ) -> None:
     rebuilding(slab)

@@ -1,4 +1,4 @@
-"""A greenlet that something switches out while it has a lock: the others of its thread wait for it."""
+"""A greenlet is switched out while it holds a lock: other greenlets of its thread wait for it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_others_wait_for_a_greenlet_that_is_switched_out_with_a_lock(library: st
 
 
 def test_without_patches_a_greenlet_that_is_switched_out_with_a_lock_is_an_error(slab: Slab) -> None:
-    """Rather than that its lock is mended under its hands."""
+    """Else the other greenlet would release the lock that the first one still uses."""
     main = greenlet.getcurrent()
 
     def hold() -> None:

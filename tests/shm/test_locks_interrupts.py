@@ -1,6 +1,6 @@
-"""Interrupts over a lock: whatever a signal's handler cuts short, nobody gets stuck and nobody gets in.
+"""Interrupts during the use of a lock: no process is blocked for ever, and exclusion holds.
 
-A KeyboardInterrupt stands for whatever a handler raises.
+A KeyboardInterrupt stands for any exception that a signal's handler raises.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def scratch(slab: Slab) -> int:
 
 
 def interrupt_everywhere(use: Callable[[], None], check: Callable[[], None]) -> int:
-    """Interrupt ``use`` at each of its moments in turn, checking after each; return how many there are."""
+    """Interrupt ``use`` at each of its moments in turn, and check after each; return their number."""
     for moment in range(2000):
         with InterruptAt(moment) as interrupt:
             use()
@@ -42,8 +42,8 @@ def interrupt_everywhere(use: Callable[[], None], check: Callable[[], None]) -> 
     raise AssertionError("it has no end")
 
 
-def assert_nobody_is_in_the_way(slab: Slab) -> None:
-    """Check that this process neither holds nor wants anything, and that another thread can have its turn."""
+def assert_no_process_is_in_the_way(slab: Slab) -> None:
+    """Check that this process neither holds nor wants a lock, and that another thread can take one."""
     assert [lock.semaphore.value for lock in slab.locks] == [1] * len(slab.locks)
     assert slab.words[slab.geometry.process(slab.me) + Process.WANTS] == 0
     took: list[bool] = []
@@ -58,11 +58,11 @@ def assert_nobody_is_in_the_way(slab: Slab) -> None:
     assert took == [True]
 
 
-# --- at every moment ----------------------------------------------------------------------------------------
+# --- at every moment ------------------------------------------------------------------------------
 
 
 @pytest.mark.plain
-def test_after_an_interrupt_the_next_use_of_any_lock_puts_things_right(slab: Slab) -> None:
+def test_after_an_interrupt_the_next_use_of_any_lock_releases(slab: Slab) -> None:
     for lock in slab.locks:
         lock.rebuild = lambda: None
 
@@ -74,7 +74,7 @@ def test_after_an_interrupt_the_next_use_of_any_lock_puts_things_right(slab: Sla
         with slab.locks[3]:
             assert slab.locks[3].owner() == slab.me
             assert slab.locks[NUMBER].semaphore.value == 1
-        assert_nobody_is_in_the_way(slab)
+        assert_no_process_is_in_the_way(slab)
 
     assert interrupt_everywhere(use, check) >= 6
 
@@ -90,7 +90,7 @@ def test_a_slab_can_be_settled_after_an_interrupt_without_using_it(slab: Slab) -
 
     def check() -> None:
         slab.settle()
-        assert_nobody_is_in_the_way(slab)
+        assert_no_process_is_in_the_way(slab)
 
     assert interrupt_everywhere(use, check) >= 6
 
@@ -101,12 +101,12 @@ def test_settling_without_an_interrupt_changes_nothing(slab: Slab) -> None:
     slab.settle()
 
     assert bytes(slab.words) == before_it
-    assert_nobody_is_in_the_way(slab)
+    assert_no_process_is_in_the_way(slab)
 
 
 @pytest.mark.plain
 def test_what_an_interrupted_holder_left_is_rebuilt(slab: Slab) -> None:
-    """Two words that must be equal: an interrupt between the two stores is seen by nobody."""
+    """Two words that must be equal: no process sees the interrupt between the two stores."""
     first, second = scratch(slab), scratch(slab) + 1
 
     def rebuild() -> None:
@@ -158,7 +158,7 @@ def test_an_interrupt_ends_a_wait_and_leaves_nothing_behind(
 
     child.tell("leave")
     child.hear()
-    assert_nobody_is_in_the_way(slab)
+    assert_no_process_is_in_the_way(slab)
     child.tell("end")
     child.result()
 
@@ -194,16 +194,16 @@ def test_an_interrupt_over_a_takeover_leaves_it_to_the_next(
         with slab.locks[NUMBER].within(PATIENCE_S):
             assert slab.locks[NUMBER].owner() == slab.me
         slab.reap_dead()
-        assert_nobody_is_in_the_way(slab)
+        assert_no_process_is_in_the_way(slab)
     watcher.tell("end")
     watcher.result()
 
 
-# --- real signals --------------------------------------------------------------------------------------------------
+# --- real signals ---------------------------------------------------------------------------------
 
 
 def count_inside(slab: Slab) -> None:
-    """Be alone inside the lock for a moment; a holder that an interrupt threw out is not inside any more."""
+    """Hold the lock for a moment and check exclusion; an interrupted holder no longer counts as inside."""
     inside, total = scratch(slab), scratch(slab) + 1
     with slab.locks[NUMBER]:
         assert slab.words[inside] == 0, "another one is inside"
@@ -213,7 +213,7 @@ def count_inside(slab: Slab) -> None:
 
 
 def count(link: Connection, name: str) -> int:
-    """Use the lock over and over until told to stop, come what may; return how often an interrupt came."""
+    """Use the lock repeatedly until a message, despite interrupts; return their number."""
     slab = attach(name)
     inside, interrupts, over = scratch(slab), scratch(slab) + 2, scratch(slab) + 3
 
@@ -227,7 +227,7 @@ def count(link: Connection, name: str) -> int:
     while True:
         try:
             # Said in here: the next interrupt comes as soon as this one is known of, and must find one who catches it.
-            if came:  # the calm one, who may get so far last, has nothing to say
+            if came:  # the process without interrupts, which can get here last, has nothing to report
                 slab.words[interrupts] = came
             # Not a `while` with a condition: an interrupt at its jump back is not caught (CPython 3.12, 3.13).
             for _ in going_on:
@@ -239,7 +239,7 @@ def count(link: Connection, name: str) -> int:
     return came
 
 
-def test_a_storm_of_interrupts_lets_nobody_in_and_gets_nobody_stuck(slab: Slab, start: Callable[..., Child]) -> None:
+def test_frequent_interrupts_keep_exclusion_and_progress(slab: Slab, start: Callable[..., Child]) -> None:
     total, interrupts, over = scratch(slab) + 1, scratch(slab) + 2, scratch(slab) + 3
     slab.locks[NUMBER].rebuild = lambda: None
     calm, stormy = start(count, slab.name), start(count, slab.name)
@@ -257,7 +257,7 @@ def test_a_storm_of_interrupts_lets_nobody_in_and_gets_nobody_stuck(slab: Slab, 
     assert stormy.result() == 300
     assert calm.result() == 0
     assert slab.words[total] > 300
-    assert_nobody_is_in_the_way(slab)
+    assert_no_process_is_in_the_way(slab)
 
 
 def test_what_a_signals_handler_raises_ends_a_wait(slab: Slab, start: Callable[..., Child]) -> None:
@@ -283,7 +283,7 @@ def test_what_a_signals_handler_raises_ends_a_wait(slab: Slab, start: Callable[.
     assert slab.words[slab.geometry.process(slab.me) + Process.WANTS] == 0
     child.tell("leave")
     child.hear()
-    assert_nobody_is_in_the_way(slab)
+    assert_no_process_is_in_the_way(slab)
     child.tell("end")
     child.result()
 

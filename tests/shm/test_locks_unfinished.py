@@ -1,4 +1,4 @@
-"""Locks: who rests, for how long, and that nobody waits for who does."""
+"""Locks: which process rests, for how long, and that no process waits for a resting one."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from shmaccum.shm.slab import Slab
 
 NUMBER = 5
 OTHER = 6
-"""An entry of another process, which has the lock as long as this one is awake."""
+"""Entry of another process, which has the lock while this one is awake."""
 
 
 class Naps:
-    """Has the lock of a slab held by another process, until this one sleeps.
+    """Lets another process hold a slab's lock, until this one sleeps.
 
     Attributes:
         lengths: of the naps, in seconds.
-        wanted: what this process's word said during each.
+        wanted: this process's word WANTS during each.
         now_s: the processor time of this process.
     """
 
@@ -43,7 +43,7 @@ class Naps:
         self._lock.semaphore.release()
 
     def wait_after_running(self, seconds: float) -> float:
-        """Take the lock, and leave it; return how long the wait began with sleeping."""
+        """Take and release the lock; return how long the wait slept at its start."""
         self.now_s += seconds
         self.hold()
         with self._lock:
@@ -59,7 +59,7 @@ def naps(slab: Slab, monkeypatch: pytest.MonkeyPatch) -> Naps:
     return naps
 
 
-def test_who_rests_does_not_want_the_lock(slab: Slab, naps: Naps) -> None:
+def test_a_resting_process_does_not_want_the_lock(slab: Slab, naps: Naps) -> None:
     naps.hold()
 
     with slab.locks[NUMBER]:
@@ -68,7 +68,7 @@ def test_who_rests_does_not_want_the_lock(slab: Slab, naps: Naps) -> None:
     assert naps.wanted == [0]
 
 
-def test_nobody_rests_while_the_sender_has_the_lock(slab: Slab, naps: Naps) -> None:
+def test_no_process_rests_while_the_sender_has_the_lock(slab: Slab, naps: Naps) -> None:
     slab.words[Super.SENDER_ENTRY] = OTHER + 1
     naps.hold()
 
@@ -79,7 +79,7 @@ def test_nobody_rests_while_the_sender_has_the_lock(slab: Slab, naps: Naps) -> N
     assert naps.wanted == [NUMBER + 1]
 
 
-def test_who_is_in_a_hurry_does_not_rest(slab: Slab, naps: Naps) -> None:
+def test_an_explicit_timeout_skips_the_rest(slab: Slab, naps: Naps) -> None:
     naps.hold()
 
     with slab.locks[NUMBER].within(5.0):

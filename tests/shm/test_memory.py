@@ -1,4 +1,4 @@
-"""Where the bytes of a large batch are: chains of slots, and the places that they come to."""
+"""Where the bytes of a large batch are: chains of slots, and their byte ranges."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GEOMETRY = Geometry(16, 12, max_processes=1, max_topics=1, max_partitions=1)
 
 
 def memory_with(slots: list[int]) -> tuple[SlabMemory, memoryview]:
-    """Return a slab's memory in which these are a chain, and its words."""
+    """Return a slab's memory in which these slots are a chain, and its words."""
     words = memoryview(bytearray(GEOMETRY.total_size)).cast("Q")
     for slot, following in zip(slots, [*slots[1:], -1], strict=True):
         words[GEOMETRY.header(slot) + Slot.CHAIN] = following + 1
@@ -54,7 +54,7 @@ def test_adjacent_slots_are_one_place() -> None:
     assert memory.places([5, 6, 7, 2, 3, 1], 10, 50) == [(at(5) + 10, at(8)), (at(2), at(2) + 2)]
 
 
-def test_there_are_no_places_behind_a_batchs_slots() -> None:
+def test_bytes_after_a_batchs_slots_are_an_error() -> None:
     memory, _ = memory_with([5, 6])
 
     with pytest.raises(ValueError, match="no bytes 8 to 33 in 2 slots of 16"):
@@ -71,7 +71,7 @@ def test_a_damaged_chain_has_only_its_first_slot(link: int) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 2, 4, 12, 1 << 24])
-def test_a_chain_that_has_not_as_many_slots_as_it_should_is_damaged(count: int) -> None:
+def test_a_chain_of_the_wrong_length_is_damaged(count: int) -> None:
     memory, _ = memory_with([1, 2, 5])
 
     assert memory.chain(1, count) == [1]

@@ -1,4 +1,4 @@
-"""Names: legal ones, and all that there is of a slab by them."""
+"""Names: legal ones, and a slab's files."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def test_an_illegal_name_is_refused_with_the_rule(name: str) -> None:
         names.check_name(name)
 
 
-def test_all_that_there_is_of_a_slab_is_found(slab: Slab) -> None:
+def test_all_files_of_a_slab_are_found(slab: Slab) -> None:
     there = {entry for entry in os.listdir(names.SHM_DIRECTORY) if slab.name in entry}
 
     assert {Path(path).name for path in names.leftovers(slab.name)} == there
-    assert len(there) == len(slab.locks) + 4  # segment, lock file, doorbell, and the wakeup of this process
+    assert len(there) == len(slab.locks) + 4  # segment, lock file, doorbell, and this process's wake-up semaphore
 
 
-def test_what_there_is_of_another_slab_is_not(slab: Slab) -> None:
+def test_files_of_another_slab_are_not_found(slab: Slab) -> None:
     shorter = slab.name[:-1]
 
     assert names.leftovers(shorter) == [names.segment_path(shorter), names.lock_path(shorter)]
 
 
-def test_names_of_semaphores_and_doorbell_cannot_be_made_up(slab: Slab) -> None:
+def test_names_of_semaphores_and_doorbell_cannot_be_guessed(slab: Slab) -> None:
     other = names.PrivateNames(slab.name, names.new_token().tobytes())
     ours, theirs = (
         [

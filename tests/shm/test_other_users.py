@@ -1,4 +1,4 @@
-"""The slabs of other users: root looks at them and removes them, and nobody uses them."""
+"""The slabs of other users: root can inspect and remove them, and no other user can use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process table: who is in it, and who of them is alive."""
+"""The process table: entries, and which of their processes live."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def entry_words(slab: Slab, entry: int) -> memoryview:
     return slab.words[base : base + 32]
 
 
-# --- being in it --------------------------------------------------------------------------------------
+# --- entries --------------------------------------------------------------------------------------
 
 
 def test_an_entry_describes_its_process(slab: Slab) -> None:
@@ -93,13 +93,15 @@ def test_the_entry_of_a_dead_process_is_taken_again_and_is_clean(slab: Slab, sta
     assert words[Process.RECORDS] == 11  # a counter of the entry
 
 
-def test_a_full_table_is_an_error_until_somebody_leaves(slab_name: str, start: Callable[..., Child]) -> None:
+def test_a_full_table_is_an_error_until_a_process_leaves(slab_name: str, start: Callable[..., Child]) -> None:
     slab = attach(slab_name, Geometry(64, 8, max_processes=3))
     other = start(stay, slab_name)
     other.hear()
 
     third = start(stay, slab_name)
-    with pytest.raises(ChildFailedError, match=r"SlabFullError.*has 2 of its 3 processes.*shmaccum\.max\.processes"):
+    with pytest.raises(
+        ChildFailedError, match=r"SlabFullError.*has 2 of at most 3 processes.*shmaccum\.max\.processes"
+    ):
         third.hear()
 
     other.kill()
@@ -118,24 +120,26 @@ def come_as_sender(link: Connection, name: str, become: bool) -> None:
     link.recv()
 
 
-def test_the_last_place_is_the_senders_while_there_is_none(slab_name: str, start: Callable[..., Child]) -> None:
+def test_the_last_entry_is_reserved_while_there_is_no_sender(slab_name: str, start: Callable[..., Child]) -> None:
     slab = attach(slab_name, Geometry(64, 8, max_processes=3))
     producer = start(stay, slab_name)
     producer.hear()
     for _ in range(2):
         sender = start(come_as_sender, slab_name, True)
         sender.hear()
-        with pytest.raises(ChildFailedError, match=r"SlabFullError.*has its 3 processes.*shmaccum\.max\.processes"):
+        with pytest.raises(
+            ChildFailedError, match=r"SlabFullError.*has 3 processes, its limit.*shmaccum\.max\.processes"
+        ):
             start(stay, slab_name).hear()
         sender.kill()
-        with pytest.raises(ChildFailedError, match=r"SlabFullError.*the last place is kept for the sender"):
+        with pytest.raises(ChildFailedError, match=r"SlabFullError.*the last entry is reserved for the sender"):
             start(stay, slab_name).hear()
     producer.kill()
     detach(slab)
 
 
-def test_with_a_sender_all_other_places_are_for_all(slab_name: str, start: Callable[..., Child]) -> None:
-    """The sender's own place is the one that is kept: a sender that waits has one of the others."""
+def test_with_a_sender_all_other_entries_can_be_taken(slab_name: str, start: Callable[..., Child]) -> None:
+    """Only the sender's own entry is reserved: a sender that waits for the role uses another."""
     slab = attach(slab_name, Geometry(64, 8, max_processes=4))
     sender = start(come_as_sender, slab_name, True)
     entries = {slab.me, sender.hear()}
@@ -152,7 +156,7 @@ def test_with_a_sender_all_other_places_are_for_all(slab_name: str, start: Calla
     detach(slab)
 
 
-# --- being alive ---------------------------------------------------------------------------------------
+# --- liveness -------------------------------------------------------------------------------------
 
 
 def test_a_killed_process_is_dead(slab: Slab, start: Callable[..., Child]) -> None:
@@ -212,7 +216,7 @@ def test_a_zombie_is_dead(slab: Slab) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == entry
 
 
-def test_a_pid_in_other_hands_is_not_taken_for_its_former_owner(slab: Slab, start: Callable[..., Child]) -> None:
+def test_a_reused_pid_is_not_its_former_process(slab: Slab, start: Callable[..., Child]) -> None:
     child = start(stay, slab.name)
     entry = child.hear()
     child.kill()
@@ -226,7 +230,7 @@ def test_a_pid_in_other_hands_is_not_taken_for_its_former_owner(slab: Slab, star
     words[Process.START_TIME] = 0
 
 
-def test_where_a_pid_means_nothing_only_the_kernels_lock_counts(slab: Slab, start: Callable[..., Child]) -> None:
+def test_in_another_pid_namespace_only_the_record_lock_counts(slab: Slab, start: Callable[..., Child]) -> None:
     child = start(stay, slab.name)
     entry = child.hear()
     words = entry_words(slab, entry)
@@ -241,7 +245,7 @@ def test_where_a_pid_means_nothing_only_the_kernels_lock_counts(slab: Slab, star
 
 
 @pytest.mark.parametrize("name", ["plain", "with space", "paren) S 1 (", "((", "))"])
-def test_a_start_time_is_found_whatever_the_process_calls_itself(name: str) -> None:
+def test_any_process_name_allows_to_read_its_start_time(name: str) -> None:
     before = start_time("self")
     with open("/proc/self/comm", "r+") as comm:
         old = comm.read().strip()
@@ -257,7 +261,7 @@ def test_there_is_no_start_time_without_a_process() -> None:
     assert start_time(2**22 + 1) == 0  # larger than any pid
 
 
-# --- cleaning up behind the dead ------------------------------------------------------------------------
+# --- cleaning up after the dead -------------------------------------------------------------------
 
 
 def test_the_entries_of_the_dead_are_freed(slab: Slab, start: Callable[..., Child]) -> None:

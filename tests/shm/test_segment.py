@@ -1,4 +1,4 @@
-"""The segment: what is not ours, not whole or not of this version is refused, and memory is reserved or refused."""
+"""The segment: foreign, incomplete and other versions' ones are refused; memory is reserved or refused."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def overwrite(path: Path, word: int, value: int) -> None:
         file.write(value.to_bytes(WORD, "little"))
 
 
-# --- making and opening ----------------------------------------------------------------------------
+# --- making and opening ---------------------------------------------------------------------------
 
 
-def test_a_segment_says_what_it_is(segment: Segment, path: Path, geometry: Geometry) -> None:
+def test_a_superblock_describes_its_segment(segment: Segment, path: Path, geometry: Geometry) -> None:
     words = segment.words
 
     assert words[Super.MAGIC] == MAGIC
@@ -72,7 +72,7 @@ def test_all_of_its_memory_is_reserved(segment: Segment, path: Path) -> None:
     assert path.stat().st_blocks * 512 >= segment.geometry.total_size
 
 
-def test_a_segment_that_is_not_there_is_none(slab_name: str) -> None:
+def test_a_missing_segment_is_none(slab_name: str) -> None:
     assert Segment.open(slab_name) is None
 
 
@@ -86,11 +86,11 @@ def test_a_view_that_is_still_held_does_not_keep_a_segment_from_being_closed(seg
     assert bytes(view) == MAGIC.to_bytes(8, "little")
 
 
-# --- what an unfinished creator left ----------------------------------------------------------------
+# --- what an unfinished creator left --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("length", [0, 8, 24, 512, 4096])
-def test_a_segment_that_says_nothing_yet_is_none(slab_name: str, path: Path, length: int) -> None:
+def test_an_empty_superblock_is_none(slab_name: str, path: Path, length: int) -> None:
     path.touch(0o600)
     path.write_bytes(bytes(length))
 
@@ -121,7 +121,7 @@ def test_what_an_unfinished_creator_left_is_replaced(segment: Segment, slab_name
     detach(slab)
 
 
-# --- refusals ----------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 def test_a_foreign_file_is_refused(slab_name: str, path: Path) -> None:
@@ -140,9 +140,7 @@ def test_a_short_foreign_file_is_refused(slab_name: str, path: Path) -> None:
         Segment.open(slab_name)
 
 
-def test_a_foreign_file_is_not_removed_by_whoever_wants_its_name(
-    slab_name: str, path: Path, geometry: Geometry
-) -> None:
+def test_a_foreign_file_is_not_removed_for_its_name(slab_name: str, path: Path, geometry: Geometry) -> None:
     path.touch(0o600)
     path.write_bytes(b"letter")
 
@@ -165,7 +163,7 @@ def test_a_truncated_segment_is_refused(segment: Segment, slab_name: str, path: 
 def test_another_version_is_refused(segment: Segment, slab_name: str, path: Path, version: int) -> None:
     overwrite(path, Super.ABI, version)
 
-    with pytest.raises(SlabAbiError, match=f"ABI version {version}, this is version {ABI_VERSION}"):
+    with pytest.raises(SlabAbiError, match=f"ABI version {version}, this package has version {ABI_VERSION}"):
         Segment.open(slab_name)
 
 
@@ -196,7 +194,7 @@ def test_a_damaged_size_of_the_redo_areas_is_refused(segment: Segment, slab_name
         Segment.open(slab_name)
 
 
-def test_the_redo_areas_are_there_for_everybody(slab_name: str) -> None:
+def test_all_processes_use_the_slabs_redo_areas(slab_name: str) -> None:
     made = Segment.create(slab_name, Geometry(64, 8, redo_size=64), 0)
     made.words[Super.READY] = 1
     found = Segment.open(slab_name)
@@ -209,7 +207,7 @@ def test_the_redo_areas_are_there_for_everybody(slab_name: str) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o666, 0o700 | 0o010])
-def test_a_segment_that_others_may_open_is_refused(segment: Segment, slab_name: str, path: Path, mode: int) -> None:
+def test_a_segment_open_to_other_users_is_refused(segment: Segment, slab_name: str, path: Path, mode: int) -> None:
     path.chmod(mode)
 
     with pytest.raises(SlabPermissionError, match="mode 0600"):
@@ -225,7 +223,7 @@ def test_another_users_segment_is_refused(segment: Segment, slab_name: str, path
 
 
 @pytest.mark.parametrize("kind", ["link", "directory", "fifo"])
-def test_what_is_no_regular_file_is_refused_at_once(slab_name: str, path: Path, tmp_path: Path, kind: str) -> None:
+def test_a_special_file_is_refused_without_blocking(slab_name: str, path: Path, tmp_path: Path, kind: str) -> None:
     if kind == "link":
         path.symlink_to(tmp_path / "elsewhere")
     elif kind == "directory":
@@ -240,7 +238,7 @@ def test_what_is_no_regular_file_is_refused_at_once(slab_name: str, path: Path, 
         path.rmdir()
 
 
-# --- memory ------------------------------------------------------------------------------------------
+# --- memory ---------------------------------------------------------------------------------------
 
 
 def test_a_slab_larger_than_the_memory_there_is_is_refused_with_the_cure(slab_name: str) -> None:
@@ -276,9 +274,7 @@ def test_memory_that_cannot_be_reserved_is_refused_with_the_cure(
     assert not any(map(os.path.exists, names.leftovers(slab_name)))
 
 
-def test_who_cannot_map_a_segment_does_not_remove_it_from_those_who_can(
-    slab_name: str, start: Callable[..., Child]
-) -> None:
+def test_a_failed_mapping_does_not_remove_the_segment(slab_name: str, start: Callable[..., Child]) -> None:
     geometry = Geometry(1 << 20, 256)
     slab = attach(slab_name, geometry)
 
@@ -290,7 +286,7 @@ def test_who_cannot_map_a_segment_does_not_remove_it_from_those_who_can(
     detach(slab)
 
 
-# --- the resource tracker -----------------------------------------------------------------------------
+# --- the resource tracker -------------------------------------------------------------------------
 
 
 def attach_and_exit(link: Connection, name: str, geometry: Geometry) -> int:
@@ -331,11 +327,11 @@ except ChildProcessError:
     assert (run.stdout, run.stderr) == ("no children\n", "")
 
 
-# --- a small /dev/shm, as containers have it -------------------------------------------------------------
+# --- a small /dev/shm, as containers have it ------------------------------------------------------
 
 
 def attach_where_shm_has(size: str, geometry: Geometry) -> str:
-    """Attach to a new slab in a mount namespace whose /dev/shm is so large; return what it says and leaves."""
+    """Attach to a new slab in a mount namespace with a /dev/shm of this size; return its output and remains."""
     script = f"""
 import os
 from shmaccum.errors import SlabMemoryError
@@ -358,7 +354,7 @@ print(os.listdir("/dev/shm"))
 
 @pytest.mark.parametrize("spare_pages", [0, 3, 25])
 def test_a_small_shm_is_refused_with_the_cure(geometry: Geometry, spare_pages: int) -> None:
-    """Even where the segment itself would fit, but not all the semaphores that go with it: 18 locks, 8 wakeups."""
+    """Even where the segment fits, but not all its semaphores: of 18 locks and 8 processes."""
     said = attach_where_shm_has(f"{geometry.total_size + spare_pages * 4096}", geometry)
 
     assert "MiB needed" in said
@@ -394,14 +390,14 @@ print(os.listdir("/dev/shm"))
 """
 
 
-def test_a_shm_that_others_have_filled_since() -> None:
-    """Who is there goes on, for the slab is reserved; who comes is refused with the cure, and leaves nothing."""
+def test_a_full_shm_refuses_new_processes_and_keeps_old_ones() -> None:
+    """A user continues, since its slab is reserved; a new process is refused with the cure, and leaves nothing."""
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
         pytest.skip("only root can have a /dev/shm of its own, and not in every container")
     shell = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=4m tmpfs /dev/shm && exec "$0" -c "$1"']
     run = subprocess.run([*shell, sys.executable, FULL], capture_output=True, text=True, check=True, timeout=60)
     refused, *rest = run.stdout.splitlines()
-    assert refused.startswith("shmaccum.errors.SlabMemoryError: slab 'full' cannot be attached to: ")
+    assert refused.startswith("shmaccum.errors.SlabMemoryError: cannot attach to slab 'full': ")
     assert "No space left" in refused
     assert "; 0 bytes are free in /dev/shm" in refused
     assert (rest, run.stderr) == (["True", "0", "[]"], "")

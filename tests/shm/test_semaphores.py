@@ -1,4 +1,4 @@
-"""The slab's semaphores: made exclusively, and opened only where they are this user's alone."""
+"""The slab's semaphores: made exclusively, and opened only if they belong to this user alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shmaccum.shm.slab import Slab
 
 @pytest.fixture
 def name(slab_name: str) -> Iterator[str]:
-    """Return the name of a semaphore that is there."""
+    """Return the name of an existing semaphore."""
     name = f"/shmaccum-{slab_name}.semaphore"
     make_semaphore(name, 3).close()
     yield name
@@ -37,19 +37,19 @@ def test_a_semaphore_is_made_exclusively(name: str) -> None:
         make_semaphore(name, 0)
 
 
-def test_one_that_is_not_there_is_not_opened(slab_name: str) -> None:
+def test_a_missing_semaphore_is_not_opened(slab_name: str) -> None:
     with pytest.raises(FileNotFoundError, match=slab_name):
         open_semaphore(f"/shmaccum-{slab_name}.gone")
 
 
-def test_one_that_others_may_open_is_refused(name: str) -> None:
+def test_a_semaphore_open_to_other_users_is_refused(name: str) -> None:
     os.chmod(names.semaphore_path(name), 0o660)
 
     with pytest.raises(SlabPermissionError, match="rw-rw----"):
         open_semaphore(name)
 
 
-def test_one_that_has_another_name_is_refused(name: str) -> None:
+def test_a_semaphore_with_a_second_link_is_refused(name: str) -> None:
     path = names.semaphore_path(name)
     os.link(path, path + "2")
     try:
@@ -60,7 +60,7 @@ def test_one_that_has_another_name_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("path_of", [names.segment_path, names.lock_path])
-def test_a_slab_or_lock_file_that_has_another_name_is_refused(
+def test_a_segment_or_lock_file_with_a_second_link_is_refused(
     slab: Slab, start: Callable[..., Child], path_of: Callable[[str], str]
 ) -> None:
     path = path_of(slab.name)
@@ -88,7 +88,7 @@ def attach_and_be_rung(link: Connection, name: str) -> tuple[int, int]:
     return entry, number
 
 
-def test_a_bell_whose_maker_died_inside_the_c_library_is_replaced(slab: Slab, start: Callable[..., Child]) -> None:
+def test_a_wakeup_whose_maker_died_in_the_c_library_is_replaced(slab: Slab, start: Callable[..., Child]) -> None:
     """It makes a file of a random name, links it to the semaphore's, and then removes the first name."""
     assert start(attach_and_be_rung, slab.name).result() == (1, 0)
     path = names.semaphore_path(slab.private.wakeup_semaphore(1, 0))

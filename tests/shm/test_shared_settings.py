@@ -1,4 +1,4 @@
-"""The settings in the slab: what is read, what is written, and what a death or damage leaves."""
+"""The settings in the slab: reads, changes, and what a death or damage leaves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MINE = UserSettings({"size": 8, "where": ["a:1", "b:2"]}, {"pace": 5, "name": "o
 
 @pytest.fixture
 def slab_with(slab_name: str, geometry: Geometry) -> Callable[[UserSettings], Slab]:
-    """Return a function that attaches to the test's slab, at whose end this process leaves it."""
+    """Return a function that attaches to the test's slab; this process leaves it at the test's end."""
     return lambda mine: attach(slab_name, geometry, 0, mine)
 
 
@@ -31,7 +31,7 @@ def read(slab: Slab) -> SlabSettings:
 
 
 def copy_at(slab: Slab) -> int:
-    """Return where the copy that counts begins, in bytes."""
+    """Return the byte offset of the valid copy."""
     return slab.geometry.settings + slab.words[Super.SETTINGS_GENERATION] % 2 * SETTINGS_SIZE
 
 
@@ -39,13 +39,13 @@ def test_a_slab_without_settings(slab: Slab) -> None:
     assert read(slab) == (0, {}, {}, "")
 
 
-def test_the_first_user_brings_its_own(slab_with: Callable[[UserSettings], Slab]) -> None:
+def test_the_first_user_stores_its_settings(slab_with: Callable[[UserSettings], Slab]) -> None:
     slab = slab_with(MINE)
     assert read(slab) == (1, MINE.fixed, MINE.shared, "1.0")
     detach(slab)
 
 
-def test_the_newest_user_decides_on_what_is_shared(
+def test_the_newest_user_sets_the_shared_settings(
     slab_with: Callable[[UserSettings], Slab], caplog: pytest.LogCaptureFixture
 ) -> None:
     slab = slab_with(MINE)
@@ -54,7 +54,7 @@ def test_the_newest_user_decides_on_what_is_shared(
     with caplog.at_level("INFO"):
         slab_with(UserSettings(MINE.fixed, {"pace": 7, "name": "one", "new": None}, "2.0"))
     assert read(slab) == (2, MINE.fixed, {"pace": 7, "name": "one", "new": None}, "2.0")
-    assert f"slab {slab.name}: pace is 7 now for all its users, and was 5" in caplog.messages
+    assert f"slab {slab.name}: pace is now 7 for all users, was 5" in caplog.messages
     slab_with(UserSettings(MINE.fixed, {"pace": 9}, "1.0", decides=False))
     assert read(slab).generation == 2
     slab_with(UserSettings(MINE.fixed, {"pace": 9}, "1.0"))
@@ -70,7 +70,7 @@ def come(link: Connection, name: str, geometry: Geometry, mine: UserSettings) ->
     detach(slab)
 
 
-def test_what_differs_is_named_with_both_values(
+def test_differences_are_named_with_both_values(
     slab_name: str, geometry: Geometry, start: Callable[..., Child]
 ) -> None:
     child = start(come, slab_name, geometry, MINE)
@@ -85,8 +85,8 @@ def test_what_differs_is_named_with_both_values(
     child.result()
 
 
-def test_a_death_while_they_are_written_leaves_the_old_ones(slab_with: Callable[[UserSettings], Slab]) -> None:
-    """Whatever of the other copy is written: the generation is the last store."""
+def test_death_during_a_change_keeps_the_old_settings(slab_with: Callable[[UserSettings], Slab]) -> None:
+    """At any point of the other copy: the generation is the last store."""
     slab = slab_with(MINE)
     other = slab.geometry.settings + (slab.words[Super.SETTINGS_GENERATION] + 1) % 2 * SETTINGS_SIZE
     slab.buffer[other : other + SETTINGS_SIZE] = b"\xee" * SETTINGS_SIZE
@@ -99,7 +99,7 @@ def test_a_death_while_they_are_written_leaves_the_old_ones(slab_with: Callable[
     [b"", b"no JSON", b"[]", b"{}", b'{"fixed": 1, "shared": 2, "version": 3}', b'{"fixed": {}}', b"\xff\xfe"],
 )
 def test_damage_counts_as_no_settings(slab_with: Callable[[UserSettings], Slab], text: bytes) -> None:
-    """And the next user brings its own."""
+    """And the next user stores its own."""
     slab = slab_with(MINE)
     at = copy_at(slab)
     slab.buffer[at + WORD : at + WORD + len(text)] = text
@@ -121,7 +121,7 @@ def test_a_damaged_length_or_checksum_counts_as_no_settings(
     detach(slab)
 
 
-def test_more_than_there_is_room_for_is_refused(slab_name: str, geometry: Geometry) -> None:
+def test_too_long_settings_are_refused(slab_name: str, geometry: Geometry) -> None:
     long = UserSettings({"where": "x" * SETTINGS_SIZE, "size": 8}, {}, "1.0")
     with pytest.raises(
         ConfigError, match=r"^the settings take 164\d\d bytes, .* for 16376; shorten where, the longest$"

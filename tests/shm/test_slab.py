@@ -1,4 +1,4 @@
-"""The slab as one process has it: the sender's one role, and who owns what."""
+"""A process's slab: the sender's role, and owners."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from shmaccum.shm.layout import (
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
 
-# --- the sender's role ------------------------------------------------------------------------------------
+# --- the sender's role ----------------------------------------------------------------------------
 
 
 def send(link: Connection, name: str) -> None:
@@ -60,13 +60,13 @@ def test_there_is_one_sender(slab: Slab, start: Callable[..., Child]) -> None:
     assert slab.words[Super.SENDER_ENTRY] == 0
 
 
-def test_a_sender_knows_itself(slab: Slab) -> None:
+def test_a_sender_reports_its_own_role(slab: Slab) -> None:
     doorbell = slab.become_sender()
 
     assert slab.has_sender()
     assert slab.processes.info(slab.me).roles == Role.SENDER
     assert slab.words[Super.SENDER_ENTRY] == slab.me + 1
-    with pytest.raises(SenderExistsError, match="this very process"):
+    with pytest.raises(SenderExistsError, match="this process itself"):
         slab.become_sender()
 
     slab.resign_as_sender(doorbell)
@@ -86,7 +86,7 @@ def test_death_frees_the_senders_role(slab: Slab, start: Callable[..., Child]) -
     slab.resign_as_sender(doorbell)
 
 
-def test_of_many_who_want_it_one_becomes_the_sender(slab: Slab, start: Callable[..., Child]) -> None:
+def test_one_of_many_candidates_becomes_the_sender(slab: Slab, start: Callable[..., Child]) -> None:
     children = [start(send, slab.name) for _ in range(5)]
 
     answers = [child.hear() for child in children]
@@ -112,7 +112,7 @@ def test_a_forked_child_is_no_sender_but_keeps_the_producers_role(slab: Slab, st
     slab.resign_as_sender(doorbell)
 
 
-# --- owners ---------------------------------------------------------------------------------------------------
+# --- owners ---------------------------------------------------------------------------------------
 
 
 def tell_tag(link: Connection, name: str) -> None:
@@ -136,7 +136,7 @@ def test_an_owner_is_alive_until_it_dies_and_its_successor_is_another(slab: Slab
     assert not slab.owner_is_alive(tag)
 
 
-def test_an_owner_that_cannot_be_is_not_alive(slab: Slab) -> None:
+def test_an_impossible_owner_is_not_alive(slab: Slab) -> None:
     assert not slab.owner_is_alive(0xFFFF << 8)
     assert not slab.owner_is_alive(0)
 
@@ -148,9 +148,7 @@ def die_wanting(link: Connection, name: str, number: int) -> None:
     link.recv()
 
 
-def test_an_entry_that_wants_a_lock_is_not_taken_again_before_it_is_cleared_away(
-    slab: Slab, start: Callable[..., Child]
-) -> None:
+def test_an_entry_with_wants_set_is_not_reused(slab: Slab, start: Callable[..., Child]) -> None:
     dead = start(die_wanting, slab.name, 3)
     entry = dead.hear()
     dead.kill()
@@ -162,7 +160,7 @@ def test_an_entry_that_wants_a_lock_is_not_taken_again_before_it_is_cleared_away
 
     slab.reap_dead()
     assert slab.words[wants] == 0
-    # Whoever looks for a dead holder at this moment sees that something has moved.
+    # A process that checks for a dead holder now sees a change.
     assert slab.words[slab.geometry.process(entry) + Process.RELEASED + 3] == 1
     third = start(tell_tag, slab.name)
     assert third.hear() >> 8 & 0xFFFF == entry
@@ -178,10 +176,10 @@ def stop_holding(link: Connection, name: str, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["lock", "lifecycle"])
-def test_nobody_waits_for_a_stopped_process_to_clear_away_the_dead(
+def test_reaping_the_dead_does_not_wait_for_a_stopped_process(
     slab: Slab, start: Callable[..., Child], what: str
 ) -> None:
-    """The sender clears away; who is stopped over one partition's lock must not hold up all the others."""
+    """The sender reaps; a process stopped with one partition's lock must not block all the others."""
     dead = [start(die_wanting, slab.name, 3) for _ in range(3)]
     entries = [each.hear() for each in dead]
     stopped = start(stop_holding, slab.name, what)
@@ -199,7 +197,7 @@ def test_nobody_waits_for_a_stopped_process_to_clear_away_the_dead(
     assert not set(entries) & set(slab.processes.in_use())
 
 
-# --- regions by meaning ------------------------------------------------------------------------------------------
+# --- regions by role ------------------------------------------------------------------------------
 
 
 def test_regions_are_views_of_the_same_memory(slab: Slab) -> None:
@@ -223,7 +221,7 @@ def test_a_stripe_is_one_of_the_stripes(slab: Slab) -> None:
     assert slab.stripe(1) is slab.stripe(1 + STRIPES)
 
 
-def test_what_is_not_delivered_is_counted(slab: Slab) -> None:
+def test_undelivered_records_are_counted(slab: Slab) -> None:
     for slot, (state, records) in enumerate(
         [(SlotState.FREE, 9), (SlotState.ALLOCATED, 9), (SlotState.OPEN, 3), (SlotState.IN_FLIGHT, 4)]
     ):
@@ -235,7 +233,7 @@ def test_what_is_not_delivered_is_counted(slab: Slab) -> None:
     slab.headers[:, Slot.STATE] = 0
 
 
-def test_a_slab_that_was_given_back_says_so(slab_name: str, geometry: Geometry) -> None:
+def test_a_detached_slab_raises_an_error(slab_name: str, geometry: Geometry) -> None:
     slab = attach(slab_name, geometry)
     detach(slab)
 
@@ -243,7 +241,7 @@ def test_a_slab_that_was_given_back_says_so(slab_name: str, geometry: Geometry) 
         assert slab.headers is None
 
 
-# --- companions and forks -----------------------------------------------------------------------------------------
+# --- companions and forks -------------------------------------------------------------------------
 
 
 class Companion:
@@ -263,7 +261,7 @@ def fork_count(link: Connection, slab: Slab) -> tuple[int, int]:
     return slab.companion(Companion).forks, slab.me
 
 
-def test_a_fork_is_told_to_those_who_asked_for_it_in_the_child(slab: Slab, start: Callable[..., Child]) -> None:
+def test_fork_callbacks_run_in_the_child(slab: Slab, start: Callable[..., Child]) -> None:
     parents = slab.companion(Companion)
 
     forks, me = start(fork_count, slab, how="fork").result()

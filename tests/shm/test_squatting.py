@@ -1,4 +1,4 @@
-"""Another user puts files under a slab's names: nobody dies of it, and what can go on does."""
+"""Another user puts files under a slab's names: no process dies, and unaffected work continues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Squat = Callable[..., Child]
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two other users")
 
-OWNER, OTHER = 65532, 65531  # no others than this module's: it sweeps as OWNER
+OWNER, OTHER = 65532, 65531  # no slabs but this module's, which sweeps as OWNER
 KINDS = ("file", "fifo", "link", "dangling link", "directory")
 
 
@@ -44,13 +44,13 @@ def make(path: str, kind: str) -> None:
         os.symlink("/dev/shm/nothing" if kind == "dangling link" else "/dev/null", path)
     else:
         with open(path, "xb") as file:
-            file.write(bytes(32))  # as large as a semaphore, and for everybody
+            file.write(bytes(32))  # as large as a semaphore, writable by all users
     if not kind.endswith("link"):
         os.chmod(path, 0o777)
 
 
 def squat(link: Connection, paths: list[str], kind: str) -> None:
-    """Put something under each path; when told, cut the files short."""
+    """Put a file under each path; on a message, truncate them."""
     become(OTHER)
     made = []
     for path in paths:
@@ -67,7 +67,7 @@ def squat(link: Connection, paths: list[str], kind: str) -> None:
 
 @pytest.fixture
 def squatter(slab_name: str, start: Start) -> Iterator[Squat]:
-    """Return a function that has another user put things under paths; they go at the end."""
+    """Return a function that lets another user put files under paths; removed at the end."""
 
     def begin(paths: list[str], kind: str = "file") -> Child:
         return start(squat, paths, kind)
@@ -80,13 +80,13 @@ def squatter(slab_name: str, start: Start) -> Iterator[Squat]:
 
 
 def of_owner(name: str) -> list[str]:
-    """Return the paths with a slab's name that are its owner's."""
+    """Return the paths with a slab's name that belong to its owner."""
     paths = [f"{names.SHM_DIRECTORY}/{entry}" for entry in os.listdir(names.SHM_DIRECTORY) if name in entry]
     return [path for path in paths if os.lstat(path).st_uid == OWNER]
 
 
 def obvious_names(name: str) -> list[str]:
-    """Return the names that whoever sees the directory can make up: of all entries, and like those that are there."""
+    """Return the names that a user who lists the directory can guess: of all entries, and like existing ones."""
     own = names.PREFIX + name
     made_up = {f"{own}.wakeup"}
     parts = [f"l{number}" for number in range(18)] + [f"p{entry}" for entry in range(8)]
@@ -98,11 +98,11 @@ def obvious_names(name: str) -> list[str]:
     return [f"{names.SHM_DIRECTORY}/{entry}" for entry in sorted(made_up)]
 
 
-# --- semaphores and the doorbell --------------------------------------------------------------------------
+# --- semaphores and the doorbell ------------------------------------------------------------------
 
 
 def use(link: Connection, name: str, geometry: Geometry) -> None:
-    """Be a process of the slab: ring for another one, or wait for a ring, as told."""
+    """Attach; wake another process, or wait for a wake-up, as each message says."""
     become(OWNER)
     slab = attach(name, geometry)
     link.send(slab.me)
@@ -126,7 +126,7 @@ def ring(ringer: Child, listener: Child, entry: int) -> None:
     assert listener.hear() is True
 
 
-def test_nobody_dies_of_a_squatted_bell_that_is_cut_short(
+def test_truncating_a_squatted_wakeup_kills_no_process(
     slab_name: str, geometry: Geometry, start: Start, squatter: Squat
 ) -> None:
     ringer = start(use, slab_name, geometry)
@@ -135,7 +135,7 @@ def test_nobody_dies_of_a_squatted_bell_that_is_cut_short(
     assert other.hear()
     listener = start(use, slab_name, geometry)
     entry = listener.hear()
-    ring(ringer, listener, entry)  # opens the wakeup
+    ring(ringer, listener, entry)  # opens the wake-up semaphore
     other.tell()
     assert other.hear() == "cut"
     ring(ringer, listener, entry)
@@ -182,7 +182,7 @@ def maps() -> str:
         return file.read()
 
 
-def test_a_bell_of_another_user_is_not_opened(slab: Slab, squatter: Squat) -> None:
+def test_a_wakeup_of_another_user_is_not_opened(slab: Slab, squatter: Squat) -> None:
     path = names.semaphore_path(slab.private.wakeup_semaphore(5, 0))
     of_other(slab, path)
     slab.words[slab.geometry.process(5) + Process.ASLEEP] = 1
@@ -203,14 +203,14 @@ def attach_and_leave(link: Connection, name: str) -> tuple[int, int]:
     return slab.processes.me, number
 
 
-def test_a_process_whose_bell_has_been_guessed_takes_another_one(slab: Slab, start: Start, squatter: Squat) -> None:
+def test_a_process_with_a_squatted_wakeup_uses_another_name(slab: Slab, start: Start, squatter: Squat) -> None:
     of_other(slab, names.semaphore_path(slab.private.wakeup_semaphore(1, 0)))
 
     assert start(attach_and_leave, slab.name).result()[1] == 1
     assert start(attach_and_leave, slab.name).result()[1] == 1
 
 
-# --- the segment and the lock file -------------------------------------------------------------------------
+# --- the segment and the lock file ----------------------------------------------------------------
 
 
 def try_everything(link: Connection, name: str, geometry: Geometry) -> list[str]:
@@ -227,7 +227,7 @@ def try_everything(link: Connection, name: str, geometry: Geometry) -> list[str]
 
 @pytest.mark.parametrize("path_of", [names.segment_path, names.lock_path])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_squatted_slab_or_lock_file_is_an_error_that_says_whose_it_is(
+def test_a_squatted_segment_or_lock_file_is_an_error_with_its_owner(
     slab_name: str, geometry: Geometry, start: Start, squatter: Squat, path_of: Callable[[str], str], kind: str
 ) -> None:
     path = path_of(slab_name)
@@ -242,7 +242,7 @@ def test_a_squatted_slab_or_lock_file_is_an_error_that_says_whose_it_is(
 
 
 def leave_without_segment(link: Connection, name: str, geometry: Geometry) -> None:
-    """Die as one that has begun to remove the slab."""
+    """Die after the removal of the slab has begun."""
     become(OWNER)
     slab = attach(name, geometry)
     with slab.lock_file.lifecycle():
@@ -251,11 +251,11 @@ def leave_without_segment(link: Connection, name: str, geometry: Geometry) -> No
 
 
 @pytest.mark.parametrize("by", ["sweep", "destroy"])
-def test_what_is_ours_goes_though_the_segments_name_is_squatted(
+def test_our_files_are_removed_though_the_segment_is_squatted(
     slab_name: str, geometry: Geometry, start: Start, squatter: Squat, by: str
 ) -> None:
     assert start(leave_without_segment, slab_name, geometry).join() == -signal.SIGKILL
-    assert len(of_owner(slab_name)) == 21  # or a producer of another test has come by: not of this user
+    assert len(of_owner(slab_name)) == 21  # or by a sweep of another test, of another user
     path = names.segment_path(slab_name)
     assert squatter([path]).hear() == [path]
 

@@ -1,4 +1,4 @@
-"""Empty slabs that all users left by dying are removed by whoever comes by; no others are."""
+"""Sweeps remove empty slabs whose users are all dead, and no others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def is_there(name: str) -> bool:
 
 
 def gone(name: str) -> bool:
-    """Sweep; return whether the slab is gone. A sweep of another test may look at it just now, and keep ours out."""
+    """Sweep; return whether the slab is removed. A sweep of another test can hold the lifecycle byte just now."""
     sweep()
     return not is_there(name)
 
@@ -56,7 +56,7 @@ def attach_and_die(link: Connection, name: str, geometry: Geometry, words: dict[
 
 @pytest.fixture
 def left(slab_name: str, geometry: Geometry, start: Start) -> Leave:
-    """Return a function that has a process make the slab, set words in it, and die."""
+    """Return a function that lets a process create the slab, set words in it, and die."""
 
     def leave(words: dict[int, int] | None = None) -> None:
         assert start(attach_and_die, slab_name, geometry, words or {}).join() == -signal.SIGKILL
@@ -69,17 +69,17 @@ def test_an_empty_slab_of_the_dead_is_removed(slab_name: str, left: Leave) -> No
     wait_until(lambda: gone(slab_name), "it is removed")
 
 
-def test_the_one_that_the_caller_is_about_to_use_is_left(slab_name: str, left: Leave, geometry: Geometry) -> None:
+def test_the_callers_own_slab_is_kept(slab_name: str, left: Leave, geometry: Geometry) -> None:
     left()
     assert slab_name not in sweep(spare=slab_name)
     sweep()
 
 
 @pytest.mark.parametrize("removed", [1, 9, 20])
-def test_what_is_left_of_one_whose_remover_died_half_way_is_removed(slab_name: str, left: Leave, removed: int) -> None:
+def test_a_dead_removers_remains_are_removed(slab_name: str, left: Leave, removed: int) -> None:
     left()
     for path in names.leftovers(slab_name)[:removed]:
-        Path(path).unlink(missing_ok=True)  # another test's sweep may be quicker
+        Path(path).unlink(missing_ok=True)  # another test's sweep can be faster
     wait_until(lambda: gone(slab_name), "it is removed")
 
 
@@ -94,7 +94,7 @@ def test_a_lock_file_alone_is_removed_unless_it_is_new(slab_name: str) -> None:
     assert not path.exists()
 
 
-def test_one_with_records_is_left(slab_name: str, left: Leave, geometry: Geometry) -> None:
+def test_a_slab_with_records_is_kept(slab_name: str, left: Leave, geometry: Geometry) -> None:
     topic, header = geometry.topic(0), geometry.header(0)
     left(
         {
@@ -121,7 +121,7 @@ def stay(link: Connection, name: str, geometry: Geometry) -> None:
     link.recv()
 
 
-def test_one_in_use_is_left(slab_name: str, geometry: Geometry, start: Start) -> None:
+def test_a_slab_in_use_is_kept(slab_name: str, geometry: Geometry, start: Start) -> None:
     child = start(stay, slab_name, geometry)
     child.hear()
     assert slab_name not in sweep()
@@ -130,16 +130,14 @@ def test_one_in_use_is_left(slab_name: str, geometry: Geometry, start: Start) ->
 
 
 def stay_without_descriptors(link: Connection, name: str, geometry: Geometry) -> None:
-    """Close them all but the test's, as a daemon does: the record locks go, the process does not."""
+    """Close all descriptors but the test's, as a daemon does: the record locks are lost, the process lives."""
     slab = attach(name, geometry)
     os.close(slab.lock_file.make_sure())
     link.send("there")
     link.recv()
 
 
-def test_one_in_use_by_a_process_that_has_lost_its_lock_is_left(
-    slab_name: str, geometry: Geometry, start: Start
-) -> None:
+def test_a_slab_of_a_process_that_lost_its_byte_is_kept(slab_name: str, geometry: Geometry, start: Start) -> None:
     child = start(stay_without_descriptors, slab_name, geometry)
     child.hear()
     assert slab_name not in sweep()
@@ -148,20 +146,20 @@ def test_one_in_use_by_a_process_that_has_lost_its_lock_is_left(
     wait_until(lambda: gone(slab_name), "it is removed")
 
 
-def test_one_in_use_by_this_very_process_is_left(slab: Slab) -> None:
+def test_a_slab_in_use_by_this_process_is_kept(slab: Slab) -> None:
     assert slab.name not in sweep()
     assert slab.lock_file.is_current()
 
 
-def test_one_of_another_version_is_left(slab_name: str, left: Leave) -> None:
-    """Nobody can tell whether it is empty."""
+def test_a_slab_of_another_version_is_kept(slab_name: str, left: Leave) -> None:
+    """No process can see whether it is empty."""
     left({Super.ABI: ABI_VERSION + 1})
     assert slab_name not in sweep()
     assert is_there(slab_name)
     destroy(slab_name, force=True)
 
 
-def test_a_damaged_one_is_left(slab_name: str, left: Leave, geometry: Geometry) -> None:
+def test_a_damaged_slab_is_kept(slab_name: str, left: Leave, geometry: Geometry) -> None:
     left({Super.CREATED_MS: 1 << 60})
     assert slab_name not in sweep()
     assert is_there(slab_name)
@@ -169,12 +167,12 @@ def test_a_damaged_one_is_left(slab_name: str, left: Leave, geometry: Geometry) 
 
 
 def make_half_and_die(link: Connection, name: str, geometry: Geometry) -> None:
-    with LockFile.open(name, create=True).lifecycle():  # as creators do, or another test's sweep may come between
+    with LockFile.open(name, create=True).lifecycle():  # as creators do; else another test's sweep can come between
         Segment.create(name, geometry, 0)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_what_a_creator_left_that_died_half_way_is_removed(slab_name: str, geometry: Geometry, start: Start) -> None:
+def test_a_dead_creators_remains_are_removed(slab_name: str, geometry: Geometry, start: Start) -> None:
     assert start(make_half_and_die, slab_name, geometry).join() == -signal.SIGKILL
     wait_until(lambda: gone(slab_name), "it is removed")
 
@@ -190,13 +188,13 @@ def come_and_wait(link: Connection, name: str) -> None:
         link.recv()
 
 
-def test_one_to_which_somebody_is_coming_is_left_without_waiting(slab_name: str, left: Leave, start: Start) -> None:
+def test_a_slab_being_attached_is_kept_without_waiting(slab_name: str, left: Leave, start: Start) -> None:
     while True:
         left()
         child = start(come_and_wait, slab_name)
         if child.hear() == "coming":
             break
-        child.kill()  # a producer of another test has come by and removed it
+        child.kill()  # a producer of another test has removed it
     assert slab_name not in sweep()
     assert is_there(slab_name)
     child.kill()
@@ -204,7 +202,7 @@ def test_one_to_which_somebody_is_coming_is_left_without_waiting(slab_name: str,
 
 
 def attach_again_and_again(link: Connection, name: str, geometry: Geometry) -> int:
-    """Make the slab, use it, and leave it, while others sweep."""
+    """Create the slab, use it, and leave it, while other processes sweep."""
     count = 0
     while not link.poll():
         slab = attach(name, geometry)
@@ -224,7 +222,7 @@ def sweep_again_and_again(link: Connection) -> int:
     return count
 
 
-def test_nobody_who_comes_loses_a_slab_to_those_who_sweep(slab_name: str, geometry: Geometry, start: Start) -> None:
+def test_sweeps_do_not_remove_a_slab_under_its_users(slab_name: str, geometry: Geometry, start: Start) -> None:
     users = [start(attach_again_and_again, slab_name, geometry) for _ in range(2)]
     sweepers = [start(sweep_again_and_again) for _ in range(2)]
     dying = start(attach_and_die, slab_name, geometry, {})

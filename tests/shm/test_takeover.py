@@ -1,4 +1,4 @@
-"""How a waiter finds a nameless holder dead, whatever else goes on, and who it says is in the way."""
+"""How a waiter proves an unnamed holder dead, and which process a timeout names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shmaccum.shm.takeover import LockState, Look, Vigil
 NUMBER = 5
 OTHER = 6
 PATIENCE_S = 60.0
-"""How long a survivor may wait for a takeover: many times what it takes."""
+"""Most seconds for a takeover: many times what it takes."""
 
 Start = Callable[..., Child]
 
@@ -38,7 +38,7 @@ def state(slab: Slab) -> LockState:
 
 
 def take_in_the_window(link: Connection, name: str, action: Callable[[], None]) -> None:
-    """Get the semaphore, and die or stop before this process is named as its holder."""
+    """Take the semaphore, and die or stop before this process is named as its holder."""
     slab = prepare(attach(name))
     link.send(slab.me)
     before(SlabLock.acquire, "unfinished = self.words", action)
@@ -57,7 +57,7 @@ def use_all_the_time(link: Connection, name: str, number: int) -> None:
 
 
 def give_up_all_the_time(link: Connection, name: str) -> int:
-    """Wait for the lock, never for long, until it is to be had; return how often that was in vain."""
+    """Wait for the lock with short timeouts, until it is acquired; return the number of timeouts."""
     slab = prepare(attach(name))
     link.send("ready")
     in_vain = 0
@@ -81,7 +81,7 @@ def wait_and_leave(link: Connection, name: str) -> None:
 
 
 def lose(slab: Slab, start: Start) -> None:
-    """Have the lock die with a holder whom nobody is told of."""
+    """Let a process die with the lock, without being named as its holder."""
     dead = start(take_in_the_window, slab.name, die)
     dead.hear()
     assert dead.join() == -signal.SIGKILL
@@ -94,7 +94,7 @@ def word(slab: Slab, entry: int, number: int) -> int:
     return value
 
 
-# --- what does not hide a death ------------------------------------------------------------------------------------
+# --- what does not hide a death -------------------------------------------------------------------
 
 
 @pytest.mark.plain  # a process dies or stops before a line
@@ -114,7 +114,7 @@ def test_traffic_on_other_locks_does_not_hide_a_death(slab: Slab, start: Start) 
 
 
 @pytest.mark.plain  # a process dies or stops before a line
-def test_those_who_give_up_again_and_again_do_not_hide_a_death(slab: Slab, start: Start) -> None:
+def test_repeated_timeouts_do_not_hide_a_death(slab: Slab, start: Start) -> None:
     prepare(slab)
     lose(slab, start)
     first = start(wait_and_leave, slab.name)
@@ -131,7 +131,7 @@ def test_those_who_give_up_again_and_again_do_not_hide_a_death(slab: Slab, start
 
 @pytest.mark.plain  # a process dies or stops before a line
 def test_a_waiter_that_dies_after_a_look_does_not_hide_a_death_for_long(slab: Slab, start: Start) -> None:
-    """It never parks again; a new look knows that it is dead, and the old one is still good for the others."""
+    """It never parks again; a new look knows that it is dead, and the old one stays valid for the others."""
     prepare(slab)
     lose(slab, start)
     waiter = start(wait_and_leave, slab.name)
@@ -139,7 +139,7 @@ def test_a_waiter_that_dies_after_a_look_does_not_hide_a_death_for_long(slab: Sl
     stopped = start(take_in_the_window, slab.name, stop)
     other = stopped.hear()
     wait_until(lambda: word(slab, other, Process.PARKED + NUMBER) > 0)
-    stopped.signal(signal.SIGSTOP)  # keeps everybody from concluding
+    stopped.signal(signal.SIGSTOP)  # prevents every conclusion
     waiter.tell()
     wait_until(lambda: word(slab, entry, Process.PARKED + NUMBER) > 3)
 
@@ -152,10 +152,10 @@ def test_a_waiter_that_dies_after_a_look_does_not_hide_a_death_for_long(slab: Sl
     assert list(slab.processes.in_use()) == [slab.me]
 
 
-# --- looks ---------------------------------------------------------------------------------------------------------
+# --- looks ----------------------------------------------------------------------------------------
 
 
-def test_a_look_is_good_until_somebody_lets_go_of_the_lock(slab: Slab) -> None:
+def test_a_look_is_valid_until_a_release(slab: Slab) -> None:
     look = Look(state(slab))
 
     with slab.locks[OTHER]:
@@ -168,7 +168,7 @@ def test_a_look_is_good_until_somebody_lets_go_of_the_lock(slab: Slab) -> None:
 
 
 @pytest.mark.plain  # a process dies or stops before a line
-def test_giving_up_a_wait_is_no_letting_go(slab: Slab, start: Start) -> None:
+def test_a_timed_out_wait_is_no_release(slab: Slab, start: Start) -> None:
     prepare(slab)
     holder = start(take_in_the_window, slab.name, stop)
     entry = holder.hear()
@@ -185,7 +185,7 @@ def test_giving_up_a_wait_is_no_letting_go(slab: Slab, start: Start) -> None:
 
 
 @pytest.mark.plain  # a process dies or stops before a line
-def test_slices_are_short_at_first_and_when_somebody_is_dead(slab: Slab, start: Start) -> None:
+def test_slices_are_short_at_first_and_after_a_death(slab: Slab, start: Start) -> None:
     vigil = Vigil(state(slab))
     first = vigil.slice_s
     for _ in range(2):
@@ -202,16 +202,16 @@ def test_slices_are_short_at_first_and_when_somebody_is_dead(slab: Slab, start: 
     slab.locks[NUMBER].semaphore.release()
 
 
-# --- who is in the way ---------------------------------------------------------------------------------------------
+# --- processes named in a timeout -----------------------------------------------------------------
 
 
 @pytest.mark.plain  # a process dies or stops before a line
-def test_one_who_is_stopped_before_it_is_named_is_named_in_the_error(slab: Slab, start: Start) -> None:
+def test_a_process_stopped_before_it_is_the_owner_is_named(slab: Slab, start: Start) -> None:
     holder = start(take_in_the_window, slab.name, stop)
     holder.hear()
     wait_until(lambda: is_stopped(holder.pid))
 
-    with pytest.raises(LockTimeoutError, match=f"no process is named as its holder, but process {holder.pid} may have"):
+    with pytest.raises(LockTimeoutError, match=f"no process is named as its holder; perhaps process {holder.pid} is,"):
         slab.locks[NUMBER].acquire(0.2)
 
     assert slab.words[slab.geometry.lock(NUMBER) + Lock.TAKEOVERS] == 0
@@ -222,8 +222,8 @@ def test_one_who_is_stopped_before_it_is_named_is_named_in_the_error(slab: Slab,
 
 
 @pytest.mark.plain  # a process dies or stops before a line
-def test_a_stopped_waiter_that_keeps_others_from_a_dead_ones_lock_is_named(slab: Slab, start: Start) -> None:
-    """Nobody can tell it from one who has got the lock: they wait for it, and the lock is theirs when it goes on."""
+def test_a_stopped_waiter_that_blocks_a_takeover_is_named(slab: Slab, start: Start) -> None:
+    """It looks like a holder: the others wait for it, and take over the lock when it continues."""
     prepare(slab)
     holder = start(take_in_the_window, slab.name, stop)
     holder.hear()
@@ -235,7 +235,7 @@ def test_a_stopped_waiter_that_keeps_others_from_a_dead_ones_lock_is_named(slab:
     waiter.signal(signal.SIGSTOP)
     holder.kill()
 
-    with pytest.raises(LockTimeoutError, match=f"process {waiter.pid} may have it"):
+    with pytest.raises(LockTimeoutError, match=f"perhaps process {waiter.pid} is, and is stopped"):
         slab.locks[NUMBER].acquire(0.3)
 
     waiter.signal(signal.SIGCONT)
@@ -255,7 +255,7 @@ def stop_taking_over(link: Connection, name: str) -> None:
 
 
 @pytest.mark.plain  # a process dies or stops before a line
-def test_one_who_is_stopped_over_a_takeover_is_named(slab: Slab, start: Start) -> None:
+def test_a_process_stopped_during_a_takeover_is_named(slab: Slab, start: Start) -> None:
     prepare(slab)
     lose(slab, start)
     taker = start(stop_taking_over, slab.name)
@@ -263,7 +263,7 @@ def test_one_who_is_stopped_over_a_takeover_is_named(slab: Slab, start: Start) -
     wait_until(lambda: is_stopped(taker.pid))
     assert slab.lock_file.holder(TAKEOVER) == taker.pid
 
-    with pytest.raises(LockTimeoutError, match=f"process {taker.pid} is about to take it over"):
+    with pytest.raises(LockTimeoutError, match=f"process {taker.pid} is taking it over from a dead process"):
         slab.locks[NUMBER].acquire(0.3)
 
     taker.signal(signal.SIGCONT)

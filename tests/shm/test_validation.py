@@ -1,4 +1,4 @@
-"""A slab whose words say what they cannot is refused, by an error that says which word; a sound one never is."""
+"""A damaged slab is refused by an error that names the word; an undamaged one never is."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ WORDS: dict[str, Callable[[int, Geometry], tuple[int, int]]] = {
 
 
 @pytest.mark.parametrize("said", WORDS)
-def test_a_damaged_word_is_named_by_whoever_comes(left: tuple[str, int, Geometry], said: str) -> None:
+def test_an_attach_names_a_damaged_word(left: tuple[str, int, Geometry], said: str) -> None:
     name, header, geometry = left
     overwrite(name, *WORDS[said](header, geometry))
     with pytest.raises(SlabDamagedError, match=said) as refusal:
@@ -96,7 +96,7 @@ def test_a_damaged_word_is_named_by_whoever_comes(left: tuple[str, int, Geometry
     destroy(name, force=True)
 
 
-def test_what_is_not_damaged_is_taken(left: tuple[str, int, Geometry]) -> None:
+def test_an_undamaged_slab_can_be_attached(left: tuple[str, int, Geometry]) -> None:
     name, _, _ = left
     slab = attach(name)
     detach(slab)
@@ -104,7 +104,7 @@ def test_what_is_not_damaged_is_taken(left: tuple[str, int, Geometry]) -> None:
     destroy(name, force=True)
 
 
-def test_a_slab_in_use_that_looks_unfinished_is_not_made_anew(slab: Slab, start: Start) -> None:
+def test_a_used_slab_that_looks_unfinished_is_not_recreated(slab: Slab, start: Start) -> None:
     slab.words[Super.READY] = 0
     with pytest.raises(AssertionError, match=f"SlabDamagedError.*process {os.getpid()} uses it"):
         start(attach_anew, slab.name, slab.geometry).result()
@@ -115,8 +115,8 @@ def attach_anew(link: Connection, name: str, geometry: Geometry) -> None:
     detach(attach(name, geometry))
 
 
-def test_a_sound_slab_is_found_sound_whatever_goes_on_in_it(slab_name: str) -> None:
-    """Every rule is about words that others are changing meanwhile."""
+def test_a_slab_in_concurrent_use_is_valid(slab_name: str) -> None:
+    """Each rule checks words that other processes are changing."""
     accumulator = open_accumulator(config_of(slab_name))
     slab = accumulator.slab
     ended = threading.Event()
@@ -143,11 +143,11 @@ def test_a_sound_slab_is_found_sound_whatever_goes_on_in_it(slab_name: str) -> N
     assert not found
 
 
-# --- chains ---------------------------------------------------------------------------------------------
+# --- chains ---------------------------------------------------------------------------------------
 
 
 def leave_chains(link: Connection, name: str) -> None:
-    """Leave a slab with a batch in slot 1 and chains of slots 0, 2, 3 and of slots 4, 5, 6; nobody has 7 to 9."""
+    """Leave a slab with a batch in slot 1 and chains of slots 0, 2, 3 and of slots 4, 5, 6; 7 to 9 are free."""
     accumulator = open_accumulator(config_of(name))
     alone = accumulator.pool.allocate(1, 0)
     add(accumulator, TP0)
@@ -175,7 +175,7 @@ CHAINS: dict[str, dict[int, int]] = {
 
 
 @pytest.mark.parametrize("said", CHAINS)
-def test_a_damaged_chain_is_named_by_whoever_comes(slab_name: str, start: Start, said: str) -> None:
+def test_an_attach_names_a_damaged_chain(slab_name: str, start: Start, said: str) -> None:
     child = start(leave_chains, slab_name)
     geometry = child.hear()
     child.join()
@@ -186,7 +186,7 @@ def test_a_damaged_chain_is_named_by_whoever_comes(slab_name: str, start: Start,
     destroy(slab_name, force=True)
 
 
-def test_links_of_free_slots_mean_nothing(slab_name: str, start: Start) -> None:
+def test_links_of_free_slots_are_ignored(slab_name: str, start: Start) -> None:
     child = start(leave_chains, slab_name)
     geometry = child.hear()
     child.join()
@@ -196,7 +196,7 @@ def test_links_of_free_slots_mean_nothing(slab_name: str, start: Start) -> None:
     destroy(slab_name, force=True)
 
 
-# --- indexes --------------------------------------------------------------------------------------------
+# --- indexes --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ INDEXES: dict[str, Callable[[Geometry, int], int]] = {
 
 @pytest.mark.parametrize("value", [HUGE, 11, 10], ids=["huge", "behind the last slot", "of a free slot"])
 @pytest.mark.parametrize("index", INDEXES)
-def test_a_damaged_link_is_told_of_once_and_mended(queued: Accumulators, index: str, value: int) -> None:
+def test_a_damaged_link_is_reported_once_and_rebuilt(queued: Accumulators, index: str, value: int) -> None:
     slab = queued.slab
     batch = first(queued, TP0)
     assert batch is not None
@@ -236,7 +236,7 @@ def test_a_damaged_link_is_told_of_once_and_mended(queued: Accumulators, index: 
 
 
 @pytest.mark.parametrize("value", [HUGE, 11], ids=["huge", "behind the last slot"])
-def test_a_damaged_open_batch_is_told_of_once_and_mended(queued: Accumulators, value: int) -> None:
+def test_a_damaged_open_batch_is_reported_once_and_rebuilt(queued: Accumulators, value: int) -> None:
     slab = queued.slab
     slab.words[slab.geometry.partition(0) + Partition.OPEN] = value
     with pytest.raises(SlabDamagedError), slab.reporting_damage():
@@ -248,7 +248,7 @@ def test_a_damaged_open_batch_is_told_of_once_and_mended(queued: Accumulators, v
     assert log.values(TP0) == [*(b"%d" % number * 600 for number in range(3)), b"taken"]
 
 
-def test_a_ring_of_links_ends(queued: Accumulators) -> None:
+def test_a_cycle_of_links_does_not_loop(queued: Accumulators) -> None:
     slab = queued.slab
     batch = first(queued, TP0)
     assert batch is not None
@@ -260,7 +260,7 @@ def test_a_ring_of_links_ends(queued: Accumulators) -> None:
     detach(slab)
 
 
-def test_a_bit_of_a_taken_slot_is_not_believed(queued: Accumulators) -> None:
+def test_a_free_bit_of_a_taken_slot_is_damage(queued: Accumulators) -> None:
     slab = queued.slab
     slab.buffer[slab.geometry.bitmap] |= 1
     slab.words[Super.FREE_SLOTS] += 1
@@ -274,7 +274,7 @@ def test_a_bit_of_a_taken_slot_is_not_believed(queued: Accumulators) -> None:
 @pytest.mark.parametrize(
     ("head", "tail"), [(1, 0), (0, 1 << 60), (1 << 63, 1), (1, 1 << 63), (HUGE, 0), (HUGE, HUGE), (1 << 63, 1 << 63)]
 )
-def test_a_damaged_waiter_queue_is_no_endless_one(queued: Accumulators, head: int, tail: int) -> None:
+def test_a_damaged_waiter_queue_does_not_loop(queued: Accumulators, head: int, tail: int) -> None:
     slab = queued.slab
     before = slab.words[Super.WAITER_HEAD], slab.words[Super.WAITER_TAIL]
     slab.words[Super.WAITER_HEAD], slab.words[Super.WAITER_TAIL] = head, tail
@@ -287,7 +287,7 @@ def test_a_damaged_waiter_queue_is_no_endless_one(queued: Accumulators, head: in
     destroy(slab.name, force=True)
 
 
-def test_a_damaged_ring_is_no_endless_one(queued: Accumulators) -> None:
+def test_a_damaged_ring_does_not_loop(queued: Accumulators) -> None:
     slab = queued.slab
     slab.words[slab.geometry.process(slab.me) + Process.RING_TAIL] += 1 << 40
     with pytest.raises(SlabDamagedError, match="completion ring"):
@@ -296,21 +296,21 @@ def test_a_damaged_ring_is_no_endless_one(queued: Accumulators) -> None:
     destroy(slab.name, force=True)
 
 
-# --- what is no damage ----------------------------------------------------------------------------------
+# --- no damage ------------------------------------------------------------------------------------
 
 
-def test_an_error_of_somebody_else_stays_what_it_is(slab: Slab) -> None:
+def test_an_unrelated_error_stays_unchanged(slab: Slab) -> None:
     with pytest.raises(ValueError, match="mine"), slab.reporting_damage():
         raise ValueError("mine")
 
 
-def test_what_has_no_other_explanation_is_damage(slab: Slab) -> None:
+def test_an_unexplained_error_is_damage(slab: Slab) -> None:
     with pytest.raises(SlabDamagedError, match="contradict each other") as damage, slab.reporting_damage():
         slab.stripe(0).forget_dead(1 << 40)
     assert damage.value.__cause__ is not None
 
 
-def test_an_onlooker_is_refused_the_tables(left: tuple[str, int, Geometry]) -> None:
+def test_a_view_refuses_damaged_tables(left: tuple[str, int, Geometry]) -> None:
     name, _, _ = left
     overwrite(name, Super.TOPIC_COUNT, HUGE)
 

@@ -1,4 +1,4 @@
-"""Wakeups: no wake-up is lost, nobody who is awake is rung, and every thread gets to hear of its own."""
+"""Wake-ups: none is lost, awake processes get none, and every thread sees its own event."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from shmaccum.shm.semaphores import open_semaphore
 from shmaccum.shm.slab import Slab
 
 FOREVER_S = 600.0
-"""A wait that would outlast the test by far: who is woken has been rung for."""
+"""A wait far longer than the test: it ends only by a wake-up."""
 
 
 def wakeup_of(slab: Slab, entry: int) -> posix_ipc.Semaphore:
     return open_semaphore(slab.private.wakeup_semaphore(entry, 0))
 
 
-# --- who is rung ----------------------------------------------------------------------------------------
+# --- which process is woken -----------------------------------------------------------------------
 
 
-def test_nobody_is_rung_who_does_not_listen(slab: Slab) -> None:
+def test_a_process_that_does_not_listen_is_not_woken(slab: Slab) -> None:
     slab.wakeups.wake(slab.me)
 
     assert slab.wakeup.semaphore.value == 0
 
 
-def test_who_listens_is_rung(slab: Slab) -> None:
+def test_a_listener_is_woken(slab: Slab) -> None:
     with slab.wakeup.listening() as listener:
         slab.wakeups.wake(slab.me)
         assert listener.wait(FOREVER_S)
@@ -45,12 +45,12 @@ def test_who_listens_is_rung(slab: Slab) -> None:
     assert slab.words[slab.geometry.process(slab.me) + Process.ASLEEP] == 0
 
 
-def test_a_wait_without_a_ring_ends(slab: Slab) -> None:
+def test_a_wait_without_a_wakeup_ends(slab: Slab) -> None:
     with slab.wakeup.listening() as listener:
         assert not listener.wait(0.01)
 
 
-def test_one_listens_as_long_as_one_of_its_threads_does(slab: Slab) -> None:
+def test_a_process_listens_while_one_of_its_threads_does(slab: Slab) -> None:
     asleep = slab.geometry.process(slab.me) + Process.ASLEEP
 
     with slab.wakeup.listening():
@@ -60,7 +60,7 @@ def test_one_listens_as_long_as_one_of_its_threads_does(slab: Slab) -> None:
     assert slab.words[asleep] == 0
 
 
-def test_who_waits_for_many_completions_is_rung_once_for_them(slab: Slab) -> None:
+def test_a_listener_for_many_completions_is_woken_once(slab: Slab) -> None:
     tail = slab.geometry.process(slab.me) + Process.RING_TAIL
     slab.words[tail] = 5
 
@@ -74,14 +74,14 @@ def test_who_waits_for_many_completions_is_rung_once_for_them(slab: Slab) -> Non
         assert listener.wait(FOREVER_S)
 
 
-def test_other_things_ring_whatever_is_expected(slab: Slab) -> None:
+def test_other_events_wake_despite_the_expected_completions(slab: Slab) -> None:
     with slab.wakeup.listening() as listener:
         listener.expect(1000)
         slab.wakeups.wake(slab.me)
         assert listener.wait(FOREVER_S)
 
 
-def test_the_thread_that_expects_least_is_rung(slab: Slab) -> None:
+def test_the_thread_that_expects_least_sets_the_count(slab: Slab) -> None:
     asleep = slab.geometry.process(slab.me) + Process.ASLEEP
 
     with slab.wakeup.listening() as patient:
@@ -92,7 +92,7 @@ def test_the_thread_that_expects_least_is_rung(slab: Slab) -> None:
     assert slab.words[asleep] == 0
 
 
-def test_a_process_without_a_bell_yet_is_no_error(slab: Slab) -> None:
+def test_a_process_without_a_wakeup_yet_is_no_error(slab: Slab) -> None:
     slab.words[slab.geometry.process(5) + Process.ASLEEP] = 1
 
     slab.wakeups.wake(5)
@@ -101,11 +101,11 @@ def test_a_process_without_a_bell_yet_is_no_error(slab: Slab) -> None:
         wakeup_of(slab, 5)
 
 
-# --- no ring is lost --------------------------------------------------------------------------------------
+# --- no wake-up is lost ---------------------------------------------------------------------------
 
 
 def await_ball(slab: Slab, ball: int, value: int) -> None:
-    """Wait, by the wakeup alone, until the word says ``value``."""
+    """Wait, by wake-ups alone, until the word is ``value``."""
     if slab.words[ball] == value:
         return
     with slab.wakeup.listening() as listener:
@@ -127,7 +127,7 @@ def return_balls(link: Connection, name: str, ball: int, partner: int, turns: in
     detach(slab)
 
 
-def test_no_ring_is_lost_between_two_processes(slab: Slab, start: Callable[..., Child]) -> None:
+def test_no_wakeup_is_lost_between_two_processes(slab: Slab, start: Callable[..., Child]) -> None:
     ball, turns = slab.geometry.waiters // 8, 3000
     child = start(return_balls, slab.name, ball, slab.me, turns)
 
@@ -138,7 +138,7 @@ def test_no_ring_is_lost_between_two_processes(slab: Slab, start: Callable[..., 
 
 
 def ring_for(link: Connection, name: str, entry: int, first_word: int, words: int, rounds: int) -> None:
-    """Raise one word after the other and ring; wait until its thread has answered by raising it again."""
+    """Raise one word after the other and wake; wait until its thread has answered by raising it again."""
     slab = attach(name)
     for turn in range(rounds):
         for word in range(first_word, first_word + words):
@@ -151,7 +151,7 @@ def ring_for(link: Connection, name: str, entry: int, first_word: int, words: in
     detach(slab)
 
 
-def test_every_thread_hears_of_its_own(slab: Slab, start: Callable[..., Child]) -> None:
+def test_every_thread_is_woken_for_its_own_event(slab: Slab, start: Callable[..., Child]) -> None:
     first_word, words, rounds = slab.geometry.waiters // 8, 4, 200
 
     def answer(word: int) -> None:
@@ -170,8 +170,8 @@ def test_every_thread_hears_of_its_own(slab: Slab, start: Callable[..., Child]) 
         assert not thread.is_alive()
 
 
-def test_a_notice_that_is_not_for_it_does_not_end_a_wait(slab: Slab) -> None:
-    """One who has waited for the semaphore may tell the others of it only when the next one waits already."""
+def test_a_late_notification_does_not_end_a_wait(slab: Slab) -> None:
+    """The thread that waited for the semaphore can notify late, when the next one already waits."""
     wakeup, heard = slab.wakeup, []
 
     def listen() -> None:
@@ -192,12 +192,12 @@ def test_a_notice_that_is_not_for_it_does_not_end_a_wait(slab: Slab) -> None:
     assert heard == [True]
 
 
-# --- signals ------------------------------------------------------------------------------------------------
+# --- signals --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def alarm() -> Iterator[Callable[[Callable[[], None], float], None]]:
-    """Return ``alarm(handler, seconds)``: have a signal call the handler, once, after that time."""
+    """Return ``alarm(handler, seconds)``: a signal calls the handler, once, after that time."""
     before = signal.getsignal(signal.SIGUSR1)
     timers: list[threading.Timer] = []
 
@@ -221,7 +221,7 @@ def test_a_signal_does_not_end_a_wait(slab: Slab, alarm: Callable[[Callable[[], 
             assert not listener.wait(0.1)
 
 
-def test_what_a_signals_handler_raises_comes_out_of_the_wait(
+def test_a_signal_handlers_exception_leaves_the_wait(
     slab: Slab, alarm: Callable[[Callable[[], None], float], None]
 ) -> None:
     def leave() -> None:
@@ -241,14 +241,14 @@ def test_what_a_signals_handler_raises_comes_out_of_the_wait(
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
 
 
-# --- the doorbell -----------------------------------------------------------------------------------------------
+# --- the doorbell ---------------------------------------------------------------------------------
 
 
 def rings(descriptor: int, timeout_s: float = 0) -> bool:
     return bool(select.select([descriptor], [], [], timeout_s)[0])
 
 
-def test_a_sender_that_is_awake_is_not_rung(slab: Slab) -> None:
+def test_an_awake_sender_is_not_woken(slab: Slab) -> None:
     doorbell = slab.become_sender()
 
     slab.button.press()
@@ -257,7 +257,7 @@ def test_a_sender_that_is_awake_is_not_rung(slab: Slab) -> None:
     slab.resign_as_sender(doorbell)
 
 
-def test_a_sender_that_listens_is_rung_until_it_answers(slab: Slab) -> None:
+def test_a_listening_sender_is_woken_until_it_answers(slab: Slab) -> None:
     doorbell = slab.become_sender()
 
     doorbell.listen()
@@ -271,19 +271,19 @@ def test_a_sender_that_listens_is_rung_until_it_answers(slab: Slab) -> None:
     slab.resign_as_sender(doorbell)
 
 
-def test_a_ringer_that_dies_before_its_ring_does_not_keep_the_next_from_ringing(slab: Slab) -> None:
+def test_death_before_a_press_does_not_prevent_the_next_press(slab: Slab) -> None:
     doorbell = slab.become_sender()
     doorbell.listen()
 
     slab.button.press()
     slab.button.press()
 
-    assert slab.words[Super.SENDER_ASLEEP]  # only the sender itself takes it back
+    assert slab.words[Super.SENDER_ASLEEP]  # only the sender itself clears it
     assert os.read(doorbell.descriptor, 100) == b"!!"
     slab.resign_as_sender(doorbell)
 
 
-def test_a_ring_says_which_sleep_it_ended(slab: Slab) -> None:
+def test_a_press_returns_the_sleep_that_it_ended(slab: Slab) -> None:
     doorbell = slab.become_sender()
     assert slab.button.press() == 0
 
@@ -297,7 +297,7 @@ def test_a_ring_says_which_sleep_it_ended(slab: Slab) -> None:
     slab.resign_as_sender(doorbell)
 
 
-def test_a_sender_that_looks_in_time_need_not_be_rung(slab: Slab) -> None:
+def test_a_sender_that_wakes_in_time_need_not_be_woken(slab: Slab) -> None:
     doorbell, button = slab.become_sender(), slab.button
 
     doorbell.listen()
@@ -306,10 +306,10 @@ def test_a_sender_that_looks_in_time_need_not_be_rung(slab: Slab) -> None:
     assert not button.is_needed_by(1060, 1000)
     assert not button.is_needed_by(1050, 1049)
     assert button.is_needed_by(1049, 1000)  # it sleeps for longer
-    assert button.is_needed_by(1060, 1050)  # it should have looked
+    assert button.is_needed_by(1060, 1050)  # it should have woken
 
     doorbell.look()
-    assert button.is_needed_by(1060, 1000)  # this look may have been too early
+    assert button.is_needed_by(1060, 1000)  # this check can have been too early
     doorbell.sleep_until(1050)
     doorbell.answer()
     doorbell.listen()
@@ -317,7 +317,7 @@ def test_a_sender_that_looks_in_time_need_not_be_rung(slab: Slab) -> None:
     slab.resign_as_sender(doorbell)
 
 
-def test_a_doorbell_that_nobody_answers_does_not_hold_up_the_ringers(slab: Slab) -> None:
+def test_an_unanswered_doorbell_does_not_block_press(slab: Slab) -> None:
     doorbell = slab.become_sender()
     doorbell.listen()
 
@@ -360,7 +360,7 @@ def pull_where_a_broken_pipe_kills(link: Connection, name: str) -> None:
         link.recv()
 
 
-def test_a_sender_that_died_in_its_sleep_is_no_harm_to_ringers(slab: Slab, start: Callable[..., Child]) -> None:
+def test_press_survives_a_sender_that_died_asleep(slab: Slab, start: Callable[..., Child]) -> None:
     sender = start(sleep_as_sender, slab.name)
     sender.hear()
     ringer = start(pull_where_a_broken_pipe_kills, slab.name)
