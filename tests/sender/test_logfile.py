@@ -69,7 +69,7 @@ def test_a_sender_has_a_log_without_being_asked(settings: Settings, slab_name: s
 
 
 def test_none_is_none(settings: Settings, slab_name: str, state: Path) -> None:
-    assert serve_once(settings(sender_log_file="none"), slab_name) == "none, by sender.log.file"
+    assert serve_once(settings(sender_log_file="none"), slab_name) == "none, as sender.log.file says"
     assert not state.exists()
 
 
@@ -80,7 +80,7 @@ def test_a_user_without_a_home_has_no_log(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     said = serve_once(settings(), slab_name)
     assert said.startswith("none: ")
-    assert said.endswith("; sender.log.file names another place")
+    assert said.endswith("; set sender.log.file to a file that this user can write")
 
 
 def test_a_link_is_not_followed(settings: Settings, slab_name: str, state: Path, tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_killed_while_it_starts(
         with Producer(settings()) as producer:
             assert sender_starts(producer) == 1
     else:
-        with pytest.raises(SenderError, match="without a word"):
+        with pytest.raises(SenderError, match="attempts ended without an answer"):
             Producer(settings())
     assert len(list(deaths.iterdir())) == count
 
