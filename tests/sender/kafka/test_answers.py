@@ -115,10 +115,10 @@ def test_an_answer_that_leaves_a_batch_out(fake: FakeBroker, wire: MakeWire) -> 
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "no Kafka broker"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not a Kafka broker"),
         (b"\x15\x03\x03\x00\x02\x02\x46", "security.protocol"),
         (b"\x00\x00\x00\x05\x7f\x00\x00\x00\x00", "request 2130706432"),
-        (b"\x00\x00\x00\x02\x00\x00", "answer to nothing"),
+        (b"\x00\x00\x00\x02\x00\x00", "answers no request"),
     ],
 )
 def test_what_is_no_answer(fake: FakeBroker, wire: MakeWire, answer: bytes, said: str) -> None:
@@ -297,7 +297,7 @@ def test_an_answer_that_makes_no_sense_ends_the_connection_and_nothing_else(fake
     connected = wire(fake.servers)
     (answer,) = connected.ask(ONE)
     assert answer.error is NetworkError
-    assert "makes no sense" in answer.message
+    assert "cannot decode the broker's answer" in answer.message
     fake.answers[PRODUCE] = lambda request: produced((0, 0))
     (answer,) = connected.ask(ONE)
     assert answer.error is None
@@ -307,4 +307,4 @@ def test_a_place_where_nothing_can_be_stored(fake: FakeBroker, wire: MakeWire) -
     fake.answers[PRODUCE] = lambda request: produced((0, 0), base_offset=-7)
     (answer,) = wire(fake.servers).ask(ONE)
     assert answer.error is NetworkError
-    assert "at offset -7" in answer.message
+    assert "offset -7" in answer.message

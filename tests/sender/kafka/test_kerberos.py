@@ -86,7 +86,7 @@ def test_a_keytab_of_another_user(library: None, tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"\5", b"-----BEGIN CERTIFICATE-----"])
 def test_a_file_that_is_no_keytab(library: None, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
-    with pytest.raises(ConfigError, match="/file': it is no keytab"):
+    with pytest.raises(ConfigError, match="/file': the file is no keytab"):
         start(**by_keytab(tmp_path / "file"))
 
 
@@ -184,7 +184,7 @@ def test_a_login_that_fails(fake_library: list[dict[str, Any]]) -> None:
     ):
         login.receive(b"wrong")
     login.receive(b"of the broker")
-    with pytest.raises(SaslAuthenticationError, match="demands a protection by Kerberos, which Kafka has not"):
+    with pytest.raises(SaslAuthenticationError, match="demands a security layer of GSSAPI, which Kafka does not have"):
         login.receive(b"wrapped \6\0\xff\xff")
 
 
@@ -480,7 +480,7 @@ def test_what_is_agreed_with_a_broker(acceptor: tuple[Kerberos, Any]) -> None:
 @pytest.mark.parametrize("layers", [b"", b"\x01", b"\x06\x00\xff\xff", b"\x01\x00\x00\x00\x00"])
 def test_a_broker_that_demands_what_kafka_has_not(acceptor: tuple[Kerberos, Any], layers: bytes) -> None:
     login, broker = acceptor
-    with pytest.raises(SaslAuthenticationError, match=f"fake@{HOST} demands a protection by Kerberos"):
+    with pytest.raises(SaslAuthenticationError, match=f"fake@{HOST} demands a security layer of GSSAPI"):
         login.receive(broker.wrap(layers, False).message)
 
 

@@ -200,7 +200,7 @@ def test_a_wrong_password(sasl: KafkaCluster, wire: MakeWire, mechanism: str, ca
     caplog.set_level(logging.DEBUG)
     failure = failure_of(wire, sasl.bootstrap_servers, **login(mechanism, sasl_password="not-it"))
     assert failure is SaslAuthenticationError
-    assert "the broker refused us" in caplog.text
+    assert "the broker refused the login" in caplog.text
     assert "not-it" not in caplog.text
 
 
@@ -289,7 +289,7 @@ def test_plain_text_to_a_broker_that_speaks_tls(
     here = wire(tls.bootstrap_servers)
     here.transport.request_update(["t"])
     here.until(lambda: "the next one" in caplog.text)
-    assert "security.protocol should be SSL" in caplog.text
+    assert "set security.protocol to SSL" in caplog.text
     assert here.transport.failure() is None
 
 
@@ -358,7 +358,7 @@ def test_a_key_without_its_password(certificates: Certificates, tmp_path: Any) -
     encrypted.write_text(encrypted.read_text() + certificates.client.certificate.read_text())
     given = {"security_protocol": "SSL", "ssl_keystore_location": encrypted}
     for password in ({}, {"ssl_key_password": "wrong"}):
-        with pytest.raises(ConfigError, match="key's password"):
+        with pytest.raises(ConfigError, match="wrong password of the key"):
             start(**given, **password)
     start(**given, ssl_key_password="open")
 

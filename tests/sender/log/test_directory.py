@@ -59,7 +59,7 @@ def test_a_topic_has_the_partitions_that_follow_each_other_from_0(tmp_path: Path
 def test_create_topic_completes_an_attempt_that_ended_half_way(tmp_path: Path) -> None:
     directory = LogDirectory(tmp_path)
     (tmp_path / "t-1").touch()
-    with pytest.raises(KafkaStorageError, match=rf"topic 't' cannot be made in log.dir {tmp_path}: File exists"):
+    with pytest.raises(KafkaStorageError, match=rf"topic 't' cannot be created in log.dir {tmp_path}: File exists"):
         directory.create_topic("t", 3)
     assert (tmp_path / "t-2").is_dir()
     assert directory.count_partitions("t") == 0

@@ -137,7 +137,7 @@ def test_a_topic_that_cannot_be_made_is_unknown_until_it_can(
     sender = open_sender()
     assert sender.transport.cluster().topic_errors == {"t": KafkaStorageError}
     assert sender.transport.cluster().partition_counts == {}
-    assert "topic 't' cannot be made in log.dir" in caplog.text
+    assert "topic 't' cannot be created in log.dir" in caplog.text
     (tmp_path / "log" / "t-0").unlink()
     sender.transport.request_update(["t"])
     assert sender.transport.cluster().topic_errors == {}

@@ -149,7 +149,7 @@ def test_offsets_in_a_segment_fit_four_bytes_of_an_index(
 
 
 def test_a_batch_of_another_format_is_refused(tmp_path: Path, make_batch: MakeBatch, open_log: OpenLog) -> None:
-    with pytest.raises(UnsupportedForMessageFormatError, match="format 1 came to a log that is written in format 2"):
+    with pytest.raises(UnsupportedForMessageFormatError, match="format 1 cannot be appended to a log of format 2"):
         open_log().append(make_batch([b"a"], magic=1))
     assert sizes(tmp_path) == {}
 
@@ -304,9 +304,7 @@ def test_a_torn_batch_that_cannot_be_cut_off_is_recovered_before_the_next_write(
     put_device(segment, "/dev/full")
     with pytest.raises(KafkaStorageError, match=f"{segment}: .*: No space left on device"):
         log.append(make_batch([b"a"]))
-    assert (
-        f"{segment}: cannot cut off a torn batch from byte {segment.stat().st_size} on: Invalid argument" in caplog.text
-    )
+    assert f"{segment}: cannot truncate a torn batch at byte {segment.stat().st_size}: Invalid argument" in caplog.text
     stored, torn = make_batch([b"stored"]).payload[0], make_batch([b"torn"]).payload[0]
     segment.write_bytes(bytes(stored) + bytes(torn[:-1]))
     assert log.append(make_batch([b"a"])) == 1

@@ -111,7 +111,7 @@ def test_what_a_crash_of_the_host_leaves_is_cut_off_with_a_warning(
     assert path.read_bytes() == whole
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    assert f"{path}: cutting off {len(tail)} bytes from byte {len(whole)} on" in record.message
+    assert f"{path}: truncating {len(tail)} bytes from byte {len(whole)} on" in record.message
 
 
 def test_a_whole_log_is_recovered_without_a_word(
