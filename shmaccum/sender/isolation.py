@@ -74,9 +74,9 @@ def use_default_signals() -> None:
 def leave_no_core_dump() -> None:
     """Keep this process's memory, which holds records and passwords, out of core dumps.
 
-    Two means, since each has a gap. The limit fails where it was lowered to 0 for good and a program takes the dumps,
-    which can ignore the limit. The filter leaves the registers. ``PR_SET_DUMPABLE`` would do as well, but gives the
-    process's /proc to root: its user could no longer see its open files, its mappings or its parents.
+    Two means, since each has a gap. A hard limit of 0 cannot be raised, and a program that takes dumps can ignore it.
+    The filter leaves the registers. ``PR_SET_DUMPABLE`` would do as well, but gives the process's /proc to root: its
+    user could no longer see its open files, mappings and parents.
     """
     try:
         _, hard = resource.getrlimit(resource.RLIMIT_CORE)

@@ -1,7 +1,6 @@
 """Seals drained batches: writes header and checksum, in the slot.
 
-The sender owns a drained batch's slot; it takes no lock. A death leaves the batch in flight, and the next sender seals
-it again. ``Process.COMPRESSED`` is written by the process of the entry alone.
+The sender owns a drained batch's slot and takes no lock. If it dies here, the next sender seals the batch again.
 """
 
 from __future__ import annotations

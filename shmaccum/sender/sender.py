@@ -5,8 +5,8 @@ to the doorbell. The next pass checks once more and only then sleeps, so no wake
 doorbell of a sender at work. If every node has as many requests in flight as it may have, the sender sleeps until an
 answer comes. It does not listen then, since it could not send what it would be woken for.
 
-The sender's process alone writes ``Super.REQUESTS_SENT``, ``BYTES_SENT`` and ``SENDER_RAN``, without a lock. A death
-leaves batches in flight in their slots; `SenderAccumulator.recover` of the next sender queues them again.
+The sender alone writes ``Super.REQUESTS_SENT``, ``BYTES_SENT`` and ``SENDER_RAN``, without a lock. A death leaves the
+batches in flight in their slots; `SenderAccumulator.recover` of the next sender queues them again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The interface of transports: what the sender needs of brokers or a log.
+"""The interface of transports, to brokers or a log on disk.
 
 It follows Kafka's ``KafkaClient``. The sender asks whether a node is `ready`, hands it whole requests with `send`, and
 gets the answers from `poll`, the only call that waits. A transport never touches the slab's headers: it reads sealed
@@ -159,7 +159,7 @@ class Transport(Protocol):
     def failure(self) -> type[KafkaError] | None:
         """Return why nothing can be sent at all, such as a wrong password; None if a later attempt can succeed.
 
-        Once the cluster has accepted a connection, one can succeed again within ``delivery.timeout.ms``: None.
+        Refused connections do not count once the cluster has accepted one: a retry can succeed.
         """
 
     def cluster(self) -> Cluster:

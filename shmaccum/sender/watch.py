@@ -1,4 +1,4 @@
-"""Starts a slab's next sender when one has died, even if no producer is called.
+"""Starts the next sender when one has died, even without calls.
 
 A process with producers runs one thread for each slab. Every `LOOK_S` the thread asks the kernel whether the slab has a
 sender. If it has none and holds undelivered records of any process, dead ones included, the thread starts a sender. All

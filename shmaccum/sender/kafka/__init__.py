@@ -1,5 +1,5 @@
-"""The transport that sends to brokers.
+"""The transport to brokers.
 
-kafka-python supplies the wire format of all requests but Produce. The connections are our own. They send batches out of
-the slab without a copy, one wait covers them and the doorbell, and no reference to a slot outlives its batch's answer.
+kafka-python supplies the wire format of all requests but Produce. The connections are our own: they send batches
+without a copy, share one wait with the doorbell, and keep no reference to a slot beyond the answer to its batch.
 """

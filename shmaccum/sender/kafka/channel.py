@@ -166,8 +166,7 @@ class TlsChannel(Channel):
     def read(self) -> list[bytes]:
         """Return the bytes that have arrived, including all that OpenSSL holds: those wake no ``epoll``.
 
-        It leaves bytes in the socket, which do wake it, after `_MOST_READS`: a broker that sends without end would
-        otherwise fill the memory.
+        After `_MOST_READS` it leaves bytes in the socket: a broker that sends without end must not fill the memory.
         """
         assert self._tls is not None
         found: list[bytes] = []

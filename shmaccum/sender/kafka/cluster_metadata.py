@@ -4,8 +4,8 @@ It decides when to send a Metadata request (`due_ms`) and for which topics (`req
 sends nothing itself.
 
 A request names only the topics that are due; its response is merged into the metadata of the others. A topic is due
-when it is first used, and when its metadata is doubtful or incomplete. All topics in use are due every
-``metadata.max.age.ms``. Topics requested while a request is in flight wait for the next one.
+when first used, when its metadata is doubtful or incomplete, and every ``metadata.max.age.ms``. Topics requested while
+a request is in flight wait for the next one.
 
 Each response without news of a topic doubles the wait before it is due again (KIP-580). A request that fails doubles
 the wait for all topics.
@@ -289,17 +289,13 @@ class Metadata:
             NetworkError: it contains impossible values.
         """
         name = str(answer.name)[:MAX_TOPIC_LENGTH]
-        if not 0 < len(answer.partitions) <= self._most_partitions:
-            raise NetworkError(
-                f"the broker's metadata of topic {name!r} has {len(answer.partitions)} partitions, not 1 to "
-                f"{self._most_partitions}"
-            )
+        most = self._most_partitions
+        if not 0 < len(answer.partitions) <= most:
+            raise NetworkError(f"metadata of topic {name!r} has {len(answer.partitions)} partitions, not 1 to {most}")
         for partition in answer.partitions:
-            if not 0 <= partition.partition_index < self._most_partitions:
-                raise NetworkError(
-                    f"the broker's metadata of topic {name!r} has partition number {partition.partition_index}, not 0 "
-                    f"to {self._most_partitions - 1}"
-                )
+            number = partition.partition_index
+            if not 0 <= number < most:
+                raise NetworkError(f"metadata of topic {name!r} has partition number {number}, not below {most}")
 
     def _take_over(self, answer: Any) -> tuple[bool, bool]:
         """Store a topic of a response; return whether its metadata is complete, and whether it is news."""

@@ -181,7 +181,5 @@ def _token_function(config: ProducerConfig) -> Callable[[], str]:
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"sasl.oauthbearer.token.provider = {name!r}: {error}") from error
     if not callable(function):
-        raise ConfigError(
-            f"sasl.oauthbearer.token.provider = {name!r}: not callable; name a function that returns a token"
-        )
+        raise ConfigError(f"sasl.oauthbearer.token.provider = {name!r}: not a function that returns a token")
     return function  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Cuts a connection's bytes into frames: a size of 4 bytes, then a message."""
+"""Cuts a connection's bytes into frames: 4-byte size, then a message."""
 
 from __future__ import annotations
 

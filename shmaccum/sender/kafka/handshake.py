@@ -1,7 +1,7 @@
 """The handshake of a new connection: ApiVersions, then the SASL login.
 
-Conversations are generators: they yield a `Call` and receive the frame of its answer, so they neither wait nor know of
-sockets. For work that can block they yield a `Task` and receive its result.
+Conversations are generators, without waits or sockets: they yield a `Call` and receive the frame of its answer, or
+yield a `Task` for work that can block and receive its result.
 """
 
 from __future__ import annotations
@@ -87,9 +87,7 @@ class BrokerVersions:
         """
         of_broker = self._ranges.get(key)
         if of_broker is None:
-            raise UnsupportedVersionError(
-                f"the broker does not support {name} requests; if it is a controller, name brokers in bootstrap.servers"
-            )
+            raise UnsupportedVersionError(f"no support for {name} requests: bootstrap.servers may name a controller")
         best = min(newest, of_broker[1])
         if best < max(oldest, of_broker[0]):
             raise UnsupportedVersionError(

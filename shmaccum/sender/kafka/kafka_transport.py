@@ -277,10 +277,7 @@ class KafkaTransport:
         return FOREVER_MS
 
     def _nodes(self) -> list[Node]:
-        """Return the brokers to ask: the known ones, and ``bootstrap.servers`` if none of those can be reached.
-
-        With ``metadata.recovery.strategy`` none, ``bootstrap.servers`` only until a broker is known.
-        """
+        """Return the known brokers, and ``bootstrap.servers`` if none is known or, with rebootstrap, none reachable."""
         known = list(self.cluster().nodes.values())
         if known and (not self._metadata.rebootstraps or not self._brokers.all_failed(known)):
             return known

@@ -104,9 +104,7 @@ class Kerberos:
     def _agree(self, layers: bytes) -> bytes:
         """Return the answer to the broker's offer: no security layer, and our name, as Java's client sends it."""
         if len(layers) != _LAYERS_SIZE or not layers[0] & _NO_LAYER:
-            raise SaslAuthenticationError(
-                f"{self._with_whom} demands a security layer of GSSAPI, which Kafka does not have; use SASL_SSL"
-            )
+            raise SaslAuthenticationError(f"{self._with_whom} demands a security layer of GSSAPI: Kafka has none")
         # Without a security layer the message size is 0 (RFC 4752, 3.1).
         answer = bytes([_NO_LAYER, 0, 0, 0]) + str(self._context.initiator_name).encode()
         message: bytes = self._context.wrap(answer, False).message

@@ -217,9 +217,7 @@ def _read_pkcs12(data: bytes, password: str | None) -> KeyStore:
     try:
         store = pkcs12.load_pkcs12(data, password.encode() if password is not None else None)
     except ValueError:
-        raise ValueError(
-            _WRONG_PASSWORD if password is not None else "the store has a password that is not set, or is damaged"
-        ) from None
+        raise ValueError(_WRONG_PASSWORD if password is not None else "no password set for it, or damaged") from None
     others = [each.certificate.public_bytes(Encoding.DER) for each in store.additional_certs]
     trusted = "".join(map(ssl.DER_cert_to_PEM_cert, others))
     if store.key is None:

@@ -141,9 +141,7 @@ class Scram:
                 self._answer(text, parts["r"], base64.b64decode(parts["s"], validate=True), int(parts["i"]))
         except (KeyError, ValueError, binascii.Error):
             # Without the message, which can hold anything, secrets included.
-            raise SaslAuthenticationError(
-                f"the broker's message is malformed for sasl.mechanism {self._name}"
-            ) from None
+            raise SaslAuthenticationError(f"the broker's {self._name} message is malformed") from None
 
     def is_done(self) -> bool:
         """See `Mechanism`."""

@@ -67,10 +67,7 @@ class ProducerIds:
         """
         error = error_for_code(response.error_code) if response.error_code else None
         if error is None and not (response.producer_id >= 0 <= response.producer_epoch):
-            raise NetworkError(
-                f"the broker answered with an impossible producer id {response.producer_id}, epoch "
-                f"{response.producer_epoch}"
-            )
+            raise NetworkError(f"impossible producer id {response.producer_id}, epoch {response.producer_epoch}")
         self._under_way = False
         self._refused = None if error is None or error.retriable else error
         if error is None:

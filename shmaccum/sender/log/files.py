@@ -1,4 +1,4 @@
-"""Plain file I/O: a bounded set of open files, whole writes, durable directory entries.
+"""Plain file I/O: bounded open files, whole writes, durable directory entries.
 
 Knows nothing of the files' contents.
 """
@@ -88,7 +88,7 @@ class OpenFiles:
 
 
 def _close(path: Path, descriptor: int) -> None:
-    """Close a file; log an error, since it must not fail the caller's work on another file."""
+    """Close a file; log an error, which must not fail the caller's work on another file."""
     try:
         os.close(descriptor)
     except OSError as error:

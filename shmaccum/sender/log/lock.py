@@ -1,4 +1,4 @@
-"""The lock of a log directory: one sender writes to it at a time.
+"""The lock of a log directory: one sender at a time.
 
 The sender locks ``.lock`` in the log directory, as Kafka does (``kafka.utils.FileLock``), with ``flock``: the kernel
 unlocks it when the process ends in any way. The file holds the holder's pid, for errors. It is never removed, since a

@@ -1,8 +1,7 @@
 """Finds the end of a partition's log, and truncates a torn batch.
 
-After Kafka's ``LogSegment.recover``. Only the last segment can end in the middle of a batch: recovery reads all of it,
-with checksums, and truncates it behind its last whole batch. The dead sender had acknowledged nothing behind that,
-since it writes in order.
+As in Kafka's ``LogSegment.recover``, only the last segment can end within a batch: recovery reads all of it, checksums
+included, and truncates it behind its last whole batch. Nothing behind that was acknowledged: writes are in order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Segment files: names, and a reader of their batches.
 
-As in Kafka, a segment is named ``<offset of the first record, 20 digits>.log`` and holds batches back to back. The
-reader does not map the file. A mapped page that the disk fails to read, or that a writer truncates meanwhile, raises
-SIGBUS, which would kill the process for one bad file.
+As in Kafka, a segment is named ``<offset of the first record, 20 digits>.log`` and holds batches back to back. Segments
+are not mapped: a page that the disk fails to read, or that a writer truncates, would kill the process by SIGBUS.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def test_what_is_no_message_of_scram(
     final: bytes | None,
 ) -> None:
     broker.first, broker.final = first, final
-    assert "the broker's message is malformed for sasl.mechanism SCRAM-SHA-256" in refused(fake, wire, caplog)
+    assert "the broker's SCRAM-SHA-256 message is malformed" in refused(fake, wire, caplog)
 
 
 @pytest.mark.parametrize("nonce", ["brokers", "{}"])
