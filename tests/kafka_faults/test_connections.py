@@ -39,7 +39,7 @@ def scene(kafka_cluster: Callable[..., KafkaCluster]) -> Iterator[Scene]:
         yield Scene(cluster, proxy)
 
 
-def test_cut_in_the_middle_of_a_request(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
+def test_connection_cut_within_a_request(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
     run = trial("connection cut in the middle of a request", scene.cluster)
     run.start_producers()
     for after in CUTS:

@@ -130,7 +130,7 @@ def errors(futures: list[FutureRecordMetadata]) -> list[type[BaseException] | No
 # --- the producer id ------------------------------------------------------------------------------------
 
 
-def test_a_producer_id_that_takes_its_time(start_run: StartRun, cluster: ClusterModel) -> None:
+def test_slow_producer_id_delays_batches(start_run: StartRun, cluster: ClusterModel) -> None:
     """Metadata are to be had meanwhile; nothing is sent, and the sender does not run hot."""
     ids, cluster.producer_ids = cluster.producer_ids, iter(())
     run = start_run()
@@ -158,7 +158,7 @@ def test_waits_for_a_broker_that_is_down_at_the_start(start_run: StartRun) -> No
     assert errors(futures) == [None]
 
 
-def test_out_of_reach_for_good(start_run: StartRun, cluster: ClusterModel) -> None:
+def test_final_failure_fails_queued_batches(start_run: StartRun, cluster: ClusterModel) -> None:
     """A wrong password: what is queued is given up with that error at once, and the sender goes on."""
     ids, cluster.producer_ids = cluster.producer_ids, iter(())
     run = start_run()
@@ -172,7 +172,7 @@ def test_out_of_reach_for_good(start_run: StartRun, cluster: ClusterModel) -> No
     assert errors(futures) == [None]
 
 
-def test_out_of_reach_later(run: BrokerRun) -> None:
+def test_final_failure_spares_batches_in_flight(run: BrokerRun) -> None:
     """What is in flight is the transport's to answer."""
     in_flight = send(run)
     run.transport.out_of_reach = AuthenticationError
@@ -386,9 +386,7 @@ def test_a_later_answer_tells_of_those_before(run: BrokerRun) -> None:
     assert bumps(run) == 0
 
 
-def test_nobody_is_left_to_tell_of_what_is_set_aside(
-    run: BrokerRun, stored_unanswered: list[FutureRecordMetadata]
-) -> None:
+def test_batches_set_aside_expire(run: BrokerRun, stored_unanswered: list[FutureRecordMetadata]) -> None:
     """All of it expires while it waits: the memory is free again, and the partition goes on."""
     run.step(2)
     run.transport.answer(0)
@@ -545,7 +543,7 @@ def test_a_batch_that_expires_in_flight(run: BrokerRun) -> None:
 
 
 @pytest.mark.parametrize("error", [None, NetworkError, InvalidRecordError])
-def test_a_late_answer_is_of_no_interest(run: BrokerRun, error: type[KafkaError] | None) -> None:
+def test_late_answer_of_an_expired_batch_is_ignored(run: BrokerRun, error: type[KafkaError] | None) -> None:
     futures = send(run)
     run.step(after_ms=TIMEOUT_MS)
     counted = [run.slab.words[each] for each in (Super.RECORDS_FAILED, Super.RECORDS_SENT)]
@@ -636,7 +634,7 @@ def test_the_next_sender_goes_on_in_a_partitions_epoch(run: BrokerRun, start_run
 # --- metadata -------------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_takes_its_time(start_run: StartRun, cluster: ClusterModel) -> None:
+def test_slow_topic_creation(start_run: StartRun, cluster: ClusterModel) -> None:
     """The sender looks again soon, whatever the transport wakes it for."""
     run = start_run()
     cluster.topic = "elsewhere"

@@ -68,7 +68,7 @@ def test_a_sender_has_a_log_without_being_asked(settings: Settings, slab_name: s
     assert stat.S_IMODE(log.parent.stat().st_mode) == 0o700
 
 
-def test_none_is_none(settings: Settings, slab_name: str, state: Path) -> None:
+def test_sender_log_file_none(settings: Settings, slab_name: str, state: Path) -> None:
     assert serve_once(settings(sender_log_file="none"), slab_name) == "none, as sender.log.file says"
     assert not state.exists()
 
@@ -92,7 +92,7 @@ def test_a_link_is_not_followed(settings: Settings, slab_name: str, state: Path,
     assert precious.read_text() == "precious"
 
 
-def test_who_starts_no_sender_is_told_where_its_log_is(settings: Settings, slab_name: str, state: Path) -> None:
+def test_log_is_known_to_processes_that_started_no_sender(settings: Settings, slab_name: str, state: Path) -> None:
     Path(str(settings()["log.dir"])).touch()
     with pytest.raises(SenderError, match=f"; log of the sender: {state}/shmaccum/{slab_name}.log$"):
         Producer(settings())
@@ -118,7 +118,7 @@ def test_logs_of_long_ago_are_removed(slab_name: str, state: Path, root_logger: 
     assert {path.name for path in directory.iterdir()} == {"new.log", "other.txt", f"{slab_name}.log"}
 
 
-def test_where_logs_belong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/alice")
     for value in ("", "relative"):
         monkeypatch.setenv("XDG_STATE_HOME", value)

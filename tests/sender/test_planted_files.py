@@ -52,7 +52,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_in_place_of_a_segment(kind: str, settings: Settings, log_dir: Path, precious: Path) -> None:
+def test_planted_file_in_place_of_a_segment(kind: str, settings: Settings, log_dir: Path, precious: Path) -> None:
     """Its partition gets an error that names it, and the others go on."""
     said = plant(kind, log_dir / "t-0" / SEGMENT, precious)
     for partition in (1, 2):
@@ -67,7 +67,9 @@ def test_in_place_of_a_segment(kind: str, settings: Settings, log_dir: Path, pre
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_in_place_of_the_lock(kind: str, settings: Settings, slab_name: str, log_dir: Path, precious: Path) -> None:
+def test_planted_file_in_place_of_the_lock(
+    kind: str, settings: Settings, slab_name: str, log_dir: Path, precious: Path
+) -> None:
     said = plant(kind, log_dir / ".lock", precious)
     with pytest.raises(SenderError, match=rf"log.dir {log_dir} cannot be used: \.lock: {said}"):
         Producer(settings())
@@ -77,7 +79,7 @@ def test_in_place_of_the_lock(kind: str, settings: Settings, slab_name: str, log
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_in_place_of_the_named_log(
+def test_planted_file_in_place_of_the_named_log(
     kind: str, settings: Settings, slab_name: str, tmp_path: Path, precious: Path
 ) -> None:
     said = plant(kind, tmp_path / "sender.log", precious)

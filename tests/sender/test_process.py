@@ -139,7 +139,7 @@ def start_sender_and_die(link: Connection, settings: dict[str, object]) -> None:
     Producer(settings)
 
 
-def test_its_starter_dies(settings: Settings, start: Start) -> None:
+def test_sender_survives_its_starter(settings: Settings, start: Start) -> None:
     """A sender that has nobody left to tell that it serves, serves all the same."""
     with somebody_there(settings()) as slab:
         assert start(start_sender_and_die, settings()).join() == -signal.SIGKILL
@@ -174,7 +174,7 @@ def test_killed_while_it_starts(
     assert len(list(deaths.iterdir())) == count
 
 
-def test_it_is_detached(settings: Settings) -> None:
+def test_started_sender_is_detached(settings: Settings) -> None:
     """A session of its own, nobody's child, the root directory, and none of the starter's files."""
     readable, writable = os.pipe()
     os.set_inheritable(writable, True)
@@ -235,7 +235,7 @@ def test_secrets_are_nowhere_to_be_seen(settings: Settings, slab_name: str, tmp_
 # --- leaving --------------------------------------------------------------------------------------------
 
 
-def test_idle(settings: Settings, slab_name: str) -> None:
+def test_idle_sender_leaves(settings: Settings, slab_name: str) -> None:
     """It stays as long as a producer lives, and a while longer; then everything is removed."""
     with Producer(settings(sender_idle_ms=60_000)) as producer:
         pid = sender_pid(producer)
@@ -252,7 +252,7 @@ def test_idle(settings: Settings, slab_name: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal(settings: Settings, start: Start, log_dir: Path, number: signal.Signals) -> None:
+def test_signal_stops_after_delivery(settings: Settings, start: Start, log_dir: Path, number: signal.Signals) -> None:
     """It delivers what is there, however long that was to linger, and leaves."""
     given = settings(linger_ms=60_000, delivery_timeout_ms=100_000)
     with somebody_there(given):
@@ -273,7 +273,7 @@ def test_a_signal(settings: Settings, start: Start, log_dir: Path, number: signa
         assert sender_starts(producer) == 2
 
 
-def test_records_that_nobody_has_delivered(settings: Settings, start: Start, log_dir: Path) -> None:
+def test_records_of_dead_processes_are_delivered(settings: Settings, start: Start, log_dir: Path) -> None:
     """Producer and sender are dead: the slab keeps the records, and the next producer's sender finds them."""
     victim = start(send_after_the_sender_s_death, settings())
     assert victim.join() == -signal.SIGKILL
@@ -284,7 +284,7 @@ def test_records_that_nobody_has_delivered(settings: Settings, start: Start, log
         assert producer.send("t", b"own", partition=0).get(20).offset == 20
 
 
-def test_records_that_nobody_has_delivered_for_a_long_time(settings: Settings, start: Start, log_dir: Path) -> None:
+def test_records_older_than_delivery_timeout_are_delivered(settings: Settings, start: Start, log_dir: Path) -> None:
     """Longer than delivery.timeout.ms: that is for those who are there to be told."""
     given = settings(delivery_timeout_ms=30_000, request_timeout_ms=10_000)
     assert start(send_after_the_sender_s_death, given, 60_000).join() == -signal.SIGKILL
@@ -294,7 +294,7 @@ def test_records_that_nobody_has_delivered_for_a_long_time(settings: Settings, s
         assert producer.metrics()["slab-metrics"]["record-lost-total"] == 0
 
 
-def test_records_that_nobody_can_deliver(
+def test_lost_records_are_logged_and_counted(
     settings: Settings, start: Start, log_dir: Path, slab_name: str, tmp_path: Path
 ) -> None:
     """Nobody is there to be told that they are given up: the log and the metrics say so."""
@@ -615,7 +615,7 @@ def test_the_log_is_full(settings: Settings, log_dir: Path) -> None:
         assert producer.send("t", b"more", partition=0).get(20).offset == len(stored)
 
 
-def test_nobody_starts_two_at_once(settings: Settings) -> None:
+def test_no_two_senders_are_started_at_once(settings: Settings) -> None:
     """Who finds another one starting a sender does not wait for it, and does not start a second."""
     config = ProducerConfig.parse(settings())
     slab = attach_for(config)
@@ -630,7 +630,7 @@ def test_nobody_starts_two_at_once(settings: Settings) -> None:
         detach(slab)
 
 
-def test_who_watches_asks_now_and_then_and_again_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sender_watch_checks_at_intervals_and_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     def ensure() -> None:

@@ -101,7 +101,7 @@ def test_columns_with_rows_that_are_given_up(run: HandRun) -> None:
     assert future.is_done
 
 
-def test_a_future_is_done_with_its_own_piece(run: HandRun) -> None:
+def test_future_is_done_with_its_own_part(run: HandRun) -> None:
     run.transport.largest = 200
     told = Told()
     futures = send(run, numbered(20), told=told)
@@ -127,7 +127,7 @@ def test_a_future_is_done_with_its_own_piece(run: HandRun) -> None:
 # --- the completion rings -------------------------------------------------------------------------------
 
 
-def test_a_producer_that_does_not_look(run: HandRun, log_dir: Path) -> None:
+def test_ring_without_room_defers_the_next_parts(run: HandRun, log_dir: Path) -> None:
     """Its ring never overflows: when there is no room for more, the next pieces wait until it has read."""
     room = SLOTS + PIECES_IN_FLIGHT
     ring = run.slab.geometry.process(run.slab.me)
@@ -162,7 +162,7 @@ def test_a_producer_that_died_is_not_waited_for(run: HandRun, log_dir: Path, sla
     assert offsets_of(futures) == list(range(1, 100))
 
 
-def test_what_is_left_expires(start_run: StartRun, log_dir: Path) -> None:
+def test_rest_of_a_split_batch_expires(start_run: StartRun, log_dir: Path) -> None:
     """Records that were told of stay so; the others of the batch get the error."""
     run = start_run(delivery_timeout_ms=2000)
     run.transport.largest = 200
@@ -180,7 +180,9 @@ def test_what_is_left_expires(start_run: StartRun, log_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_what_is_left_expires_while_a_piece_is_in_flight(start_run: StartRun, log_dir: Path, stored: bool) -> None:
+def test_rest_of_a_split_batch_expires_while_a_part_is_in_flight(
+    start_run: StartRun, log_dir: Path, stored: bool
+) -> None:
     """The slot, from which nothing is sent any more, is free once that is answered, and the partition goes on."""
     run = start_run(delivery_timeout_ms=2000)
     run.transport.largest = 200

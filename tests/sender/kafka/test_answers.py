@@ -33,7 +33,7 @@ def hint(leader_id: int, leader_epoch: int) -> object:
 
 
 @pytest.mark.parametrize("version", range(7, 13))
-def test_where_batches_were_stored(fake: FakeBroker, wire: MakeWire, version: int) -> None:
+def test_offsets_of_stored_batches(fake: FakeBroker, wire: MakeWire, version: int) -> None:
     fake.versions[PRODUCE] = (3, version)
     fake.answers[PRODUCE] = lambda request: produced((1, 0), (0, 0), log_append_time_ms=5)
     first, second = wire(fake.servers).ask(ONE, OTHER)
@@ -85,7 +85,7 @@ def test_a_new_leader_is_followed_at_once(fake: FakeBroker, wire: MakeWire) -> N
     assert here.transport.cluster().leader_for(T1) == Node(1, "127.0.0.1", fake.port)
 
 
-def test_old_news_of_a_leader(fake: FakeBroker, wire: MakeWire) -> None:
+def test_leader_hint_with_an_older_epoch_is_ignored(fake: FakeBroker, wire: MakeWire) -> None:
     """The metadata had epoch 3."""
     fake.answers[PRODUCE] = lambda request: produced((0, 6), current_leader=hint(2, 3))
     here = wire(fake.servers)
@@ -121,7 +121,7 @@ def test_an_answer_that_leaves_a_batch_out(fake: FakeBroker, wire: MakeWire) -> 
         (b"\x00\x00\x00\x02\x00\x00", "answers no request"),
     ],
 )
-def test_what_is_no_answer(fake: FakeBroker, wire: MakeWire, answer: bytes, said: str) -> None:
+def test_malformed_answer_is_a_network_error(fake: FakeBroker, wire: MakeWire, answer: bytes, said: str) -> None:
     fake.answers[PRODUCE] = lambda request: answer
     (response,) = wire(fake.servers).ask(ONE)
     assert response.error is NetworkError
@@ -135,7 +135,7 @@ def test_an_answer_cut_short(fake: FakeBroker, wire: MakeWire) -> None:
     assert "no ProduceResponse" in response.message
 
 
-def test_answers_in_pieces(fake: FakeBroker, wire: MakeWire) -> None:
+def test_answer_in_several_reads(fake: FakeBroker, wire: MakeWire) -> None:
     """A frame may come in any number of pieces, and several in one."""
     held: list[bytes] = []
 
@@ -191,7 +191,7 @@ def errors_that_refresh() -> type:
 # --- metadata and producer ids ----------------------------------------------------------------------
 
 
-def test_a_topic_that_may_not_be(fake: FakeBroker, wire: MakeWire) -> None:
+def test_invalid_topic_stays_until_the_next_request(fake: FakeBroker, wire: MakeWire) -> None:
     """An answer that is final counts, until somebody asks again."""
     fake.answers[METADATA] = lambda request: fake.metadata(request, error=17, partition_count=0)
     here = wire(fake.servers)
@@ -268,7 +268,7 @@ def test_a_producer_id_at_the_second_attempt(fake: FakeBroker, wire: MakeWire) -
     assert here.transport.failure() is None
 
 
-def test_no_producer_id_for_us(fake: FakeBroker, wire: MakeWire) -> None:
+def test_refused_producer_id_is_a_failure(fake: FakeBroker, wire: MakeWire) -> None:
     """An idempotent producer may have to be permitted to be one."""
     code = ClusterAuthorizationError.code
     fake.answers[INIT_PRODUCER_ID] = lambda request: InitProducerIdResponse(
@@ -303,7 +303,7 @@ def test_an_answer_that_makes_no_sense_ends_the_connection_and_nothing_else(fake
     assert answer.error is None
 
 
-def test_a_place_where_nothing_can_be_stored(fake: FakeBroker, wire: MakeWire) -> None:
+def test_impossible_offset_or_time_is_refused(fake: FakeBroker, wire: MakeWire) -> None:
     fake.answers[PRODUCE] = lambda request: produced((0, 0), base_offset=-7)
     (answer,) = wire(fake.servers).ask(ONE)
     assert answer.error is NetworkError

@@ -95,7 +95,7 @@ def test_errors_of_every_record_fit_an_answer(fake: FakeBroker, wire: MakeWire) 
     assert len(answer.invalid_records) == 2000
 
 
-def test_a_number_without_end(fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+def test_endless_varint_is_refused(fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
     """Read as the library does, 40 kB of it take a second, and 4 MB hours."""
     size = 4 * MB
     fake.answers[METADATA] = lambda request: (
@@ -174,7 +174,7 @@ def test_a_pause_of_days_is_no_longer_than_a_request_may_take(fake: FakeBroker, 
     assert 0 < here.transport.connection_delay_ms(node, now_ms()) <= 20_001
 
 
-def test_who_is_to_be_left_alone_is_not_asked_what_another_knows(fake: FakeBroker, wire: MakeWire) -> None:
+def test_throttling_broker_is_not_asked_if_another_can_be(fake: FakeBroker, wire: MakeWire) -> None:
     with FakeBroker() as other:
 
         def throttled(request: Request) -> Any:
@@ -198,7 +198,7 @@ def test_who_is_to_be_left_alone_is_not_asked_what_another_knows(fake: FakeBroke
 # --- words ------------------------------------------------------------------------------------------------
 
 
-def test_words_of_an_error_do_not_reach_a_terminal_as_they_are(
+def test_control_characters_of_an_error_are_escaped(
     fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -209,7 +209,7 @@ def test_words_of_an_error_do_not_reach_a_terminal_as_they_are(
     assert all(map(is_harmless, logged(caplog)))
 
 
-def test_a_hosts_name_does_not_reach_a_terminal_as_it_is(
+def test_control_characters_of_a_host_name_are_refused(
     fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -275,7 +275,7 @@ def test_a_password_that_a_broker_repeats_is_hidden(
     assert answer.words == "broker 1 says: not with [hidden]"
 
 
-def test_what_is_hidden() -> None:
+def test_mask_hides_parts_of_secrets() -> None:
     mask = Mask("", "short", TOKEN)
     assert mask.shown("a short one") == "a [hidden] one"
     assert (

@@ -270,7 +270,9 @@ def test_a_producer(kdc: Kdc, kerberized: KafkaCluster, alice: Path, slab_name: 
     wait_until_gone(slab_name)
 
 
-def test_a_producer_hears_why(kdc: Kdc, kerberized: KafkaCluster, alice: Path, slab_name: str, tmp_path: Path) -> None:
+def test_producer_gets_the_reason_of_a_failed_login(
+    kdc: Kdc, kerberized: KafkaCluster, alice: Path, slab_name: str, tmp_path: Path
+) -> None:
     def failure(name: str, **given: object) -> str:
         settings = {key.replace("_", "."): value for key, value in given.items()}
         settings |= {"bootstrap.servers": kerberized.bootstrap_servers, "shmaccum.name": name, "sender.idle.ms": 0}
@@ -306,7 +308,7 @@ def refusal(wire: MakeWire, cluster: KafkaCluster, caplog: pytest.LogCaptureFixt
     return caplog.text
 
 
-def test_a_principal_that_the_keytab_has_not(
+def test_principal_missing_in_the_keytab(
     kdc: Kdc, kerberized: KafkaCluster, alice: Path, wire: MakeWire, caplog: pytest.LogCaptureFixture
 ) -> None:
     said = refusal(wire, kerberized, caplog, **by_keytab(alice, "dave"))
@@ -478,14 +480,14 @@ def test_what_is_agreed_with_a_broker(acceptor: tuple[Kerberos, Any]) -> None:
 
 
 @pytest.mark.parametrize("layers", [b"", b"\x01", b"\x06\x00\xff\xff", b"\x01\x00\x00\x00\x00"])
-def test_a_broker_that_demands_what_kafka_has_not(acceptor: tuple[Kerberos, Any], layers: bytes) -> None:
+def test_broker_that_demands_a_security_layer(acceptor: tuple[Kerberos, Any], layers: bytes) -> None:
     login, broker = acceptor
     with pytest.raises(SaslAuthenticationError, match=f"fake@{HOST} demands a security layer of GSSAPI"):
         login.receive(broker.wrap(layers, False).message)
 
 
 @pytest.mark.parametrize("answer", [b"", b"nonsense"])
-def test_a_broker_that_says_what_is_no_message_of_kerberos(acceptor: tuple[Kerberos, Any], answer: bytes) -> None:
+def test_malformed_message_of_the_broker(acceptor: tuple[Kerberos, Any], answer: bytes) -> None:
     login, _ = acceptor
     with pytest.raises(SaslAuthenticationError, match=f"login of alice@{REALM} by .* to fake@{HOST} failed: "):
         login.receive(answer)

@@ -53,7 +53,7 @@ def test_a_keystore(stores: Stores, certificates: Certificates, kind: str) -> No
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("said", ["", *KINDS])
-def test_either_makes_a_context(stores: Stores, kind: str, said: str) -> None:
+def test_each_type_makes_a_context(stores: Stores, kind: str, said: str) -> None:
     types = {"ssl.truststore.type": said, "ssl.keystore.type": said}
     config = ProducerConfig.parse({"bootstrap.servers": "a:1"} | settings_of(stores, kind) | types)
     context = tls_context(config)
@@ -82,7 +82,7 @@ def test_a_jks_is_trusted_without_its_password(stores: Stores) -> None:
     assert read(stores["JKS", "trust"], None).trusted
 
 
-def test_pem_is_neither(certificates: Certificates) -> None:
+def test_pem_is_no_keystore(certificates: Certificates) -> None:
     assert read_keystore(str(certificates.ca), None) is None
 
 

@@ -98,7 +98,7 @@ def refused(fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.parametrize("iterations", ["4095", "1", "0", "-5", "1000001", "2147483647", "9" * 4000])
-def test_so_many_iterations_are_not_safe(
+def test_unsafe_iterations_are_refused(
     fake: FakeBroker, broker: ScramBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, iterations: str
 ) -> None:
     """Fewer give the password to whoever plays the broker; more keep a processor busy."""
@@ -133,7 +133,7 @@ def test_a_wrong_signature_is_called_that(
         (None, b"alice-secret"),
     ],
 )
-def test_what_is_no_message_of_scram(
+def test_malformed_message_is_refused(
     fake: FakeBroker,
     broker: ScramBroker,
     wire: MakeWire,

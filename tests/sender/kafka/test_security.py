@@ -227,7 +227,7 @@ def test_no_token(sasl: KafkaCluster, wire: MakeWire, caplog: pytest.LogCaptureF
     assert "very-secret" not in caplog.text
 
 
-def test_a_mechanism_that_the_broker_has_not(
+def test_mechanism_the_broker_does_not_offer(
     kafka_cluster: Callable[..., KafkaCluster], wire: MakeWire, caplog: pytest.LogCaptureFixture
 ) -> None:
     with kafka_cluster(sasl=True, overrides={"sasl.enabled.mechanisms": "PLAIN"}) as cluster:

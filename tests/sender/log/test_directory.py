@@ -22,7 +22,7 @@ def test_open_makes_missing_directories_and_locks(tmp_path: Path) -> None:
     again.close()
 
 
-def test_open_says_what_is_in_the_way(tmp_path: Path) -> None:
+def test_open_names_the_obstacle(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(KafkaStorageError, match=rf"log.dir {tmp_path}/file cannot be used: File exists; set log.dir"):
         LogDirectory(tmp_path / "file").open()
