@@ -203,7 +203,7 @@ def test_partition_is_muted_only_while_a_part_is_in_flight(run: HandRun) -> None
 
 
 def test_part_that_fails_is_retried(run: HandRun, log_dir: Path) -> None:
-    """It is the same piece that is sent again; the next one has all its attempts before it."""
+    """The same part is sent again; the next one starts with no attempts."""
     run.transport.largest = 200
     futures = send(run, numbered(20))
     run.run_until(lambda: futures[0].is_done or run.accumulator.producer.pending.poll())

@@ -1,4 +1,4 @@
-"""A sender that meets damage: one batch is given up alone, what cannot be gone on with is told to producers."""
+"""Damage in the slab: a damaged batch fails alone; producers get the error if no sender can serve."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_producers_get_the_reason_why_no_sender_serves(slab_name: str, tmp_path:
 
 
 def send_on_over_damage(link: Connection, name: str, log_dir: Path) -> None:
-    """Flip a bit of the waiter queue's head, and go on until that is told; tell of the sender first."""
+    """Report the sender's pid, flip a bit of the waiter queue's head, and send until an error comes."""
     producer = Producer(settings_of(name, log_dir, buffer_memory=1 << 16, linger_ms=0))
     producer.send("t", b"first").get(30)
     link.send(sender_pid(producer))
@@ -136,7 +136,7 @@ def test_a_flipped_bit_hangs_neither_producers_nor_the_sender(
             os.kill(sender, signal.SIGKILL)
             wait_until(lambda: not is_running(sender), "the sender is killed")
         producer.join()
-        with contextlib.suppress(SlabNotFoundError):  # whoever was the last may have removed it
+        with contextlib.suppress(SlabNotFoundError):  # the last process can have removed it
             destroy(slab_name, force=True)
 
 

@@ -85,7 +85,7 @@ def test_a_sender_that_sleeps_is_woken_for_it(settings: Settings, start: Start) 
     with Producer(settings(sender_idle_ms=60_000)) as producer:
         words = producer._slab.words
         wait_until(lambda: words[Super.SENDER_ASLEEP], "the sender sleeps, for ten seconds")
-        time.sleep(1.1)  # it keeps house once more before that
+        time.sleep(1.1)  # one more housekeeping comes before that
         began_s = time.monotonic()
         heir = start(be_supervised, forever(settings()))
         assert heir.hear() == "serving"
@@ -188,7 +188,7 @@ def is_seen_by(sender: Sender, run: HandRun) -> bool:
 
 @contextlib.contextmanager
 def asked_to_hand_over(run: HandRun) -> Iterator[threading.Thread]:
-    """Run a sender that sends one batch, gets no answer to it, and sees that somebody waits for its role."""
+    """Run a sender that sends one batch, gets no answer, and sees that another sender waits for the role."""
     sender = Sender(run.accumulator.sender, run.transport, run.doorbell, run.config, gives_way=True)
     run.transport.held = True
     append(run, b"in flight")

@@ -23,7 +23,7 @@ Settings = Callable[..., dict[str, object]]
 
 PACKAGE = Path(shmaccum.__file__).parent
 
-# Writes the command line of its sender, of which nobody else can be sure once it has left.
+# Writes the command line of its sender, which cannot be read once the sender has left.
 PROGRAM = """
 import json, sys
 from pathlib import Path

@@ -53,7 +53,7 @@ def config_of(name: str, **changes: object) -> ProducerConfig:
 
 
 def serve_once(settings: dict[str, object], slab_name: str) -> str:
-    """Have a record delivered; return where the log is, as everybody is told."""
+    """Deliver a record; return where the log is, as the slab says."""
     with Producer(settings) as producer:
         producer.send("t", b"value", partition=0).get(20)
         return report(slab_name).log

@@ -467,7 +467,7 @@ def test_doorbell_pressed_between_the_two_checks(run: HandRun) -> None:
 
 
 def test_doorbell_stays_wanted_until_the_sender_looks(run: HandRun) -> None:
-    """Only the sender itself takes back its wish to be rung."""
+    """Only the sender itself clears its word."""
     while not (asleep := counter(run, Super.SENDER_ASLEEP)):
         run.run(1)
     for _ in range(3):
@@ -477,7 +477,7 @@ def test_doorbell_stays_wanted_until_the_sender_looks(run: HandRun) -> None:
 
 @pytest.mark.usefixtures("clock")
 def test_busy_sender_sleeps_without_listening(run: HandRun) -> None:
-    """What producers append meanwhile it could not send."""
+    """It could not send what producers append meanwhile."""
     send(run, T0)
     run.transport.held = run.transport.busy = True
     run.run(1)

@@ -97,7 +97,7 @@ def test_a_smaller_topic_is_adopted(run: BrokerRun, caplog: pytest.LogCaptureFix
 
 
 def test_the_log_of_a_topic_made_again_gets_numbers_from_0(run: BrokerRun) -> None:
-    """It knows nobody: so its first batch travels alone, and cannot be stored behind the next one."""
+    """It knows no producer: so the first batch is sent alone, and cannot be stored behind the next one."""
     run.cluster.remake(3)
     run.cluster.publish()
     run.step()

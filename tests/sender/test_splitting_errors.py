@@ -1,4 +1,4 @@
-"""Who is told of the pieces of a batch, of what, and when; and who is not waited for."""
+"""Completions of the parts of a split batch: which processes get them, and which are not waited for."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_future_is_done_with_its_own_part(run: HandRun) -> None:
 
 
 def test_ring_without_room_defers_the_next_parts(run: HandRun, log_dir: Path) -> None:
-    """Its ring never overflows: when there is no room for more, the next pieces wait until it has read."""
+    """Its completion ring never overflows: without room, the next parts wait until it has popped completions."""
     room = SLOTS + PIECES_IN_FLIGHT
     ring = run.slab.geometry.process(run.slab.me)
     futures: list[FutureRecordMetadata] = []
@@ -163,7 +163,7 @@ def test_a_producer_that_died_is_not_waited_for(run: HandRun, log_dir: Path, sla
 
 
 def test_rest_of_a_split_batch_expires(start_run: StartRun, log_dir: Path) -> None:
-    """Records that were told of stay so; the others of the batch get the error."""
+    """Complete records stay complete; the others of the batch get the error."""
     run = start_run(delivery_timeout_ms=2000)
     run.transport.largest = 200
     futures = send(run, numbered(20))

@@ -1,4 +1,4 @@
-"""What brokers answer, also what no real one can be made to say: each answer is told apart, and none is lost."""
+"""Answers of brokers, also those that a real broker cannot be made to give: none is lost or mistaken."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def errors_that_refresh() -> type:
 
 
 def test_invalid_topic_stays_until_the_next_request(fake: FakeBroker, wire: MakeWire) -> None:
-    """An answer that is final counts, until somebody asks again."""
+    """A final answer counts until the next request."""
     fake.answers[METADATA] = lambda request: fake.metadata(request, error=17, partition_count=0)
     here = wire(fake.servers)
     here.transport.request_update(["t"])

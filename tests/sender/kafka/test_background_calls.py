@@ -1,4 +1,4 @@
-"""What takes long, such as a name, a token or Kerberos, holds up the broker that needs it, and nobody else."""
+"""A call that blocks (name look-up, token, Kerberos) delays only the broker that needs it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Resolver:
 
     Attributes:
         asked: the threads that asked for a name.
-        may_return: until then, nobody gets an answer.
+        may_return: look-ups block until it is set.
     """
 
     def __init__(self, port: int) -> None:
@@ -148,7 +148,7 @@ def test_slow_token_delays_only_its_login(fake: FakeBroker, wire: MakeWire, slow
 def test_token_timeout(
     fake: FakeBroker, wire: MakeWire, slow_token: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is the provider that the error names. It is not asked again while it is still at it."""
+    """The error names the provider, which is not called again while a call runs."""
     fake.let_in("OAUTHBEARER")
     here = wire(fake.servers, reconnect_backoff_ms=1, reconnect_backoff_max_ms=1, **slow_token, **SHORT)
     here.transport.request_update(["t"])

@@ -1,4 +1,4 @@
-"""What is asked of brokers about topics: only what is wanted, and no more often than it changes anything."""
+"""Metadata requests: only for topics that are due, with a backoff while nothing changes."""
 
 from __future__ import annotations
 

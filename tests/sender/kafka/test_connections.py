@@ -1,4 +1,4 @@
-"""Connections come and go, and no batch gets lost between them or sent from memory that is somebody else's by now."""
+"""Connections come and go: no batch is lost between them, or sent from memory that was reused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def is_free(batch: ProduceBatch) -> bool:
     try:
         for memory in memories:
             assert isinstance(memory, bytearray)
-            memory.append(0)  # a bytearray that somebody has a view of cannot grow
+            memory.append(0)  # a bytearray with a view of it cannot grow
     except BufferError:
         return False
     return True
@@ -119,7 +119,7 @@ def test_client_id(fake: FakeBroker, wire: MakeWire) -> None:
 
 
 def test_broker_that_never_answers_api_versions(fake: FakeBroker, wire: MakeWire) -> None:
-    """Whoever accepts and then says nothing is given up, and later given another chance."""
+    """A broker that accepts and stays silent is disconnected, and tried again later."""
     fake.answers[API_VERSIONS] = silent
     setup = {"socket_connection_setup_timeout_ms": 50, "socket_connection_setup_timeout_max_ms": 50}
     here = wire(fake.servers, reconnect_backoff_ms=5, **setup)

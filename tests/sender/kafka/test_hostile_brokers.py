@@ -1,4 +1,4 @@
-"""Brokers that are broken, or that nobody should trust: what they say takes little memory, and forges no log."""
+"""Broken or hostile brokers: their answers take little memory and forge no log line."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_frame_is_refused_by_its_size_alone(
     fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, key: int
 ) -> None:
-    """Nobody waits for 99 MB, or keeps them, that what was asked can never need."""
+    """The sender neither waits for 99 MB nor keeps them if no answer to the request can have that size."""
     truth = fake.answers[key]
     fake.answers[key] = lambda request: head(99 * MB, request)
     here = wire(fake.servers, request_timeout_ms=60_000, delivery_timeout_ms=600_000)
@@ -72,7 +72,7 @@ def test_a_frame_is_refused_by_its_size_alone(
 
 
 def test_an_answer_to_something_else_is_refused_by_its_first_bytes(fake: FakeBroker, wire: MakeWire) -> None:
-    """Its rest never comes, and nobody waits for it."""
+    """The sender does not wait for its rest, which never comes."""
     fake.answers[PRODUCE] = lambda request: struct.pack(">ii", 100, request.correlation_id + 1)
     here = wire(fake.servers, request_timeout_ms=60_000, delivery_timeout_ms=600_000)
     (answer,) = here.ask(make_batch([b"x"]))

@@ -214,7 +214,7 @@ def alice(realm: Kdc) -> Path:
 
 @pytest.fixture(scope="module")
 def kerberized(realm: Kdc, kafka_cluster: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
-    """A broker that lets in who has a ticket."""
+    """A broker that accepts clients with a ticket."""
     keytab = realm.add(f"kafka/{HOST}")
     line = (
         "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true isInitiator=false "
@@ -357,7 +357,7 @@ def test_no_credential_cache(
 def test_a_center_that_is_away(
     kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is named, and asked again; who has a ticket does without it."""
+    """The error names it, and it is asked again; a login with a valid ticket does not need it."""
     keytab = kdc.add("frank")
     kerberized.admin.create_topic(topic)
     kdc.stop()

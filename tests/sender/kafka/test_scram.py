@@ -24,11 +24,11 @@ class ScramBroker:
     """The broker's half of SCRAM-SHA-256, as RFC 5802 has it.
 
     Attributes:
-        iterations: that it asks for, as text.
-        first, final: what it says instead of its first or last message.
-        nonce: puts a nonce of its own behind, or instead of, the client's.
-        password: that it knows.
-        proofs: whether each login's proof was right.
+        iterations: The number it asks for, as text.
+        first, final: Replace its first or last message.
+        nonce: Puts its own nonce behind, or instead of, the client's.
+        password: The one it knows.
+        proofs: Whether each login's proof was right.
     """
 
     def __init__(self, fake: FakeBroker) -> None:
@@ -101,7 +101,7 @@ def refused(fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture) 
 def test_unsafe_iterations_are_refused(
     fake: FakeBroker, broker: ScramBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, iterations: str
 ) -> None:
-    """Fewer give the password to whoever plays the broker; more keep a processor busy."""
+    """With fewer, a false broker could guess the password; more keep a processor busy."""
     broker.iterations = iterations
     assert f"asks for {iterations[:20]} iterations of SCRAM-SHA-256, not 4096 to 1000000" in refused(fake, wire, caplog)
     assert broker.proofs == []
@@ -111,7 +111,7 @@ def test_unsafe_iterations_are_refused(
 def test_a_wrong_signature_is_called_that(
     fake: FakeBroker, broker: ScramBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, final: bytes | None
 ) -> None:
-    """Whoever plays the broker lets everybody in, and cannot prove that it knows the password."""
+    """A false broker accepts any login, and cannot prove that it knows the password."""
     broker.final = final
     broker.password = b"guessed"
     text = refused(fake, wire, caplog)

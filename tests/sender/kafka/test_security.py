@@ -1,4 +1,4 @@
-"""TLS and SASL against Apache Kafka: who is let in, who is not, what is said of it, and that no secret is."""
+"""TLS and SASL against Apache Kafka: accepted and refused logins, their errors, and no secret in any of them."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_a_wrong_password(sasl: KafkaCluster, wire: MakeWire, mechanism: str, ca
 
 
 def test_a_password_that_becomes_right(sasl: KafkaCluster, wire: MakeWire, topic: str) -> None:
-    """The user is made only after the first attempt: who is refused is let in when that changes."""
+    """The user is created after the first, refused attempt: a later one succeeds."""
     sasl.admin.create_topic(topic)
     sasl.admin.allow("carol", topic)
     here = wire(sasl.bootstrap_servers, **login("SCRAM-SHA-256", sasl_username="carol", sasl_password="new"))

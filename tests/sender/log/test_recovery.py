@@ -143,7 +143,7 @@ def test_only_the_last_segment_is_changed(
     assert older.read_bytes() == content
     assert found(end, range(3)) == [0, 1, 2]
     (record,) = caplog.records
-    assert f"written again: {older} is corrupt at byte " in record.message
+    assert f"cannot be read: {older} is corrupt at byte " in record.message
 
 
 def test_the_last_five_batches_of_a_producer_are_known_again(tmp_path: Path, make_batch: MakeBatch) -> None:
