@@ -1,11 +1,11 @@
-"""How the role of the sender passes to a supervised one (``shmaccum sender``) from one that a producer started.
+"""Hands the sender's role over to a supervised sender (``shmaccum sender``).
 
-A supervised sender that finds another one *waits for the role*: every `POLL_S` it tries to take the role, and stores
-the time in the superblock. A sender that a producer started sees that, sends nothing more, waits for the answers to
-what it has sent, and resigns. A supervised one keeps the role until it ends. While a supervised sender waits, producers
-start none: it takes the role sooner than a new process could.
+A supervised sender that finds another one *waits for the role*: every `POLL_S` it tries to take it, and stores the
+time in ``Super.HEIR_MS``, without a lock. A sender that a producer started then stops sending, waits for the answers
+to what it has sent, and resigns. A supervised sender keeps the role until it ends. While one waits, producers start
+none: it takes the role sooner than a new process could.
 
-Only a fresh time counts, so a supervised sender that dies or is stopped as it waits keeps no other from the role.
+Only a fresh time counts. So a supervised sender that dies or is stopped while it waits keeps no other from the role.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ logger = logging.getLogger(__name__)
 
 POLL_S: Final = 0.1
 FRESH_MS: Final = 500
-"""How old the word is at most of one who waits: less than the time between two looks of a `WatchThread`."""
+"""Greatest age of a waiting sender's time: less than the time between two checks of a `WatchThread`."""
 
 
 def has_successor(slab: Slab) -> bool:
-    """Return whether a supervised sender waits for the role, and looked a moment ago."""
+    """Return whether a supervised sender waits for the role and tried within `FRESH_MS`."""
     return 0 <= _now_ms() - slab.words[Super.HEIR_MS] < FRESH_MS
 
 
@@ -38,7 +38,7 @@ def await_role(slab: Slab, stopped: Sized) -> Doorbell | None:
 
     Args:
         slab: the slab.
-        stopped: not empty any more when the wait is to end.
+        stopped: no longer empty when the wait is to end.
 
     Returns:
         The doorbell; None if the wait ended first.
@@ -53,13 +53,13 @@ def await_role(slab: Slab, stopped: Sized) -> Doorbell | None:
             slab.words[Super.HEIR_MS] = _now_ms()
             if not asked_at_start:
                 logger.info(
-                    "slab %s is served by process %d: waiting for its role, which a sender that a producer started "
-                    "hands over, and another `shmaccum sender` keeps until it ends",
+                    "slab %s: process %d has the sender's role; waiting for it. A sender started by a producer hands "
+                    "the role over; another `shmaccum sender` keeps it until it ends",
                     slab.name,
                     slab.lock_file.holder(SENDER),
                 )
             if starts != asked_at_start:
-                slab.button.press()  # it may be asleep
+                slab.button.press()  # that sender may sleep
                 asked_at_start = starts
             time.sleep(POLL_S)
     finally:

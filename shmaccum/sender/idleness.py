@@ -1,4 +1,4 @@
-"""How long a sender sleeps that has nothing to do, and when it leaves because nobody needs it any more."""
+"""Decides how long an idle sender sleeps, and when it leaves."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from shmaccum.shm.reclaim import LEAVE_REQUEST_MS
 from shmaccum.shm.slab import Slab
 
 LONGEST_SLEEP_MS: Final = 10_000
-"""A producer may have died between an append and the ring that tells of it: the sender looks without one."""
+"""A producer can die between an append and its press of the doorbell: the sender checks without one."""
 _LEAST_OF_MANY_SLEEPS_MS: Final = 1000
-"""With producers there, a sender need not look again for each ``sender.idle.ms`` whether they still are."""
+"""With producers attached, a sender need not check every ``sender.idle.ms`` whether they still are."""
 _LOOK_LASTS_MS: Final = 100
-"""For how long nobody looks again whether anybody uses the slab: that takes longer than all of a short pass."""
+"""How long a check for users of the slab stays valid: it takes longer than a whole short pass of the loop."""
 
 
 class Idleness:
-    """What a sender knows of being needed: by producers, or for what nobody has delivered yet.
+    """Tracks whether producers or undelivered records need the sender.
 
     Args:
-        slab: whose sender it is.
-        idle_ms: ``sender.idle.ms``, for how long it stays without being needed; negative: for ever.
+        slab: the sender's slab.
+        idle_ms: ``sender.idle.ms``, how long it stays without either; negative: for ever.
     """
 
     def __init__(self, slab: Slab, idle_ms: int) -> None:
@@ -31,7 +31,7 @@ class Idleness:
         self._used_until_ms = 0
 
     def is_over(self, now_ms: int) -> bool:
-        """Say whether it is time to leave: by itself, or since another slab needs the room of this one."""
+        """Return whether to leave: idle for ``sender.idle.ms``, or another slab's creator needs this one's memory."""
         if self._idle_ms < 0 or self._since_ms is None:
             return False
         wanted_ms = self._slab.words[Super.LEAVE_REQUEST]
@@ -39,7 +39,7 @@ class Idleness:
         return is_wanted or now_ms - self._since_ms >= self._idle_ms
 
     def longest_sleep_ms(self, now_ms: int, has_batches: bool) -> float:
-        """Return how long to sleep at most: until it is time to leave, or to see whether anybody is still there.
+        """Return how long to sleep at most: until it is time to leave, or to check again for users of the slab.
 
         Args:
             now_ms: monotonic milliseconds.

@@ -1,8 +1,7 @@
-"""Isolation of the sender from the program that starts it, and of its memory from core dumps.
+"""Isolates the sender from its starter, and its memory from core dumps.
 
 The sender runs in the same interpreter with the same options, but in ``/`` and with absolute search paths only. Any
-user can put a ``json.py`` into the directory where a program happens to run; the sender holds passwords and must not
-import it.
+user can put a ``json.py`` into the working directory of a program; the sender holds passwords and must not import it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = str(Path(__file__).absolute().parents[2])
-"""Where this package was found: the sender has the same one, wherever else there is another."""
+"""Where this package was found: the sender imports this copy, even if the search path holds another."""
 
 EXECUTABLE: Final = str(Path(sys.executable).absolute()) if sys.executable else ""
 """This interpreter. Python leaves ``sys.executable`` relative if it was found by a relative entry of ``PATH``."""
@@ -27,15 +26,15 @@ def command(program: str) -> list[str]:
     """Return the command line that runs a program in an interpreter with this one's options.
 
     Args:
-        program: Python source; everybody on the host can read it.
+        program: Python source; every user of the host can read it in ``/proc``.
     """
-    # What multiprocessing uses to start its processes: -I, -E, -s, -O, -B, -W, -X and so on.
+    # As multiprocessing starts its processes: -I, -E, -s, -O, -B, -W, -X and so on.
     options: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return [EXECUTABLE, *options, "-P", "-c", program]
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment, with the absolute entries of ``PYTHONPATH`` only."""
+    """Return this process's environment, without the relative entries of ``PYTHONPATH``."""
     variables = dict(os.environ)
     entries = variables.pop("PYTHONPATH", "").split(os.pathsep)
     if absolute := [entry for entry in entries if os.path.isabs(entry)]:
@@ -44,7 +43,7 @@ def environment() -> dict[str, str]:
 
 
 def search_path() -> tuple[list[str], list[str]]:
-    """Return the entries of ``sys.path`` that are absolute, and those that are not."""
+    """Return the absolute entries of ``sys.path``, and the relative ones."""
     entries = [entry for entry in sys.path if isinstance(entry, str)]
     return [entry for entry in entries if os.path.isabs(entry)], [
         entry for entry in entries if not os.path.isabs(entry)
@@ -54,17 +53,17 @@ def search_path() -> tuple[list[str], list[str]]:
 logger = logging.getLogger(__name__)
 
 _IGNORED_BY_PYTHON: Final = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
-"""Python ignores them itself, to raise errors instead."""
+"""Python ignores them and raises errors instead."""
 _FILTER: Final = Path("/proc/self/coredump_filter")
 _NO_DUMP: Final = 1
-"""As RLIMIT_CORE: too little for any file, and the kernel's word for not starting a program that takes dumps either,
-which 0 is not (``coredump_pipe`` in Linux's fs/coredump.c)."""
+"""As RLIMIT_CORE: too little for any file. It also keeps the kernel from piping a dump to a program, which 0 does not
+(``coredump_pipe`` in Linux's fs/coredump.c)."""
 
 
 def use_default_signals() -> None:
-    """Block no signal, and ignore none: a program can have handed down either, over fork and exec.
+    """Unblock all signals and restore default handlers: fork and exec pass blocked and ignored signals on.
 
-    A sender that blocks SIGTERM cannot be stopped, and one that ignores SIGCHLD or SIGHUP differs from its neighbour.
+    A sender that blocks SIGTERM cannot be stopped. One that ignores SIGCHLD or SIGHUP differs from other senders.
     """
     for number in signal.valid_signals() - _IGNORED_BY_PYTHON:
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -75,10 +74,9 @@ def use_default_signals() -> None:
 def leave_no_core_dump() -> None:
     """Keep this process's memory, which holds records and passwords, out of core dumps.
 
-    Two means, since each has a gap. The limit does not hold where it has been lowered to 0 for good and a program takes
-    the dumps, which then may or may not go by it. The filter leaves the registers. ``PR_SET_DUMPABLE`` would do it as
-    well, but gives the process's /proc to root: its user could no longer see what it has open or mapped, nor whose
-    descendant it is.
+    Two means, since each has a gap. A hard limit of 0 cannot be raised, and a program that takes dumps can ignore it.
+    The filter leaves the registers. ``PR_SET_DUMPABLE`` would do as well, but gives the process's /proc to root: its
+    user could no longer see its open files, mappings and parents.
     """
     try:
         _, hard = resource.getrlimit(resource.RLIMIT_CORE)
@@ -86,4 +84,4 @@ def leave_no_core_dump() -> None:
             resource.setrlimit(resource.RLIMIT_CORE, (_NO_DUMP, hard))
         _FILTER.write_text("0")
     except (OSError, ValueError) as error:
-        logger.warning("a core dump of this process could hold records and passwords: %s", error)
+        logger.warning("cannot restrict core dumps: one of this process could hold records and passwords: %s", error)

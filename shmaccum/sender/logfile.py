@@ -1,7 +1,7 @@
-"""Where the sender's log goes: a file that rotates beside the user's other logs, one that is named, or none.
+"""Opens the sender's log: a rotating file, a named file, or none.
 
-A sender has no terminal, and by the time somebody asks why records failed it is often gone: so it writes a log unless
-it is told not to.
+A sender has no terminal, and is often gone by the time a user asks why records failed. So it writes a log unless
+``sender.log.file`` is ``none``.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from shmaccum.regularfile import open_regular
 
 LOG_FORMAT: Final = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 MAX_BYTES: Final = 1 << 20
-"""A log that would grow beyond it becomes ``NAME.log.1``, and what had that name is gone."""
+"""A log that would grow beyond it replaces ``NAME.log.1``."""
 _KEPT_S: Final = 30 * 86_400
-"""The logs of slabs that nobody has used for so long are removed."""
+"""A log that no sender has written to for this long is removed."""
 
 
 class _RotatingFile(RotatingFileHandler):
-    """A rotating log that only its owner can read: it is written without being asked for."""
+    """The rotating default log. Only its owner can read it, since no user asked for it."""
 
     def _open(self) -> TextIOWrapper:
         return _opened(self.baseFilename, 0o600)
 
 
 class _NamedFile(logging.FileHandler):
-    """The log that ``sender.log.file`` names, which others can read if the umask lets them."""
+    """The log that ``sender.log.file`` names; other users can read it if the umask lets them."""
 
     def _open(self) -> TextIOWrapper:
         return _opened(self.baseFilename, 0o644)
@@ -47,7 +47,7 @@ def _opened(path: str, mode: int) -> TextIOWrapper:
 
 
 def default_directory() -> Path:
-    """Return where logs go that have no file of their own, by the XDG base directory specification.
+    """Return the directory of the default logs, by the XDG base directory specification.
 
     Raises:
         RuntimeError: the user has no home.
@@ -58,7 +58,7 @@ def default_directory() -> Path:
 
 
 def log_path(config: ProducerConfig) -> str:
-    """Return the file that a sender with these settings would write to; empty if it would write to none.
+    """Return the log file of a sender with these settings; empty for none.
 
     Raises:
         RuntimeError: the user has no home.
@@ -70,25 +70,25 @@ def log_path(config: ProducerConfig) -> str:
 
 
 def begin_log(config: ProducerConfig) -> str:
-    """Have this process's log messages go where the settings say.
+    """Send this process's log messages to the file that the settings name.
 
     Returns:
-        Where that is; or "none", and why.
+        The file; or "none", and why.
 
     Raises:
-        ConfigError: this user may not write to the file that ``sender.log.file`` names, or it is not a regular one.
-        OSError: it cannot be written for another reason.
+        ConfigError: this user cannot write to the file of ``sender.log.file``, or it is not a regular file.
+        OSError: writing to it fails for another reason.
     """
     named = config.sender_log_file
     if named == NO_LOG:
-        return f"{NO_LOG}, by sender.log.file"
+        return f"{NO_LOG}, as sender.log.file says"
     if named:
         try:
             _log_to(_NamedFile(named))
         except PermissionError as error:
             raise ConfigError(
-                f"sender.log.file = {named!r} cannot be used: {error.strerror}; name a regular file, to which user id "
-                f"{os.geteuid()} may write"
+                f"sender.log.file = {named!r} cannot be used: {error.strerror}; name a regular file that user id "
+                f"{os.geteuid()} can write"
             ) from error
         return named
     try:
@@ -98,8 +98,8 @@ def begin_log(config: ProducerConfig) -> str:
         _remove_old(directory)
         _log_to(_RotatingFile(path, maxBytes=MAX_BYTES, backupCount=1))
     except (OSError, RuntimeError) as error:
-        # A daemon's user may have no home that it can write to. Nobody asked for this log: records matter more.
-        return f"{NO_LOG}: {error}; sender.log.file names another place"
+        # A daemon's user may have no writable home. A default log must not keep records from being sent.
+        return f"{NO_LOG}: {error}; set sender.log.file to a file that this user can write"
     return path
 
 
@@ -111,7 +111,7 @@ def _log_to(handler: logging.Handler) -> None:
 
 
 def _remove_old(directory: Path) -> None:
-    """Remove the logs that nobody has written to for long: slabs' names change with their settings."""
+    """Remove logs unwritten for `_KEPT_S`: slabs' names change with their settings, and leave logs behind."""
     for path in directory.glob("*.log*"):
         with contextlib.suppress(OSError):
             if path.lstat().st_mtime < time.time() - _KEPT_S:

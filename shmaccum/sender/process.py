@@ -1,14 +1,13 @@
-"""The sender as a process: started by a producer that finds none, or in the foreground by ``shmaccum sender``.
+"""The sender's process: starts it from a producer, and runs it.
 
-A started sender is detached: a session of its own, no parent, no open descriptor of the program that started it, the
-root directory, the usual signals (`shmaccum.sender.isolation`). It imports nothing from the working directory of that
-program (`shmaccum.sender.isolation`). Its configuration comes over a pipe, never in argv or the environment, since it
-can hold passwords; and over another it says that it serves, or why it does not, so that a wrong setting is the
-starter's error and not silence.
+A producer that finds no sender starts one; ``shmaccum sender`` runs one in the foreground. A started sender is
+detached: its own session, no parent, none of its starter's descriptors, the root directory, default signal handlers.
+It imports nothing from its starter's working directory (`shmaccum.sender.isolation`). Its configuration comes over a
+pipe, never in argv or the environment, since it can hold passwords. Over another pipe it reports that it serves, or
+why not: a wrong setting becomes an error of the starter.
 
-The code that it runs is what is installed when it starts. That can be another version than its starter's, which was
-upgraded while it ran: the sender serves the slab that the starter names, if both lay slabs out alike, and says what to
-do if they do not.
+The sender runs the installed code, which an upgrade can replace while its starter runs. It serves the starter's slab if
+both versions lay slabs out alike. If not, the error says what to do.
 """
 
 from __future__ import annotations
@@ -51,21 +50,21 @@ _SERVING: Final = "serving"
 _EXISTS: Final = "exists"
 
 _ATTEMPTS: Final = 3
-"""Senders to start before giving up: one that ends without a word has been killed, or cannot run here at all."""
+"""Senders to start before `SenderError`: one that ends without an answer was killed, or cannot run here at all."""
 
 _COMPLAINT: Final = 2000
-"""Characters of what an interpreter that did not get far wrote to standard error, from its end, in our error."""
+"""Characters, from the end of the interpreter's standard error, that the error quotes."""
 
 _FULL_PATIENCE_S: Final = 2.0
 _FULL_LOOK_S: Final = 0.05
 """How long a sender waits for a place in the process table, and how often it tries."""
 
 WATCH_S: Final = 0.01
-"""How often producers look whether there is a sender, at most, while they begin batches, poll and wait: it is a system
-call, and where partitions are very many, or records few, every record begins a batch."""
+"""Least seconds between two checks for a sender, while producers begin batches, poll and wait. A check is a system
+call, and with many partitions or few records every record begins a batch."""
 
-# The child's sys.path comes with the configuration: a program may have found this package by a path of its own. The
-# package itself is loaded from where the program has it, even if sys.path has changed since or has another one first.
+# The child's sys.path comes with the configuration: the program can have found this package by a path of its own. The
+# child loads the package from where the program has it, even if sys.path has changed or has another copy first.
 _BOOTSTRAP: Final = """
 import json, os, sys
 request = json.load(sys.stdin)
@@ -77,14 +76,14 @@ try:
     from importlib.util import module_from_spec
     spec = PathFinder.find_spec("shmaccum", [request["root"]])
     if spec is None or spec.loader is None:
-        raise ImportError(f"there is no package shmaccum in {request['root']} any more")
+        raise ImportError(f"there is no package shmaccum in {request['root']}, where the program has it from")
     sys.modules["shmaccum"] = module_from_spec(spec)
     spec.loader.exec_module(sys.modules["shmaccum"])
     from shmaccum.sender.process import started_by
 except Exception as error:
     reason = error if isinstance(error, ImportError) else repr(error)
     if isinstance(error, ModuleNotFoundError) and request["left_out"]:
-        reason = f"{reason} (not searched, for a sender runs in /: {request['left_out']} of sys.path)"
+        reason = f"{reason} (not searched, since a sender runs in /: {request['left_out']} of sys.path)"
     os.write(1, f"{sys.executable} cannot import its code: {reason}; if shmaccum was upgraded or removed while this "
              "program ran, restart the program".encode())
     sys.exit(1)
@@ -92,8 +91,8 @@ started_by(request)
 """
 
 _ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}
-"""Keeps numpy from starting a thread for each processor as it is imported: they spin for a while, and are of no use to
-a sender. Who has set it otherwise has it so."""
+"""Keeps the import of numpy from starting a thread for each processor: they spin for a while, and a sender has no use
+for them. A value that the user has set wins."""
 
 
 def make_transport(config: ProducerConfig, journal: Journal | None = None) -> Transport:
@@ -101,12 +100,12 @@ def make_transport(config: ProducerConfig, journal: Journal | None = None) -> Tr
 
     Args:
         config: the settings.
-        journal: where it notes how its connections fare.
+        journal: records incidents of its connections.
 
     Raises:
         ApiVersionError: a library that it needs is missing.
     """
-    # Only here, as with the sender below: producers import this module too.
+    # Imported here, as the sender below: producers import this module and need neither.
     if config.transport == "kafka":
         from shmaccum.sender.kafka.kafka_transport import KafkaTransport
 
@@ -126,18 +125,18 @@ def make_transport(config: ProducerConfig, journal: Journal | None = None) -> Tr
 def serve(
     config: ProducerConfig, on_serving: Callable[[Slab], None], log: str = "", *, supervised: bool = False
 ) -> None:
-    """Be the sender of the slab for these settings until told to stop or no longer needed.
+    """Run the sender of the slab for these settings, until a signal stops it or it is no longer needed.
 
     Args:
-        config: the settings.
-        on_serving: called once when everything is ready and signals are handled.
-        log: where this process's log is, for whoever looks for it.
-        supervised: whether to wait for the role if another process has it, and to keep it. One that is not supervised
-            hands the role over to one that is, and goes by the shared settings that it finds: its starter's may be old.
+        config: The settings.
+        on_serving: Called each time that this process serves, once it is ready and handles signals.
+        log: Where this process's log is, for ``shmaccum status`` and errors.
+        supervised: Whether to wait for the role if another process has it, and to keep it. An unsupervised sender
+            hands the role over to a supervised one. It uses the shared settings it finds: its starter's can be old.
 
     Raises:
         SenderExistsError: the slab has a sender, and this one is not supervised.
-        ShmaccumError: why the slab or the transport cannot be used.
+        ShmaccumError: the slab or the transport cannot be used; says why.
     """
     if not config.sender_core_dump:
         isolation.leave_no_core_dump()
@@ -150,7 +149,7 @@ def serve(
             signals = _StopSignals()
             while True:
                 is_over = _serve_once(slab, accumulator, config, on_serving, log, signals, supervised)
-                # A record that came while we were leaving was seen by nobody else: the role was still taken.
+                # A record that came while we left started no other sender, since we still had the role.
                 if is_over or slab.undelivered() == (0, 0) or slab.has_sender():
                     break
         finally:
@@ -158,10 +157,10 @@ def serve(
 
 
 def _attach(config: ProducerConfig, *, supervised: bool) -> Slab:
-    """Attach as a sender. One that has only just come, or is leaving, can have the place that is kept for us.
+    """Attach as a sender; wait while another, starting or leaving, has the table entry reserved for senders.
 
     Raises:
-        SenderExistsError: it has come, and this one is not supervised.
+        SenderExistsError: the slab has a sender, and this one is not supervised.
         As `attach_for`.
     """
     deadline = time.monotonic() + _FULL_PATIENCE_S
@@ -177,17 +176,17 @@ def _attach(config: ProducerConfig, *, supervised: bool) -> Slab:
             sender = view.sender()
             pid = sender.pid if sender.alive else None
         if pid is not None and not supervised:
-            raise SenderExistsError(f"slab {name!r} has a sender already: process {pid}; one is enough")
+            raise SenderExistsError(f"slab {name!r} has a sender already: process {pid}; a slab has one sender")
         time.sleep(_FULL_LOOK_S)
 
 
 def _check_transport(config: ProducerConfig) -> None:
-    """Make sure that the transport can be started, before a sender that works is asked to give way."""
+    """Start and close the transport: settings that fail must not make a working sender hand its role over."""
     transport = make_transport(config)
     try:
         transport.start()
     except SlabInUseError:
-        return  # that sender has the log's directory
+        return  # that sender has locked log.dir
     transport.close()
 
 
@@ -200,8 +199,8 @@ def _serve_once(
     signals: _StopSignals,
     supervised: bool,
 ) -> bool:
-    """Have the sender's role until stopped or handed over (True) or idle (False)."""
-    import crc32c  # noqa: F401  # else the first batch would wait for it, and its objects would not be frozen
+    """Serve once; return True if stopped or if the role was handed over, False if idle."""
+    import crc32c  # noqa: F401  # else the first batch would wait for the import, and `gc.freeze` would miss it
 
     from shmaccum.sender.sender import Sender
 
@@ -217,17 +216,17 @@ def _serve_once(
         cleanup.callback(transport.close)
         sender = Sender(accumulator, transport, doorbell, config, gives_way=not supervised)
         signals.stop(sender)
-        # What is imported by now stays to the end: the garbage collector need not look through it again and again.
+        # Modules live until the process ends: the garbage collector need not scan them again and again.
         gc.freeze()
         sender.run(lambda: on_serving(slab))
         return bool(signals.received) or sender.has_handed_over
 
 
 class _StopSignals:
-    """SIGTERM, SIGINT, and SIGHUP where nobody ignores it: they stop the sender.
+    """Stops the sender on SIGTERM, SIGINT, and SIGHUP unless it is ignored.
 
     Attributes:
-        received: those that came, also before there was a sender to stop.
+        received: numbers of the signals so far, also of those before there was a sender to stop.
     """
 
     def __init__(self) -> None:
@@ -235,11 +234,11 @@ class _StopSignals:
         self._sender: Sender | None = None
         signal.signal(signal.SIGTERM, self._receive)
         signal.signal(signal.SIGINT, self._receive)
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
             signal.signal(signal.SIGHUP, self._receive)
 
     def stop(self, sender: Sender) -> None:
-        """Have the signals stop a sender; those that came before count."""
+        """Stop this sender on a signal; at once if one came before."""
         self._sender = sender
         if self.received:
             sender.stop()
@@ -251,25 +250,25 @@ class _StopSignals:
 
 
 def ensure_sender(slab: Slab, config: ProducerConfig) -> None:
-    """Start a sender if the slab has none, nobody else is starting one, and no supervised one takes over now.
+    """Start a sender if the slab has none, no process is starting one, and no supervised one waits for the role.
 
     Raises:
-        SenderError: it could not be started, or found that it cannot work with these settings; says why.
+        SenderError: it did not start, or cannot work with these settings; says why.
     """
     if slab.has_sender() or has_successor(slab):
         return
     with slab.lock_file.try_start() as mine:
         if mine and not slab.has_sender():
             if not slab.processes.has_place():
-                slab.reap_dead()  # a sender that died over a lock: its entry is kept until that is seen to
+                slab.reap_dead()  # a sender that died with a lock keeps its entry until the lock is taken over
             _start(config)
 
 
 class SenderWatch:
-    """Has one process see to it, now and then, that a slab has a sender, however often it is called.
+    """Checks that a slab has a sender, at most every `WATCH_S`, however often it is called.
 
     Args:
-        ensure: what sees to it.
+        ensure: starts a sender if the slab has none.
     """
 
     def __init__(self, ensure: Callable[[], None]) -> None:
@@ -277,7 +276,7 @@ class SenderWatch:
         self._next_s = 0.0
 
     def __call__(self) -> None:
-        """See to it, if that was not done lately."""
+        """Check, unless the last check is less than `WATCH_S` ago."""
         now_s = time.monotonic()
         if now_s >= self._next_s:
             self._ensure()
@@ -304,8 +303,8 @@ def _start(config: ProducerConfig) -> None:
                 answer, complaint = process.communicate(request)
         except OSError as error:
             raise SenderError(
-                f"the sender did not start: {error}; a process takes {isolation.EXECUTABLE!r}, memory, and some "
-                "descriptors (ulimit -n, -u, -v)"
+                f"the sender did not start: {error}; check that {isolation.EXECUTABLE!r} can be run, and the limits on "
+                "descriptors, processes and memory (ulimit -n, -u, -v)"
             ) from error
         if answer in (_SERVING, _EXISTS):
             return
@@ -314,26 +313,26 @@ def _start(config: ProducerConfig) -> None:
     from shmaccum.sender.logfile import log_path
 
     raise SenderError(
-        f"the sender did not start: {_ATTEMPTS} times it ended without a word, the last one with status "
+        f"the sender did not start: {_ATTEMPTS} attempts ended without an answer, the last one with status "
         f"{process.returncode}; standard error of the last one: {complaint.strip()[-_COMPLAINT:] or 'empty'}; log of "
         f"the sender: {log_path(config) or 'none'}"
     )
 
 
 def started(config_json: str) -> None:
-    """Refuse to be the sender of a program that still runs version 0.1.0, which asks in this way."""
+    """Refuse to serve a program that still runs version 0.1.0, which calls this function."""
     started_by({"abi": 5, "version": "0.1.0", "config": config_json})
 
 
 def started_by(request: Mapping[str, Any]) -> None:
-    """Be a sender that a producer started: tell it over standard output how that went, and serve.
+    """Run as the sender that a producer started; answer on standard output whether it serves, or why not.
 
     Args:
         request: ``config``, as its `ProducerConfig.to_json` wrote it, and the ``version`` and the ``abi`` of its code.
     """
 
     def tell(answer: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the starter has died: others need a sender all the same
+        with contextlib.suppress(BrokenPipeError):  # the starter has died: other producers still need a sender
             os.write(1, answer.encode())
         nowhere = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
@@ -360,7 +359,7 @@ def started_by(request: Mapping[str, Any]) -> None:
         serve(config, on_serving, log)
     except BaseException as error:
         if isinstance(error, SenderExistsError):
-            logger.info("somebody was quicker: %s", error)
+            logger.info("not needed: %s", error)
         else:
             logger.exception("the sender failed")
         if not answered:
@@ -370,18 +369,18 @@ def started_by(request: Mapping[str, Any]) -> None:
 
 
 def _check_version(request: Mapping[str, Any]) -> None:
-    """Make sure that this code lays slabs out as the starter's does.
+    """Check that this code lays slabs out as the starter's does.
 
     Raises:
-        SenderError: it does not; says what to do about the records.
+        SenderError: it does not; says how to deliver the records.
     """
     version, abi = request["version"], request["abi"]
     if abi == ABI_VERSION:
         return
     raise SenderError(
         f"shmaccum was replaced while this program ran: the program has version {version} (ABI {abi}), and "
-        f"{Path(__file__).parents[1]} is version {__version__} (ABI {ABI_VERSION}), which cannot serve its slab. What "
-        f"the slab holds stays there. To deliver it, install {version} elsewhere (python -m venv old && old/bin/pip "
+        f"{Path(__file__).parents[1]} is version {__version__} (ABI {ABI_VERSION}), which cannot serve its slab. The "
+        f"slab keeps its records. To deliver them, install {version} elsewhere (python -m venv old && old/bin/pip "
         f"install shmaccum=={version}) and run old/bin/shmaccum sender with the settings of this program; then restart "
         "the program"
     )

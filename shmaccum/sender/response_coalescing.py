@@ -1,9 +1,9 @@
-"""How long a sender whose nodes are all busy lets answers gather before it looks for them.
+"""Adaptive wait that lets several responses arrive before the sender wakes.
 
-To wake up for a single answer costs more than to deal with it: other processes have had the processor meanwhile, and
-its caches. There is no hurry either, as long as the nodes have requests left to go on with. So the sender takes a nap
-that is as long as to find about half of what is under way answered. How long that is shows in what it found the last
-time; at most `LONGEST_NAP_MS`, for nodes may be slow and different.
+Waking for a single response costs more than handling it: other processes have used the processor and its caches
+meanwhile. Delay is free while every broker still has a request in flight. So the sender naps until about half of the
+batches in flight are answered. It adapts the nap to what the last one found, up to `LONGEST_NAP_MS`, since brokers
+can be slow and can differ.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Final
 
 LONGEST_NAP_MS: Final = 2.0
 _SHORTEST_NAP_MS: Final = 0.02
-"""Falling asleep and waking up take longer than anything below."""
+"""A shorter nap costs less than falling asleep and waking."""
 
 
 class ResponseCoalescing:
-    """The naps of one sender.
+    """Adapts the naps of one sender.
 
     Attributes:
-        next_ms: how long the next one is to be; 0 for none.
+        next_ms: milliseconds of the next nap; 0 for none.
     """
 
     def __init__(self) -> None:
@@ -29,11 +29,11 @@ class ResponseCoalescing:
         """Make the next nap longer or shorter.
 
         Args:
-            answered: batches that were answered by the end of one.
-            under_way: batches that were under way, those among them.
+            answered: batches answered by the end of the last nap.
+            under_way: batches that were in flight, including those.
         """
         if 4 * answered > 3 * under_way:
-            self.next_ms /= 2  # before long the nodes have nothing to do
+            self.next_ms /= 2  # a longer nap would leave brokers without a request
             if self.next_ms < _SHORTEST_NAP_MS:
                 self.next_ms = 0.0
         elif 2 * answered < under_way:

@@ -1,4 +1,7 @@
-"""The last step of a batch before it travels: what was drained gets its header and checksum, in its slot."""
+"""Seals drained batches: writes header and checksum, in the slot.
+
+The sender owns a drained batch's slot and takes no lock. If it dies here, the next sender seals the batch again.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,8 @@ class Sealer:
 
     Args:
         state: of the slab.
-        pieces: has those that are not sent as a whole.
-        levels: of each compression that has levels, for batches that are not compressed yet; can be replaced.
+        pieces: splits the batches that are sent in parts.
+        levels: compression levels, for batches that are not compressed yet; can be replaced.
     """
 
     def __init__(self, state: AccumulatorState, pieces: BatchSplitter, levels: Mapping[CompressionType, int]) -> None:
@@ -40,11 +43,11 @@ class Sealer:
         self._compressed_at = state.slab.geometry.process(state.slab.me) + Process.COMPRESSED
 
     def seal(self, batch: RecordBatch) -> ProduceBatch:
-        """Make a drained batch ready for the wire, in place unless it is still to be compressed.
+        """Return a drained batch sealed: in place, or in private memory if this call compresses it.
 
         Raises:
-            CorruptRecordError: its header cannot be so.
-            IllegalStateError, struct.error, ValueError, OverflowError: nor can its records, or what is left of them.
+            CorruptRecordError: its header is damaged.
+            IllegalStateError, struct.error, ValueError, OverflowError: its records are damaged.
         """
         batch.check(self._header_size)
         slab = self._memory
@@ -76,7 +79,7 @@ class Sealer:
             self.levels.get(compression),
         )
         queue = self._map.by_entry[batch.partition]
-        sealed = ProduceBatch.__new__(ProduceBatch)  # past its constructor, which is handed numbers as Python's
+        sealed = ProduceBatch.__new__(ProduceBatch)  # compiled, the constructor would take its numbers as objects
         sealed.topic_partition = queue.topic_partition
         sealed.payload = views if first is views[0] else (first,)
         sealed.size = len(first) if len(sealed.payload) == 1 else sum([len(view) for view in sealed.payload])

@@ -1,9 +1,12 @@
-"""The sender's loop (``Sender.java``), step by step and by name: expire, ready, drain, mute, send, poll.
+"""The sender's loop, after Kafka's ``Sender.java``.
 
-One pass of `Sender.run_once` is one pass of the loop in the seeds. A pass that leaves nothing to do listens for the
-doorbell; the next one looks once more, and only then sleeps: nobody rings for a sender that is at work, and none that
-sleeps has missed anything. Where every node has as many requests under way as it takes, there is nothing to miss: the
-sender sleeps at once, until there are answers, and is not rung for what it could not send.
+One pass of `Sender.run_once`: expire, ready, drain, mute, send, poll. A pass that leaves nothing to do starts listening
+to the doorbell. The next pass checks once more and only then sleeps, so no wake-up is lost, and no process presses the
+doorbell of a sender at work. If every node has as many requests in flight as it may have, the sender sleeps until an
+answer comes. It does not listen then, since it could not send what it would be woken for.
+
+The sender alone writes ``Super.REQUESTS_SENT``, ``BYTES_SENT`` and ``SENDER_RAN``, without a lock. A death leaves the
+batches in flight in their slots; `SenderAccumulator.recover` of the next sender queues them again.
 """
 
 from __future__ import annotations
@@ -73,7 +76,7 @@ _RAN: Final = Super.SENDER_RAN
 _SLEEP_BITS: Final = SLEEP_BITS
 _MAX_SLEEP_MS: Final = MAX_SLEEP_MS
 _REQUESTS_A_PASS: Final = 5
-"""Requests to a node in one pass, at most: as many as may be in flight by default. Answers wait meanwhile."""
+"""Most requests to a node in one pass, as many as may be in flight by default. Answers wait meanwhile."""
 _DAMAGES: Final = (
     CorruptRecordError,
     UnsupportedCompressionTypeError,
@@ -82,25 +85,25 @@ _DAMAGES: Final = (
     ValueError,
     OverflowError,
 )
-"""What a batch ends in whose header or records cannot be so."""
+"""Errors of sealing a batch with a damaged header or damaged records."""
 HOUSEKEEPING_MS: Final = 1000
-"""How often, at most, the sender looks for processes that have died."""
+"""Least milliseconds between two searches for dead processes."""
 LOOK_AGAIN_MS: Final = 100
-"""How long the sender sleeps at most while something of the cluster is wanted: a topic, a leader, a producer id."""
+"""Longest sleep while the sender waits for a topic, a leader or a producer id."""
 
 
 class Sender:
-    """Drains one slab into one transport. One thread runs it; `stop` may be called from anywhere.
+    """Drains one slab into one transport. One thread runs it; any thread can call `stop`.
 
     Args:
-        accumulator: of the slab, whose sender's role this process has.
-        transport: started.
-        doorbell: of the slab.
-        config: the settings; of those that the users of the slab share, the values in the slab hold.
-        gives_way: whether to hand the role over to a supervised sender that waits for it.
+        accumulator: Of the slab; this process has its sender's role.
+        transport: Started.
+        doorbell: Of the slab.
+        config: The settings; the slab's values replace those of scope shared.
+        gives_way: Whether to hand the role over to a supervised sender that waits for it.
 
     Attributes:
-        has_handed_over: whether that is why it left.
+        has_handed_over: Whether it left for that reason.
     """
 
     def __init__(
@@ -125,7 +128,7 @@ class Sender:
         self._config = config
         self._settings_seen = 0
         self._max_request_size = config.max_request_size
-        # Without sequence numbers only one request at a time keeps the order over a retry.
+        # With one request in flight, order is kept without sequence numbers: a retry must not overtake.
         self._guarantee_message_order = config.max_in_flight_requests_per_connection == 1
         self._topic_requests = TopicRequests(accumulator, transport)
         self._splitter = BatchSplitter(accumulator)
@@ -133,7 +136,7 @@ class Sender:
         self._in_flight: list[RecordBatch | None] = [None] * state.slab.geometry.slot_count
         """By slot."""
         self._under_way = 0
-        """How many are in flight."""
+        """Number of batches in flight."""
         self._listening = False
         self._stopping_since_ms: int | None = None
         self._stop_now = False
@@ -151,7 +154,7 @@ class Sender:
         """Serve until stopped, or idle for ``sender.idle.ms``, or a supervised sender waits for the role.
 
         Args:
-            on_serving: called after the first pass: what the slab holds is no reason to end at once.
+            on_serving: called after the first pass, once the sender has handled what the slab held.
         """
         logger.info("shmaccum %s (%s), process %d", __version__, FORM, os.getpid())
         self._accumulator.recover()
@@ -165,9 +168,9 @@ class Sender:
             self._await_answers()
 
     def stop(self) -> None:
-        """Have the sender deliver what is there, and leave. A second call has it leave at once.
+        """Deliver what the slab holds, then leave; on a second call leave at once.
 
-        What is not delivered stays in the slab for the next sender. May be called by a signal's handler.
+        Undelivered records stay in the slab for the next sender. A signal handler can call it.
         """
         self._stop_now = self._stopping_since_ms is not None
         self._stopping_since_ms = _now_ms()
@@ -181,29 +184,29 @@ class Sender:
             self._doorbell.look()
         if self._memory.words[_SETTINGS_GENERATION] != self._settings_seen:
             self._apply_settings()
-        # 1. What is known of the cluster, what producers want to know of it, and who we are to it.
+        # 1. Metadata, producers' requests for it, and the producer id.
         is_asked = self._topic_requests.serve(self._transport.cluster())
         self._update_producer_id()
         self._give_up_if_out_of_reach()
         cluster = self._transport.cluster()
-        # 2. Those that have waited for too long; first, so that none of them is sent only now.
+        # 2. Expire batches; first, so that no expired batch is sent.
         expired = self._accumulator.abort_expired_batches(now_ms)
         if expired:
-            logger.warning("gave up %d batches after delivery.timeout.ms", len(expired))
+            logger.warning("failed %d batches: delivery.timeout.ms expired", len(expired))
         if self._sequences.aside_count:
             for entry in self._sequences.left_aside():
                 self._end_doubt(entry, stored=False, now_ms=now_ms)
-        # 3. Which partitions have something to send, and where their leader is not known.
+        # 3. Ready check: nodes with ready batches, and topics with an unknown leader.
         result = self._accumulator.ready(cluster, now_ms)
         if result.unknown_leader_topics:
             self._transport.request_update(result.unknown_leader_topics)
-        # 4. Which of their nodes can take a request now.
+        # 4. Keep the nodes that take a request now.
         not_ready_timeout = FOREVER_MS
         for node in list(result.ready_nodes):
             if not self._transport.ready(node, now_ms):
                 result.ready_nodes.discard(node)
                 not_ready_timeout = min(not_ready_timeout, self._transport.connection_delay_ms(node, now_ms))
-        # 5. Their batches, by node: off they go.
+        # 5. Drain their batches and send them, by node.
         if result.ready_nodes:
             self._stop_listening()
         is_all = True
@@ -212,7 +215,7 @@ class Sender:
             is_all = self._send_to(node, cluster, now_ms) and is_all
         if result.ready_nodes:
             self._accumulator.rest_after(began_ns / 1e6, time.monotonic_ns() / 1e6)
-        # 6. How long there is nothing to do.
+        # 6. How long the sender can sleep.
         is_busy = self._transport.is_busy()
         poll_timeout = 0.0
         if is_busy or not result.ready_nodes:
@@ -222,12 +225,12 @@ class Sender:
                 poll_timeout = min(poll_timeout, result.next_ready_check_delay_ms)
         if is_asked or result.unknown_leader_topics or self._sequences.need_producer_id:
             poll_timeout = min(poll_timeout, LOOK_AGAIN_MS)
-        # 7. And what became of those before.
+        # 7. Poll: wait, and handle the answers.
         if not self._keep_house(now_ms):
-            # Whoever died lately may be the last to be heard of: no long sleep before it is time to look.
+            # No long sleep before the next housekeeping: a process can have died, and none be left to wake the sender.
             poll_timeout = min(poll_timeout, self._next_housekeeping_ms - now_ms)
         may_sleep = self._listening or is_busy
-        if poll_timeout > 0 and may_sleep:  # else it only looks once more
+        if poll_timeout > 0 and may_sleep:  # otherwise the next pass checks once more
             poll_timeout = min(poll_timeout, self._idleness.longest_sleep_ms(now_ms, self._under_way > 0))
             if self._listening:
                 self._doorbell.sleep_until(now_ms + poll_timeout)
@@ -247,17 +250,17 @@ class Sender:
         self._handle_produce_responses(responses)
 
     def _stop_listening(self, *, rang: bool = False) -> None:
-        """Be at work, and not rung for it any more.
+        """Stop listening to the doorbell, and empty it.
 
         Args:
-            rang: whether the wakeup may have rung although nobody listened: late, or for the end.
+            rang: whether it can have been pressed although the sender did not listen: late, or by `stop`.
         """
         if self._listening or rang:
             self._doorbell.answer()
             self._listening = False
 
     def _apply_settings(self) -> None:
-        """Work by the settings that the users of the slab share, as they are there now."""
+        """Apply the shared settings that the slab holds now."""
         there = shared_settings.read(self._slab.words, self._slab.buffer, self._slab.geometry)
         self._settings_seen = there.generation
         before, config = self._config, self._config.with_shared(there.shared)
@@ -265,7 +268,7 @@ class Sender:
         if not changed:
             return
         for name in changed:
-            logger.info("%s is %r now, and was %r", name, config[name], before[name])
+            logger.info("setting %s changed from %r to %r", name, before[name], config[name])
         self._config = config
         self._max_request_size = config.max_request_size
         self._sealer.levels = levels_of(config)
@@ -275,7 +278,7 @@ class Sender:
     # --- who we are -------------------------------------------------------------------------------
 
     def _update_producer_id(self) -> None:
-        """Get a producer id for the slab, if it needs one: at its beginning, and when an old one is spent."""
+        """Get a producer id if the slab needs one: in a new slab, or because the old one cannot be used further."""
         if self._sequences.need_producer_id:
             answer = self._transport.init_producer_id()
             if answer is not None:
@@ -283,23 +286,22 @@ class Sender:
                 logger.info("producer id %d, epoch %d", *answer)
 
     def _give_up_if_out_of_reach(self) -> None:
-        """Tell those who wait for something to be sent why nothing can be."""
+        """Fail all batches if the transport cannot send anything."""
         failure = self._transport.failure()
         if failure is not None:
             aborted = self._accumulator.abort_incomplete_batches(failure, self._incidents.last_of(failure))
             if aborted:
-                logger.error("gave up %d batches: %s", len(aborted), failure.__name__)
+                logger.error("failed %d batches, since nothing can be sent: %s", len(aborted), failure.__name__)
 
     # --- sending ------------------------------------------------------------------------------------
 
     def _send_to(self, node: Node, cluster: Cluster, now_ms: int) -> bool:
-        """Send a node the batches that are due; and more of them, as long as full ones are left and it takes more.
+        """Send a node its ready batches, in up to `_REQUESTS_A_PASS` requests while it has a backlog.
 
-        So a backlog of few partitions, each of which has one batch in a request, costs a pass of the loop for some
-        requests, and not one for each.
+        A request holds one batch of a partition. So a backlog of few partitions costs one pass for several requests.
 
         Returns:
-            Whether these were all, as far as is known.
+            Whether no known backlog is left.
         """
         accumulator = self._accumulator
         for _ in range(_REQUESTS_A_PASS):
@@ -315,7 +317,7 @@ class Sender:
         return False
 
     def _seal_all(self, drained: list[RecordBatch], now_ms: int) -> list[ProduceBatch]:
-        """Make drained batches ready for the wire. One that cannot be, because it is damaged, is given up alone."""
+        """Seal drained batches. A damaged one fails alone."""
         words = self._memory.words
         sealed = []
         for batch in drained:
@@ -328,7 +330,7 @@ class Sender:
                 self._in_flight[batch.slot] = batch
                 self._under_way += 1
             except _DAMAGES as error:
-                logger.error("%r is damaged: %s; gave it up", batch, error)
+                logger.error("%r is damaged: %s; failed it", batch, error)
                 self._splitter.answered(batch)
                 if self._guarantee_message_order:
                     self._accumulator.unmute(self._map.by_entry[batch.partition].topic_partition)
@@ -339,7 +341,7 @@ class Sender:
     # --- answers ------------------------------------------------------------------------------------
 
     def _handle_produce_responses(self, responses: list[ProduceResponse]) -> None:
-        """Complete what was stored, try again what may succeed later, give up the rest (``Sender.completeBatch``)."""
+        """Complete stored batches, reenqueue what can succeed later, fail the rest (``Sender.completeBatch``)."""
         now_ms = _now_ms()
         words = self._memory.words
         outcomes: list[BatchOutcome] = []
@@ -361,10 +363,10 @@ class Sender:
                 stored = self._sequences.is_stored(batch)
             if stored:
                 bytes_sent += produced.size
-                if self._sequences.aside_count:  # a broker that has this batch has those before it
+                if self._sequences.aside_count:  # a broker that has this batch has the batches before it
                     outcomes += self._end_doubt(batch.partition, stored=True, now_ms=now_ms)
             if words[batch.at + _STATE] & _STATE_BITS == _COMPLETING:
-                self._accumulator.release(batch, stored=stored)  # it had expired meanwhile
+                self._accumulator.release(batch, stored=stored)  # it expired in flight
             elif stored:
                 offset, append_time_ms = response.base_offset, response.log_append_time_ms
                 outcomes.append(stored_at(batch, offset, append_time_ms, piece & _PROGRESS_MASK))
@@ -384,44 +386,44 @@ class Sender:
             self._transport.request_update(out_of_date)
 
     def _landed(self, slot: int) -> RecordBatch:
-        """Return the batch in a slot, which is in flight no more."""
+        """Take the answered batch in a slot out of those in flight; return it."""
         batch = self._in_flight[slot]
         if batch is None:
-            raise IllegalStateError(f"the transport has answered a batch in slot {slot}, where none was in flight")
+            raise IllegalStateError(f"the transport answered a batch in slot {slot}, which has none in flight")
         self._in_flight[slot] = None
         self._under_way -= 1
         return batch
 
     def _can_retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> bool:
-        """Say whether to send a batch again; one that has a number also if that does not fit what is stored."""
+        """Return whether to send a batch again; one with a sequence number also if that number is out of order."""
         if response.error is None or batch.attempts >= self._limits.retries(batch):
             return False
         may_succeed = response.error.retriable or (_is_out_of_order(response) and response.batch.base_sequence >= 0)
         return may_succeed and batch.created_ms + self._limits.timeout_ms(batch) > now_ms
 
     def _note(self, response: ProduceResponse) -> int:
-        """Note why a batch failed; return the number of the incident."""
+        """Record why a batch failed as an incident; return its number."""
         return self._incidents.note(response.error or KafkaError, response.words)
 
     def _retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> None:
         if _is_out_of_order(response):
             if self._sequences.set_aside(batch):
-                logger.warning("%s; %r may be stored, if one behind it is", response.message, batch)
+                logger.warning("%s; %r is stored if a batch behind it is", response.message, batch)
                 return
             self._sequences.refused(batch)
-        logger.warning("%s; %r is sent again", response.message, batch)
+        logger.warning("%s; retrying %r", response.message, batch)
         self._accumulator.reenqueue(batch, now_ms, self._note(response))
 
     def _end_doubt(self, entry: int, *, stored: bool, now_ms: int) -> list[BatchOutcome]:
-        """Deal with the batches of a partition that were set aside: the broker has all of them, or will tell again.
+        """Complete (``stored``) or reenqueue the batches of a partition that were set aside.
 
         Returns:
-            The outcomes of those that it has, in order; nobody knows their offsets.
+            The outcomes of the stored ones, in order. Their offsets are unknown.
         """
         outcomes = []
         for batch in self._sequences.take_aside(entry):
             if batch.state == SlotState.COMPLETING:
-                self._accumulator.release(batch, stored=stored)  # it had expired meanwhile
+                self._accumulator.release(batch, stored=stored)  # it expired in flight
             elif stored:
                 outcomes.append(BatchOutcome(batch))
             else:
@@ -429,15 +431,15 @@ class Sender:
         return outcomes
 
     def _fail(self, batch: RecordBatch, response: ProduceResponse) -> BatchOutcome:
-        logger.error("%s; gave up %d records of %r", response.message, response.batch.record_count, batch)
+        logger.error("%s; failed %d records of %r", response.message, response.batch.record_count, batch)
         if response.error is ProducerFencedError:
             self._sequences.replace_producer_id()
         return BatchOutcome(batch, error=response.error, end=batch.piece_end, incident=self._note(response))
 
-    # --- coming to an end ---------------------------------------------------------------------------
+    # --- leaving ------------------------------------------------------------------------------------
 
     def _await_answers(self) -> None:
-        """Send nothing more; handle the answers to what is in flight, for ``request.timeout.ms`` at most."""
+        """Handle answers to what is in flight, for ``request.timeout.ms`` at most; send nothing."""
         deadline_ms = _now_ms() + self._config.request_timeout_ms
         while self._under_way and not self._stop_now and (now_ms := _now_ms()) < deadline_ms:
             self._memory.words[_RAN] = now_ms << _SLEEP_BITS | LOOK_AGAIN_MS
@@ -458,7 +460,7 @@ class Sender:
         return bool(((headers[held, Slot.CREATED_MS] & np.uint64(TIME_MASK)) <= time_ms).any())
 
     def _keep_house(self, now_ms: int) -> bool:
-        """Clean up behind processes that have died: their memory, their places; False if it is not time yet."""
+        """Reclaim the memory and the table entries of dead processes; return False if it is not time yet."""
         if now_ms < self._next_housekeeping_ms:
             return False
         self._next_housekeeping_ms = now_ms + HOUSEKEEPING_MS

@@ -1,10 +1,10 @@
-"""What producers want to know of topics, and what they are told: ``Metadata`` between the processes.
+"""Answers producers' requests for topic metadata through the slab's tables.
 
-A producer writes the name of a topic that it does not know into the tables of the slab, and waits. The sender asks its
-transport, stores what comes there, and wakes everybody. What the transport finds out later about topics that are known
-is stored, too: a topic that has grown, has been deleted, or has been made again.
+A producer writes the name of an unknown topic into the topic table, counts ``Super.METADATA_REQUESTS`` up, and waits.
+The sender asks its transport, stores the answer under the tables' lock, and wakes all processes. It stores later news
+too: a topic that has grown, was deleted, or was made again.
 
-A sender that dies in the middle of a store leaves the tables' lock to be taken over; its successor asks about all
+A sender that dies in the middle of a store leaves the tables' lock to be taken over. The next sender asks about all
 topics and stores what differs.
 """
 
@@ -28,11 +28,11 @@ _NEVER: Final = (1 << 64) - 1
 
 
 class TopicRequests:
-    """The sender's side of the topics in the tables of a slab.
+    """The sender's side of a slab's topic table.
 
     Args:
         accumulator: of the slab.
-        transport: knows, or finds out.
+        transport: source of the metadata.
     """
 
     def __init__(self, accumulator: SenderAccumulator, transport: Transport) -> None:
@@ -43,25 +43,25 @@ class TopicRequests:
         self._sequences = accumulator.sequences
         self._transport = transport
         self._requests_seen = _NEVER
-        """The word that counts producers' questions, as it was at the last look."""
+        """``Super.METADATA_REQUESTS`` at the last pass."""
         self._waiting: set[str] = set()
         """Topics that producers wait for."""
         self._cluster: Cluster | None = None
-        """The last snapshot that is stored."""
+        """The snapshot stored last."""
         self._warned: set[str] = set()
 
     def serve(self, cluster: Cluster) -> bool:
-        """Ask for what producers want to know, and store what came; say whether anybody has to wait for more.
+        """Request what producers wait for, store what came; return whether a producer still waits.
 
         Args:
-            cluster: what the transport knows now.
+            cluster: the transport's current metadata.
         """
         requests = self._memory.words[_REQUESTS]
         if requests == self._requests_seen and cluster is self._cluster and not self._waiting:
             return False
         if requests != self._requests_seen:
             requested = set(self._map.requested())
-            # The first time, all: what a sender before this one knew of them went with it.
+            # The first time, all topics: a sender before this one took its metadata with it.
             wanted = list(self._map.topics) if self._requests_seen == _NEVER else list(requested - self._waiting)
             if wanted:
                 self._transport.request_update(wanted)
@@ -71,11 +71,11 @@ class TopicRequests:
         try:
             self._store(cluster)
         except LockTimeoutError:
-            return True  # somebody stopped is in the way, and is not waited for any longer
+            return True  # a stopped process holds the tables' lock: stored in a later pass
         return bool(self._waiting)
 
     def _store(self, cluster: Cluster) -> None:
-        """Store what is news of topics, and what answers those who wait.
+        """Store what is new of topics, and the answers that producers wait for.
 
         Raises:
             LockTimeoutError: as `Deferral.with_lock`.
@@ -101,9 +101,9 @@ class TopicRequests:
         self._waiting.difference_update(update.name for update in updates if update.is_answer)
 
     def _note_replaced(self, updates: Iterable[TopicUpdate]) -> None:
-        """Begin the sequence numbers anew of topics that have been made again.
+        """Restart the sequence numbers of topics that were made again.
 
-        Before their new ids are stored: if this sender dies in between, the next one notices again.
+        Before their new ids are stored: if this sender dies in between, the next one notices the change again.
         """
         for update in updates:
             topic = self._map.topics[update.name]
@@ -111,16 +111,14 @@ class TopicRequests:
             before, now = topic.partition_count, update.partition_count
             if update.error is not None:
                 if before and not now:
-                    logger.warning("topic %r is gone: %s", update.name, update.error.__name__)
+                    logger.warning("topic %r was deleted or cannot be used: %s", update.name, update.error.__name__)
             elif now < before or (update.topic_id and known and update.topic_id != known):
-                logger.warning(
-                    "topic %r has been made again: it had %d partitions, and has %d now", update.name, before, now
-                )
+                logger.warning("topic %r was made again: it had %d partitions and now has %d", update.name, before, now)
                 for queue in self._map.queues_of(update.name):
                     self._sequences.log_replaced(queue.entry)
 
     def _warn_if_nearly_full(self) -> None:
-        """Say once of each table that it is nearly full, before anything is refused for it."""
+        """Log once for each table that it is nearly full, before sends fail."""
         words, geometry = self._memory.words, self._slab.geometry
         for used, most, what in (
             (words[Super.TOPIC_COUNT], geometry.max_topics, "topics"),
@@ -129,8 +127,8 @@ class TopicRequests:
             if used >= NEARLY_FULL * most and what not in self._warned:
                 self._warned.add(what)
                 logger.warning(
-                    "%d of the slab's %d %s are in use; when there are more, set shmaccum.max.%s higher (for all users "
-                    "of the slab), or sends to new ones fail with SlabFullError",
+                    "%d of the slab's %d %s are in use; once all are, sends to new ones fail with SlabFullError: raise "
+                    "shmaccum.max.%s for all users of the slab",
                     used,
                     most,
                     what,
@@ -139,11 +137,11 @@ class TopicRequests:
 
 
 def _update_of(topic: TopicEntry, cluster: Cluster, is_answer: bool) -> TopicUpdate | None:
-    """Return what there is to store of a topic, None where that is nothing."""
+    """Return what to store of a topic, None for nothing."""
     name = topic.name
     count, error = cluster.partition_counts.get(name, 0), cluster.topic_errors.get(name)
     if not count and error is None:
-        return None  # out of use, and known to the slab all the same
+        return None  # the transport has forgotten an idle topic; the slab keeps it
     topic_id = cluster.topic_ids.get(name, 0)
     if error is not None:
         is_news = topic.error is not error or (not count and topic.partition_count > 0)

@@ -1,8 +1,8 @@
-"""What the sender needs of the thing that carries batches away: brokers, or a log on disk.
+"""The interface of transports, to brokers or a log on disk.
 
-The shape is that of Kafka's ``KafkaClient``: the sender asks whether a node is `ready`, hands it whole
-requests with `send`, and gets the answers from `poll`, the only call that may wait. A transport never
-touches the slab's headers; it sees sealed batches as memory and answers what became of them.
+It follows Kafka's ``KafkaClient``. The sender asks whether a node is `ready`, hands it whole requests with `send`, and
+gets the answers from `poll`, the only call that waits. A transport never touches the slab's headers: it reads sealed
+batches as memory and returns a `ProduceResponse` for each.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ NOTHING: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 class ProduceBatch:
-    """One sealed batch, ready to go.
+    """One sealed batch.
 
     Attributes:
-        topic_partition: where it goes.
-        payload: the batch's bytes in Kafka's format, writable, in the slab or (compressed) in private memory: one view,
-            or several that follow each other. The transport may set the base offset in the first of them and nothing
-            else, and lets go of them once answered.
-        size: bytes in all of these.
-        record_count: records in it.
+        topic_partition: Where it goes.
+        payload: The batch's bytes in Kafka's format, writable, as one view or consecutive ones. They are in the slab,
+            or in private memory if the sender compressed them. A transport writes nothing but the base offset, in the
+            first view, and keeps no reference to a view after its answer.
+        size: Bytes in all views.
+        record_count: Records.
         magic: 2, or 0 or 1 for the old message sets.
-        producer_id, producer_epoch, base_sequence: identity of the batch; -1 where idempotence is off.
-        max_timestamp: largest timestamp in it, milliseconds since the epoch.
-        slot: the sender's own handle; comes back with the answer.
+        producer_id, producer_epoch, base_sequence: Identity of the batch; -1 without idempotence.
+        max_timestamp: Largest timestamp in it, milliseconds since the epoch.
+        slot: The sender's handle; comes back with the answer.
     """
 
     __slots__ = (
@@ -72,24 +72,23 @@ class ProduceBatch:
         self.slot = slot
 
     def release(self) -> None:
-        """Let go of the payload's memory."""
+        """Release the payload's views."""
         for view in self.payload:
             view.release()
 
 
 class ProduceResponse:
-    """What became of one `ProduceBatch`.
+    """The answer to one `ProduceBatch`.
 
     Attributes:
-        batch: the batch.
-        base_offset: the first record's offset, -1 if unknown.
+        batch: The batch.
+        base_offset: The first record's offset, -1 if unknown.
         log_append_time_ms: -1 unless the log stamps records itself.
-        error: None if it is stored.
-        message: what there is to say of the error.
-        words: what the other side, or the network, said of it: without where and whose it was, so that it is the same
-            for all batches which it hit.
-        invalid_records: the numbers, within the batch, of the records for whose sake it was refused, where the answer
-            says so (KIP-467), and what it says of each.
+        error: None if the batch is stored.
+        message: Describes the error, with partition and broker.
+        words: The broker's or the network's own text. It names no partition, so that all batches which one incident
+            hits have the same.
+        invalid_records: If the answer names invalid records (KIP-467), number within the batch -> reason.
     """
 
     __slots__ = ("base_offset", "batch", "error", "invalid_records", "log_append_time_ms", "message", "words")
@@ -114,11 +113,11 @@ class ProduceResponse:
 
 
 class Journal(Protocol):
-    """Where a transport notes how its connections fare (`shmaccum.shm.incidents.Incidents`)."""
+    """Records incidents of a transport's connections (`shmaccum.shm.incidents.Incidents`)."""
 
     @property
     def has_been_let_in(self) -> bool:
-        """Whether the cluster has ever let us, or a sender before us, in."""
+        """Whether the cluster has ever accepted a connection of this sender, or of one before it."""
 
     def let_in(self) -> None:
         """Note that it has."""
@@ -127,11 +126,11 @@ class Journal(Protocol):
         """Note an incident; return its number. See `shmaccum.shm.incidents.Incidents.note`."""
 
     def end(self, number: int) -> None:
-        """Note that an incident does not go on."""
+        """Note that an incident is over."""
 
 
 class OwnJournal:
-    """A journal of a transport without a slab: remembers what the transport goes by, and nothing else."""
+    """The journal of a transport without a slab: remembers `has_been_let_in` and nothing else."""
 
     def __init__(self) -> None:
         self.has_been_let_in = False
@@ -152,40 +151,40 @@ class Transport(Protocol):
     """Carries batches. One thread uses it. Times are in milliseconds of the monotonic clock."""
 
     def start(self) -> None:
-        """Get ready to work. Raises a ShmaccumError that says why it can never work."""
+        """Start. Raises a ShmaccumError that says why it can never work."""
 
     def init_producer_id(self) -> tuple[int, int] | None:
-        """Return a new (producer id, epoch), or None while the answer is under way: `poll`, and call again."""
+        """Return a new (producer id, epoch), or None until a broker has answered: `poll`, and call again."""
 
     def failure(self) -> type[KafkaError] | None:
-        """Return why nothing can be sent at all, as with a wrong password; None while there is hope.
+        """Return why nothing can be sent at all, such as a wrong password; None if a later attempt can succeed.
 
-        Once the cluster has let us in, there is hope: it may do so again within ``delivery.timeout.ms``.
+        Refused connections do not count once the cluster has accepted one: a retry can succeed.
         """
 
     def cluster(self) -> Cluster:
-        """Return what is known now, without waiting."""
+        """Return the current metadata, without waiting."""
 
     def request_update(self, topics: Collection[str]) -> None:
-        """Find out (or find out again) about these topics; `cluster` shows it once known."""
+        """Request metadata of these topics, also if known; `cluster` shows it once it is there."""
 
     def ready(self, node: Node, now_ms: int) -> bool:
-        """Say whether a request may be sent to the node now; begins to connect where it may not."""
+        """Return whether the node takes a request now; begin to connect if there is no connection."""
 
     def connection_delay_ms(self, node: Node, now_ms: int) -> float:
         """Return how long to wait before asking `ready` again for a node that is not."""
 
     def is_busy(self) -> bool:
-        """Say whether no node of the cluster takes a request before it has answered one."""
+        """Return whether every node of the cluster has as many requests in flight as it may have."""
 
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
-        """Take one request: at most one batch a partition, in the order of the partitions given."""
+        """Send one request: at most one batch of a partition, partitions in the order given."""
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
         """Return the answers that came; wait for one up to ``timeout_ms``, or until the descriptor is readable."""
 
     def apply(self, config: ProducerConfig) -> None:
-        """Work by other values of the settings of scope shared, from the next request or connection on."""
+        """Use other values of the settings of scope shared, from the next request or connection on."""
 
     def close(self) -> None:
-        """Let go of everything. Batches not answered by then are the next sender's."""
+        """Release all resources. The next sender resends batches without an answer."""

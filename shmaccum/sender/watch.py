@@ -1,16 +1,15 @@
-"""Starts a slab's next sender when one has died, whether or not the producers are called.
+"""Starts the next sender when one has died, even without calls.
 
-A process that has producers of a slab runs one thread for it. Every `LOOK_S` the thread asks the kernel whether there
-is a sender. If there is none and the slab holds undelivered records, the thread starts one, whoever appended them: a
-producer that died leaves its records to the others. Producers of several processes look independently; the start
-byte of the lock file lets one of them start a sender.
+A process with producers runs one thread for each slab. Every `LOOK_S` the thread asks the kernel whether the slab has a
+sender. If it has none and holds undelivered records of any process, dead ones included, the thread starts a sender. All
+processes check independently; the start byte of the lock file lets one of them start a sender.
 
-Appending costs nothing for it. `SenderWatch` looks as well where a producer begins a batch or waits, since those calls
-have to fail where no sender can be started.
+Appends cost nothing for it. `SenderWatch` checks as well when a producer begins a batch or waits, since those calls
+have to fail if no sender can be started.
 
-A forked child starts its thread with its first append. A process that can start no thread looks in its appends.
-Where gevent or eventlet has patched the program, the thread is a greenlet: a thread of the system could not start a
-process there, nor import anything.
+A forked child starts its thread with its first append. A process that cannot start a thread checks in its appends.
+If gevent or eventlet has patched the program, the thread is a greenlet: a system thread could neither start a process
+there nor import anything.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ from shmaccum.shm.slab import Slab
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
-"""Seconds between two looks: a new sender serves within two seconds, and takes less than one of them to start."""
+"""Seconds between two checks: a new sender serves within two seconds, since it takes less than one to start."""
 _LONGEST_PAUSE_S: Final = 10.0
-"""Seconds between two attempts, at most, where no sender can be started."""
+"""Most seconds between two attempts while no sender can be started."""
 _SYSTEM_PATIENCE_S: Final = 0.05
 _END_PATIENCE_S: Final = 5.0
-"""Seconds to wait for the end of a thread that is starting a sender at the moment: usually takes half of one."""
+"""Most seconds to wait for a thread that is just starting a sender, which usually takes half a second."""
 
 
 class WatchThread:
-    """Looks after the sender of one slab for all producers of this process: a companion of the `Slab`.
+    """Watches the sender of one slab for all producers of this process: a companion of the `Slab`.
 
-    The thread ends when the process leaves the slab. It is ended before a fork and started again behind it, so that no
-    child is forked in the middle of a look, and Python does not warn of a fork among threads.
+    The thread ends when the process leaves the slab. It also ends before a fork and starts again after it. So no child
+    is forked in the middle of a check, and Python does not warn of a fork among threads.
     """
 
     def __init__(self, slab: Slab) -> None:
@@ -58,14 +57,14 @@ class WatchThread:
         _watches.add(self)
 
     def _forked(self) -> None:
-        """Have no thread, in a forked child, until it appends."""
+        """Forget the thread in a forked child; the next append starts one."""
         self._mutex = native.RLock()
         self._thread: _Thread | None = None
         self._is_paused = False
         self._have_appends_call(self._before_append)
 
     def watch_for(self, accumulator: RecordAccumulator, ensure: Callable[[], None]) -> None:
-        """Look for a sender from now on, until this process leaves the slab.
+        """Watch for a dead sender until this process leaves the slab.
 
         Args:
             accumulator: of a producer of this process.
@@ -90,14 +89,14 @@ class WatchThread:
         self.end()
 
     def resume(self) -> None:
-        """Start the thread again if `pause` has ended it."""
+        """Start the thread again if `pause` ended it."""
         with self._mutex:
             if self._is_paused:
                 self._is_paused = False
                 self._start()
 
     def _start(self) -> None:
-        """Start the thread; where there can be none, have appends look in its place."""
+        """Start the thread; if that fails, appends check in its place."""
         if self._thread is None:
             self._thread = _Thread(self._run, f"shmaccum-watch-{self._slab.name}")
             try:
@@ -107,7 +106,8 @@ class WatchThread:
                 if not self._has_complained:
                     self._has_complained = True
                     logger.warning(
-                        "slab %r: %s to look for a sender that died; only calls of the producer look for it",
+                        "slab %r: cannot start the thread that replaces a dead sender (%s); calls of the producer do "
+                        "so instead",
                         self._slab.name,
                         error,
                     )
@@ -118,7 +118,7 @@ class WatchThread:
             accumulator.call_before_append(look)
 
     def _before_append(self) -> None:
-        """Start the thread; where there can be none, see to it that there is a sender, every `LOOK_S` at most.
+        """Start the thread; if that fails, ensure that there is a sender, every `LOOK_S` at most.
 
         Raises:
             SenderError: there was no sender, and none could be started.
@@ -136,20 +136,20 @@ class WatchThread:
         pause_s = LOOK_S
         while not thread.is_over(pause_s):
             if thread.is_green != native.is_patched():
-                self._thread = None  # patched meanwhile: the next append starts another
+                self._thread = None  # the program was patched meanwhile: the next append starts another
                 self._have_appends_call(self._before_append)
                 return
             try:
                 self._look()
                 pause_s = LOOK_S
             except DeadOwnerError:
-                return  # this process has no place in the slab any more, as each call of its producers says
+                return  # this process has lost its table entry, as each call of its producers says
             except Exception as error:
                 if self._thread is not thread:
                     return  # this process has left the slab meanwhile
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 logger.warning(
-                    "slab %r has no sender for the records in it: %s; next attempt in %g s",
+                    "slab %r has undelivered records and no sender, and none starts: %s; next attempt in %g s",
                     self._slab.name,
                     error,
                     pause_s,
@@ -162,21 +162,21 @@ class WatchThread:
 
 
 class _Thread:
-    """A thread that can be ended, or a greenlet where threads are patched.
+    """A thread that can be ended; a greenlet if the program is patched.
 
     Args:
         run: called with this object; returns once `is_over`.
-        name: the thread's.
+        name: of the thread.
     """
 
     def __init__(self, run: Callable[[_Thread], None], name: str) -> None:
         self.is_green = native.is_patched()
         self._thread = threading.Thread(target=run, args=(self,), name=name, daemon=True)
-        self._going_on = threading.Lock()  # not an event: one that was made before the patch would wait as patched
+        self._going_on = threading.Lock()  # an Event made before the program is patched would wait as patched
         self._going_on.acquire()
 
     def start(self) -> None:
-        """Run.
+        """Start the thread.
 
         Raises:
             RuntimeError: the process cannot have another thread.
@@ -184,16 +184,16 @@ class _Thread:
         self._thread.start()
 
     def is_over(self, wait_s: float) -> bool:
-        """Wait for the end; return whether it came in time. For the thread itself."""
+        """Wait for `end`; return whether it came in time. Called by the thread itself."""
         return self._going_on.acquire(timeout=wait_s)
 
     def end(self) -> None:
-        """End the thread and wait for that; once only."""
+        """End the thread and wait until it has ended; call once only."""
         self._going_on.release()
         if self.is_green or native.is_patched() or self._thread is threading.current_thread():
-            return  # to wait would let other greenlets run, in the middle of a fork
+            return  # waiting would let other greenlets run, in the middle of a fork
         self._thread.join(_END_PATIENCE_S)
-        # Python 3.12 counts the threads of the system, and there this one ends a moment later.
+        # Python 3.12 counts the threads of the kernel to warn of a fork; there this one ends a moment after `join`.
         deadline_s = time.monotonic() + _SYSTEM_PATIENCE_S
         while os.path.exists(f"/proc/self/task/{self._thread.native_id}") and time.monotonic() < deadline_s:
             native.sleep(0.0001)

@@ -99,7 +99,7 @@ def test_it_takes_over_from_a_sender_that_a_producer_started(
         with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as process:
             assert process.stderr is not None
             waiting = process.stderr.readline()
-            assert f"slab {slab_name} is served by process {own}: waiting for its role" in waiting
+            assert f"slab {slab_name}: process {own} has the sender's role; waiting for it" in waiting
             say_serving(process)
             producer.send("t", b"2").get(timeout=30)
             assert report(slab_name).sender.pid == process.pid
@@ -114,7 +114,7 @@ def test_a_second_one_waits_and_a_signal_ends_that(
         say_serving(first)
         with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as second:
             assert second.stderr is not None
-            assert "another `shmaccum sender` keeps until it ends" in second.stderr.readline()
+            assert "another `shmaccum sender` keeps it until it ends" in second.stderr.readline()
             leave(second, signal.SIGTERM)
         assert report(slab_name).sender.pid == first.pid
         leave(first, signal.SIGTERM)

@@ -19,9 +19,9 @@ _ROW = "row of the table of faults"
 
 @pytest.fixture
 def trial(start: Callable[..., Child], slab_name: str, tmp_path: Path, topic: str) -> Iterator[Callable[..., Trial]]:
-    """Return ``trial(fault, cluster, topics=2, ...)``: producers, to be started yet, for so many topics.
+    """Return ``trial(fault, cluster, topics=2, ...)``: a trial with ``topics`` topics, its producers not started yet.
 
-    The topics are made, with ``topic_settings``, if the cluster runs. What else there is goes to `Trial`.
+    Creates the topics, with ``topic_settings``, if the cluster runs. Other arguments go to `Trial`.
     """
     trials: list[Trial] = []
 

@@ -28,12 +28,12 @@ class Load:
     """What all producers do.
 
     Attributes:
-        settings: of the producer.
-        accounts: directory of the accounts.
-        topics: each writer appends to one of them, in turn.
-        partitions: of each topic.
-        large: every so many records, one is of `large_size` bytes; 0 for none.
-        large_size: see there.
+        settings: Of the producer.
+        accounts: Directory of the accounts.
+        topics: Each writer appends to one of them, in turn.
+        partitions: Of each topic.
+        large: One in this many records has `large_size` bytes; 0 for none.
+        large_size: Bytes of a large record.
     """
 
     settings: Mapping[str, object]

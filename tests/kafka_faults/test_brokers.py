@@ -18,7 +18,9 @@ def cluster(kafka_cluster: Callable[..., KafkaCluster]) -> KafkaCluster:
     return cluster
 
 
-def test_killed_and_restarted(cluster: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
+def test_broker_killed_and_restarted_loses_nothing(
+    cluster: KafkaCluster, trial: Callable[..., Trial], table: Table
+) -> None:
     run = trial("broker killed and restarted", cluster)
     run.start_producers()
     for _ in range(2):
@@ -31,7 +33,9 @@ def test_killed_and_restarted(cluster: KafkaCluster, trial: Callable[..., Trial]
     assert row.all_arrived(), row
 
 
-def test_stopped_past_the_request_timeout(cluster: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
+def test_broker_stopped_past_request_timeout_loses_nothing(
+    cluster: KafkaCluster, trial: Callable[..., Trial], table: Table
+) -> None:
     run = trial("broker stopped past request.timeout.ms", cluster)
     run.start_producers()
     for _ in range(2):
@@ -44,7 +48,7 @@ def test_stopped_past_the_request_timeout(cluster: KafkaCluster, trial: Callable
     assert row.all_arrived(), row
 
 
-def test_down_at_start(cluster: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
+def test_broker_down_at_start_loses_nothing(cluster: KafkaCluster, trial: Callable[..., Trial], table: Table) -> None:
     cluster.nodes[1].kill()
     run = trial("broker down at start", cluster)
     run.start_producers()

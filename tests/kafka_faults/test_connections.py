@@ -39,7 +39,7 @@ def scene(kafka_cluster: Callable[..., KafkaCluster]) -> Iterator[Scene]:
         yield Scene(cluster, proxy)
 
 
-def test_cut_in_the_middle_of_a_request(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
+def test_connection_cut_within_a_request(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
     run = trial("connection cut in the middle of a request", scene.cluster)
     run.start_producers()
     for after in CUTS:
@@ -106,7 +106,7 @@ def test_stalled_past_the_request_timeout(scene: Scene, trial: Callable[..., Tri
 def test_throttled(scene: Scene, trial: Callable[..., Trial], table: Table) -> None:
     """Nothing is sent before the time is over that the broker has asked for.
 
-    One request at a time, and none that is given up: then whatever comes after an answer was sent by somebody who had
+    One request at a time, and none expires. So a request after an answer was sent by a sender that had
     read it.
     """
     settings = {"max.in.flight.requests.per.connection": 1, "request.timeout.ms": 60_000}

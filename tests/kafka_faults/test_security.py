@@ -94,7 +94,7 @@ def test_login_refused_for_a_while(scene: Scene, trial: Callable[..., Trial], ta
     scene.cluster.admin.set_password("alice", "another")
     scene.cluster.nodes[1].kill()
     scene.cluster.nodes[1].start()
-    run.await_said("the broker refused us")
+    run.await_said("the broker refused the login")
     scene.cluster.admin.set_password("alice", USERS["alice"])
     run.await_heard()
     row = table.finish(run)

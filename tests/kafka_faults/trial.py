@@ -50,14 +50,14 @@ class Row(NamedTuple):
     """What came of a fault.
 
     Attributes:
-        fault: its name.
-        sent: records that producers called `send` with.
-        acknowledged: records that they were told to be stored.
-        found: records in the log.
-        duplicated, out_of_order: of those.
-        errors: the others that they were told of, by the names of the errors.
-        stored_in_spite: records that they were told to have failed, and that are in the log.
-        wrong: how much there is of whatever must not be (see `judge`); errors are no such thing here.
+        fault: Its name.
+        sent: Records that producers called `send` with.
+        acknowledged: Records whose futures have an offset.
+        found: Records in the log.
+        duplicated, out_of_order: Of those.
+        errors: Records whose futures have an error, by the name of the error.
+        stored_in_spite: Those of them that are in the log.
+        wrong: Number of violations (see `judge`); errors are none here.
         examples: of that.
     """
 
@@ -86,15 +86,15 @@ class Trial:
     """Producers that append to topics of a cluster.
 
     Args:
-        fault: its name, for the table.
-        cluster: where the records go.
-        start: starts a child process.
-        name: of the slab.
-        directory: for accounts and the sender's log.
-        topics: that are there, or will be.
-        settings: of the producers, beside `SETTINGS`.
-        large: see `Load`.
-        large_size: see `Load`.
+        fault: Its name, for the table.
+        cluster: Where the records go.
+        start: Starts a child process.
+        name: Of the slab.
+        directory: For accounts and the sender's log.
+        topics: Existing ones, or ones created later.
+        settings: Of the producers, beside `SETTINGS`.
+        large: See `Load`.
+        large_size: See `Load`.
 
     Attributes:
         fault: its name.
@@ -155,11 +155,11 @@ class Trial:
         self.start_producers(1)
 
     def await_heard(self, more: int = 200) -> None:
-        """Wait until each producer has been told of so many more records: stored, or given up."""
+        """Wait until ``more`` further records of each producer are stored or failed."""
         self._await_each(self._heard, more, "been told of")
 
     def await_appended(self, more: int = 200) -> None:
-        """Wait until each producer has appended so many more records."""
+        """Wait until each producer has appended ``more`` further records."""
         self._await_each(lambda account: account.appended, more, "appended")
 
     def await_refused(self, error: type[KafkaError]) -> None:
@@ -219,7 +219,7 @@ class Trial:
             return figures(view)
 
     def await_retries(self, more: int = 1) -> None:
-        """Wait until the sender has had to send so many more batches again."""
+        """Wait until the sender has retried ``more`` further batches."""
         before = self.figures().batches_retried
         self.await_that(lambda: self.figures().batches_retried >= before + more, f"{more} more batches sent again")
 

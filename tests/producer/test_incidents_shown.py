@@ -296,7 +296,9 @@ def test_a_login_that_stays_refused_is_the_cause_of_the_timeout(logins: Logins, 
     producer = connect(delivery_timeout_ms=600, request_timeout_ms=300, **LOGIN)
     producer.send("t", b"before", partition=0).get(20)
     logins.refuse()
-    with pytest.raises(DeliveryTimeoutError, match=r"SaslAuthenticationError: .*the broker refused us: who") as caught:
+    with pytest.raises(
+        DeliveryTimeoutError, match=r"SaslAuthenticationError: .*the broker refused the login: who"
+    ) as caught:
         producer.send("t", b"value", partition=0).get(20)
     assert PASSWORD not in str(caught.value)
     assert isinstance(caught.value.__cause__, NetworkError | SaslAuthenticationError)
@@ -318,14 +320,16 @@ def test_who_waits_for_a_topic_while_a_login_is_refused_waits_on(logins: Logins,
     producer = connect(max_block_ms=400, **LOGIN)
     producer.send("t", b"before", partition=0).get(20)
     logins.refuse()
-    with pytest.raises(KafkaTimeoutError, match=r"SaslAuthenticationError: .*the broker refused us: who"):
+    with pytest.raises(KafkaTimeoutError, match=r"SaslAuthenticationError: .*the broker refused the login: who"):
         producer.send("another", b"value")
 
 
 def test_a_login_that_never_succeeded_fails_at_once_with_the_reason(logins: Logins, connect: Connect) -> None:
     logins.welcome = False
     producer = connect(**LOGIN)
-    with pytest.raises(SaslAuthenticationError, match=r"refused us: who has the password \[hidden\]\?") as caught:
+    with pytest.raises(
+        SaslAuthenticationError, match=r"refused the login: who has the password \[hidden\]\?"
+    ) as caught:
         producer.send("t", b"value")
     assert PASSWORD not in str(caught.value)
     assert PASSWORD not in log_of(producer)

@@ -212,7 +212,7 @@ def test_the_newest_value_holds_for_the_sender(settings: Settings, log_dir: Path
         with Producer(settings(num_partitions=5)) as new:
             assert len(old.partitions_for("second")) == 5
             assert sender_starts(new) == 1
-    assert "num.partitions is 5 now, and was 2" in log.read_text()
+    assert "setting num.partitions changed from 2 to 5" in log.read_text()
 
 
 def test_a_sender_that_takes_over_goes_by_what_holds_in_the_slab(settings: Settings) -> None:

@@ -197,7 +197,7 @@ def test_a_wrong_password(login: dict[str, object], refusal: Callable[..., Kafka
     assert isinstance(error, SaslAuthenticationError)
     assert "The SASL login failed: one side did not accept the other (sasl.mechanism = 'PLAIN'" in str(error)
     assert "sasl.username = 'alice'" in str(error)
-    assert "the broker refused us: Authentication failed: Invalid username or password" in str(error)
+    assert "the broker refused the login: Authentication failed: Invalid username or password" in str(error)
     assert "wrong-secret" not in str(error)
 
 

@@ -20,7 +20,7 @@ def log_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def settings(slab_name: str, log_dir: Path) -> Iterator[Callable[..., dict[str, object]]]:
-    """Return a function that gives the settings of the test's slab; at the end, the slab must go by itself."""
+    """Return a function that gives the settings of the test's slab; at the end, its processes must remove the slab."""
     yield lambda **changes: settings_of(slab_name, log_dir, **changes)
     wait_until_gone(slab_name)
 

@@ -88,7 +88,7 @@ def test_old_formats(start_run: StartRun, log_dir: Path, version: str) -> None:
     assert read_values(log_dir, "t") == values
 
 
-def test_one_record_that_is_too_large_is_given_up_alone(run: HandRun, log_dir: Path) -> None:
+def test_one_record_too_large_fails_alone(run: HandRun, log_dir: Path) -> None:
     run.transport.largest = 300
     values = [*numbered(5), b"x" * 400, *numbered(5)]
     futures = send(run, values)
@@ -108,7 +108,7 @@ def test_one_record_that_is_too_large_is_given_up_alone(run: HandRun, log_dir: P
 
 
 @pytest.mark.parametrize("at", [0, 4])
-def test_at_either_end(run: HandRun, log_dir: Path, at: int) -> None:
+def test_record_too_large_at_either_end(run: HandRun, log_dir: Path, at: int) -> None:
     run.transport.largest = 300
     values = numbered(4)
     values.insert(at, b"x" * 400)
@@ -157,7 +157,7 @@ def test_what_the_broker_takes_is_remembered(run: HandRun) -> None:
 # --- order ----------------------------------------------------------------------------------------------
 
 
-def test_nothing_overtakes_a_batch_in_pieces(run: HandRun, log_dir: Path) -> None:
+def test_nothing_overtakes_a_split_batch(run: HandRun, log_dir: Path) -> None:
     run.transport.largest = 200
     first, second = numbered(40), [b"later %d" % number for number in range(40)]
     futures = [run.accumulator.append(T0, 0, None, value).future for value in [*first, *second]]
@@ -180,7 +180,7 @@ def test_others_write_in_between(run: HandRun, log_dir: Path) -> None:
     assert mine[-1] > 20
 
 
-def test_a_partition_is_muted_only_while_a_piece_is_in_flight(run: HandRun) -> None:
+def test_partition_is_muted_only_while_a_part_is_in_flight(run: HandRun) -> None:
     def muted() -> int:
         entry = run.accumulator.map.queues[T0].entry
         return int(run.slab.words[run.slab.geometry.partition(entry) + Partition.MUTED])
@@ -202,8 +202,8 @@ def test_a_partition_is_muted_only_while_a_piece_is_in_flight(run: HandRun) -> N
     assert not muted()
 
 
-def test_a_piece_that_fails_and_is_tried_again(run: HandRun, log_dir: Path) -> None:
-    """It is the same piece that is sent again; the next one has all its attempts before it."""
+def test_part_that_fails_is_retried(run: HandRun, log_dir: Path) -> None:
+    """The same part is sent again; the next one starts with no attempts."""
     run.transport.largest = 200
     futures = send(run, numbered(20))
     run.run_until(lambda: futures[0].is_done or run.accumulator.producer.pending.poll())
@@ -218,7 +218,7 @@ def test_a_piece_that_fails_and_is_tried_again(run: HandRun, log_dir: Path) -> N
     check_sequences(log_dir)
 
 
-def test_every_piece_has_its_own_attempts(start_run: StartRun) -> None:
+def test_every_part_has_its_own_attempts(start_run: StartRun) -> None:
     run = start_run(retries=1)
     run.transport.largest = 200
     futures = send(run, numbered(20))
@@ -239,7 +239,7 @@ def test_every_piece_has_its_own_attempts(start_run: StartRun) -> None:
 
 
 @pytest.mark.parametrize("bad", [{0}, {9}, {4}, {0, 1, 2}, {8, 9}, {3, 4, 6}, {0, 9}, set(range(10)), {0, 2, 4, 6, 8}])
-def test_invalid_records_are_given_up_alone(run: HandRun, log_dir: Path, bad: set[int]) -> None:
+def test_invalid_records_fail_alone(run: HandRun, log_dir: Path, bad: set[int]) -> None:
     """They are named by the broker; the batch's other records are none the worse for them."""
     run.transport.is_invalid = lambda value: value in {numbered(10)[number] for number in bad}
     told = Told()
@@ -278,7 +278,7 @@ def test_invalid_records_that_are_not_named(run: HandRun) -> None:
     assert len(run.transport.sent) == 1
 
 
-def test_a_piece_that_fails_for_good_takes_no_other_with_it(run: HandRun, log_dir: Path) -> None:
+def test_part_that_fails_does_not_fail_the_others(run: HandRun, log_dir: Path) -> None:
     run.transport.largest = 200
     futures = send(run, numbered(20))
     run.run_until(lambda: run.accumulator.producer.pending.poll() or futures[0].is_done)
@@ -307,7 +307,7 @@ def test_a_record_that_was_never_stored_takes_no_number(invalid_comes_next: Hand
     assert [batch.base_sequence for batch in batches_of(log_dir)] == [0, 1]
 
 
-def test_one_that_may_have_been_stored_does(invalid_comes_next: HandRun, log_dir: Path) -> None:
+def test_record_that_may_be_stored_takes_a_number(invalid_comes_next: HandRun, log_dir: Path) -> None:
     """Else the number could be that of what is in the log, and a broker would take what comes next for that.
 
     If it is not in the log, the broker complains of the gap, and the partition goes on under a new epoch.
@@ -323,7 +323,7 @@ def test_one_that_may_have_been_stored_does(invalid_comes_next: HandRun, log_dir
     assert [(batch.producer_epoch, batch.base_sequence) for batch in batches_of(log_dir)] == [(0, 0), (1, 0)]
 
 
-def test_one_that_a_dead_sender_may_have_sent_does(
+def test_record_a_dead_sender_may_have_sent_takes_a_number(
     invalid_comes_next: HandRun, start_run: StartRun, log_dir: Path
 ) -> None:
     run = invalid_comes_next

@@ -1,4 +1,4 @@
-"""A sender that meets damage: one batch is given up alone, what cannot be gone on with is told to producers."""
+"""Damage in the slab: a damaged batch fails alone; producers get the error if no sender can serve."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WRONG: dict[str, tuple[int, int]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_a_batch_that_cannot_be_is_given_up_alone(
+def test_damaged_batch_fails_alone(
     start_run: StartRun, log_dir: Path, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
     run = start_run()
@@ -68,9 +68,7 @@ def test_a_batch_that_cannot_be_is_given_up_alone(
 
 
 @pytest.mark.parametrize("link", [0, 1, 3, 99, (1 << 64) - 1])
-def test_a_record_whose_chain_of_slots_is_damaged_is_given_up_alone(
-    start_run: StartRun, log_dir: Path, link: int
-) -> None:
+def test_record_with_a_damaged_chain_fails_alone(start_run: StartRun, log_dir: Path, link: int) -> None:
     """By an end too early, a link to another's slot or into the chain itself, or out of the slab."""
     run = start_run()
     pool = run.accumulator.pool
@@ -89,7 +87,7 @@ def test_a_record_whose_chain_of_slots_is_damaged_is_given_up_alone(
     assert after.get(0).offset == 0
 
 
-def test_producers_are_told_why_no_sender_can_serve(slab_name: str, tmp_path: Path) -> None:
+def test_producers_get_the_reason_why_no_sender_serves(slab_name: str, tmp_path: Path) -> None:
     log_file = tmp_path / "sender.log"
     producer = Producer(settings_of(slab_name, tmp_path / "log", sender_log_file=str(log_file)))
     producer.send("t", b"first").get(30)
@@ -107,7 +105,7 @@ def test_producers_are_told_why_no_sender_can_serve(slab_name: str, tmp_path: Pa
 
 
 def send_on_over_damage(link: Connection, name: str, log_dir: Path) -> None:
-    """Flip a bit of the waiter queue's head, and go on until that is told; tell of the sender first."""
+    """Report the sender's pid, flip a bit of the waiter queue's head, and send until an error comes."""
     producer = Producer(settings_of(name, log_dir, buffer_memory=1 << 16, linger_ms=0))
     producer.send("t", b"first").get(30)
     link.send(sender_pid(producer))
@@ -138,7 +136,7 @@ def test_a_flipped_bit_hangs_neither_producers_nor_the_sender(
             os.kill(sender, signal.SIGKILL)
             wait_until(lambda: not is_running(sender), "the sender is killed")
         producer.join()
-        with contextlib.suppress(SlabNotFoundError):  # whoever was the last may have removed it
+        with contextlib.suppress(SlabNotFoundError):  # the last process can have removed it
             destroy(slab_name, force=True)
 
 

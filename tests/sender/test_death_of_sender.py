@@ -126,7 +126,7 @@ def die_over_completing(config: ProducerConfig, refuse: dict[TopicPartition, typ
 
 
 @pytest.mark.plain  # a method is replaced
-def test_a_line_of_dying_senders(scene: Scene, config: ProducerConfig) -> None:
+def test_series_of_dying_senders_loses_nothing(scene: Scene, config: ProducerConfig) -> None:
     """The same batches over and over: the producer id and the sequence numbers stay those of the first sender."""
     scene.append()
     words = scene.survivor.slab.words
@@ -140,7 +140,7 @@ def test_a_line_of_dying_senders(scene: Scene, config: ProducerConfig) -> None:
 
 
 @pytest.mark.plain  # a method is replaced
-def test_a_successor_tells_what_the_broker_said_to_the_sender_before_it(scene: Scene, config: ProducerConfig) -> None:
+def test_successor_reports_the_incident_of_a_dead_sender(scene: Scene, config: ProducerConfig) -> None:
     accumulator = scene.survivor.accumulator
     futures = [accumulator.append(partition, 0, None, b"x").future for partition in PARTITIONS]
     die_in(lambda: die_over_completing(config, dict.fromkeys(PARTITIONS, PolicyViolationError)))
@@ -153,7 +153,7 @@ def test_a_successor_tells_what_the_broker_said_to_the_sender_before_it(scene: S
 
 
 @pytest.mark.plain  # a method is replaced
-def test_a_successor_of_its_own(scene: Scene, config: ProducerConfig) -> None:
+def test_started_successor_completes_batches_of_a_dead_sender(scene: Scene, config: ProducerConfig) -> None:
     """The same, with a sender process as producers start it."""
     scene.append()
     die_in(lambda: die_over_completing(config))

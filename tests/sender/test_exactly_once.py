@@ -1,4 +1,4 @@
-"""Whatever happens between a sender and its brokers: each record is stored once, in order, or its producer is told.
+"""Exactly once: whatever happens, each record is stored once and in order, or its future has the error.
 
 What happens is drawn: requests and answers lost, brokers that refuse, leaders that move, time that runs out, senders
 that die between any two lines. The brokers are models that check sequence numbers as Kafka's do.
@@ -70,10 +70,10 @@ class Scene:
                     self.run.transport.answer(node)
             case "store":  # and be slow with the answers
                 self.run.transport.store(node, few)
-            case "drop":  # with some of what is on its way
+            case "drop":  # with some of the requests in flight
                 self.run.transport.store(node, few - 1)
                 self.run.transport.drop(node)
-            case "restart":  # of both brokers, with some of what is on its way
+            case "restart":  # of both brokers, with some of the requests in flight
                 for each in NODES:
                     self.run.transport.store(each.id, draw.randint(0, 5))
                     self.run.transport.drop(each.id)
@@ -104,9 +104,9 @@ class Scene:
         """Kill the sender in a pass; its brokers may have got what it had just sent.
 
         Args:
-            lines: before which line of the pass.
-            stored: requests on its connections that are stored all the same.
-            again: before which line its successor is killed, while that picks up what was left.
+            lines: The line of the pass before which it dies.
+            stored: Requests on its connections that are stored all the same.
+            again: The line before which its successor dies, while it picks up what was left.
         """
         interrupt_after(lines, self.run.step, *LINES)
         for node in NODES:

@@ -1,4 +1,4 @@
-"""A sender whose machine has no more to give: it goes on when there is some again, and has lost nothing."""
+"""A sender without descriptors: it goes on when it gets some, and loses nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shmaccum.shm.layout import Super
 
 @contextmanager
 def no_descriptors(pid: int) -> Iterator[None]:
-    """Let a process, which has its first three descriptors open, open no more."""
+    """Keep a process from opening further descriptors while its first three are open."""
     usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, usual[1]))
     try:

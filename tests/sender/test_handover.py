@@ -85,7 +85,7 @@ def test_a_sender_that_sleeps_is_woken_for_it(settings: Settings, start: Start) 
     with Producer(settings(sender_idle_ms=60_000)) as producer:
         words = producer._slab.words
         wait_until(lambda: words[Super.SENDER_ASLEEP], "the sender sleeps, for ten seconds")
-        time.sleep(1.1)  # it keeps house once more before that
+        time.sleep(1.1)  # one more housekeeping comes before that
         began_s = time.monotonic()
         heir = start(be_supervised, forever(settings()))
         assert heir.hear() == "serving"
@@ -134,7 +134,7 @@ def test_a_signal_ends_the_wait(settings: Settings, start: Start, number: signal
     assert first.result() == "left"
 
 
-def test_one_that_dies_or_is_stopped_as_it_waits_is_not_waited_for(settings: Settings, start: Start) -> None:
+def test_waiting_sender_that_dies_or_stops_keeps_no_other_from_the_role(settings: Settings, start: Start) -> None:
     given = forever(settings(linger_ms=60_000, delivery_timeout_ms=100_000))
     first = start(be_supervised, given)
     assert first.hear() == "serving"
@@ -188,7 +188,7 @@ def is_seen_by(sender: Sender, run: HandRun) -> bool:
 
 @contextlib.contextmanager
 def asked_to_hand_over(run: HandRun) -> Iterator[threading.Thread]:
-    """Run a sender that sends one batch, gets no answer to it, and sees that somebody waits for its role."""
+    """Run a sender that sends one batch, gets no answer, and sees that another sender waits for the role."""
     sender = Sender(run.accumulator.sender, run.transport, run.doorbell, run.config, gives_way=True)
     run.transport.held = True
     append(run, b"in flight")
@@ -233,7 +233,7 @@ def test_an_answer_is_waited_for_no_longer_than_request_timeout_ms(start_run: Ca
     assert successor.transport.sent == [(TopicPartition("t", 0), 0), (TopicPartition("t", 0), 1)]
 
 
-def test_who_looked_long_ago_waits_no_more(run: HandRun) -> None:
+def test_old_time_of_a_waiting_sender_does_not_count(run: HandRun) -> None:
     now_ms = time.monotonic_ns() // 1_000_000
     for time_ms in (0, now_ms - FRESH_MS, now_ms + 60_000):
         run.slab.words[Super.HEIR_MS] = time_ms

@@ -130,8 +130,8 @@ def errors(futures: list[FutureRecordMetadata]) -> list[type[BaseException] | No
 # --- the producer id ------------------------------------------------------------------------------------
 
 
-def test_a_producer_id_that_takes_its_time(start_run: StartRun, cluster: ClusterModel) -> None:
-    """Metadata are to be had meanwhile; nothing is sent, and the sender does not run hot."""
+def test_slow_producer_id_delays_batches(start_run: StartRun, cluster: ClusterModel) -> None:
+    """Metadata come meanwhile; nothing is sent, and the sender does not spin."""
     ids, cluster.producer_ids = cluster.producer_ids, iter(())
     run = start_run()
     run.topic("t")
@@ -158,8 +158,8 @@ def test_waits_for_a_broker_that_is_down_at_the_start(start_run: StartRun) -> No
     assert errors(futures) == [None]
 
 
-def test_out_of_reach_for_good(start_run: StartRun, cluster: ClusterModel) -> None:
-    """A wrong password: what is queued is given up with that error at once, and the sender goes on."""
+def test_final_failure_fails_queued_batches(start_run: StartRun, cluster: ClusterModel) -> None:
+    """A wrong password: queued batches fail with that error at once, and the sender goes on."""
     ids, cluster.producer_ids = cluster.producer_ids, iter(())
     run = start_run()
     run.topic("t")
@@ -172,8 +172,8 @@ def test_out_of_reach_for_good(start_run: StartRun, cluster: ClusterModel) -> No
     assert errors(futures) == [None]
 
 
-def test_out_of_reach_later(run: BrokerRun) -> None:
-    """What is in flight is the transport's to answer."""
+def test_final_failure_spares_batches_in_flight(run: BrokerRun) -> None:
+    """The transport still answers what is in flight."""
     in_flight = send(run)
     run.transport.out_of_reach = AuthenticationError
     queued = send(run)
@@ -236,7 +236,7 @@ def test_those_behind_a_failed_one_follow_it_in_order(run: BrokerRun) -> None:
     run.step(3)
     assert sent(run) == []
     run.step(3, after_ms=20)
-    assert sent(run) == [(0, 1)]  # one at a time, until the last of them is on its way
+    assert sent(run) == [(0, 1)]  # one at a time, until the last of them is in flight
     run.go_on()
     assert sent(run) == [(0, 2), (0, 3), (0, 4), (0, 5), (0, 6), (0, 7)]
     assert errors(futures) == [None] * 7
@@ -245,7 +245,7 @@ def test_those_behind_a_failed_one_follow_it_in_order(run: BrokerRun) -> None:
 
 
 def test_a_lost_answer(run: BrokerRun) -> None:
-    """What was stored is known again by its number; its offset is told as if nothing had been."""
+    """The broker recognises stored batches by their numbers, and answers their offsets."""
     futures = send(run, 3)
     run.transport.store(0, 2)
     run.transport.drop(0)
@@ -315,7 +315,7 @@ def test_an_old_brokers_duplicate(run: BrokerRun) -> None:
 
 
 def test_a_refused_batch_leaves_a_gap(run: BrokerRun) -> None:
-    """Those behind it come again under their old numbers; then they are certainly not stored, and numbered anew."""
+    """The batches behind it are resent under their old numbers; once certainly not stored, they get new ones."""
     run.cluster.partitions[T0].refuse = [InvalidRecordError]
     futures = send(run, 6)
     run.transport.answer_all()
@@ -386,9 +386,7 @@ def test_a_later_answer_tells_of_those_before(run: BrokerRun) -> None:
     assert bumps(run) == 0
 
 
-def test_nobody_is_left_to_tell_of_what_is_set_aside(
-    run: BrokerRun, stored_unanswered: list[FutureRecordMetadata]
-) -> None:
+def test_batches_set_aside_expire(run: BrokerRun, stored_unanswered: list[FutureRecordMetadata]) -> None:
     """All of it expires while it waits: the memory is free again, and the partition goes on."""
     run.step(2)
     run.transport.answer(0)
@@ -413,7 +411,7 @@ def test_the_last_batch_leaves_a_gap(run: BrokerRun) -> None:
 
 
 def test_a_gap_that_closes(run: BrokerRun) -> None:
-    """A batch that was given up in flight has come through after all: nobody is numbered anew."""
+    """A batch that expired in flight was stored after all: no batch gets a new number."""
     lost = send(run)
     run.transport.store(0)
     run.step(after_ms=TIMEOUT_MS)
@@ -429,7 +427,7 @@ def test_a_gap_that_closes(run: BrokerRun) -> None:
 
 
 def test_a_gap_before_batches_that_are_stored(run: BrokerRun) -> None:
-    """The first of two is given up, its answer lost, as is the second's. Numbered anew, that would come twice."""
+    """The first of two expires; both answers are lost. Under a new number, the second would be stored twice."""
     lost = send(run)
     run.clock.now_ms += 1000
     behind = send(run)
@@ -462,7 +460,7 @@ def test_a_batch_that_expires_in_retry(run: BrokerRun) -> None:
 
 
 def test_a_broker_that_lost_what_it_had_acknowledged(run: BrokerRun) -> None:
-    """Nothing is missing of ours, and still it is out of order: numbered anew, it is stored."""
+    """No batch of ours is missing, and still it is out of order: under a new number, it is stored."""
     futures = send(run)
     run.go_on()
     run.cluster.partitions[T0].producers[1000].batches.append((7, 7, 7))
@@ -545,7 +543,7 @@ def test_a_batch_that_expires_in_flight(run: BrokerRun) -> None:
 
 
 @pytest.mark.parametrize("error", [None, NetworkError, InvalidRecordError])
-def test_a_late_answer_is_of_no_interest(run: BrokerRun, error: type[KafkaError] | None) -> None:
+def test_late_answer_of_an_expired_batch_is_ignored(run: BrokerRun, error: type[KafkaError] | None) -> None:
     futures = send(run)
     run.step(after_ms=TIMEOUT_MS)
     counted = [run.slab.words[each] for each in (Super.RECORDS_FAILED, Super.RECORDS_SENT)]
@@ -636,7 +634,7 @@ def test_the_next_sender_goes_on_in_a_partitions_epoch(run: BrokerRun, start_run
 # --- metadata -------------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_takes_its_time(start_run: StartRun, cluster: ClusterModel) -> None:
+def test_slow_topic_creation(start_run: StartRun, cluster: ClusterModel) -> None:
     """The sender looks again soon, whatever the transport wakes it for."""
     run = start_run()
     cluster.topic = "elsewhere"
@@ -651,7 +649,7 @@ def test_a_topic_that_takes_its_time(start_run: StartRun, cluster: ClusterModel)
 
 
 def test_a_topic_that_grows_is_noticed(run: BrokerRun) -> None:
-    """Whoever brings the news: nobody has to ask."""
+    """Without a request of a producer."""
     run.cluster.grow()
     run.step()
     future = run.send(TopicPartition("t", 2), b"0")
@@ -660,7 +658,7 @@ def test_a_topic_that_grows_is_noticed(run: BrokerRun) -> None:
     assert future.get(0).offset == 0
 
 
-# --- acknowledgements by nobody -------------------------------------------------------------------------
+# --- without acknowledgements ---------------------------------------------------------------------------
 
 
 def test_without_acknowledgements_there_are_no_offsets(start_run: StartRun) -> None:

@@ -23,7 +23,7 @@ Settings = Callable[..., dict[str, object]]
 
 PACKAGE = Path(shmaccum.__file__).parent
 
-# Writes the command line of its sender, of which nobody else can be sure once it has left.
+# Writes the command line of its sender, which cannot be read once the sender has left.
 PROGRAM = """
 import json, sys
 from pathlib import Path
@@ -146,7 +146,7 @@ def test_an_interpreter_that_does_not_start_says_why(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.exit('this site is broken')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(SenderError, match=r"without a word.*(?s:.)*standard error.*(?s:.)*this site is broken"):
+    with pytest.raises(SenderError, match=r"without an answer.*(?s:.)*standard error.*(?s:.)*this site is broken"):
         Producer(settings())
 
 
@@ -167,5 +167,5 @@ def test_a_package_that_has_moved_is_an_error(
 ) -> None:
     """Another one, which sys.path has, is not taken for it."""
     monkeypatch.setattr(isolation, "ROOT", str(tmp_path))
-    with pytest.raises(SenderError, match=f"there is no package shmaccum in {tmp_path} any more.*restart the program"):
+    with pytest.raises(SenderError, match=f"there is no package shmaccum in {tmp_path}, where .*restart the program"):
         Producer(settings())

@@ -72,7 +72,7 @@ def test_a_core_dump_has_no_memory_unless_it_is_wanted(settings: Settings, allow
     assert (limit, what) == (((hard, hard), usual) if allowed else ((min(1, hard) if hard >= 0 else 1, hard), 0))
 
 
-def test_its_user_can_still_look_at_it(settings: Settings) -> None:
+def test_its_user_can_read_its_proc_entries(settings: Settings) -> None:
     """Not so with PR_SET_DUMPABLE: /proc would belong to root."""
     with Producer(settings()) as producer:
         pid = sender_pid(producer)

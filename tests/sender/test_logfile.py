@@ -53,7 +53,7 @@ def config_of(name: str, **changes: object) -> ProducerConfig:
 
 
 def serve_once(settings: dict[str, object], slab_name: str) -> str:
-    """Have a record delivered; return where the log is, as everybody is told."""
+    """Deliver a record; return where the log is, as the slab says."""
     with Producer(settings) as producer:
         producer.send("t", b"value", partition=0).get(20)
         return report(slab_name).log
@@ -68,8 +68,8 @@ def test_a_sender_has_a_log_without_being_asked(settings: Settings, slab_name: s
     assert stat.S_IMODE(log.parent.stat().st_mode) == 0o700
 
 
-def test_none_is_none(settings: Settings, slab_name: str, state: Path) -> None:
-    assert serve_once(settings(sender_log_file="none"), slab_name) == "none, by sender.log.file"
+def test_sender_log_file_none(settings: Settings, slab_name: str, state: Path) -> None:
+    assert serve_once(settings(sender_log_file="none"), slab_name) == "none, as sender.log.file says"
     assert not state.exists()
 
 
@@ -80,7 +80,7 @@ def test_a_user_without_a_home_has_no_log(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     said = serve_once(settings(), slab_name)
     assert said.startswith("none: ")
-    assert said.endswith("; sender.log.file names another place")
+    assert said.endswith("; set sender.log.file to a file that this user can write")
 
 
 def test_a_link_is_not_followed(settings: Settings, slab_name: str, state: Path, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_link_is_not_followed(settings: Settings, slab_name: str, state: Path,
     assert precious.read_text() == "precious"
 
 
-def test_who_starts_no_sender_is_told_where_its_log_is(settings: Settings, slab_name: str, state: Path) -> None:
+def test_log_is_known_to_processes_that_started_no_sender(settings: Settings, slab_name: str, state: Path) -> None:
     Path(str(settings()["log.dir"])).touch()
     with pytest.raises(SenderError, match=f"; log of the sender: {state}/shmaccum/{slab_name}.log$"):
         Producer(settings())
@@ -118,7 +118,7 @@ def test_logs_of_long_ago_are_removed(slab_name: str, state: Path, root_logger: 
     assert {path.name for path in directory.iterdir()} == {"new.log", "other.txt", f"{slab_name}.log"}
 
 
-def test_where_logs_belong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/alice")
     for value in ("", "relative"):
         monkeypatch.setenv("XDG_STATE_HOME", value)

@@ -134,7 +134,7 @@ def test_a_topic_that_finds_no_room_in_the_slab(start_run: StartRun, caplog: pyt
     assert future.get(0).offset == 0
 
 
-def test_tables_that_are_nearly_full_are_warned_of_once(start_run: StartRun, caplog: pytest.LogCaptureFixture) -> None:
+def test_nearly_full_tables_are_logged_once(start_run: StartRun, caplog: pytest.LogCaptureFixture) -> None:
     run = start_run(num_partitions=1, shmaccum_max_partitions=10, shmaccum_max_topics=20)
     for number in range(8):
         run.topic(f"t{number}")
@@ -420,7 +420,7 @@ def test_a_sender_that_sent_all_there_was_looks_once_more_and_sleeps(run: HandRu
     assert asleep > 0
 
 
-def test_answers_do_not_make_a_sender_listen_anew(run: HandRun) -> None:
+def test_answers_do_not_make_a_sender_listen_again(run: HandRun) -> None:
     """A look at what came meanwhile is all that is between it and its next sleep."""
     run.transport.held = True
     future = send(run, T0)
@@ -457,7 +457,7 @@ def test_a_sleep_says_when_it_ends_until_the_next_look(run: HandRun, monkeypatch
     assert counter(run, Super.SENDER_WAKES) >= began_ms + run.transport.asked[-1] > began_ms
 
 
-def test_a_bell_between_the_two_looks(run: HandRun) -> None:
+def test_doorbell_pressed_between_the_two_checks(run: HandRun) -> None:
     while not counter(run, Super.SENDER_ASLEEP):
         run.run(1)
     future = send(run, T0)
@@ -466,8 +466,8 @@ def test_a_bell_between_the_two_looks(run: HandRun) -> None:
     assert future.get(0).offset == 0
 
 
-def test_a_ringer_that_dies_does_not_silence_the_bell(run: HandRun) -> None:
-    """Only the sender itself takes back its wish to be rung."""
+def test_doorbell_stays_wanted_until_the_sender_looks(run: HandRun) -> None:
+    """Only the sender itself clears its word."""
     while not (asleep := counter(run, Super.SENDER_ASLEEP)):
         run.run(1)
     for _ in range(3):
@@ -476,8 +476,8 @@ def test_a_ringer_that_dies_does_not_silence_the_bell(run: HandRun) -> None:
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_sender_whose_nodes_are_busy_sleeps_at_once_and_wants_no_bell(run: HandRun) -> None:
-    """What producers append meanwhile it could not send."""
+def test_busy_sender_sleeps_without_listening(run: HandRun) -> None:
+    """It could not send what producers append meanwhile."""
     send(run, T0)
     run.transport.held = run.transport.busy = True
     run.run(1)
@@ -506,7 +506,7 @@ def test_a_busy_sender_naps_until_some_answers_have_come(run: HandRun, monkeypat
     assert len(naps) == 2
 
 
-def test_a_late_ring_does_not_keep_a_busy_sender_awake(run: HandRun) -> None:
+def test_late_press_does_not_keep_a_busy_sender_awake(run: HandRun) -> None:
     run.transport.busy = True
     run.doorbell.ring()
     run.run(1)

@@ -1,4 +1,4 @@
-"""What somebody else has put where the sender works: it leads the sender nowhere, and does not keep it waiting."""
+"""Files that another user planted where the sender works: they neither redirect nor block it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEGMENT = "00000000000000000000.log"
 
 @pytest.fixture
 def precious(tmp_path: Path) -> Path:
-    """Return a file of this user's that nobody but the user should write to."""
+    """Return a file of this user that no other user should write to."""
     path = tmp_path / "authorized_keys"
     path.write_text(KEYS)
     return path
@@ -52,7 +52,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_in_place_of_a_segment(kind: str, settings: Settings, log_dir: Path, precious: Path) -> None:
+def test_planted_file_in_place_of_a_segment(kind: str, settings: Settings, log_dir: Path, precious: Path) -> None:
     """Its partition gets an error that names it, and the others go on."""
     said = plant(kind, log_dir / "t-0" / SEGMENT, precious)
     for partition in (1, 2):
@@ -67,7 +67,9 @@ def test_in_place_of_a_segment(kind: str, settings: Settings, log_dir: Path, pre
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_in_place_of_the_lock(kind: str, settings: Settings, slab_name: str, log_dir: Path, precious: Path) -> None:
+def test_planted_file_in_place_of_the_lock(
+    kind: str, settings: Settings, slab_name: str, log_dir: Path, precious: Path
+) -> None:
     said = plant(kind, log_dir / ".lock", precious)
     with pytest.raises(SenderError, match=rf"log.dir {log_dir} cannot be used: \.lock: {said}"):
         Producer(settings())
@@ -77,7 +79,7 @@ def test_in_place_of_the_lock(kind: str, settings: Settings, slab_name: str, log
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_in_place_of_the_named_log(
+def test_planted_file_in_place_of_the_named_log(
     kind: str, settings: Settings, slab_name: str, tmp_path: Path, precious: Path
 ) -> None:
     said = plant(kind, tmp_path / "sender.log", precious)
@@ -106,7 +108,7 @@ def test_a_new_log_is_for_its_user_alone(settings: Settings, log_dir: Path, tmp_
         producer.send("t", b"value", partition=0).get(30)
     partition = log_dir / str(TopicPartition("t", 0))
     assert [mode_of(path) for path in (log_dir, log_dir / ".lock")] == [0o700, 0o600]
-    # Who is let in by a directory of other permissions may read, and nobody may write.
+    # Other users whom a directory's permissions admit can read, and cannot write.
     assert [mode_of(path) for path in (partition, partition / SEGMENT, log)] == [0o755, 0o644, 0o644]
 
 

@@ -1,4 +1,4 @@
-"""The sender as a process of its own: one a slab, there when needed, gone when not, whoever is killed."""
+"""The sender's process: one a slab, there when needed, gone when not, whichever process is killed."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_one_sender_a_slab(settings: Settings, start: Start) -> None:
 
 
 def test_a_sender_in_the_foreground(settings: Settings, start: Start, log_dir: Path) -> None:
-    """Producers use the one that is there; it leaves when nobody is."""
+    """Producers use the running sender; it leaves when no producer is left."""
     with somebody_there(settings()):
         sender = start(serve_here, settings())
         assert sender.hear() == "serving"
@@ -139,8 +139,8 @@ def start_sender_and_die(link: Connection, settings: dict[str, object]) -> None:
     Producer(settings)
 
 
-def test_its_starter_dies(settings: Settings, start: Start) -> None:
-    """A sender that has nobody left to tell that it serves, serves all the same."""
+def test_sender_survives_its_starter(settings: Settings, start: Start) -> None:
+    """A sender serves even if its starter died before the answer."""
     with somebody_there(settings()) as slab:
         assert start(start_sender_and_die, settings()).join() == -signal.SIGKILL
         wait_until(slab.has_sender, "the dead one's sender is there")
@@ -169,13 +169,13 @@ def test_killed_while_it_starts(
         with Producer(settings()) as producer:
             assert sender_starts(producer) == 1
     else:
-        with pytest.raises(SenderError, match="without a word"):
+        with pytest.raises(SenderError, match="attempts ended without an answer"):
             Producer(settings())
     assert len(list(deaths.iterdir())) == count
 
 
-def test_it_is_detached(settings: Settings) -> None:
-    """A session of its own, nobody's child, the root directory, and none of the starter's files."""
+def test_started_sender_is_detached(settings: Settings) -> None:
+    """Its own session, no parent, the root directory, and none of the starter's files."""
     readable, writable = os.pipe()
     os.set_inheritable(writable, True)
     with Producer(settings()) as producer:
@@ -235,7 +235,7 @@ def test_secrets_are_nowhere_to_be_seen(settings: Settings, slab_name: str, tmp_
 # --- leaving --------------------------------------------------------------------------------------------
 
 
-def test_idle(settings: Settings, slab_name: str) -> None:
+def test_idle_sender_leaves(settings: Settings, slab_name: str) -> None:
     """It stays as long as a producer lives, and a while longer; then everything is removed."""
     with Producer(settings(sender_idle_ms=60_000)) as producer:
         pid = sender_pid(producer)
@@ -243,7 +243,7 @@ def test_idle(settings: Settings, slab_name: str) -> None:
         assert sender_pid(producer) == pid
         assert sender_starts(producer) == 1
         os.kill(pid, signal.SIGTERM)
-        wait_until(lambda: not producer._slab.has_sender(), "it is told to leave")
+        wait_until(lambda: not producer._slab.has_sender(), "it leaves on a signal")
     wait_until_gone(slab_name)
     with Producer(settings(sender_idle_ms=100)) as producer:
         pid = sender_pid(producer)
@@ -252,7 +252,7 @@ def test_idle(settings: Settings, slab_name: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal(settings: Settings, start: Start, log_dir: Path, number: signal.Signals) -> None:
+def test_signal_stops_after_delivery(settings: Settings, start: Start, log_dir: Path, number: signal.Signals) -> None:
     """It delivers what is there, however long that was to linger, and leaves."""
     given = settings(linger_ms=60_000, delivery_timeout_ms=100_000)
     with somebody_there(given):
@@ -273,7 +273,7 @@ def test_a_signal(settings: Settings, start: Start, log_dir: Path, number: signa
         assert sender_starts(producer) == 2
 
 
-def test_records_that_nobody_has_delivered(settings: Settings, start: Start, log_dir: Path) -> None:
+def test_records_of_dead_processes_are_delivered(settings: Settings, start: Start, log_dir: Path) -> None:
     """Producer and sender are dead: the slab keeps the records, and the next producer's sender finds them."""
     victim = start(send_after_the_sender_s_death, settings())
     assert victim.join() == -signal.SIGKILL
@@ -284,8 +284,8 @@ def test_records_that_nobody_has_delivered(settings: Settings, start: Start, log
         assert producer.send("t", b"own", partition=0).get(20).offset == 20
 
 
-def test_records_that_nobody_has_delivered_for_a_long_time(settings: Settings, start: Start, log_dir: Path) -> None:
-    """Longer than delivery.timeout.ms: that is for those who are there to be told."""
+def test_records_older_than_delivery_timeout_are_delivered(settings: Settings, start: Start, log_dir: Path) -> None:
+    """Longer than delivery.timeout.ms, which applies to producers that still run."""
     given = settings(delivery_timeout_ms=30_000, request_timeout_ms=10_000)
     assert start(send_after_the_sender_s_death, given, 60_000).join() == -signal.SIGKILL
     with Producer(given) as producer:
@@ -294,10 +294,10 @@ def test_records_that_nobody_has_delivered_for_a_long_time(settings: Settings, s
         assert producer.metrics()["slab-metrics"]["record-lost-total"] == 0
 
 
-def test_records_that_nobody_can_deliver(
+def test_lost_records_are_logged_and_counted(
     settings: Settings, start: Start, log_dir: Path, slab_name: str, tmp_path: Path
 ) -> None:
-    """Nobody is there to be told that they are given up: the log and the metrics say so."""
+    """No process is left that waits for the failed records: the log and the metrics report them."""
     log = tmp_path / "sender.log"
     given = settings(delivery_timeout_ms=400, request_timeout_ms=100, sender_log_file=str(log))
     assert start(send_after_the_sender_s_death, given).join() == -signal.SIGKILL
@@ -366,7 +366,7 @@ def cpu_ticks(pid: int) -> int:
 
 
 def assert_rests(pid: int, wakes: int) -> None:
-    """A process wakes no more often than so many times a second, and takes no more than a fifth of a processor."""
+    """Check that a process wakes at most so often in a second, and takes at most a fifth of a processor."""
     began_s = time.monotonic()
     switches, ticks = voluntary_switches(pid), cpu_ticks(pid)
     time.sleep(1)
@@ -516,7 +516,7 @@ def test_all_are_killed_at_once(settings: Settings, start: Start, log_dir: Path,
 
 
 def serve_while_the_clock_is_set(link: Connection, settings: dict[str, object], jump_s: float) -> str:
-    """Be the sender, whose time of day is another from when it is told so."""
+    """Be the sender, with a time of day that the test sets."""
     set_the_clock(link, jump_s)
     return serve_here(link, settings)
 
@@ -567,7 +567,7 @@ def test_a_partition_that_cannot_be_written_for_a_while(settings: Settings, log_
 
 
 def send_one(link: Connection, settings: dict[str, object], partition: int) -> str:
-    """Send a record; partition 1's is sent anew where a slow machine has not delivered it in time."""
+    """Send a record; on a slow machine partition 1's can expire, and is sent again."""
     with Producer(settings) as producer:
         producer.partitions_for("t")
         link.send("ready")
@@ -615,7 +615,7 @@ def test_the_log_is_full(settings: Settings, log_dir: Path) -> None:
         assert producer.send("t", b"more", partition=0).get(20).offset == len(stored)
 
 
-def test_nobody_starts_two_at_once(settings: Settings) -> None:
+def test_no_two_senders_are_started_at_once(settings: Settings) -> None:
     """Who finds another one starting a sender does not wait for it, and does not start a second."""
     config = ProducerConfig.parse(settings())
     slab = attach_for(config)
@@ -630,7 +630,7 @@ def test_nobody_starts_two_at_once(settings: Settings) -> None:
         detach(slab)
 
 
-def test_who_watches_asks_now_and_then_and_again_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sender_watch_checks_at_intervals_and_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     def ensure() -> None:

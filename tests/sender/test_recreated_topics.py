@@ -90,14 +90,14 @@ def test_a_smaller_topic_is_adopted(run: BrokerRun, caplog: pytest.LogCaptureFix
     run.cluster.publish()
     run.step()
     assert (entry.state, len(entry.queues)) == (TopicState.KNOWN, 1)
-    assert "topic 't' has been made again: it had 3 partitions, and has 1 now" in caplog.text
+    assert "topic 't' was made again: it had 3 partitions and now has 1" in caplog.text
     future = run.send(T0, b"after")
     run.go_on()
     assert (future.get(0).offset, values(run, T0)) == (0, [b"after"])
 
 
 def test_the_log_of_a_topic_made_again_gets_numbers_from_0(run: BrokerRun) -> None:
-    """It knows nobody: so its first batch travels alone, and cannot be stored behind the next one."""
+    """It knows no producer: so the first batch is sent alone, and cannot be stored behind the next one."""
     run.cluster.remake(3)
     run.cluster.publish()
     run.step()

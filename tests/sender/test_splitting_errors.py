@@ -1,4 +1,4 @@
-"""Who is told of the pieces of a batch, of what, and when; and who is not waited for."""
+"""Completions of the parts of a split batch: which processes get them, and which are not waited for."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_columns_with_rows_that_are_given_up(run: HandRun) -> None:
     assert future.is_done
 
 
-def test_a_future_is_done_with_its_own_piece(run: HandRun) -> None:
+def test_future_is_done_with_its_own_part(run: HandRun) -> None:
     run.transport.largest = 200
     told = Told()
     futures = send(run, numbered(20), told=told)
@@ -127,8 +127,8 @@ def test_a_future_is_done_with_its_own_piece(run: HandRun) -> None:
 # --- the completion rings -------------------------------------------------------------------------------
 
 
-def test_a_producer_that_does_not_look(run: HandRun, log_dir: Path) -> None:
-    """Its ring never overflows: when there is no room for more, the next pieces wait until it has read."""
+def test_ring_without_room_defers_the_next_parts(run: HandRun, log_dir: Path) -> None:
+    """Its completion ring never overflows: without room, the next parts wait until it has popped completions."""
     room = SLOTS + PIECES_IN_FLIGHT
     ring = run.slab.geometry.process(run.slab.me)
     futures: list[FutureRecordMetadata] = []
@@ -162,8 +162,8 @@ def test_a_producer_that_died_is_not_waited_for(run: HandRun, log_dir: Path, sla
     assert offsets_of(futures) == list(range(1, 100))
 
 
-def test_what_is_left_expires(start_run: StartRun, log_dir: Path) -> None:
-    """Records that were told of stay so; the others of the batch get the error."""
+def test_rest_of_a_split_batch_expires(start_run: StartRun, log_dir: Path) -> None:
+    """Complete records stay complete; the others of the batch get the error."""
     run = start_run(delivery_timeout_ms=2000)
     run.transport.largest = 200
     futures = send(run, numbered(20))
@@ -180,7 +180,9 @@ def test_what_is_left_expires(start_run: StartRun, log_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_what_is_left_expires_while_a_piece_is_in_flight(start_run: StartRun, log_dir: Path, stored: bool) -> None:
+def test_rest_of_a_split_batch_expires_while_a_part_is_in_flight(
+    start_run: StartRun, log_dir: Path, stored: bool
+) -> None:
     """The slot, from which nothing is sent any more, is free once that is answered, and the partition goes on."""
     run = start_run(delivery_timeout_ms=2000)
     run.transport.largest = 200

@@ -1,7 +1,7 @@
 """Brokers that take neither large batches nor every record, whatever else happens to them and to the senders.
 
 What happens is drawn from a seed: requests and answers lost, leaders that move, time that runs out, senders that die
-between any two lines. Each record is stored once and in order, or its producer is told why it is not; and the brokers
+between any two lines. Each record is stored once and in order, or its future has the error; and the brokers
 check sequence numbers as Kafka's do.
 """
 

@@ -145,7 +145,7 @@ def test_a_sender_that_takes_over_puts_back_what_it_can(start_run: StartRun, run
     assert read_values(tmp_path / "log", "t", 1) == [b"a"]
 
 
-def test_what_is_held_up_expires_when_it_is_over(run: HandRun) -> None:
+def test_deferred_batches_expire_once_the_lock_is_free(run: HandRun) -> None:
     run.transport.refuse = {T0: NetworkError}
     run.transport.held = True
     futures = [send(run, T0, b"on its way back")]
@@ -163,7 +163,7 @@ def test_what_is_held_up_expires_when_it_is_over(run: HandRun) -> None:
     assert run.accumulator.pool.available_memory() == 16 * SLOT
 
 
-def test_memory_is_freed_when_the_pools_lock_is_to_be_had(run: HandRun) -> None:
+def test_memory_is_freed_once_the_pool_lock_is_free(run: HandRun) -> None:
     for number in range(3):
         send(run, T0, b"%d" % number)
     first = send(run, T1, b"a")
@@ -177,7 +177,7 @@ def test_memory_is_freed_when_the_pools_lock_is_to_be_had(run: HandRun) -> None:
     run.run_until(lambda: run.accumulator.pool.available_memory() == 16 * SLOT)
 
 
-def test_a_topic_gets_its_partitions_when_the_tables_lock_is_to_be_had(run: HandRun) -> None:
+def test_topic_gets_its_partitions_once_the_tables_lock_is_free(run: HandRun) -> None:
     entry = run.accumulator.map.request("u")
 
     with stopped_with(run.slab.tables_lock):

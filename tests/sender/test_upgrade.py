@@ -20,7 +20,7 @@ from shmaccum.shm.lifecycle import look
 PACKAGE = Path(shmaccum.__file__).parent
 ABI_LINE = re.compile(r"^ABI_VERSION: Final = (\d+)$", re.M)
 
-# A program that goes by what it is told, a line at a time.
+# A program that runs commands, a line at a time.
 PROGRAM = """
 import json, os, signal, sys
 from shmaccum import Producer, __version__

@@ -32,7 +32,7 @@ BUSY_S = 8.0
 
 
 def lingering(settings: Settings) -> dict[str, object]:
-    """Return settings by which an open batch stays open, unless somebody flushes."""
+    """Return settings by which an open batch stays open until a flush."""
     return settings(linger_ms=60_000, delivery_timeout_ms=100_000)
 
 
@@ -82,7 +82,7 @@ def send_and_stay(link: Connection, settings: dict[str, object]) -> None:
 
 
 def test_records_of_a_dead_producer(settings: Settings, start: Start, log_dir: Path) -> None:
-    """The other ones of the slab have nothing to wait for, and yet see to it."""
+    """Other producers of the slab, with nothing to wait for, start a sender."""
     given = settings(linger_ms=1000)
     with Producer(given) as bystander:
         victim = start(send_and_stay, given)
@@ -104,7 +104,7 @@ def test_nothing_to_deliver_needs_no_sender(settings: Settings, monkeypatch: pyt
 
 
 def send_in_a_forked_child(link: Connection, settings: dict[str, object]) -> list[object]:
-    """Fork; the child appends to the batch that the parent has opened, and tells of its threads before and after."""
+    """Fork; the child appends to the parent's open batch, and reports its threads before and after."""
     producer = Producer(settings)
     producer.send("t", b"parent's", partition=0)
     readable, writable = os.pipe()
@@ -251,6 +251,6 @@ def test_the_end_of_the_interpreter_does_not_wait(settings: Settings, slab_name:
     )
     stderr = program.communicate(timeout=seconds + 20)[1]
     assert program.returncode == 0
-    assert all("has no sender for the records in it" in line for line in stderr.splitlines())
+    assert all("has undelivered records and no sender" in line for line in stderr.splitlines())
     with Producer(given) as producer:
         wait_until(lambda: producer._slab.undelivered() == (0, 0), "what was left is delivered")

@@ -13,7 +13,7 @@ from tools.stress.soak import Soak
 from tools.stress.target import Target
 from tools.stress.verdict import Verdict
 
-_FAILURE: Final = re.compile(r"the sender failed|; gave up ")
+_FAILURE: Final = re.compile(r"the sender failed|; failed \d+ records ")
 _EXAMPLES: Final = 3
 
 

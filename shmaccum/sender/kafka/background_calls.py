@@ -1,12 +1,11 @@
-"""BackgroundCalls: calls that can take long, each on a thread of its own, while the sender goes on.
+"""Runs calls that can block on threads of their own.
 
-To look up a name, to get a token, a Kerberos ticket, or a key from a password: nobody knows how long that takes, and
-what there is for it blocks. The thread of a call touches neither the slab nor a connection; it only leaves what came
-of its call, and wakes the sender's thread, which then goes on with it. So a sender that is killed over a call leaves
-what it would leave without, and one that is told to stop does not wait: the threads end with the process.
+Name look-ups, token providers, Kerberos tickets and key derivation block for an unknown time. The thread of a call
+touches neither the slab nor a connection. It stores the result and wakes the sender's thread, which goes on with it. So
+a death during a call leaves nothing more in the slab, and a sender that stops does not wait: the threads are daemons.
 
-Calls of one key run one after the other, so that a token provider is called by one thread at a time, and a call that
-never returns costs one thread, however often it is tried.
+Calls of one key run one after the other. So one thread at a time calls a token provider, and a call that never returns
+costs one thread, however often it is tried.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _THREAD_NAME: Final = "shmaccum-background-call"
 
 
 class BackgroundCall:
-    """One call, under way or waiting for its turn."""
+    """One call, running or waiting for its turn."""
 
     __slots__ = ("_call", "_error", "_is_cancelled", "_on_done", "_result")
 
@@ -40,50 +39,50 @@ class BackgroundCall:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether nobody wants to know any more."""
+        """Whether the result is no longer wanted."""
         return self._is_cancelled
 
     def cancel(self) -> None:
-        """Forget it. A call that has begun goes on, and nobody hears of it."""
+        """Discard the result. A call that has begun goes on."""
         self._is_cancelled = True
 
     def work(self) -> None:
-        """Make the call; for the background_call's own thread."""
+        """Make the call; called by its own thread."""
         try:
             self._result = self._call()
         except BaseException as error:  # a token provider's SystemExit is no reason to lose the calls behind it
             self._error = error
 
     def tell(self) -> None:
-        """Say what came of it; for the sender's thread."""
+        """Pass the result on, unless cancelled; called by the sender's thread."""
         if not self._is_cancelled:
             self._on_done(self._result, self._error)
 
 
 class BackgroundCalls:
-    """Runs background_calls, and tells the sender's thread what came of them from within `Poller.wait`.
+    """Runs background calls; their results reach the sender's thread within `Poller.wait`.
 
     Args:
-        poller: that the sender's thread waits with.
+        poller: the one that the sender's thread waits with.
     """
 
     def __init__(self, poller: Poller) -> None:
         self._poller = poller
         self._lock = threading.Lock()
         self._waiting: dict[str, deque[BackgroundCall]] = {}
-        """By key, those that wait for their turn; guarded by the lock. A key that is here has a thread."""
+        """Key -> calls that wait for their turn. A key in here has a thread. Guarded by lock."""
         self._done: deque[BackgroundCall] = deque()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        """Rung by the threads; -1 once it is closed. Guarded by the lock."""
+        """Written to by the threads; -1 once closed. Guarded by lock."""
         poller.add(self._wakeup, READ, self._tell)
 
     def run(self, key: str, call: Callable[[], Any], on_done: OnDone) -> BackgroundCall:
-        """Have a call made on another thread.
+        """Run a call on another thread.
 
         Args:
-            key: calls of the same key are made one after the other.
-            call: what to do.
-            on_done: called by the sender's thread, unless the background_call is cancelled before.
+            key: calls of the same key run one after the other.
+            call: the call.
+            on_done: called by the sender's thread with the result, unless the call is cancelled before.
 
         Raises:
             OSError: no thread can be started.
@@ -106,7 +105,7 @@ class BackgroundCalls:
         return background_call
 
     def _work(self, key: str) -> None:
-        """Make the calls of a key until there are no more; this is what its thread does."""
+        """Run the calls of a key until none is left; the body of the key's thread."""
         while True:
             with self._lock:
                 waiting = self._waiting[key]
@@ -128,7 +127,7 @@ class BackgroundCalls:
             self._done.popleft().tell()
 
     def close(self) -> None:
-        """Hear of no background_call any more."""
+        """Discard waiting calls and later results."""
         with self._lock:
             wakeup, self._wakeup = self._wakeup, -1
             for waiting in self._waiting.values():

@@ -1,11 +1,11 @@
-"""The brokers: a connection to each that is in use, and when to try again where there is none.
+"""Connections to brokers: opens them, and backs off after failures.
 
-``ClusterConnectionStates`` and ``leastLoadedNode`` of Kafka's ``NetworkClient``.
+After ``ClusterConnectionStates`` and ``leastLoadedNode`` of Kafka's ``NetworkClient``.
 """
 
 from __future__ import annotations
 
-import encodings.idna  # noqa: F401  # what looks names up needs it, and would import it with the first name
+import encodings.idna  # noqa: F401  # imported here, or else by the first name look-up, on its thread
 import logging
 import random
 import socket
@@ -31,22 +31,22 @@ from shmaccum.shm.incidents import printable
 logger = logging.getLogger(__name__)
 
 NOBODY: Final = -1_000_000_000
-"""Number of no broker, and of none of ``bootstrap.servers``."""
+"""A number that no broker has, nor any of ``bootstrap.servers``."""
 
 
 class Broker:
-    """One broker as we connect to it.
+    """The connection state of one broker.
 
     Attributes:
         node: its address.
-        connection: the one there is, opening or open.
-        failures: attempts to connect that failed since the last one that did not.
-        retry_ms: when to try again, in milliseconds of the monotonic clock.
-        addresses: of its name, those that were not tried since it was looked up.
-        lookup: of its name, while that is under way.
-        lookup_deadline_ms: when that must have come to something.
-        incident: number of the one that keeps us from connecting, 0 for none.
-        unreachable_since_ms: wall-clock milliseconds when the first of these attempts failed.
+        connection: the current one, opening or open; None without.
+        failures: failed attempts to connect since the last success.
+        retry_ms: When to try again, in milliseconds of the monotonic clock.
+        addresses: Addresses of its name that were not tried since the last look-up.
+        lookup: The look-up of its name, while it runs.
+        lookup_deadline_ms: When the look-up counts as failed.
+        incident: Number of the incident that keeps us from connecting, 0 for none.
+        unreachable_since_ms: Wall-clock milliseconds of the first of these failures.
     """
 
     __slots__ = (
@@ -73,27 +73,27 @@ class Broker:
         self.unreachable_since_ms = 0
 
     def ready_connection(self) -> Connection | None:
-        """Return the connection, if requests can be sent over it."""
+        """Return the connection if it is ready for requests."""
         return self.connection if self.connection is not None and self.connection.is_ready() else None
 
     def can_connect(self, now_ms: float) -> bool:
-        """Say whether an attempt to connect may begin."""
+        """Return whether an attempt to connect can begin."""
         return self.connection is None and self.lookup is None and now_ms >= self.retry_ms
 
 
 class Brokers:
-    """Connects to brokers, when asked to.
+    """Connects to brokers on demand.
 
     Args:
         config: the settings.
         client_id: our name.
-        tls: what TLS needs; None for plain connections.
-        mechanism: makes a SASL conversation with a host; None where there is no SASL.
-        poller: that waits for the connections.
-        on_change: called when a connection has become ready, and when one has ended with an error.
-        journal: where connections that fail are noted.
-        mask: hides from errors what brokers must not repeat.
-        background_calls: does what can take long.
+        tls: None for plain connections.
+        mechanism: Makes the SASL mechanism for a host; None without SASL.
+        poller: Waits for the connections.
+        on_change: Called when a connection becomes ready, and when one ends with an error.
+        journal: Records failed connections as incidents.
+        mask: Hides secrets in the brokers' texts.
+        background_calls: Runs calls that can block.
     """
 
     def __init__(
@@ -118,11 +118,11 @@ class Brokers:
         self._brokers: dict[int, Broker] = {}
         self._failure: tuple[float, type[KafkaError]] | None = None
         self.next_check_ms = FOREVER_MS
-        """When `check` is to be called again."""
+        """When to call `check` again."""
         self.apply(config, client_id)
 
     def apply(self, config: ProducerConfig, client_id: str) -> None:
-        """Work by these settings: waits from the next one on, sockets from the next connection on."""
+        """Use these settings: for waits from the next one on, for sockets from the next connection on."""
         self._config = config
         self._client_id = client_id
         self._backoff = ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
@@ -132,10 +132,10 @@ class Brokers:
         for broker in self._brokers.values():
             if broker.connection is not None:
                 broker.connection.apply(config, client_id)
-                self.check_by(0.0)  # by the new settings, it can be idle for too long
+                self.check_by(0.0)  # it can exceed the new connections.max.idle.ms
 
     def failure(self, now_ms: float) -> type[KafkaError] | None:
-        """Return why no broker has ever let us in: since the last attempt, and until the next may be made."""
+        """Return why no broker has ever accepted a connection of ours; None once the next attempt is due."""
         if self._failure is None or now_ms >= self._failure[0]:
             return None
         for broker in self._brokers.values():
@@ -144,17 +144,17 @@ class Brokers:
         return self._failure[1]
 
     def connection(self, node: Node) -> Connection | None:
-        """Return the connection to a node, if requests can be sent over it."""
+        """Return the connection to a node if it is ready for requests."""
         broker = self._brokers.get(node.id)
         return None if broker is None else broker.ready_connection()
 
     def can_send(self, node: Node, now_ms: float) -> bool:
-        """Say whether a request can be sent to a node now."""
+        """Return whether a node takes a request now."""
         connection = self.connection(node)
         return connection is not None and connection.can_send(now_ms)
 
     def ready(self, node: Node, now_ms: float) -> bool:
-        """Say whether a request can be sent to a node now; begin to connect to it where it has no connection."""
+        """Return whether a node takes a request now; begin to connect if it has no connection."""
         broker = self._broker(node)
         if broker.connection is None:
             if broker.can_connect(now_ms):
@@ -163,14 +163,14 @@ class Brokers:
         return broker.connection.can_send(now_ms)
 
     def delay_ms(self, node: Node, now_ms: float) -> float:
-        """Return how long it makes no sense to ask `ready` again, unless `on_change` was called."""
+        """Return for how long `ready` stays False, unless `on_change` is called."""
         broker = self._broker(node)
         if broker.connection is None:
             return max(0.0, broker.retry_ms - now_ms) if broker.lookup is None else FOREVER_MS
         return broker.connection.throttle_delay_ms(now_ms) or FOREVER_MS
 
     def are_busy(self, nodes: Iterable[Node]) -> bool:
-        """Say whether each of the nodes, of which there are some, has as many requests under way as it may have."""
+        """Return whether each of the nodes has as many requests in flight as it may have; False without nodes."""
         is_busy = False
         for node in nodes:
             connection = self.connection(node)
@@ -180,19 +180,19 @@ class Brokers:
         return is_busy
 
     def least_loaded(self, nodes: Iterable[Node], now_ms: float, shunned: int = NOBODY) -> Connection | None:
-        """Return the connection with the fewest requests under way, of those that can take one more now.
+        """Return the connection with the fewest requests in flight, of those that take one more now.
 
-        Without any, begin to connect to another of the nodes, unless that is under way.
+        If there is none, begin to connect to another of the nodes, unless a connection is opening.
 
         Args:
             nodes: to choose from.
             now_ms: the time.
-            shunned: number of the one to choose last.
+            shunned: number of the node to choose last.
         """
         nodes = list(nodes)
         others = [node for node in nodes if node.id != shunned]
         if others and len(others) < len(nodes):
-            # Its answer was lost or made no sense, and the next one would be no better.
+            # Its last answer was lost or could not be decoded; the next can be no better.
             connection = self.least_loaded(others, now_ms)
             if connection is not None or self.next_chance_ms(others, now_ms) == FOREVER_MS:
                 return connection
@@ -209,11 +209,11 @@ class Brokers:
         return None
 
     def all_failed(self, nodes: Iterable[Node]) -> bool:
-        """Say whether the last attempt to connect failed for each of the nodes."""
+        """Return whether the last attempt to connect failed for each of the nodes."""
         return all(self._broker(node).failures for node in nodes)
 
     def next_chance_ms(self, nodes: Iterable[Node], now_ms: float) -> float:
-        """Return when `least_loaded` may have another answer, unless something happens before."""
+        """Return when to call `least_loaded` again, unless a connection changes before."""
         chances = []
         for broker in map(self._broker, nodes):
             if broker.lookup is not None:
@@ -227,18 +227,18 @@ class Brokers:
         return min(chances, default=FOREVER_MS)
 
     def keep_only(self, nodes: Iterable[Node]) -> bool:
-        """Close the connections to all other nodes on which nothing is under way; say whether that was all of them."""
+        """Close the idle connections to all other nodes; return whether none of those is left."""
         others = self._brokers.keys() - {node.id for node in nodes}
         for node_id in others:
             connection = self._brokers[node_id].connection
             if connection is None or not connection.in_flight:
                 if connection is not None:
-                    connection.close(None, "it is not needed any more")
+                    connection.close(None, "closed: the broker is not in the cluster's metadata")
                 self._let_go(self._brokers.pop(node_id))
         return not others & self._brokers.keys()
 
     def forget_all(self, message: str) -> None:
-        """Close all connections and forget all brokers; requests under way fail with NetworkError."""
+        """Close all connections and forget all brokers; requests in flight fail with NetworkError."""
         brokers, self._brokers = self._brokers, {}
         for broker in brokers.values():
             if broker.connection is not None:
@@ -246,7 +246,7 @@ class Brokers:
             self._let_go(broker)
 
     def check(self, now_ms: float) -> None:
-        """Do what it is time for on each connection."""
+        """Handle what is due on each connection: timeouts, idleness, logins; and overdue look-ups."""
         connections = [broker.connection for broker in self._brokers.values() if broker.connection is not None]
         self.next_check_ms = FOREVER_MS
         for connection in connections:
@@ -255,43 +255,43 @@ class Brokers:
             if broker.lookup is None:
                 continue
             if now_ms >= broker.lookup_deadline_ms:
-                self._lookup_failed(broker, "its name took longer to look up than socket.connection.setup.timeout.ms")
+                self._lookup_failed(broker, "looking up its name took longer than socket.connection.setup.timeout.ms")
             else:
                 self.check_by(broker.lookup_deadline_ms)
 
     def check_by(self, time_ms: float) -> None:
-        """See to it that `check` is called at a time, at the latest."""
+        """Call `check` at this time at the latest."""
         self.next_check_ms = min(self.next_check_ms, time_ms)
 
     def close(self) -> None:
         """Close all connections."""
         for broker in list(self._brokers.values()):
             if broker.connection is not None:
-                broker.connection.close(None, "the transport was closed")
+                broker.connection.close(None, "closed with the sender")
             if broker.lookup is not None:
                 broker.lookup.cancel()
 
     # --- connecting ---------------------------------------------------------------------------------
 
     def _broker(self, node: Node) -> Broker:
-        """Return what is known of a node; one that has moved is a new one."""
+        """Return the state of a node; a node with another address gets a new one."""
         broker = self._brokers.get(node.id)
         if broker is None or (broker.node is not node and broker.node != node):
             if broker is not None and broker.connection is not None:
-                broker.connection.close(NetworkError, f"it is at {node.host}:{node.port} now")
+                broker.connection.close(NetworkError, f"the broker moved to {node.host}:{node.port}")
             if broker is not None:
                 self._let_go(broker)
             broker = self._brokers[node.id] = Broker(node)
         return broker
 
     def _connect(self, broker: Broker) -> None:
-        """Begin to connect to a broker: its name is looked up, unless it has addresses that were not tried yet."""
+        """Begin to connect to a broker: to its next untried address, or look its name up first."""
         setup_timeout_ms = self._setup_timeout.wait_ms(broker.failures + 1)
         try:
             if not broker.addresses and not self._find_addresses(broker, setup_timeout_ms):
                 return
             channel = self._open(broker)
-        except (OSError, ValueError) as error:  # ValueError: of a name that no host can have
+        except (OSError, ValueError) as error:  # ValueError: no host can have this name
             self._lookup_failed(broker, str(getattr(error, "strerror", None) or error))
             return
         handshake = Handshake(self._mechanism, self._config.sasl_mechanism, broker.node.host, self._mask)
@@ -309,7 +309,7 @@ class Brokers:
         self.check_by(monotonic_ms() + setup_timeout_ms)
 
     def _find_addresses(self, broker: Broker, timeout_ms: float) -> bool:
-        """Find out the addresses of a broker; return False where that takes a while.
+        """Find the addresses of a broker; return False if a look-up on a thread has begun.
 
         Raises:
             OSError: no thread can be started for it.
@@ -329,7 +329,7 @@ class Brokers:
         return False
 
     def _looked_up(self, broker: Broker, found: Any, error: BaseException | None) -> None:
-        """Go on with the addresses of a broker, or without."""
+        """Handle the result of a look-up."""
         if error is not None:
             self._lookup_failed(broker, str(getattr(error, "strerror", None) or error))
             return
@@ -338,17 +338,17 @@ class Brokers:
         self._connect(broker)
 
     def _lookup_failed(self, broker: Broker, reason: str) -> None:
-        """Note that an attempt has failed before there was a connection."""
+        """Note that an attempt failed before there was a connection."""
         if broker.lookup is not None:
             broker.lookup.cancel()
             broker.lookup = None
         self._failed(broker, NetworkError, printable(f"connection to {describe(broker.node)}: {reason}"))
 
     def _open(self, broker: Broker) -> Channel:
-        """Begin to connect to the next address of a broker; all of them are tried before its name is looked up again.
+        """Begin to connect to the next address of a broker; its name is looked up again after the last one.
 
         Raises:
-            OSError: there is no way to the address.
+            OSError: the address cannot be reached.
         """
         address = broker.addresses.pop(0)
         send_buffer, receive_buffer = self._config.send_buffer_bytes, self._config.receive_buffer_bytes
@@ -366,10 +366,10 @@ class Brokers:
         self._failure = None
         self._journal.let_in()
         for each in self._brokers.values():
-            # The first addresses are of no interest any more: nobody connects to them again.
+            # Also end the incidents of bootstrap servers: the sender may never connect to them again.
             if each is broker or each.node.id < 0:
                 self._is_over(each)
-        self.check_by(monotonic_ms())  # it is not the end of the setup any more that is to be watched for
+        self.check_by(monotonic_ms())  # the deadline of the setup no longer counts
         self._on_change(None)
 
     def connection_closed(self, connection: Connection, error: type[KafkaError] | None, message: str) -> None:
@@ -392,18 +392,18 @@ class Brokers:
         if issubclass(error, AuthenticationError | UnsupportedVersionError):
             level = logging.ERROR
             if self._journal.has_been_let_in:
-                # It did so before, with the same settings, and may do so again: to wait is all there is to do. Whoever
-                # fails now fails the records of all processes, for what may last a second.
+                # The cluster accepted these settings before: wait and retry. An authentication error would fail the
+                # records of all processes, for what may last a second.
                 error = NetworkError
             else:
                 self._failure = (broker.retry_ms, error)
-        # Said again after 2, 4, 8 ... attempts: an outage of hours is no reason for thousands of lines.
+        # Logged after 1, 2, 4, 8 ... failures: an outage of hours must not write thousands of lines.
         seldom = level if broker.failures & (broker.failures - 1) == 0 else logging.DEBUG
         logger.log(seldom, "%s; attempt %d failed, the next one is in %.0f ms", message, broker.failures, wait_ms)
         self._on_change(error)
 
     def _note(self, broker: Broker, error: type[KafkaError], message: str, *, lasts: bool) -> None:
-        """Note why a connection ended; it lasts where there was none: one that breaks is replaced when it is needed."""
+        """Record an incident; it lasts only if connecting failed: a broken connection is replaced when needed."""
         if lasts and not broker.unreachable_since_ms:
             broker.unreachable_since_ms = time.time_ns() // 1_000_000
         incident = self._journal.note(error, message, lasts=lasts, since_ms=broker.unreachable_since_ms)
@@ -412,17 +412,17 @@ class Brokers:
         broker.incident = incident
 
     def _is_over(self, broker: Broker) -> None:
-        """Note that nothing keeps us from connecting to a broker, or that we do not want to any more."""
+        """End the incident that kept us from connecting to a broker."""
         self._journal.end(broker.incident)
         broker.incident = broker.unreachable_since_ms = 0
 
     def _let_go(self, broker: Broker) -> None:
-        """Note that we do not want to connect to a broker any more."""
+        """Stop connecting to a broker: cancel its look-up, end its incident."""
         if broker.lookup is not None:
             broker.lookup.cancel()
         self._is_over(broker)
 
 
 def _addresses(found: Iterable[tuple[Any, ...]]) -> list[Address]:
-    """Return what ``socket.getaddrinfo`` found."""
+    """Return the addresses in a result of ``socket.getaddrinfo``."""
     return [(family, address) for family, _, _, _, address in found]

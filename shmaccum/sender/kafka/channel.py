@@ -1,8 +1,7 @@
-"""A stream to a broker that never blocks: TCP, or TLS over it.
+"""Non-blocking streams to a broker: TCP, or TLS over it.
 
-Bytes go from where they are straight into the system call (TCP) or the cipher (TLS); what could not be taken stays
-with the caller. Neither keeps a reference to memory that it was given, so closing a channel is all that is needed
-before that memory may be used for something else.
+Bytes go from their place straight into the system call (TCP) or the cipher (TLS); the caller keeps what did not fit.
+A channel keeps no reference to a caller's memory: once it is closed, that memory can be reused.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ if COMPILED:
 
 READ_SIZE: Final = 1 << 16
 _MOST_READS: Final = 64
-"""BatchSplitter, of 16 KiB each as TLS has them, to read before anybody looks at them."""
+"""TLS records, of up to 16 KiB each, after which `TlsChannel.read` leaves the rest in the socket."""
 _MOST_BUFFERS: Final = min(os.sysconf("SC_IOV_MAX"), 256)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Address: TypeAlias = tuple[socket.AddressFamily, tuple[Any, ...]]
-"""What ``socket.getaddrinfo`` says of one address."""
+"""Family and socket address, from ``socket.getaddrinfo``."""
 
 _fast_calls = FastCalls() if COMPILED else None
 
 
 class Channel:
-    """A TCP connection that is being opened, or open. Errors are OSError.
+    """A TCP connection, opening or open. Errors are OSError.
 
     Args:
         address: to connect to.
-        send_buffer: size of the system's buffer in bytes, or -1 for its own choice.
-        receive_buffer: the same for what comes.
+        send_buffer: bytes of the system's send buffer, -1 for its default.
+        receive_buffer: bytes of its receive buffer, -1 for its default.
     """
 
     def __init__(self, address: Address, send_buffer: int, receive_buffer: int) -> None:
@@ -57,11 +56,11 @@ class Channel:
             raise OSError(code, os.strerror(code))
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on, -1 once it is closed."""
+        """Return the descriptor to wait on, -1 once closed."""
         return self._descriptor
 
     def open(self) -> int:
-        """Go on with opening; return the ``epoll`` event to wait for before the next call, or 0 once it is open.
+        """Continue opening; return the ``epoll`` event to wait for before the next call, 0 once open.
 
         Raises:
             OSError: it cannot be opened.
@@ -79,7 +78,7 @@ class Channel:
         return 0
 
     def write(self, buffers: Sequence[Buffer]) -> int:
-        """Send as much as goes without waiting; return how many bytes that were."""
+        """Send as much as goes without waiting; return the bytes sent."""
         if _fast_calls is not None:
             return _fast_calls.send(self._descriptor, buffers)
         try:
@@ -88,10 +87,10 @@ class Channel:
             return 0
 
     def read(self) -> list[bytes]:
-        """Return the bytes that are there, in the pieces in which they came.
+        """Return the bytes that have arrived, in the blocks they were read in.
 
         Raises:
-            ConnectionError: the other side has closed the connection.
+            ConnectionError: the broker closed the connection.
         """
         if _fast_calls is not None:
             data = _fast_calls.receive(self._descriptor)
@@ -102,20 +101,20 @@ class Channel:
             return []
 
     def close(self) -> None:
-        """Close the connection; what was not sent yet never will be."""
+        """Close the connection; unsent bytes are lost."""
         self._descriptor = -1
         self._socket.close()
 
 
 class TlsChannel(Channel):
-    """A TLS connection that is being opened, or open.
+    """A TLS connection, opening or open.
 
     Args:
         address: to connect to.
         send_buffer: see `Channel`.
         receive_buffer: see `Channel`.
-        context: whom to trust, and who we are.
-        host: the name that the broker's certificate must be for.
+        context: trusted certificates, and our own.
+        host: the name that the broker's certificate must have.
     """
 
     def __init__(
@@ -127,7 +126,7 @@ class TlsChannel(Channel):
         self._tls: ssl.SSLSocket | None = None
 
     def open(self) -> int:
-        """Go on with connecting and the handshake (see `Channel.open`).
+        """Continue connecting and the handshake (see `Channel.open`).
 
         Raises:
             ssl.SSLError: one side does not accept the other.
@@ -149,9 +148,9 @@ class TlsChannel(Channel):
         return 0
 
     def write(self, buffers: Sequence[Buffer]) -> int:
-        """Encrypt and send as much as goes without waiting; return how many bytes of the buffers that were.
+        """Encrypt and send as much as goes without waiting; return the bytes of the buffers sent.
 
-        A buffer of which nothing was taken must be the first of the next call, as OpenSSL may have begun with it.
+        The first unsent buffer must come first in the next call: OpenSSL can have begun to encrypt it.
         """
         written = 0
         for buffer in buffers:
@@ -165,9 +164,9 @@ class TlsChannel(Channel):
         return written
 
     def read(self) -> list[bytes]:
-        """Return the bytes that are there, with all that OpenSSL holds already: that wakes no ``epoll``.
+        """Return the bytes that have arrived, including all that OpenSSL holds: those wake no ``epoll``.
 
-        The socket can hold more, which does. Else a broker that sends without end would fill the memory.
+        After `_MOST_READS` it leaves bytes in the socket: a broker that sends without end must not fill the memory.
         """
         assert self._tls is not None
         found: list[bytes] = []

@@ -1,13 +1,14 @@
-"""What is known of the cluster: which topics are asked about, when, and what came of it (Kafka's ``Metadata``).
+"""Cluster metadata of the topics in use (Kafka's ``Metadata``).
 
-It says when to ask (`due_ms`) and what (`request`), and takes the answer; it sends nothing itself.
+It decides when to send a Metadata request (`due_ms`) and for which topics (`request`), and stores the response. It
+sends nothing itself.
 
-A request names only the topics that are wanted now, and its answer is merged into what is known of the others. Topics
-are wanted when somebody needs them for the first time, when what is known of them is doubtful or incomplete, and all of
-those in use every ``metadata.max.age.ms``. What is asked for while a request is under way gathers for the next one.
+A request names only the topics that are due; its response is merged into the metadata of the others. A topic is due
+when first used, when its metadata is doubtful or incomplete, and every ``metadata.max.age.ms``. Topics requested while
+a request is in flight wait for the next one.
 
-How soon a topic can be asked about again goes by its own answers: each one that tells nothing new doubles the wait
-(KIP-580). A request that fails doubles the wait for all.
+Each response without news of a topic doubles the wait before it is due again (KIP-580). A request that fails doubles
+the wait for all topics.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from shmaccum.sender.kafka.timing import FOREVER_MS, ExponentialBackoff
 logger = logging.getLogger(__name__)
 
 MOST_PARTITIONS: Final = 1 << 16
-"""Partitions that an answer can describe, at least; more where the slab has room for more."""
+"""Partitions that a response can describe; ``shmaccum.max.partitions`` can raise it."""
 _PARTITION_BYTES: Final = 64
-"""What is said of a partition with five replicas."""
+"""Bytes of a response for a partition with five replicas."""
 _TOPIC_BYTES: Final = 1024
-"""What is said of a topic besides: its name, 249 bytes at most, its id."""
+"""Bytes of a response for a topic, without its partitions: a name of up to 249 bytes, an id."""
 _CLUSTER_BYTES: Final = 1 << 20
-"""What is said of the brokers: of some 10,000, by names that are not short."""
+"""Bytes of a response for the brokers: about 10,000 with long names."""
 TOPICS_A_REQUEST: Final = 500
-"""Topics in one request, at most: to read the answer takes some 50 ms, and nothing is sent meanwhile."""
+"""Most topics of one request: decoding the response takes about 50 ms, and nothing is sent meanwhile."""
 REBOOTSTRAP_REQUIRED: Final = 129
-"""The error of a broker that is no member of the cluster any more (KIP-1102)."""
+"""The error code of a broker that has left the cluster (KIP-1102)."""
 
 
 class _Topic:
@@ -44,8 +45,8 @@ class _Topic:
 
     Attributes:
         used_ms: when it was last used.
-        answered_ms: when it was last answered, None before the first answer.
-        unchanged: answers in a row that told nothing new.
+        answered_ms: time of its last response, None before the first.
+        unchanged: responses in a row without news.
     """
 
     __slots__ = ("answered_ms", "unchanged", "used_ms")
@@ -57,38 +58,38 @@ class _Topic:
 
 
 class Metadata:
-    """Keeps what is known of the topics in use.
+    """Keeps the metadata of the topics in use.
 
     Args:
         config: the settings.
 
     Attributes:
-        cluster: what is known now; replaced by another object whenever any of it changes.
-        rebootstraps: whether ``metadata.recovery.strategy`` says so.
+        cluster: the current snapshot; replaced by another object on every change.
+        rebootstraps: whether ``metadata.recovery.strategy`` is ``rebootstrap``.
     """
 
     def __init__(self, config: ProducerConfig) -> None:
         self._topics: dict[str, _Topic] = {}
-        """Those in use."""
+        """The topics in use."""
         self._wanted: dict[str, float] = {}
-        """Topics that are to be asked about, and when that is allowed."""
+        """Topics to request -> earliest time for it."""
         self._wanted_ms = FOREVER_MS
-        """When the first of them is to be asked about."""
+        """The earliest of these times."""
         self._asked: dict[str, None] = {}
-        """The topics of the request that is under way."""
+        """The topics of the request in flight."""
         self._under_way = False
         self._failures = 0
-        """Requests in a row that failed."""
+        """Failed requests in a row."""
         self._not_before_ms = 0.0
         self._round_ms = FOREVER_MS
-        """When all topics in use are to be asked about."""
+        """When to request all topics in use."""
         self._last_round_ms = 0.0
         self._rounds_unchanged = 0
-        """Rounds in a row, of those for which there was a reason besides their age, that brought nothing new."""
+        """Rounds in a row without news, not counting those due by age."""
         self._round_version = -1
         self._trying_since_ms: float | None = None
-        """Since when an answer is wanted, if none has come since."""
-        # What the snapshots share.
+        """Since when a response is due and none has come."""
+        # Shared by all snapshots.
         self._nodes: dict[int, Node] = {}
         self._counts: dict[str, int] = {}
         self._leaders: dict[TopicPartition, int] = {}
@@ -103,7 +104,7 @@ class Metadata:
         self.apply(config)
 
     def apply(self, config: ProducerConfig) -> None:
-        """Work by these settings from now on."""
+        """Use these settings from now on."""
         self._most_partitions = max(MOST_PARTITIONS, config.shmaccum_max_partitions)
         self._max_age_ms = config.metadata_max_age_ms
         self._max_idle_ms = config.metadata_max_idle_ms
@@ -115,7 +116,7 @@ class Metadata:
     # --- when to ask --------------------------------------------------------------------------------
 
     def request_update(self, topics: Collection[str], now_ms: float) -> None:
-        """Have these topics asked about: new ones at once, the others when their last answer allows."""
+        """Request these topics: new ones at once, the others when their backoff is over."""
         for name in topics:
             topic = self._topics.get(name)
             if topic is None:
@@ -127,19 +128,19 @@ class Metadata:
                 self._want(name, topic, now_ms)
 
     def doubt(self, now_ms: float) -> None:
-        """Note that what is known may not be so any more: ask about all that is in use, when that is allowed."""
+        """Note that the metadata can be out of date: request all topics in use when the backoff is over."""
         if self._topics:
             wait_ms = self._backoff.wait_ms(max(1, self._rounds_unchanged))
             self._round_ms = min(self._round_ms, max(now_ms, self._last_round_ms + wait_ms))
 
     def use(self, topic: str, now_ms: float) -> None:
-        """Note that something is sent to a topic."""
+        """Note that a batch is sent to a topic."""
         used = self._topics.get(topic)
         if used is not None:
             used.used_ms = now_ms
 
     def due_ms(self) -> float:
-        """Return when to ask next."""
+        """Return when to send the next request."""
         if self._under_way or not self._topics:
             return FOREVER_MS
         return max(min(self._wanted_ms, self._round_ms), self._not_before_ms)
@@ -147,7 +148,7 @@ class Metadata:
     def request(self, now_ms: float) -> Any:
         """Return the request to send now.
 
-        It also makes topics that are not there, where the brokers do that (``auto.create.topics.enable``).
+        Brokers with ``auto.create.topics.enable`` create missing topics on it.
         """
         if now_ms >= self._round_ms:
             self._begin_round(now_ms)
@@ -161,11 +162,11 @@ class Metadata:
         return MetadataRequest(topics=topics, allow_auto_topic_creation=True)
 
     def largest_answer(self) -> int:
-        """Return how many bytes the answer to the request that is under way can need."""
+        """Return the most bytes of the response to the request in flight."""
         return _CLUSTER_BYTES + len(self._asked) * _TOPIC_BYTES + self._most_partitions * _PARTITION_BYTES
 
     def _want(self, name: str, topic: _Topic, now_ms: float) -> None:
-        """Have a topic asked about as soon as that is allowed."""
+        """Request a topic when its backoff is over."""
         if name in self._wanted:
             return
         if topic.answered_ms is None:
@@ -197,33 +198,33 @@ class Metadata:
             self._ids.pop(name, None)
         self._publish(idle)
 
-    # --- to begin again -----------------------------------------------------------------------------
+    # --- rebootstrap (KIP-1102) ---------------------------------------------------------------------
 
     def trying(self, now_ms: float) -> None:
-        """Note that an answer is wanted now, whether there is anybody to ask or not."""
+        """Note that a response is due, even if no broker can be asked."""
         if self._trying_since_ms is None:
             self._trying_since_ms = now_ms
 
     def rebootstrap_ms(self) -> float:
-        """Return when to begin again from ``bootstrap.servers``, if there is no answer before (KIP-1102)."""
+        """Return when to start over from ``bootstrap.servers`` unless a response comes before."""
         since_ms = self._trying_since_ms
         if since_ms is None or not self.rebootstraps:
             return FOREVER_MS
         return since_ms + self._rebootstrap_trigger_ms
 
     def rebootstrap(self, now_ms: float) -> None:
-        """Forget the brokers, and who leads what; ask about all topics in use again."""
-        logger.warning("metadata: begins again from bootstrap.servers")
+        """Forget brokers and leaders; request all topics in use again."""
+        logger.warning("metadata: rebootstrap from bootstrap.servers")
         self._trying_since_ms = now_ms
         self._nodes = {}
         self._leaders.clear()
         self._publish(list(self._counts))
         self._round_ms = self._not_before_ms = now_ms
 
-    # --- what came of it ----------------------------------------------------------------------------
+    # --- responses ----------------------------------------------------------------------------------
 
     def failed(self, now_ms: float) -> None:
-        """Note that a request was not answered."""
+        """Note that a request got no response."""
         asked, self._asked = self._asked, {}
         self._under_way = False
         self._failures += 1
@@ -234,18 +235,18 @@ class Metadata:
                 self._wanted_ms = min(self._wanted_ms, self._wanted[name])
 
     def update(self, response: Any, now_ms: float) -> None:
-        """Take over an answer. What it says of topics that are not in use any more is left out.
+        """Store a response, without topics no longer in use.
 
         Raises:
-            NetworkError: it cannot be so.
+            NetworkError: it contains impossible values.
         """
         if (response.error_code or 0) == REBOOTSTRAP_REQUIRED:
-            logger.warning("metadata: the broker that was asked is no member of the cluster any more")
+            logger.warning("metadata: the broker asked has left the cluster (REBOOTSTRAP_REQUIRED)")
             self.failed(now_ms)
             self._trying_since_ms = -FOREVER_MS
             return
         nodes = {broker.node_id: node_at(broker.node_id, broker.host, broker.port) for broker in response.brokers}
-        if not nodes:  # a broker that is just starting
+        if not nodes:  # the broker is just starting
             self.failed(now_ms)
             return
         for answer in response.topics:
@@ -282,20 +283,22 @@ class Metadata:
         self._publish(changed)
 
     def _check(self, answer: Any) -> None:
-        """Look through what is said of a topic before any of it is taken over.
+        """Check a topic of a response before any of it is stored.
 
         Raises:
-            NetworkError: it cannot be so.
+            NetworkError: it contains impossible values.
         """
         name = str(answer.name)[:MAX_TOPIC_LENGTH]
-        if not 0 < len(answer.partitions) <= self._most_partitions:
-            raise NetworkError(f"topic {name!r} is said to have {len(answer.partitions)} partitions")
+        most = self._most_partitions
+        if not 0 < len(answer.partitions) <= most:
+            raise NetworkError(f"metadata of topic {name!r} has {len(answer.partitions)} partitions, not 1 to {most}")
         for partition in answer.partitions:
-            if not 0 <= partition.partition_index < self._most_partitions:
-                raise NetworkError(f"topic {name!r} is said to have a partition {partition.partition_index}")
+            number = partition.partition_index
+            if not 0 <= number < most:
+                raise NetworkError(f"metadata of topic {name!r} has partition number {number}, not below {most}")
 
     def _take_over(self, answer: Any) -> tuple[bool, bool]:
-        """Take over what is said of a topic; say whether it is all that there is to know, and whether it is news."""
+        """Store a topic of a response; return whether its metadata is complete, and whether it is news."""
         name = answer.name
         if answer.error_code:
             error = error_for_code(answer.error_code)
@@ -309,7 +312,7 @@ class Metadata:
         is_news = self._errors.pop(name, None) is not None or before != len(answer.partitions) or not before
         topic_id = answer.topic_id.int if answer.topic_id else 0
         if topic_id and topic_id != self._ids.get(name):
-            # The topic has been made again: its leaders' epochs begin anew.
+            # The topic was made again: its leader epochs start over.
             is_news = True
             self._ids[name] = topic_id
             self._forget(name)
@@ -319,7 +322,7 @@ class Metadata:
             where = TopicPartition(name, partition.partition_index)
             known_epoch, known_leader = self._epochs.get(where, -1), self._leaders.get(where, -1)
             leader, epoch = partition.leader_id, partition.leader_epoch
-            if epoch < known_epoch:  # what is known by a newer epoch stays (KIP-320)
+            if epoch < known_epoch:  # an older epoch never replaces a newer one (KIP-320)
                 leader, epoch = known_leader, known_epoch
             if leader not in self._nodes:
                 leader, is_complete = -1, False
@@ -334,7 +337,7 @@ class Metadata:
         return is_complete, is_news
 
     def follow(self, hints: Iterable[LeaderHint]) -> None:
-        """Take over what brokers say of new leaders when they are no leaders any more (KIP-951)."""
+        """Store the new leaders that former leaders name in Produce responses (KIP-951)."""
         changed = []
         for hint in hints:
             where = hint.topic_partition
@@ -347,7 +350,7 @@ class Metadata:
         self._publish(changed)
 
     def refuse(self, error: type[KafkaError]) -> None:
-        """Note why nothing can be found out now of the topics that nothing is known of, or somebody asks about."""
+        """Answer pending topics, and those without metadata, with the reason why none can be had."""
         refused = [name for name in self._topics if name in self._pending or name not in self._counts]
         changed = [name for name in refused if name in self._pending or self._errors.get(name) is not error]
         for name in refused:
@@ -355,10 +358,10 @@ class Metadata:
             self._pending.discard(name)
         self._publish(changed)
 
-    # --- what is known ------------------------------------------------------------------------------
+    # --- snapshots ----------------------------------------------------------------------------------
 
     def _forget(self, name: str) -> None:
-        """Forget the partitions of a topic, and its error."""
+        """Forget the partitions and the error of a topic."""
         for number in range(self._counts.pop(name, 0)):
             self._forget_partition(TopicPartition(name, number))
         self._errors.pop(name, None)
@@ -368,7 +371,7 @@ class Metadata:
         self._epochs.pop(where, None)
 
     def _publish(self, changed: Iterable[str]) -> None:
-        """Show what is known now by another snapshot, if there is any difference."""
+        """Replace the snapshot if anything has changed."""
         before = self._version
         for name in changed:
             self._version = before + 1

@@ -1,8 +1,7 @@
-"""One connection to a broker, from its opening to its end. It is never opened again; another one takes its place.
+"""One connection to a broker, from opening to close; never reopened.
 
-What is sent and not answered waits in order, since a broker answers in order. When a connection ends, for whatever
-reason, its socket is closed *before* anybody is told what became of their request: from then on nothing refers to
-the memory of a batch, and no byte of it can be sent any more.
+Requests in flight wait in order, since a broker answers in order. When a connection ends, it closes its socket *before*
+it fails its requests. From then on nothing refers to the memory of a batch, and no byte of it can still be sent.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ logger = logging.getLogger(__name__)
 
 _CORRELATION_IDS: Final = 1 << 31
 _FAULTS: Final = (KafkaError, OSError)
-"""What can go wrong with a connection, and is the end of it; those of TLS are OSErrors."""
+"""Errors that end a connection; those of TLS are OSErrors."""
 _LOG_IN_PAUSE_MS: Final = 10.0
-"""How long to let be a connection that is to log in again and still waits for an answer."""
+"""Wait between checks of a connection that is to log in again, and has a request in flight."""
 
 
 class _State(Enum):
     OPENING = auto()
     GREETING = auto()
-    """Asking for versions, or logging in."""
+    """Requesting versions, or logging in."""
     READY = auto()
     CLOSED = auto()
 
@@ -52,39 +51,39 @@ class _Unsent(NamedTuple):
     """A request without an answer (``acks=0``), until it is sent."""
 
     end: int
-    """How many bytes the connection has sent once it is."""
+    """The connection's count of sent bytes once this request is out."""
     request: Request
 
 
 class Owner(Protocol):
-    """Who has a connection, and wants to know how it fares."""
+    """Receives the changes of its connections."""
 
     def connection_ready(self, connection: Connection) -> None:
-        """Requests can be sent."""
+        """The connection takes requests."""
 
     def connection_closed(self, connection: Connection, error: type[KafkaError] | None, message: str) -> None:
-        """It has ended: with an error, or None where it was closed on purpose."""
+        """The connection has ended: with an error, or None if closed on purpose."""
 
 
 class Connection:
-    """A connection, which begins to open when it is made.
+    """A connection; it begins to open when constructed.
 
     Args:
-        node: the broker.
-        channel: to it, being opened.
-        handshake: what to say first.
-        poller: that waits for the channel.
-        config: the settings.
-        client_id: our name.
-        setup_timeout_ms: how long it may take until it is ready.
-        owner: is told when it is ready, and when it has ended.
-        background_calls: does what can take long.
+        node: The broker.
+        channel: To the broker, opening.
+        handshake: Requests the versions and logs in.
+        poller: Waits for the channel.
+        config: The settings.
+        client_id: Our name.
+        setup_timeout_ms: Longest time until it is ready.
+        owner: Notified when it is ready, and when it has ended.
+        background_calls: Runs calls that can block.
 
     Attributes:
-        node: the broker.
-        handshake: what is known of the broker.
-        last_used_ms: when something was last sent or received.
-        has_been_ready: whether requests could ever be sent over it.
+        node: The broker.
+        handshake: Holds the broker's versions.
+        last_used_ms: When it last sent or received.
+        has_been_ready: Whether it ever took requests.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class Connection:
         self._owner = owner
         self._background_calls = background_calls
         self._task: Task | None = None
-        """What the handshake waits for, besides the broker."""
+        """The background call that the handshake waits for."""
         self._background_call: BackgroundCall | None = None
         self._state = _State.OPENING
         self.has_been_ready = False
@@ -130,15 +129,15 @@ class Connection:
         poller.add(channel.fileno(), WRITE, self._handle)
 
     def apply(self, config: ProducerConfig, client_id: str) -> None:
-        """Work by these settings from the next request on."""
+        """Use these settings from the next request on."""
         self._client_id = client_id
         self._request_timeout_ms = config.request_timeout_ms
         self._max_idle_ms = config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else FOREVER_MS
 
-    # --- what others want to know -------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------
 
     def is_ready(self) -> bool:
-        """Say whether requests can be sent, if not at this very moment."""
+        """Return whether the handshake is done: it takes requests, if not at this very moment."""
         return self._state is _READY
 
     @property
@@ -148,15 +147,15 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """How many requests are sent, or being sent, and not answered."""
+        """Number of requests sent, or being sent, without an answer."""
         return len(self._in_flight) + len(self._unsent)
 
     def is_full(self) -> bool:
-        """Say whether an answer is to come before the next request may be sent."""
+        """Return whether ``max.in.flight.requests.per.connection`` is reached."""
         return len(self._in_flight) >= self._max_in_flight
 
     def can_send(self, now_ms: float) -> bool:
-        """Say whether a request may be sent now: the last one is out, not too many are unanswered, nothing forbids."""
+        """Return whether it takes a request: the last one is out, not full, not throttled, no login due."""
         return (
             self._state is _READY
             and not self._output
@@ -166,13 +165,13 @@ class Connection:
         )
 
     def throttle_delay_ms(self, now_ms: float) -> float:
-        """Return for how long the broker wants to be left alone."""
+        """Return how long the broker throttles us still."""
         return max(0.0, self._throttled_until_ms - now_ms)
 
     # --- sending ------------------------------------------------------------------------------------
 
     def call(self, call: Call, on_answer: OnAnswer, on_failure: OnFailure) -> None:
-        """Send a request of the library's."""
+        """Send a kafka-python request."""
         self.send(CallRequest(call, self._client_id, on_answer, on_failure))
 
     def send(self, request: Request, is_answered: bool = True) -> None:
@@ -180,7 +179,7 @@ class Connection:
 
         Args:
             request: the request.
-            is_answered: whether the broker answers; otherwise it counts as answered once all of it is sent.
+            is_answered: whether the broker answers; if not, the request counts as answered once all of it is sent.
         """
         self._correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
         self.last_used_ms = now = monotonic_ms()
@@ -201,7 +200,7 @@ class Connection:
     # --- input and output ---------------------------------------------------------------------------
 
     def _handle(self, events: int) -> None:
-        """Do what the poller found to be possible."""
+        """Handle the events of the channel."""
         try:
             if self._state is _OPENING:
                 self._open()
@@ -214,13 +213,13 @@ class Connection:
             self._broken(error)
 
     def _broken(self, error: KafkaError | OSError) -> None:
-        """End the connection for what went wrong with it."""
+        """End the connection with an error."""
         if isinstance(error, KafkaError):
             self.close(type(error), str(error))
         elif isinstance(error, ssl.SSLEOFError):
             self.close(NetworkError, "the broker closed the connection")
         elif isinstance(error, ssl.SSLError):
-            # A broker may say only after the handshake that it does not take our certificate (TLS 1.3).
+            # In TLS 1.3 a broker can refuse our certificate after the handshake.
             kind = NetworkError if self.has_been_ready else SslAuthenticationError
             self.close(kind, f"TLS: {getattr(error, 'verify_message', '') or error.reason or error.strerror}")
         else:
@@ -240,7 +239,7 @@ class Connection:
             self._events = events
 
     def _flush(self) -> None:
-        """Send as much as the socket takes; have the poller tell when it takes the rest."""
+        """Send as much as the socket takes; wait with the poller to send the rest."""
         output = self._output
         while output:
             written = self._channel.write(output)
@@ -269,7 +268,7 @@ class Connection:
                 self._answer(frame, now)
 
     def _next_frame(self) -> bytes | None:
-        """Return the next answer, None as long as it is not whole."""
+        """Return the next answer, None until it is whole."""
         if not self._in_flight:
             return self._frames.next(-1, 0)
         request = self._in_flight[0]
@@ -277,15 +276,15 @@ class Connection:
 
     def _answer(self, frame: bytes, now_ms: float) -> None:
         request = self._in_flight[0]
-        # Answered only when it is understood: until then its failure is still to be told.
+        # The request stays in flight until its answer is decoded: if that fails, it fails with the connection.
         try:
             throttle_ms = request.answered(frame)
         except MISUNDERSTANDINGS as error:
-            raise misunderstood("the broker's answer makes no sense", error) from error
+            raise misunderstood("cannot decode the broker's answer", error) from error
         if self._state is not _CLOSED:
             self._in_flight.pop(0)
             if throttle_ms:
-                # No longer than an answer may take: a broker that asks for days is broken, and its clock no limit.
+                # At most request.timeout.ms: a broken broker could throttle us for days.
                 pause_ms = min(throttle_ms, self._request_timeout_ms)
                 self._throttled_until_ms = max(self._throttled_until_ms, now_ms + pause_ms)
 
@@ -297,7 +296,7 @@ class Connection:
         self._next_step(None)
 
     def _next_step(self, answer: object) -> None:
-        """Give the conversation an answer, and do what it says next."""
+        """Pass an answer to the conversation, and run its next step."""
         assert self._conversation is not None
         try:
             step = self._conversation.send(answer)
@@ -315,7 +314,7 @@ class Connection:
         return 0
 
     def _task_done(self, result: object, error: BaseException | None) -> None:
-        """Go on with what another thread found out."""
+        """Continue the handshake with the result of a background call."""
         self._task = self._background_call = None
         try:
             if error is not None:
@@ -329,30 +328,31 @@ class Connection:
         self._conversation = None
         self.has_been_ready = True
         lifetime_ms = self.handshake.session_lifetime_ms
-        # Before the broker ends the session, and not all connections at once (KIP-368).
+        # Log in again before the broker ends the session; at random, so that not all connections do at once (KIP-368).
         self._log_in_again_ms = monotonic_ms() + lifetime_ms * random.uniform(0.85, 0.95) if lifetime_ms else FOREVER_MS
         self._owner.connection_ready(self)
 
-    # --- time and end -------------------------------------------------------------------------------
+    # --- timeouts and close -------------------------------------------------------------------------
 
     def check(self, now_ms: float) -> float:
-        """Do what it is time for; return when to call again at the latest.
+        """Handle what is due; return when to call again at the latest.
 
-        A connection that is not ready in time ends, and one with a request that was not answered in time, and one
-        that was not used for long. A login that is about to end is renewed.
+        End the connection if its setup or an answer takes too long, or if it is idle for too long. Log in again before
+        the session ends.
         """
         oldest = self._oldest()
         if self._state in (_State.OPENING, _State.GREETING):
             if now_ms >= self._setup_deadline_ms:
-                why = f": {self._task.what} takes longer" if self._task is not None else ""
-                self.close(NetworkError, f"it was not ready within {self._setup_timeout_ms:.0f} ms{why}")
+                why = f", since {self._task.what} takes longer" if self._task is not None else ""
+                limit = f"{self._setup_timeout_ms:.0f} ms (socket.connection.setup.timeout.ms)"
+                self.close(NetworkError, f"not ready within {limit}{why}")
         elif oldest is not None:
             if now_ms >= oldest.deadline_ms:
-                # Nothing behind an answer that is lost can be told apart.
+                # Answers come in order: behind a lost one, none can be matched to its request.
                 message = f"no answer within request.timeout.ms ({self._request_timeout_ms} ms)"
                 self._end(NetworkError, message, now_ms)
         elif self._state is _State.READY and now_ms >= self.last_used_ms + self._max_idle_ms:
-            self.close(None, "it was idle")
+            self.close(None, f"closed after {self._max_idle_ms:.0f} ms without use (connections.max.idle.ms)")
         elif self._state is _State.READY and now_ms >= self._log_in_again_ms:
             self._setup_deadline_ms = now_ms + self._setup_timeout_ms
             try:
@@ -374,16 +374,16 @@ class Connection:
             return self._setup_deadline_ms
         oldest = self._oldest()
         if oldest is not None:
-            # A login that is due waits for the last answer, and all that is to be sent waits for the login.
+            # A login that is due waits for the last answer, and new requests wait for the login.
             return min(oldest.deadline_ms, max(self._log_in_again_ms, now_ms + _LOG_IN_PAUSE_MS))
         return min(self.last_used_ms + self._max_idle_ms, self._log_in_again_ms)
 
     def close(self, error: type[KafkaError] | None, message: str) -> None:
-        """End it. Whoever waits for an answer gets the error, NetworkError where it is None."""
+        """End the connection; requests in flight fail with the error, or NetworkError if it is None."""
         self._end(error, message)
 
     def _end(self, error: type[KafkaError] | None, message: str, late_ms: float = 0.0) -> None:
-        """End it; requests that were to be answered by ``late_ms`` have timed out."""
+        """End the connection; requests with a deadline up to ``late_ms`` fail with RequestTimedOutError."""
         if self._state is _State.CLOSED:
             return
         self._state = _State.CLOSED
@@ -403,5 +403,5 @@ class Connection:
 
 
 def describe(node: Node) -> str:
-    """Return how messages name a broker; those of ``bootstrap.servers`` have no number yet."""
+    """Return a broker's name for messages; those of ``bootstrap.servers`` have no number."""
     return f"broker {node.id} at {node.host}:{node.port}" if node.id >= 0 else f"broker {node.host}:{node.port}"

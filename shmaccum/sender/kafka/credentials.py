@@ -1,6 +1,6 @@
-"""What the settings say about whom to trust and who we are, as OpenSSL and the SASL mechanisms take it.
+"""Turns settings into TLS contexts and SASL mechanisms.
 
-No error here shows any of what is secret.
+No error of this module shows a secret.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from shmaccum.sender.kafka.mechanisms import Mechanism, OAuthBearer, Plain, Scra
 
 
 def tls_context(config: ProducerConfig) -> ssl.SSLContext | None:
-    """Return what TLS needs, or None where ``security.protocol`` has none.
+    """Return the TLS context; None if ``security.protocol`` has no TLS.
 
     Raises:
-        ConfigError: a certificate or key cannot be read; says which setting, and not what is in it.
+        ConfigError: a certificate or key cannot be read; names the setting, without secret values.
     """
     if not config.security_protocol.endswith("SSL"):
         return None
@@ -51,13 +51,13 @@ def _trust(context: ssl.SSLContext, config: ProducerConfig) -> None:
             elif store.trusted:
                 context.load_verify_locations(cadata=store.trusted)
             else:
-                raise ValueError("it holds no certificate to trust")
+                raise ValueError("it holds no trusted certificate")
     else:
         context.load_default_certs()
 
 
 def _be_known(context: ssl.SSLContext, config: ProducerConfig) -> None:
-    # Without a password of its own OpenSSL would ask the terminal for one.
+    # Never None: OpenSSL would ask the terminal for a password.
     password = config.ssl_key_password.value if config.ssl_key_password is not None else ""
     if config.ssl_keystore_location:
         path = config.ssl_keystore_location
@@ -76,29 +76,29 @@ def _be_known(context: ssl.SSLContext, config: ProducerConfig) -> None:
 
 
 def _java_store(path: str, kind: str, password: Password | None) -> KeyStore | None:
-    """Read a store of Java's; None if it is PEM.
+    """Read a Java keystore; return None if the file is PEM.
 
     Raises:
-        OSError, ValueError, ApiVersionError: as `read_keystore`; or the file has not the type that was said.
+        OSError, ValueError, ApiVersionError: as `read_keystore`; or the file is not of the type that is set.
     """
     if kind == "PEM":
         return None
     store = read_keystore(path, password.value if password is not None else None)
     if store is None and kind:
-        raise ValueError(f"it is not {kind}")
+        raise ValueError(f"the file is not {kind}")
     if store is None and password is not None:
-        raise ValueError("it is neither JKS nor PKCS#12, and nothing else has a password of its own")
+        raise ValueError("the file is neither JKS nor PKCS#12, and no other type has a store password")
     return store
 
 
 @contextlib.contextmanager
 def _naming(setting: str, path: str = "") -> Iterator[None]:
-    """Turn the errors of OpenSSL, which name nothing, into one that names the setting."""
+    """Turn errors into a ConfigError that names the setting; OpenSSL's name nothing."""
     given = f"{setting} = {path!r}" if path else f"{setting} = [hidden]"
     try:
         yield
     except ssl.SSLError as error:
-        reason = error.reason or "no certificate in PEM, or no key that is its own, or not the key's password"
+        reason = error.reason or "no PEM certificate, a key that does not match it, or a wrong password of the key"
         raise ConfigError(f"{given}: OpenSSL cannot use it: {reason}") from None
     except OSError as error:
         raise ConfigError(f"{given}: cannot be read: {error.strerror}") from None
@@ -108,7 +108,7 @@ def _naming(setting: str, path: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def _unnamed_file(text: str) -> Iterator[str]:
-    """Give text a path, for OpenSSL takes nothing else, without letting it touch a disk."""
+    """Yield a path to text that never touches a disk: OpenSSL takes nothing but paths."""
     descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, text.encode())
@@ -118,13 +118,13 @@ def _unnamed_file(text: str) -> Iterator[str]:
 
 
 def _token_getter(function: Callable[[], str], mask: Mask) -> Callable[[], str]:
-    """Return what gets a token, and hides it, and what went wrong with it, from errors."""
+    """Wrap a token provider: the mask hides its tokens, and errors do not show its exceptions' texts."""
 
     def token() -> str:
         try:
             token = function()
         except Exception as error:
-            # Its text may be anything, the token's request with the client's secret included.
+            # Without the exception's text, which can hold the token request with the client's secret.
             raise SaslAuthenticationError(f"sasl.oauthbearer.token.provider raised {type(error).__name__}") from None
         if not isinstance(token, str):
             raise SaslAuthenticationError(
@@ -137,16 +137,16 @@ def _token_getter(function: Callable[[], str], mask: Mask) -> Callable[[], str]:
 
 
 def sasl_mechanism(config: ProducerConfig, mask: Mask) -> Callable[[str], Mechanism] | None:
-    """Return what makes a login by ``sasl.mechanism`` to a host, or None where there is no SASL.
+    """Return a function that makes the mechanism for a login to a host; None without SASL.
 
     Args:
         config: the settings.
-        mask: hides the tokens from errors.
+        mask: hides tokens from errors.
 
     Raises:
         ApiVersionError: GSSAPI needs a library that is not installed.
         ConfigError: ``sasl.oauthbearer.token.provider`` cannot be imported, or is not callable;
-            ``sasl.kerberos.keytab`` cannot be read, or is none.
+            ``sasl.kerberos.keytab`` cannot be read, or is no keytab.
     """
     if not config.security_protocol.startswith("SASL_"):
         return None
@@ -167,7 +167,7 @@ def sasl_mechanism(config: ProducerConfig, mask: Mask) -> Callable[[str], Mechan
     if name == "OAUTHBEARER":
         token = _token_getter(_token_function(config), mask)
         return lambda host: OAuthBearer(token)
-    assert config.sasl_password is not None  # a rule of the configuration
+    assert config.sasl_password is not None  # the configuration requires it
     password = config.sasl_password.value
     if name == "PLAIN":
         return lambda host: Plain(username, password)
@@ -181,5 +181,5 @@ def _token_function(config: ProducerConfig) -> Callable[[], str]:
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"sasl.oauthbearer.token.provider = {name!r}: {error}") from error
     if not callable(function):
-        raise ConfigError(f"sasl.oauthbearer.token.provider = {name!r}: it is no callable")
+        raise ConfigError(f"sasl.oauthbearer.token.provider = {name!r}: not a function that returns a token")
     return function  # type: ignore[no-any-return]

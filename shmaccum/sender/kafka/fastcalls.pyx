@@ -1,6 +1,6 @@
-"""The system calls that every request takes, in C: those that `clock` and `channel` make where they are not compiled.
+"""The system calls of every request, in C; `timing` and `channel` hold the plain form.
 
-None of them waits, since the sockets do not block; so nobody has to be let run meanwhile.
+None of them waits, since the sockets do not block. So they keep the GIL.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -38,7 +38,7 @@ cdef class FastCalls:
         return now.tv_sec * 1e3 + now.tv_nsec / 1e6
 
     cpdef Py_ssize_t send(self, int descriptor, list buffers) except -1:
-        """Send the first bytes of the buffers, as many as go; return how many that were."""
+        """Send as many bytes of the buffers as go without waiting; return the bytes sent."""
         cdef Py_buffer views[MOST_BUFFERS]
         cdef iovec places[MOST_BUFFERS]
         cdef msghdr message
@@ -68,7 +68,7 @@ cdef class FastCalls:
                 PyBuffer_Release(&views[held])
 
     cpdef bytes receive(self, int descriptor):
-        """Return bytes that are there, none where the other side has closed the connection; None if it is to wait."""
+        """Return bytes that have arrived, none if the other side closed the connection; None if nothing has."""
         cdef char received[READ_SIZE]
         cdef Py_ssize_t size = recv(descriptor, received, READ_SIZE, 0)
         while size < 0 and errno == EINTR:

@@ -1,4 +1,4 @@
-"""What Produce requests have before each batch, in C: the same bytes as `produce_request` packs where it is not compiled."""
+"""Encodes the heads of batches in Produce requests, in C; `produce_request` holds the plain form."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
@@ -13,11 +13,11 @@ cdef enum:
 
 
 cdef class FastHeads:
-    """Writes them."""
+    """Encodes heads."""
 
     cpdef bytes batch(self, bytes before, int32_t partition, Py_ssize_t size, bint is_flexible):
         """See `produce_request.ProduceEncoder._batch_head`."""
-        cdef uint64_t length = size + 1  # since 0 stands for null
+        cdef uint64_t length = size + 1  # 0 means null
         cdef uint64_t rest = length
         cdef uint32_t number
         cdef Py_ssize_t length_size = 1

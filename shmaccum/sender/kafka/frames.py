@@ -1,4 +1,4 @@
-"""Frames: what a connection carries are messages with their size, 4 bytes, in front."""
+"""Cuts a connection's bytes into frames: 4-byte size, then a message."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Final
 from shmaccum.errors import NetworkError
 
 MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
-"""Far more than any answer to a producer has. What a single answer can need, its request knows."""
+"""Far more than any answer to a producer. The limit of a single answer comes from its request."""
 
 _SIZE_SIZE: Final = 4
-"""Bytes of a frame's size, which does not count itself."""
+"""Bytes of the size, which does not count itself."""
 _CORRELATION_ID_SIZE: Final = 4
-"""Bytes that every answer begins with."""
+"""Every answer begins with a correlation id."""
 _LAST_INT32: Final = 0x7FFF_FFFF
 _INT32_RANGE: Final = 0x1_0000_0000
 _TLS_ALERT_OR_HANDSHAKE: Final = (0x15, 0x16)
 
 
 def read_int32(data: bytes, at: int) -> int:
-    """Return a number as the protocol has it.
+    """Return a big-endian, signed number.
 
     Raises:
-        IndexError: it is not whole.
+        IndexError: the data ends before it.
     """
     number = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
     return number if number <= _LAST_INT32 else number - _INT32_RANGE
@@ -35,14 +35,14 @@ class FrameReader:
         self._bytes = b""
         self._begin = 0
         self._more: list[bytes] = []
-        """What came behind a frame that is not whole yet."""
+        """Bytes that came after `_bytes`, while a frame is not whole."""
         self._size = 0
-        """Bytes in all."""
+        """Total bytes."""
 
     def feed(self, data: bytes) -> None:
-        """Take bytes as they arrive."""
+        """Add bytes as they arrive."""
         if self._begin == self._size:
-            self._bytes = data  # most often one frame, or some of them
+            self._bytes = data  # most often whole frames, which are not copied
             self._begin = 0
             self._size = len(data)
         else:
@@ -50,31 +50,31 @@ class FrameReader:
             self._size += len(data)
 
     def next(self, largest: int, correlation_id: int) -> bytes | None:
-        """Return the next frame without its size, None as long as it is not whole.
+        """Return the next frame without its size, None until it is whole.
 
-        A frame that cannot be the answer is refused by its first bytes: nobody waits for the rest, or keeps it.
+        A frame that cannot be the answer is refused by its first bytes, before it takes time and memory.
 
         Args:
-            largest: bytes that the answer can have; -1 if no answer is to come.
-            correlation_id: what the answer begins with.
+            largest: most bytes of the answer; -1 if no request is in flight.
+            correlation_id: of the request in flight.
 
         Raises:
-            NetworkError: it is no such answer, or the other side does not speak Kafka's protocol.
+            NetworkError: the frame is not the answer, or the other side does not speak Kafka's protocol.
         """
         if not self._has(_SIZE_SIZE):
             return None
         size = read_int32(self._bytes, self._begin)
         if not 0 <= size <= MAX_FRAME_BYTES:
-            raise NetworkError(f"this is no Kafka broker: it sent {self._guess(size)}")
+            raise NetworkError(f"not a Kafka broker: it sent {self._guess(size)}")
         if largest < 0 or size < _CORRELATION_ID_SIZE:
-            raise NetworkError("the broker sent an answer to nothing")
+            raise NetworkError(f"the broker sent a frame of {size} bytes that answers no request")
         if self._has(_SIZE_SIZE + _CORRELATION_ID_SIZE):
             found = read_int32(self._bytes, self._begin + _SIZE_SIZE)
             if found != correlation_id:
                 raise NetworkError(f"the broker answered request {found} before request {correlation_id}")
         if size > largest:
             raise NetworkError(
-                f"the broker's answer is to have {size} bytes, and what was asked takes {largest} at most"
+                f"the broker announced an answer of {size} bytes; one to this request has {largest} at most"
             )
         if not self._has(_SIZE_SIZE + size):
             return None
@@ -83,7 +83,7 @@ class FrameReader:
         return self._bytes[begin : self._begin]
 
     def _has(self, size: int) -> bool:
-        """Say whether so many bytes are there, and put them together if they came in pieces."""
+        """Return whether ``size`` bytes have arrived; join them if they came in several reads."""
         if self._begin + size > self._size:
             return False
         if self._begin + size > len(self._bytes):
@@ -94,7 +94,7 @@ class FrameReader:
         return True
 
     def _guess(self, size: int) -> str:
-        """Return what it is that came instead of a frame."""
+        """Describe what came instead of a frame."""
         if self._bytes[self._begin] in _TLS_ALERT_OR_HANDSHAKE:
-            return "TLS, so security.protocol should be SSL or SASL_SSL"
+            return "TLS; set security.protocol to SSL or SASL_SSL"
         return f"a message of {size} bytes"

@@ -1,7 +1,7 @@
-"""What is said on a new connection before it is of use: which versions the broker knows, and who we are.
+"""The handshake of a new connection: ApiVersions, then the SASL login.
 
-Conversations are generators: they yield what to send and are sent the frames that answer it, so they neither wait
-nor know of sockets. What can take long they yield as well, as a `Task`, and are sent what it returns.
+Conversations are generators, without waits or sockets: they yield a `Call` and receive the frame of its answer, or
+yield a `Task` for work that can block and receive its result.
 """
 
 from __future__ import annotations
@@ -31,40 +31,40 @@ from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.produce_request import API_KEY, NEWEST_VERSION, OLDEST_VERSION
 
 _NAMED_VERSION: Final = 3
-"""The first version of ApiVersions that says which client this is (KIP-511)."""
+"""The first version of ApiVersions that names the client (KIP-511)."""
 _UNSUPPORTED_VERSION: Final = UnsupportedVersionError.code
 SMALL_ANSWER: Final = 64 * 1024
-"""Bytes that an answer of a few fields can have, at most: some 9,000 kinds of requests, of which Kafka 4 has 90."""
+"""Most bytes of an answer of a few fields: about 9,000 kinds of requests, of which Kafka 4 has 90."""
 _SASL_ANSWER: Final = 512 * 1024
-"""Bytes of an answer of SASL: what a broker takes for a question (``sasl.server.max.receive.size``)."""
+"""Most bytes of a SASL answer: as large as brokers take requests (``sasl.server.max.receive.size``)."""
 _TAKES_LONG: Final = {"GSSAPI": "Kerberos", "OAUTHBEARER": "sasl.oauthbearer.token.provider"}
-"""What a login waits for that is the same for all brokers, and is called by one thread at a time."""
+"""Mechanism -> what its login waits for. All brokers share it, and one thread at a time calls it."""
 _ERROR_CODE: Final = struct.Struct(">4xh")
-"""Where a frame with an ApiVersions response has its error, in every version: behind the correlation id."""
+"""The error code of an ApiVersions response, in every version: behind the correlation id."""
 
 
 class Call(NamedTuple):
-    """A request of the library's, and in which version to send it."""
+    """A kafka-python request, and the version to send it in."""
 
     request: Any
     version: int
     largest_answer: int = SMALL_ANSWER
-    """Bytes that its answer can need."""
+    """Most bytes of its answer."""
 
 
 class Task(NamedTuple):
-    """What can take long, and is done by another thread."""
+    """A step that can block; another thread runs it."""
 
     key: str
-    """Tasks of the same key are done one after the other."""
+    """Tasks of the same key run one after the other."""
     what: str
-    """What it waits for, for the error if that takes too long."""
+    """What it waits for; named in the error if it takes too long."""
     call: Callable[[], Any]
-    """Returns what the conversation goes on with, or raises a KafkaError."""
+    """Returns the value that the conversation receives, or raises a KafkaError."""
 
 
 class BrokerVersions:
-    """What versions of each request a broker takes.
+    """The request versions that a broker supports.
 
     Args:
         ranges: API key -> oldest and newest version.
@@ -74,12 +74,12 @@ class BrokerVersions:
         self._ranges = ranges
 
     def best(self, name: str, key: int, oldest: int, newest: int) -> int:
-        """Return the newest version that both sides know.
+        """Return the newest version that both sides support.
 
         Args:
             name: of the request, for the error.
             key: its API key.
-            oldest: the oldest version that we know.
+            oldest: the oldest version that we support.
             newest: the newest.
 
         Raises:
@@ -87,17 +87,17 @@ class BrokerVersions:
         """
         of_broker = self._ranges.get(key)
         if of_broker is None:
-            raise UnsupportedVersionError(f"the broker knows no {name} request; is it a controller?")
+            raise UnsupportedVersionError(f"no support for {name} requests: bootstrap.servers may name a controller")
         best = min(newest, of_broker[1])
         if best < max(oldest, of_broker[0]):
             raise UnsupportedVersionError(
-                f"the broker takes {name} requests of version {of_broker[0]} to {of_broker[1]}, but here are only "
-                f"{oldest} to {newest}: Kafka 2.1 and later can be spoken with"
+                f"the broker supports {name} requests of version {of_broker[0]} to {of_broker[1]}, and shmaccum "
+                f"{oldest} to {newest}: use brokers of Kafka 2.1 or later"
             )
         return best
 
     def call(self, request: Any, oldest: int = 0, largest_answer: int = SMALL_ANSWER) -> Call:
-        """Return the request with the newest version that both sides know (see `best`)."""
+        """Return the request with the newest version that both sides support (see `best`)."""
         version = self.best(request.name.removesuffix("Request"), request.API_KEY, oldest, request.max_version)
         return Call(request, version, largest_answer)
 
@@ -106,18 +106,18 @@ Conversation: TypeAlias = Generator[Call | Task, Any, None]
 
 
 class Handshake:
-    """The conversations of one connection, and what they found out.
+    """The conversations of one connection, and their results.
 
     Args:
-        mechanism: makes a SASL conversation with a host (see `sasl_mechanism`); None where there is no SASL.
+        mechanism: Makes the SASL mechanism for a host (see `sasl_mechanism`); None without SASL.
         mechanism_name: ``sasl.mechanism``.
-        host: the broker's name.
-        mask: hides from errors what the broker must not repeat.
+        host: The broker's name.
+        mask: Hides secrets in the broker's texts.
 
     Attributes:
-        versions: what the broker takes; set by `introduce`.
-        produce_version: in which version to send batches; set by `introduce`.
-        session_lifetime_ms: how long the login is good for, or 0 for ever (KIP-368); set by `log_in`.
+        versions: What the broker supports; set by `introduce`.
+        produce_version: The version of Produce requests; set by `introduce`.
+        session_lifetime_ms: How long the login is valid, 0 for ever (KIP-368); set by `log_in`.
     """
 
     def __init__(self, mechanism: Callable[[str], Any] | None, mechanism_name: str, host: str, mask: Mask) -> None:
@@ -130,10 +130,10 @@ class Handshake:
         self.session_lifetime_ms = 0
 
     def introduce(self) -> Conversation:
-        """Ask for the broker's versions, and log in.
+        """Request the broker's versions, and log in.
 
         Raises:
-            KafkaError: the broker refuses us, or we cannot speak with it.
+            KafkaError: the broker refuses us, or supports no version that we do.
         """
         yield from self._ask_versions()
         yield from self.log_in()
@@ -141,17 +141,17 @@ class Handshake:
     def _ask_versions(self) -> Conversation:
         request = ApiVersionsRequest(client_software_name="shmaccum", client_software_version=__version__)
         frame = yield Call(request, _NAMED_VERSION)
-        # A broker that is older says so in its own oldest version, and some in none at all: ask again in the oldest.
+        # An older broker answers UNSUPPORTED_VERSION in version 0, some in the form of no version: retry in version 0.
         if len(frame) >= _ERROR_CODE.size and _ERROR_CODE.unpack_from(frame)[0] == _UNSUPPORTED_VERSION:
             request = ApiVersionsRequest()
             frame = yield Call(request, 0)
         response = decode(request.header.get_response_class(), frame)
-        _check(response.error_code, "asked for its versions")
+        _check(response.error_code, "an ApiVersions request")
         self.versions = BrokerVersions({api.api_key: (api.min_version, api.max_version) for api in response.api_keys})
         self.produce_version = self.versions.best("Produce", API_KEY, OLDEST_VERSION, NEWEST_VERSION)
 
     def log_in(self) -> Conversation:
-        """Log in by SASL, if there is SASL; also again, on a connection that is in use (KIP-368).
+        """Log in by SASL, if it is on; also again, on a connection in use (KIP-368).
 
         Raises:
             AuthenticationError: the broker refuses us.
@@ -165,7 +165,7 @@ class Handshake:
                 f"the broker does not offer sasl.mechanism {self._mechanism_name}, but "
                 f"{self._mask.shown(', '.join(map(str, response.mechanisms)))}"
             )
-        _check(response.error_code, f"asked for sasl.mechanism {self._mechanism_name}")
+        _check(response.error_code, f"a request for sasl.mechanism {self._mechanism_name}")
         mechanism = yield self._task(self._mechanism, self._host)
         while not mechanism.is_done():
             data = yield self._task(mechanism.auth_bytes)
@@ -173,40 +173,40 @@ class Handshake:
             response = decode_answer(call, (yield call), LONG_TEXT)
             if response.error_code == SaslAuthenticationError.code:
                 raise SaslAuthenticationError(
-                    f"the broker refused us: {self._mask.shown(response.error_message or 'it does not say why')}"
+                    f"the broker refused the login: {self._mask.shown(response.error_message or 'it does not say why')}"
                 )
-            _check(response.error_code, f"logged in by {self._mechanism_name}")
+            _check(response.error_code, f"a login by {self._mechanism_name}")
             yield self._task(mechanism.receive, response.auth_bytes)
         if not mechanism.is_authenticated():
-            raise SaslAuthenticationError(f"the broker did not accept us by {self._mechanism_name}")
+            raise SaslAuthenticationError(f"the broker did not complete the login by {self._mechanism_name}")
         self.session_lifetime_ms = max(0, response.session_lifetime_ms)
 
     def _task(self, function: Callable[..., Any], *args: object) -> Task:
-        """Return a step of the login, which can take long."""
+        """Return a step of the login as a task."""
         what = _TAKES_LONG.get(self._mechanism_name)
         key = what or f"{self._mechanism_name} for {self._host}"
         return Task(key, what or f"sasl.mechanism {self._mechanism_name}", partial(self._step, function, *args))
 
     def _step(self, function: Callable[..., Any], *args: object) -> Any:
-        """Call into a mechanism, which raises what it likes; those with a password might show it."""
+        """Call into a mechanism; turn its exceptions, whose texts can show a password, into KafkaErrors."""
         try:
             return function(*args)
         except KafkaError:
             raise
-        except BaseException as error:  # also SystemExit, of a token provider
+        except BaseException as error:  # a token provider can raise SystemExit
             what = self._mask.shown(str(error)) if self._mechanism_name == "GSSAPI" else type(error).__name__
             raise SaslAuthenticationError(f"sasl.mechanism {self._mechanism_name} failed: {what}") from None
 
 
 def decode_answer(call: Call, frame: bytes, longest_text: int = SHORT_TEXT) -> Any:
-    """Return the response to a call in a frame; see `decode`.
+    """Decode the response to a call; see `decode`.
 
     Raises:
-        NetworkError: the frame holds no such response.
+        NetworkError: the frame is no such response.
     """
     return decode(call.request.header.get_response_class(), frame, longest_text)
 
 
 def _check(error_code: int, what: str) -> None:
     if error_code:
-        raise error_for_code(error_code)(f"the broker, {what}, answered with error code {error_code}")
+        raise error_for_code(error_code)(f"the broker answered {what} with error code {error_code}")

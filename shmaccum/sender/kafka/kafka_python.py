@@ -1,8 +1,7 @@
-"""The one door to kafka-python: what is used of it, and that it is there.
+"""The only module that imports kafka-python: requests, responses, and their codec.
 
-Used are its parts that do no input or output: the requests and responses, generated from Kafka's own definitions. Its
-connections are not used, so nothing of it runs in the background and nothing of it logs what is sent, which its parser
-would do at level DEBUG, passwords and all.
+These parts do no I/O and are generated from Kafka's own definitions. Its connections are not used: they run in the
+background, and their parser logs what is sent at level DEBUG, passwords included.
 """
 
 from __future__ import annotations
@@ -49,22 +48,21 @@ MISUNDERSTANDINGS: Final = (
     AssertionError,
     struct.error,
 )
-"""What comes of an answer that lacks what every answer has: the library takes a null for any list or text, and checks
-by assertions."""
+"""Errors of decoding a malformed answer: the library accepts a null for any list or text, and checks by assertions."""
 
 SHORT_TEXT: Final = 1024
-"""Bytes of a text without a single ASCII character, in answers that have only names."""
+"""Most consecutive bytes beyond ASCII in answers that hold only names."""
 LONG_TEXT: Final = 40_960
-"""The same in answers that have words: more than Kafka's longest text, of 32,767 bytes."""
+"""The same in answers with messages: more than Kafka's longest text, of 32,767 bytes."""
 
 
 def encode(request: Any, api_version: int, correlation_id: int, client_id: str) -> bytes:
-    """Return a request's frame, its size in front.
+    """Return a request's frame, with its size.
 
     Args:
         request: an object of one of the library's request classes.
-        api_version: in which version to encode it.
-        correlation_id: what the response will have, too.
+        api_version: version to encode it in.
+        correlation_id: the response repeats it.
         client_id: our name.
     """
     request.API_VERSION = api_version
@@ -73,33 +71,35 @@ def encode(request: Any, api_version: int, correlation_id: int, client_id: str) 
 
 
 def decode(response: Any, frame: bytes, longest_text: int = SHORT_TEXT) -> Any:
-    """Return the response in a frame, without its size.
+    """Decode the response in a frame.
 
     Args:
         response: the library's class for it, of the right version: ``request.header.get_response_class()``.
-        frame: what came.
-        longest_text: bytes beyond ASCII that can follow each other in it. The library takes them for one number where
-            it expects a length, in time that grows with their square.
+        frame: the frame, without its size.
+        longest_text: most consecutive bytes beyond ASCII. Where the library expects a length, it reads them as one
+            varint, in time that grows with their square.
 
     Raises:
         NetworkError: it is no such response.
     """
     if re.search(rb"[\x80-\xff]{%d}" % longest_text, frame):
-        raise NetworkError(f"{len(frame)} bytes came that are no {response.__name__}: a number in them has no end")
+        raise NetworkError(
+            f"an answer of {len(frame)} bytes is no {response.__name__}: {longest_text} bytes in a row are beyond ASCII"
+        )
     buffer = io.BytesIO(frame)
-    with understanding(f"{len(frame)} bytes came that are no {response.__name__}"):
+    with understanding(f"an answer of {len(frame)} bytes is no {response.__name__}"):
         response.parse_header(buffer)
         return response.decode(buffer)
 
 
-class understanding:  # it reads as the statement that it is part of
-    """Take over what an answer says in a block: one that lacks what every answer has is none, and no end of the sender.
+class understanding:  # lower case, as it reads within a `with` statement
+    """Turn decoding errors of a block into NetworkError: a malformed answer must not end the sender.
 
     Args:
         otherwise: the error's message.
 
     Raises:
-        NetworkError: it cannot be understood.
+        NetworkError: the answer cannot be decoded.
     """
 
     __slots__ = ("_otherwise",)
@@ -116,5 +116,5 @@ class understanding:  # it reads as the statement that it is part of
 
 
 def misunderstood(what: str, error: BaseException) -> NetworkError:
-    """Return the error for an answer that cannot be understood."""
+    """Return the error for an answer that cannot be decoded."""
     return NetworkError(printable(f"{what} ({type(error).__name__}: {error})"))

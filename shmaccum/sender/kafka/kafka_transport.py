@@ -1,7 +1,7 @@
-"""The transport for brokers; see `shmaccum.sender.transport.Transport` for its methods.
+"""The transport to brokers; `shmaccum.sender.transport.Transport` documents its methods.
 
-Everything happens in the one thread that calls it, and most of it inside `poll`: input, output, what it is time for.
-Between two calls only the kernel works, and background calls: name look-ups and steps of logins.
+One thread calls it and does all its work, most of it in `poll`: input, output, timeouts. Between two calls only the
+kernel works, and background calls: name look-ups and login steps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
 
 class _Inquiry(Protocol):
-    """Something to find out from any broker."""
+    """A question that any broker can answer: metadata, a producer id."""
 
     def due_ms(self) -> float:
         """Return when to ask."""
@@ -44,17 +44,17 @@ class _Inquiry(Protocol):
         """Return the request to send now."""
 
     def largest_answer(self) -> int:
-        """Return how many bytes the answer to that request can need."""
+        """Return the most bytes of the answer to that request."""
 
     def update(self, response: Any, now_ms: float) -> None:
-        """Take over an answer."""
+        """Store the answer."""
 
     def failed(self, now_ms: float) -> None:
-        """Note that there was none."""
+        """Note that there was no answer."""
 
 
 class _ProduceRequest(Request):
-    """A Produce request on its way."""
+    """A Produce request in flight."""
 
     __slots__ = ("_batches", "_connection", "_encoder", "_transport")
 
@@ -86,7 +86,7 @@ class KafkaTransport:
 
     Args:
         config: the settings, with ``bootstrap.servers``.
-        journal: where it notes how its connections fare.
+        journal: records incidents of its connections.
     """
 
     def __init__(self, config: ProducerConfig, journal: Journal | None = None) -> None:
@@ -103,22 +103,22 @@ class KafkaTransport:
         self._mask = Mask(config.sasl_password.value if config.sasl_password is not None else "")
         self._shown = self._mask.shown
         self._shunned = NOBODY
-        """The broker that was last asked something in vain: others are asked first."""
+        """The broker that failed to answer the last inquiry; the next one goes to another if possible."""
         self._answers: list[ProduceResponse] = []
         self._awaited: set[Node] = set()
         """Nodes that were not ready when the sender asked."""
         self._has_news = False
-        """Whether the sender should look again: at the cluster, a node, a producer id, a failure."""
+        """Whether `poll` returns for a change of the cluster, a node, the producer id or the failure."""
         self._has_new_nodes = False
-        """Whether there may be connections to brokers that are none of the cluster's: to the first ones."""
+        """Whether connections to nodes outside the cluster's metadata can be open, such as bootstrap servers."""
         self._next_ms = FOREVER_MS
-        """When there is something to do, if nothing happens before."""
+        """When `_inquire` or a check of the connections is next due."""
 
     def start(self) -> None:
         """Read certificates and keys. Brokers are not needed yet.
 
         Raises:
-            ConfigError: what a setting names cannot be used.
+            ConfigError: a setting names a file or function that cannot be used.
             ApiVersionError: a needed library is missing.
         """
         tls, mechanism = tls_context(self._config), sasl_mechanism(self._config, self._mask)
@@ -137,42 +137,42 @@ class KafkaTransport:
         )
 
     def init_producer_id(self) -> tuple[int, int] | None:
-        """Return a new (producer id, epoch), or None while a broker is asked for one."""
+        """Return a new (producer id, epoch), or None until a broker has answered."""
         return self._producer_ids.take()
 
     def failure(self) -> type[KafkaError] | None:
-        """Return why nothing can be sent, from an attempt that was refused until the next one may be made."""
+        """Return why nothing can be sent, from a refused attempt until the next one is due."""
         now_ms = monotonic_ms()
         return self._brokers.failure(now_ms) or self._producer_ids.failure(now_ms)
 
     def cluster(self) -> Cluster:
-        """Return what is known now."""
+        """Return the current metadata."""
         return self._metadata.cluster
 
     def request_update(self, topics: Collection[str]) -> None:
-        """Have a broker asked about these topics by the next `poll`."""
+        """Request metadata of these topics in the next `poll`."""
         self._metadata.request_update(topics, monotonic_ms())
 
     def ready(self, node: Node, now_ms: int) -> bool:
-        """Say whether a request may be sent to the node now; begin to connect where there is no connection."""
+        """Return whether the node takes a request now; begin to connect if there is no connection."""
         if self._brokers.ready(node, now_ms):
             return True
         self._awaited.add(node)
         return False
 
     def connection_delay_ms(self, node: Node, now_ms: int) -> float:
-        """Return how long not to ask again, unless `poll` returns; endless where that is all there is to wait for."""
+        """Return for how long `ready` stays False; infinite if only a return of `poll` can change it."""
         return self._brokers.delay_ms(node, now_ms)
 
     def is_busy(self) -> bool:
-        """Say whether every broker has as many requests under way as it may have."""
+        """Return whether every broker has as many requests in flight as it may have."""
         return self._brokers.are_busy(self.cluster().nodes.values())
 
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
         """Send a request: as much of it as the socket takes now, the rest from `poll`."""
         connection = self._brokers.connection(node)
         if connection is None:
-            self._answers += refuse(batches, NetworkError, f"there is no connection to broker {node.id} any more")
+            self._answers += refuse(batches, NetworkError, f"the connection to broker {node.id} was closed")
             return
         found = by_partition(batches)
         for topic in found:
@@ -182,7 +182,7 @@ class KafkaTransport:
         self._brokers.check_by(now_ms + self._request_timeout_ms)
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
-        """Return the answers that came. Waits for one, for the doorbell, or for what else the sender has to know."""
+        """Return the answers that came; wait for one, for the doorbell, or for another change the sender handles."""
         self._poller.listen_to(doorbell)
         now_ms = monotonic_ms()
         end_ms = now_ms + timeout_ms
@@ -191,7 +191,7 @@ class KafkaTransport:
             wait_ms = 0.0 if self._has_something(now_ms) else min(end_ms, self._next_ms) - now_ms
             rings = self._poller.wait(max(0.0, wait_ms))
             now_ms = monotonic_ms()
-            # Only here: what came in time is not late because this process was held up before it could read it.
+            # After reading: an answer that came in time is not late because this process was stopped before reading it.
             if now_ms >= self._brokers.next_check_ms:
                 self._brokers.check(now_ms)
             self._inquire(now_ms)
@@ -203,17 +203,17 @@ class KafkaTransport:
         return answers
 
     def apply(self, config: ProducerConfig) -> None:
-        """Work by other values of the settings of scope shared, from the next request or connection on."""
+        """Use other values of the settings of scope shared, from the next request or connection on."""
         self._config = config
         self._client_id = _client_id(config)
         self._request_timeout_ms = config.request_timeout_ms
-        self._encoders.clear()  # they write the client id and the timeout
+        self._encoders.clear()  # they hold the client id and the timeout
         self._metadata.apply(config)
         self._producer_ids.apply(config)
         self._brokers.apply(config, self._client_id)
 
     def close(self) -> None:
-        """Close all connections. What was not answered is forgotten."""
+        """Close all connections; drop unanswered requests."""
         self._brokers.close()
         self._answers.clear()
         self._background_calls.close()
@@ -229,7 +229,7 @@ class KafkaTransport:
         return encoder
 
     def _stored(self, connection: Connection, batches: Batches, frame: bytes) -> int:
-        """Answer a request by what the broker said, or by its being sent where ``acks`` is 0."""
+        """Complete a request with the broker's answer; with ``acks=0``, when it is sent."""
         if not self._acks:
             self._answers += [ProduceResponse(batch) for batch in each_of(batches)]
             return 0
@@ -242,10 +242,10 @@ class KafkaTransport:
     def _lost(self, batches: Batches, error: type[KafkaError], message: str) -> None:
         self._answers += refuse(each_of(batches), error, message)
 
-    # --- what it is time for ------------------------------------------------------------------------
+    # --- inquiries ----------------------------------------------------------------------------------
 
     def _inquire(self, now_ms: float) -> None:
-        """Let go of brokers that are none any more, ask what it is time to ask, and work out when to be back."""
+        """Close connections to nodes outside the cluster, send the inquiries that are due, compute `_next_ms`."""
         if self._has_new_nodes:
             self._has_new_nodes = not self._brokers.keep_only(self.cluster().nodes.values())
         if now_ms >= self._metadata.rebootstrap_ms():
@@ -259,13 +259,13 @@ class KafkaTransport:
         self._next_ms = min(metadata_ms, producer_id_ms, self._brokers.next_check_ms, self._metadata.rebootstrap_ms())
 
     def _rebootstrap(self, now_ms: float) -> None:
-        """Begin again from ``bootstrap.servers``: those that we know may be no members of the cluster any more."""
+        """Start over from ``bootstrap.servers``: the known brokers can have left the cluster."""
         self._metadata.rebootstrap(now_ms)
-        self._brokers.forget_all("bootstrap.servers are asked again")
+        self._brokers.forget_all("closed for a rebootstrap from bootstrap.servers")
         self._has_news = True
 
     def _ask(self, inquiry: _Inquiry, now_ms: float) -> float:
-        """Send a request to any broker; return when to try again where that is not possible now."""
+        """Send an inquiry to any broker; if none takes it now, return when to try again."""
         nodes = self._nodes()
         connection = self._brokers.least_loaded(nodes, now_ms, self._shunned)
         if connection is None:
@@ -277,10 +277,7 @@ class KafkaTransport:
         return FOREVER_MS
 
     def _nodes(self) -> list[Node]:
-        """Return the brokers to ask: those that we know, and as long as there is none to be had, the first ones.
-
-        With ``metadata.recovery.strategy`` none the first ones are only asked before any other is known.
-        """
+        """Return the known brokers, and ``bootstrap.servers`` if none is known or, with rebootstrap, none reachable."""
         known = list(self.cluster().nodes.values())
         if known and (not self._metadata.rebootstraps or not self._brokers.all_failed(known)):
             return known
@@ -299,10 +296,10 @@ class KafkaTransport:
         self._shunned = node_id
         inquiry.failed(monotonic_ms())
 
-    # --- what the sender has to know ----------------------------------------------------------------
+    # --- changes that the sender handles ------------------------------------------------------------
 
     def _on_change(self, error: type[KafkaError] | None) -> None:
-        """Note that a broker can be reached, or why it cannot."""
+        """Note that a connection is ready, or why one failed."""
         self._has_news = True
         if error is None:
             return
@@ -313,10 +310,10 @@ class KafkaTransport:
             self._metadata.doubt(monotonic_ms())
 
     def _has_something(self, now_ms: float) -> bool:
-        """Say whether `poll` has something to return for."""
+        """Return whether `poll` has a reason to return."""
         if self._answers or self._has_news:
             return True
-        for node in self._awaited:  # noqa: SIM110  # most often there is none, and a generator takes longer to make
+        for node in self._awaited:  # noqa: SIM110  # most often empty, and a generator costs more to make
             if self._brokers.can_send(node, now_ms):
                 return True
         return False

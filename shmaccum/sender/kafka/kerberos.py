@@ -1,10 +1,10 @@
-"""The SASL mechanism GSSAPI (RFC 4752): a login by Kerberos, with tickets by a keytab or from a credential cache.
+"""The SASL mechanism GSSAPI (RFC 4752): Kerberos, by keytab or credential cache.
 
 Every method can wait for a key distribution center (KDC), so each runs as a background call.
 
-By a keytab, the library gets the first ticket (TGT) itself, into a cache in this process's memory. All logins of the
-process share the cache. From half of the ticket's lifetime on, a login gets a new one; if that fails, it goes on with
-the old one until that has expired. After a refresh that failed, the library tries again after 30 s.
+With a keytab, the library gets the first ticket (TGT) into a cache in this process's memory, which all its logins
+share. From half of the ticket's lifetime on, a login gets a new ticket. If that fails, it uses the old one until that
+expires; the library retries a failed refresh after 30 s.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from shmaccum.errors import SaslAuthenticationError
 from shmaccum.shm.incidents import printable
 
 _NO_LAYER: Final = 1
-"""Of the protections that RFC 4752 has: none behind the login. Kafka has no other; TLS is what protects."""
+"""The security layer of RFC 4752 that Kafka has: no protection after the login. TLS protects."""
 _LAYERS_SIZE: Final = 4
-"""Bytes in which the broker says which protections it has, and how large a message can be."""
+"""Bytes of the broker's offer: its security layers, and the largest message."""
 _KEYTAB_MAGIC: Final = 5
 
 
 def check_keytab(path: str) -> None:
-    """Read the beginning of a keytab.
+    """Check that a file can be read and begins as a keytab.
 
     Raises:
         OSError: it cannot be read.
@@ -33,7 +33,7 @@ def check_keytab(path: str) -> None:
     with open(path, "rb") as file:
         beginning = file.read(2)
     if len(beginning) < 2 or beginning[0] != _KEYTAB_MAGIC:
-        raise ValueError("it is no keytab")
+        raise ValueError("the file is no keytab")
 
 
 class Kerberos:
@@ -42,7 +42,7 @@ class Kerberos:
     Args:
         host: the broker's name.
         service_name: ``sasl.kerberos.service.name``.
-        principal: that we are; empty for that of the credential cache.
+        principal: our own; empty for that of the credential cache.
         keytab: path of the keytab with its keys; empty for the credential cache.
 
     Raises:
@@ -50,7 +50,7 @@ class Kerberos:
     """
 
     def __init__(self, host: str, service_name: str, principal: str = "", keytab: str = "") -> None:
-        import gssapi  # of the thread's, since to load it takes long
+        import gssapi  # here, on the background thread, since loading it takes long
 
         if keytab:
             self._who = f"{principal} by sasl.kerberos.keytab {keytab!r}"
@@ -66,7 +66,7 @@ class Kerberos:
                 name=target.canonicalize(gssapi.MechType.kerberos),
                 creds=credentials,
                 mech=gssapi.MechType.kerberos,
-                flags=gssapi.RequirementFlag.mutual_authentication,  # the broker proves who it is
+                flags=gssapi.RequirementFlag.mutual_authentication,  # the broker proves its identity
                 usage="initiate",
             )
             self._next = self._context.step() or b""
@@ -79,7 +79,7 @@ class Kerberos:
         """See `Mechanism`.
 
         Raises:
-            SaslAuthenticationError: the broker is not who it says it is, or demands what we do not have.
+            SaslAuthenticationError: the broker fails to prove its identity, or demands a security layer.
         """
         import gssapi
 
@@ -102,21 +102,21 @@ class Kerberos:
         return self._is_done
 
     def _agree(self, layers: bytes) -> bytes:
-        """Return the answer to which protections the broker has: none, by the name that we have, as Java's."""
+        """Return the answer to the broker's offer: no security layer, and our name, as Java's client sends it."""
         if len(layers) != _LAYERS_SIZE or not layers[0] & _NO_LAYER:
-            raise SaslAuthenticationError(f"{self._with_whom} demands a protection by Kerberos, which Kafka has not")
-        # Without a protection there is no size of messages (RFC 4752, 3.1).
+            raise SaslAuthenticationError(f"{self._with_whom} demands a security layer of GSSAPI: Kafka has none")
+        # Without a security layer the message size is 0 (RFC 4752, 3.1).
         answer = bytes([_NO_LAYER, 0, 0, 0]) + str(self._context.initiator_name).encode()
         message: bytes = self._context.wrap(answer, False).message
         return message
 
     @contextlib.contextmanager
     def _explained(self, gssapi: Any) -> Iterator[None]:
-        """Turn the library's errors into one that says who could not log in where, and why."""
+        """Turn the library's errors into one that names principal, service and reason."""
         try:
             yield
         except gssapi.exceptions.GSSError as error:
-            # The major status is most often "unspecified, see the minor one".
+            # The minor status first: the major one is most often "unspecified, see the minor one".
             told = error.get_all_statuses(error.min_code, False) if error.min_code else []
             told = told or error.get_all_statuses(error.maj_code, True)
             raise SaslAuthenticationError(
@@ -129,8 +129,8 @@ def _credentials(gssapi: Any, principal: str, keytab: str) -> Any:
     name = gssapi.Name(principal, gssapi.NameType.kerberos_principal)
     if not keytab:
         return gssapi.Credentials(name=name, usage="initiate")
-    # Only a server's credentials say what a keytab lacks. Without them the error is "No credentials cache found".
+    # A server's credentials report what the keytab lacks; a client's only "No credentials cache found".
     gssapi.Credentials(name=name, usage="accept", store={"keytab": keytab})
-    # Not the user's own cache: tickets got by a keytab must not replace what is there.
+    # A cache in memory: tickets of the keytab must not replace those in the user's own cache.
     store = {"client_keytab": keytab, "ccache": f"MEMORY:{principal} by {keytab}"}
     return gssapi.Credentials(name=name, usage="initiate", store=store)

@@ -1,8 +1,7 @@
-"""Java's keystores as OpenSSL can take them: JKS, which is read here, and PKCS#12, by the library cryptography.
+"""Reads Java keystores for OpenSSL: JKS, and PKCS#12 by way of cryptography.
 
-Java opens either whatever the type says, and so does this. A truststore gives the certificates that it trusts. A
-keystore gives the first of its private keys, in the order of the file, with the certificates that vouch for it; Java
-would choose by what the broker accepts.
+As Java does, it opens either form whatever type is set. A truststore holds trusted certificates. Of a keystore it takes
+the first private key of the file with its certificate chain; Java would choose by what the broker accepts.
 
 Source: ``sun.security.provider.JavaKeyStore`` and ``KeyProtector`` in OpenJDK.
 """
@@ -30,18 +29,18 @@ _SUN_KEY_PROTECTOR: Final = bytes.fromhex("060a2b060104012a02110101")
 """The object identifier 1.3.6.1.4.1.42.2.17.1.1, in DER."""
 _WHITENER: Final = b"Mighty Aphrodite"
 _DIGEST_BYTES: Final = 20
-_WRONG_PASSWORD: Final = "its password is another one, or it is damaged"
+_WRONG_PASSWORD: Final = "wrong password of the store, or the file is damaged"
 
 
 @dataclass(frozen=True, slots=True)
 class KeyStore:
-    """What a store holds.
+    """The contents of a keystore.
 
     Attributes:
-        trusted: the certificates that it trusts, in PEM.
-        key: the private key (PKCS#8, DER); none if it is empty.
-        is_protected: whether the key is still encrypted, as it is in a JKS.
-        chain: the key's certificate and those that vouch for it (DER).
+        trusted: The trusted certificates, in PEM.
+        key: The private key (PKCS#8, DER); empty for none.
+        is_protected: Whether the key is still encrypted, as in a JKS.
+        chain: The key's certificate and its issuers (DER).
     """
 
     trusted: str
@@ -53,34 +52,34 @@ class KeyStore:
         """Return the private key and its certificates, in PEM.
 
         Raises:
-            ValueError: there is no key, or it has another password.
+            ValueError: there is no key, or the password is wrong.
         """
         if not self.key:
-            raise ValueError("it holds no private key")
+            raise ValueError("the store holds no private key")
         key = _unprotected(self.key, key_password) if self.is_protected else self.key
         own = f"-----BEGIN PRIVATE KEY-----\n{base64.encodebytes(key).decode()}-----END PRIVATE KEY-----\n"
         return own + "".join(map(ssl.DER_cert_to_PEM_cert, self.chain))
 
 
 def read_keystore(path: str, password: str | None) -> KeyStore | None:
-    """Read a store of Java's.
+    """Read a Java keystore.
 
     Args:
         path: of the file.
         password: of the store. Without it a JKS is not checked for damage.
 
     Returns:
-        What it holds; None if the file has neither form, so that it should be PEM.
+        Its contents; None if the file has neither form, so that it should be PEM.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: the store cannot; says why, and nothing that is secret.
+        ValueError: the store cannot be read; says why, without secrets.
         ApiVersionError: cryptography is needed and not installed.
     """
     data = Path(path).read_bytes()
     magic = int.from_bytes(data[:4], "big")
     if magic == _JCEKS:
-        raise ValueError("it is a JCEKS. Convert it, by keytool -importkeystore -deststoretype PKCS12")
+        raise ValueError("the file is a JCEKS; convert it: keytool -importkeystore -deststoretype PKCS12")
     if magic == _JKS:
         return _read_jks(data, password)
     if data[:1] == bytes([_SEQUENCE]):
@@ -102,7 +101,7 @@ def _read_jks(data: bytes, password: str | None) -> KeyStore:
         file = _Cursor(data, 4)
         version, entries = file.number(), file.number()
         if version not in (1, 2):
-            raise ValueError(f"its version is {version}, not 1 or 2")
+            raise ValueError(f"the JKS has version {version}, not 1 or 2")
         for _ in range(entries):
             kind = file.number()
             file.string()  # the alias
@@ -112,21 +111,21 @@ def _read_jks(data: bytes, password: str | None) -> KeyStore:
             elif kind == _KEY_ENTRY:
                 keys.append((file.block(), [file.certificate(version) for _ in range(file.number())]))
             else:
-                raise ValueError(f"it holds an entry of the unknown kind {kind}")
+                raise ValueError(f"the JKS holds an entry of unknown kind {kind}")
     except EOFError:
-        raise ValueError("it ends in the middle") from None
+        raise ValueError("the JKS is damaged: it ends within an entry") from None
     key, chain = keys[0] if keys else (b"", [])
     return KeyStore("".join(map(ssl.DER_cert_to_PEM_cert, trusted)), key, bool(key), chain)
 
 
 def _unprotected(protected: bytes, password: str | None) -> bytes:
-    """Return a private key (PKCS#8, DER) that Sun's proprietary algorithm has encrypted."""
+    """Decrypt a private key (PKCS#8, DER) that Sun's proprietary algorithm has encrypted."""
     if password is None:
-        raise ValueError("its key has a password: set ssl.keystore.password or ssl.key.password")
+        raise ValueError("the key has a password: set ssl.keystore.password or ssl.key.password")
     outer = _Der(protected).read(_SEQUENCE)
     algorithm = outer.read(_SEQUENCE)
     if not algorithm.rest().startswith(_SUN_KEY_PROTECTOR):
-        raise ValueError("its key is encrypted in another way than JKS's")
+        raise ValueError("the key is not encrypted by the algorithm of JKS (1.3.6.1.4.1.42.2.17.1.1)")
     secret = outer.read(_OCTET_STRING).rest()
     salt, encrypted, check = secret[:_DIGEST_BYTES], secret[_DIGEST_BYTES:-_DIGEST_BYTES], secret[-_DIGEST_BYTES:]
     words, stream, block = _utf16(password), bytearray(), salt
@@ -135,7 +134,7 @@ def _unprotected(protected: bytes, password: str | None) -> bytes:
         stream += block
     key = bytes(left ^ right for left, right in zip(encrypted, stream, strict=False))
     if not hmac.compare_digest(hashlib.sha1(words + key).digest(), check):
-        raise ValueError("its key has another password: ssl.key.password")
+        raise ValueError("wrong password of the key: set ssl.key.password")
     return key
 
 
@@ -144,7 +143,7 @@ def _utf16(password: str) -> bytes:
 
 
 class _Cursor:
-    """Reads what Java's ``DataOutputStream`` has written; raises EOFError at the end."""
+    """Reads the format of Java's ``DataOutputStream``; raises EOFError at the end."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data
@@ -163,9 +162,9 @@ class _Cursor:
         return self._take(int.from_bytes(self._take(2), "big"))
 
     def certificate(self, version: int) -> bytes:
-        """Return a certificate (DER); in version 2 its type is said before it."""
+        """Return a certificate (DER); in version 2 its type precedes it."""
         if version == 2 and self.string() != b"X.509":
-            raise ValueError("it holds a certificate that is not X.509")
+            raise ValueError("the JKS holds a certificate that is not X.509")
         return self.block()
 
     def _take(self, size: int) -> bytes:
@@ -184,24 +183,24 @@ class _Der:
         self._at = 0
 
     def read(self, tag: int) -> _Der:
-        """Return what is in the next element, which has to have this tag."""
+        """Return the content of the next element, which must have this tag."""
         head = self._data[self._at : self._at + 2]
         if len(head) < 2 or head[0] != tag:
-            raise ValueError("its key is damaged")
+            raise ValueError("the key is damaged")
         self._at += 2
         size = head[1]
-        if size >= 0x80:  # so many bytes of the length follow
+        if size >= 0x80:  # long form: the lower bits count the bytes of the length
             width = size & 0x7F
             size = int.from_bytes(self._data[self._at : self._at + width], "big")
             self._at += width
         content = self._data[self._at : self._at + size]
         if len(content) < size:
-            raise ValueError("its key is damaged")
+            raise ValueError("the key is damaged")
         self._at += size
         return _Der(content)
 
     def rest(self) -> bytes:
-        """Return what has not been read."""
+        """Return the unread bytes."""
         return self._data[self._at :]
 
 
@@ -218,7 +217,7 @@ def _read_pkcs12(data: bytes, password: str | None) -> KeyStore:
     try:
         store = pkcs12.load_pkcs12(data, password.encode() if password is not None else None)
     except ValueError:
-        raise ValueError(_WRONG_PASSWORD if password is not None else "it has a password, or is damaged") from None
+        raise ValueError(_WRONG_PASSWORD if password is not None else "no password set for it, or damaged") from None
     others = [each.certificate.public_bytes(Encoding.DER) for each in store.additional_certs]
     trusted = "".join(map(ssl.DER_cert_to_PEM_cert, others))
     if store.key is None:

@@ -1,7 +1,7 @@
-"""Shows what brokers say, without the passwords and tokens that they may repeat.
+"""Hides passwords and tokens in the texts of brokers.
 
-A broker that refuses a login can say so in any words, those that it was sent included. What it says reaches logs, the
-slab and the errors of every process. So all of a broker's words go through `Mask.shown`.
+A broker that refuses a login can repeat in its message what it was sent. Such messages reach logs, the slab and the
+errors of every process. So every text of a broker goes through `Mask.shown`.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from shmaccum.shm.incidents import printable
 
 HIDDEN: Final = "[hidden]"
 _TELLING: Final = 16
-"""Characters in a row of a longer secret that are hidden wherever they stand: a broker can repeat a part of it."""
+"""Any so long run of a secret's characters is hidden: a broker can repeat a part of it."""
 _KEPT: Final = 8
-"""Secrets that are remembered: the password, and the latest tokens."""
+"""Most secrets to remember: the password, and the latest tokens."""
 _LONGEST_TEXT: Final = 16_384
-"""Characters of a text that are looked at. Far fewer are shown."""
+"""Most characters of a text that are searched. Far fewer are shown."""
 
 
 class Mask:
-    """Remembers secrets, and hides them. A thread that gets a token can call `hide`."""
+    """Remembers secrets, and hides them in texts. Any thread can call `hide`."""
 
     def __init__(self, *secrets: str) -> None:
         self._secrets: deque[str] = deque(filter(None, secrets), maxlen=_KEPT)
 
     def hide(self, secret: str) -> None:
-        """Hide this, too, from now on."""
+        """Hide this secret, too, from now on."""
         if secret and secret not in self._secrets:
             self._secrets.append(secret)
 
     def shown(self, text: str) -> str:
-        """Return text of a broker as it can be shown: without secrets, and as `printable` has it."""
+        """Return a broker's text without secrets, and `printable`."""
         if len(text) > _LONGEST_TEXT:
-            text = text[: _LONGEST_TEXT - _TELLING]  # the last characters can be the beginning of a secret
+            text = text[: _LONGEST_TEXT - _TELLING]  # the cut could leave the beginning of a secret
         hidden = bytearray(len(text))
         for secret in tuple(self._secrets):
             _mark(hidden, text, secret)
@@ -45,7 +45,7 @@ class Mask:
 
 
 def _mark(hidden: bytearray, text: str, secret: str) -> None:
-    """Mark where a text has a secret, or any telling part of it."""
+    """Mark where a text has a secret, or `_TELLING` characters of it in a row."""
     size = min(len(secret), _TELLING)
     parts = {secret[begin : begin + size] for begin in range(len(secret) - size + 1)}
     for at in range(len(text) - size + 1):

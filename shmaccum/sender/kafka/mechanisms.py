@@ -1,6 +1,6 @@
 """The SASL mechanisms that need no library: PLAIN, OAUTHBEARER, SCRAM.
 
-A mechanism is one login's half of a conversation. `auth_bytes` is what to send next, `receive` takes what comes back.
+A mechanism is our half of one login. `auth_bytes` returns the next message, `receive` handles the broker's answer.
 GSSAPI is in `shmaccum.sender.kafka.kerberos`.
 """
 
@@ -17,9 +17,9 @@ from typing import Final, Protocol
 from shmaccum.errors import SaslAuthenticationError
 
 LEAST_ITERATIONS: Final = 4096
-"""Of SCRAM: fewer would give the password to whoever plays the broker (RFC 7677; ``ScramMechanism.minIterations``)."""
+"""Of SCRAM: with fewer, a false broker could guess the password (RFC 7677; ``ScramMechanism.minIterations``)."""
 MOST_ITERATIONS: Final = 1_000_000
-"""Of SCRAM: about a second of a processor. Kafka's brokers keep 16,384 at most; librdkafka takes as many as this."""
+"""Of SCRAM: about a second of processor time. Kafka's brokers keep 16,384 at most; librdkafka has this limit too."""
 _NONCE_BYTES: Final = 24
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _NO_CHANNEL_BINDING: Final = "n,,"
@@ -29,16 +29,16 @@ class Mechanism(Protocol):
     """One login."""
 
     def auth_bytes(self) -> bytes:
-        """Return what to send next."""
+        """Return the next message to send."""
 
     def receive(self, auth_bytes: bytes) -> object:
-        """Take what the broker answered."""
+        """Handle the broker's answer."""
 
     def is_done(self) -> bool:
-        """Return whether there is nothing more to send."""
+        """Return whether nothing is left to send."""
 
     def is_authenticated(self) -> bool:
-        """Return whether the broker has let us in."""
+        """Return whether the broker has accepted the login."""
 
 
 class _OneMessage:
@@ -57,7 +57,7 @@ class _OneMessage:
 
 
 class Plain(_OneMessage):
-    """User and password as they are (RFC 4616)."""
+    """User and password in clear text (RFC 4616)."""
 
     def __init__(self, username: str, password: str) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class OAuthBearer(_OneMessage):
     """A token (RFC 7628).
 
     Args:
-        token: returns one; it may take its time.
+        token: returns a token; can block.
     """
 
     def __init__(self, token: Callable[[], str]) -> None:
@@ -87,7 +87,7 @@ class OAuthBearer(_OneMessage):
     def auth_bytes(self) -> bytes:
         """See `Mechanism`."""
         if self._was_refused:
-            return b"\x01"  # the broker, which has said why, now ends the login by an error
+            return b"\x01"  # the broker has sent its reason; on this it ends the login with an error
         return f"n,,\x01auth=Bearer {self._token()}\x01\x01".encode()
 
     def receive(self, auth_bytes: bytes) -> None:
@@ -99,7 +99,7 @@ class OAuthBearer(_OneMessage):
 
 
 class Scram:
-    """User and password, neither of which the broker gets to know (RFC 5802). Each side proves that it knows them.
+    """Proves to each side that the other knows the password, without sending it (RFC 5802).
 
     Args:
         name: ``sasl.mechanism``.
@@ -113,7 +113,7 @@ class Scram:
         self._hash = _HASHES[name]
         self._password = password.encode()
         self._nonce = secrets.token_urlsafe(_NONCE_BYTES)
-        # The two characters that separate the parts of a message, as a name has them (RFC 5802, 5.1).
+        # "=" and "," separate the parts of a message, so a name escapes them (RFC 5802, 5.1).
         escaped = username.replace("=", "=3D").replace(",", "=2C")
         self._first = f"n={escaped},r={self._nonce}" + ",tokenauth=true" * is_token
         self._next = (_NO_CHANNEL_BINDING + self._first).encode()
@@ -128,20 +128,20 @@ class Scram:
         """See `Mechanism`.
 
         Raises:
-            SaslAuthenticationError: the broker does not know the password, or asks for what is not safe.
+            SaslAuthenticationError: the broker does not know the password, or demands too few or too many iterations.
         """
         try:
             text = auth_bytes.decode()
             parts = dict(part.split("=", 1) for part in text.split(","))
             if "e" in parts:
-                raise SaslAuthenticationError(f"the broker refused our proof, by {self._name}, of knowing the password")
+                raise SaslAuthenticationError(f"the broker refused our {self._name} proof; check user and password")
             if self._signature:
                 self._check_signature(base64.b64decode(parts["v"], validate=True))
             else:
                 self._answer(text, parts["r"], base64.b64decode(parts["s"], validate=True), int(parts["i"]))
         except (KeyError, ValueError, binascii.Error):
-            # Without what it says: that may be anything.
-            raise SaslAuthenticationError(f"the broker's message is none of sasl.mechanism {self._name}") from None
+            # Without the message, which can hold anything, secrets included.
+            raise SaslAuthenticationError(f"the broker's {self._name} message is malformed") from None
 
     def is_done(self) -> bool:
         """See `Mechanism`."""
@@ -154,13 +154,13 @@ class Scram:
     def _answer(self, first_of_broker: str, nonce: str, salt: bytes, iterations: int) -> None:
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise SaslAuthenticationError(
-                f"the broker's first message of {self._name} answers no message of ours: its nonce is another one"
+                f"the broker's first {self._name} message does not answer ours: its nonce does not begin with our nonce"
             )
         if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
-            # Its digits are cut: a number can have thousands of them.
+            # Cut, since a number can have thousands of digits.
             raise SaslAuthenticationError(
                 f"the broker asks for {str(iterations)[:20]} iterations of {self._name}, not {LEAST_ITERATIONS} to "
-                f"{MOST_ITERATIONS}: fewer give the password away, more take too long; set the user's password again "
+                f"{MOST_ITERATIONS}: fewer expose the password, more take too long; set the user's password again "
                 "there (kafka-configs.sh --alter --add-config)"
             )
         salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, iterations)
@@ -175,8 +175,8 @@ class Scram:
     def _check_signature(self, signature: bytes) -> None:
         if not hmac.compare_digest(signature, self._signature):
             raise SaslAuthenticationError(
-                f"the broker's signature of {self._name} is wrong: it let us in without knowing the password, so it is "
-                "not the broker that it says it is"
+                f"the broker's {self._name} signature is wrong: it accepted the login without knowing the password, so "
+                "it is not the right broker"
             )
         self._is_authenticated = True
 

@@ -1,4 +1,4 @@
-"""One wait for all the sockets and the doorbell: ``epoll``, which costs nothing while nothing happens."""
+"""One wait for all sockets and the doorbell, by ``epoll``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST_WAIT_MS: Final = 2.0**31 - 1
 
 
 class Poller:
-    """Waits for descriptors, and calls those whose descriptors are ready."""
+    """Waits for descriptors, and calls the handlers of those that are ready."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -21,21 +21,21 @@ class Poller:
         self._doorbell = -1
 
     def add(self, descriptor: int, events: int, handler: Callable[[int], None]) -> None:
-        """Call ``handler`` with the events that there are, whenever there are any of ``events``, or errors."""
+        """Call ``handler`` with the descriptor's events whenever one of ``events`` or an error occurs."""
         self._epoll.register(descriptor, events)
         self._handlers[descriptor] = handler
 
     def watch(self, descriptor: int, events: int) -> None:
-        """Wait for other events of a descriptor from now on."""
+        """Wait for other events of a descriptor."""
         self._epoll.modify(descriptor, events)
 
     def remove(self, descriptor: int) -> None:
-        """Forget a descriptor, before it is closed."""
+        """Remove a descriptor; call it before closing it."""
         self._epoll.unregister(descriptor)
         del self._handlers[descriptor]
 
     def listen_to(self, doorbell: int) -> None:
-        """Have `wait` end when the doorbell rings; it is not read from. -1: no doorbell."""
+        """End `wait` when the doorbell is readable, without reading from it. -1: no doorbell."""
         if doorbell != self._doorbell:
             if self._doorbell >= 0:
                 self._epoll.unregister(self._doorbell)
@@ -44,10 +44,10 @@ class Poller:
             self._doorbell = doorbell
 
     def wait(self, timeout_ms: float) -> bool:
-        """Wait for something to happen, and have it handled; return whether the doorbell rings."""
+        """Wait for events and call their handlers; return whether the doorbell was pressed."""
         rings = False
         for descriptor, events in self._epoll.poll(min(timeout_ms, _LONGEST_WAIT_MS) / 1000):
-            # A handler may have closed a connection whose events are still to come.
+            # No handler: another handler in this loop closed the connection before its event's turn.
             if handler := self._handlers.get(descriptor):
                 handler(events)
             elif descriptor == self._doorbell:
@@ -55,5 +55,5 @@ class Poller:
         return rings
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the epoll descriptor."""
         self._epoll.close()

@@ -1,8 +1,8 @@
-"""The Produce request: the one that is written here rather than by the library, since it carries the batches.
+"""Encodes Produce requests without copying the batches.
 
-A request is a list of buffers. Between heads of a few bytes are the batches themselves: views of the slab that the
-system call reads from. The layout is Kafka's ``ProduceRequest.json``, in the two forms that its versions have: up to
-8 with lengths of fixed size, from 9 on with varints and tags (KIP-482).
+A request is a list of buffers: heads of a few bytes, and between them the batches, as views of the slab that the system
+call reads from. The library would copy them. The layout is Kafka's ``ProduceRequest.json``: up to version 8 with
+lengths of fixed size, from 9 on with varints and tags (KIP-482).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Batches: TypeAlias = dict[str, dict[int, ProduceBatch]]
 
 API_KEY: Final = 0
 OLDEST_VERSION: Final = 7
-"""Of Kafka 2.1, the oldest brokers that Kafka 4's own clients speak with (KIP-896): the first with zstd."""
+"""Of Kafka 2.1, the oldest brokers that Kafka 4's clients support (KIP-896), and the first with zstd."""
 NEWEST_VERSION: Final = 12
 """Version 13 names topics by id."""
 FIRST_FLEXIBLE_VERSION: Final = 9
@@ -32,12 +32,12 @@ FIRST_FLEXIBLE_VERSION: Final = 9
 _FRAME_AND_HEADER: Final = struct.Struct(">ihhi")
 _FRAME_AND_HEADER_SIZE: Final = _FRAME_AND_HEADER.size
 _SIZE_SIZE: Final = 4
-"""Bytes of a frame's size, which does not count itself."""
+"""Bytes of the frame's size, which does not count itself."""
 _ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _FEW: Final = 64
-"""Lengths of arrays below this one are not written anew each time."""
+"""Lengths below this one are encoded once, not for each request."""
 _NULL_STRING: Final = b"\xff\xff"
 _NULL_FLEXIBLE_STRING: Final = b"\x00"
 _NO_TAGS: Final = b"\x00"
@@ -46,7 +46,7 @@ _fast_heads = FastHeads() if COMPILED else None
 
 
 def by_partition(batches: Iterable[ProduceBatch]) -> Batches:
-    """Return the batches of a request, of which no two are of the same partition, in the order that they travel in."""
+    """Return the batches of a request in the order of the wire; no two are of the same partition."""
     found: Batches = {}
     for batch in batches:
         topic, partition = batch.topic_partition
@@ -58,12 +58,12 @@ def by_partition(batches: Iterable[ProduceBatch]) -> Batches:
 
 
 def each_of(batches: Batches) -> Iterator[ProduceBatch]:
-    """Return the batches of a request one by one."""
+    """Yield the batches of a request."""
     return chain.from_iterable(of_topic.values() for of_topic in batches.values())
 
 
 def _length(number: int) -> bytes:
-    """Return a length as flexible versions have it: an unsigned varint of one more, since 0 stands for null."""
+    """Encode a length for flexible versions: an unsigned varint of length + 1, since 0 means null."""
     varint = bytearray()
     number += 1
     while number > 0x7F:
@@ -74,31 +74,31 @@ def _length(number: int) -> bytes:
 
 
 class ProduceEncoder:
-    """Writes the Produce requests of one connection.
+    """Encodes Produce requests of one version.
 
     Args:
         version: from `OLDEST_VERSION` to `NEWEST_VERSION`.
         client_id: our name.
         acks: -1 for all, 0 or 1.
-        timeout_ms: how long the broker may wait for its followers.
+        timeout_ms: how long the broker can wait for its followers.
     """
 
     def __init__(self, version: int, client_id: str, acks: int, timeout_ms: int) -> None:
         self._version = version
         self._is_flexible = version >= FIRST_FLEXIBLE_VERSION
         self._end = _NO_TAGS if self._is_flexible else b""
-        """What is behind every structure."""
+        """Ends every structure."""
         self._few = [self._any_count(number) for number in range(_FEW)]
         self._topic_heads: dict[str, bytes] = {}
         name = client_id.encode()
-        # The client id has a length of fixed size in every version.
-        behind_name = _NO_TAGS + _NULL_FLEXIBLE_STRING if self._is_flexible else _NULL_STRING  # there is no transaction
+        # The client id has a length of fixed size in every version. Behind it: a null transactional id.
+        behind_name = _NO_TAGS + _NULL_FLEXIBLE_STRING if self._is_flexible else _NULL_STRING
         self._rest_of_head = b"".join(
             (_INT16.pack(len(name)), name, behind_name, _ACKS_AND_TIMEOUT.pack(acks, timeout_ms))
         )
 
     def _topic_head(self, topic: str) -> bytes:
-        """Return a topic's name as requests have it."""
+        """Encode a topic's name."""
         head = self._topic_heads.get(topic)
         if head is None:
             name = topic.encode()
@@ -107,21 +107,21 @@ class ProduceEncoder:
         return head
 
     def _count(self, number: int) -> bytes:
-        """Return the length of an array, or of a batch."""
+        """Encode the length of an array, or of a batch."""
         return self._few[number] if number < _FEW else self._any_count(number)
 
     def _any_count(self, number: int) -> bytes:
         return _length(number) if self._is_flexible else _INT32.pack(number)
 
     def _batch_head(self, before: bytes, partition: int, size: int) -> bytes:
-        """Return what comes before a batch: what is there already, its partition, its size."""
+        """Return the head of a batch: ``before``, its partition, its size."""
         if _fast_heads is not None:
             return _fast_heads.batch(before, partition, size, self._is_flexible)
         return before + _INT32.pack(partition) + self._count(size)
 
     def encode(self, batches: Batches, correlation_id: int) -> list[Buffer]:
-        """Return a request's frame in buffers: those of the batches are the views of their payloads themselves."""
-        buffers: list[Buffer] = [b""]  # for what begins with the size of all that follows
+        """Return a request's frame as buffers; those of the batches are the views of their payloads."""
+        buffers: list[Buffer] = [b""]  # placeholder of the head, which holds the total size
         head = self._rest_of_head + self._count(len(batches))
         size = _FRAME_AND_HEADER_SIZE - _SIZE_SIZE
         for topic, of_topic in batches.items():

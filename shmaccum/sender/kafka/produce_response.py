@@ -1,7 +1,7 @@
-"""What brokers answer to Produce requests.
+"""Decodes Produce responses.
 
-Most answers say no more than where each batch was stored. Those are read here, in a fifth of the time that the
-library takes; all others, with errors or anything else to tell, are left to it.
+Most responses hold only the offset of each batch. `_read_plain` decodes those in a fifth of the library's time. The
+library decodes all others: those with errors, messages or tags.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from shmaccum.shm.incidents import printable
 
 _CORRELATION_ID_SIZE: Final = 4
 _FEW_BITS: Final = 28
-"""A length has at most so many and seven more."""
+"""Shift of the last byte of a length, which has at most 35 bits."""
 _ERROR_AT: Final = 4
-"""In what is said of a partition: number, error code, base offset, append time, where the log starts; and then all else
-that there is to say: errors of single records, a message, tags."""
+"""Offsets within a partition's response: number, error code, base offset, append time, log start offset; then errors of
+single records, a message, tags."""
 _BASE_OFFSET_AT: Final = 6
 _APPEND_TIME_AT: Final = 14
 _MORE_AT: Final = 30
 _PARTITION_SIZE: Final = 33
 _NO_TIME_MS: Final = 1 << 47
-"""Milliseconds since the epoch that no batch was stored at: a completion has no room for them."""
+"""Milliseconds since the epoch; an append time from here on is refused: a completion has no room for it."""
 _LITTLE_BYTES: Final = 64 * 1024
-"""For where the leaders are now, and for tags."""
+"""Most bytes of current leaders and tags."""
 _BATCH_BYTES: Final = 2048
-"""For what is said of a batch: its topic's name, an error in words."""
+"""Most bytes of a batch: its topic's name, an error message."""
 _RECORD_BYTES: Final = 512
-"""For what is said of one record: Kafka's longest words on one name its topic."""
+"""Most bytes of a record's error: Kafka's longest message for one names its topic."""
 _LONGEST_HOST: Final = 255
-"""Characters of a name that can be looked up."""
+"""Characters of the longest name that can be looked up."""
 _LAST_PORT: Final = (1 << 16) - 1
 _THROTTLE_SIZE: Final = 4
 _END_SIZE: Final = 5
-"""The time that we are throttled for, and whether there are tags."""
+"""The throttle time, and the number of tags."""
 _INT32_RANGE: Final = 0x1_0000_0000
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderHint:
-    """Who leads a partition instead of the broker that was asked (KIP-951); the node where its address is said."""
+    """The new leader of a partition, from a former one (KIP-951); its node if the address is included."""
 
     topic_partition: TopicPartition
     leader_id: int
@@ -57,12 +57,12 @@ class LeaderHint:
 
 
 class ProduceAnswers:
-    """What a Produce response says.
+    """A decoded Produce response.
 
     Attributes:
-        responses: of each batch, in whatever order.
-        hints: who leads a partition instead.
-        throttle_time_ms: for how long the broker wants to be left alone.
+        responses: one for each batch, in any order.
+        hints: new leaders of partitions.
+        throttle_time_ms: how long the broker throttles us.
     """
 
     __slots__ = ("hints", "responses", "throttle_time_ms")
@@ -74,7 +74,7 @@ class ProduceAnswers:
 
 
 def largest_answer(batches: Batches) -> int:
-    """Return how many bytes the answer to a request can need: each batch and each record can have an error."""
+    """Return the most bytes of the answer to a request: each batch and each record can have an error."""
     size = _LITTLE_BYTES
     for of_topic in batches.values():
         for batch in of_topic.values():
@@ -85,17 +85,17 @@ def largest_answer(batches: Batches) -> int:
 def decode_answers(
     version: int, frame: bytes, batches: Batches, node: Node, shown: Callable[[str], str] = printable
 ) -> ProduceAnswers:
-    """Return what a response says of the batches of its request.
+    """Decode the response to a request.
 
     Args:
         version: of the request.
         frame: the response.
         batches: of the request.
-        node: that answered.
-        shown: returns a broker's words as they can be shown.
+        node: the broker that answered.
+        shown: hides secrets in the broker's texts.
 
     Raises:
-        NetworkError: the frame holds no such response, or none to some of the batches.
+        NetworkError: the frame is no such response, or leaves out a batch.
     """
     if version >= FIRST_FLEXIBLE_VERSION:
         responses = _read_plain(frame, batches)
@@ -105,10 +105,10 @@ def decode_answers(
 
 
 def _read_plain(frame: bytes, batches: Batches) -> list[ProduceResponse] | None:
-    """Read an answer of a flexible version that says no more than that all is stored.
+    """Decode a response of a flexible version in which all batches are stored and nothing else is said.
 
     Returns:
-        The answers to the batches; None if there is more in the frame, or if it is not of these batches.
+        The responses of the batches; None if the frame holds more, or is not of these batches.
     """
     responses: list[ProduceResponse] = []
     awaited = batches.copy()
@@ -141,7 +141,7 @@ def _read_plain(frame: bytes, batches: Batches) -> list[ProduceResponse] | None:
 
 
 def _is_plain(frame: bytes, position: int) -> bool:
-    """Say whether what is said of a partition is that its batch is stored, and nothing else."""
+    """Return whether a partition's response holds no error, message or tags."""
     more_at = position + _MORE_AT
     return (
         not (frame[position + _ERROR_AT] or frame[position + _ERROR_AT + 1])
@@ -152,7 +152,7 @@ def _is_plain(frame: bytes, position: int) -> bool:
 
 
 def _is_place(base_offset: int, append_time_ms: int) -> bool:
-    """Say whether these can be where and when a batch was stored, -1 where that is not known."""
+    """Return whether these are a valid offset and append time; -1 means unknown."""
     return base_offset >= -1 <= append_time_ms < _NO_TIME_MS
 
 
@@ -162,7 +162,7 @@ def _read_int64(frame: bytes, position: int) -> int:
 
 
 def _read_length(frame: bytes, position: int) -> tuple[int, int]:
-    """Return a length, which is written as an unsigned varint of one more, and the position behind it."""
+    """Decode a length, an unsigned varint of length + 1; return it and the position behind it."""
     number = shift = 0
     while shift <= _FEW_BITS:
         byte = frame[position]
@@ -184,7 +184,7 @@ def _decode_any(
     for batch in each_of(batches):
         result = found.get(batch.topic_partition)
         if result is None:
-            raise NetworkError(f"broker {node.id} did not say what became of a batch for {batch.topic_partition}")
+            raise NetworkError(f"broker {node.id} left a batch for {batch.topic_partition} out of its answer")
         responses.append(_response(batch, result, node, shown))
         leader = result.current_leader
         if leader is not None and leader.leader_id >= 0:
@@ -195,7 +195,7 @@ def _decode_any(
 
 
 def _stored(batch: ProduceBatch, base_offset: int, append_time_ms: int) -> ProduceResponse:
-    """Return that a batch is stored. Compiled, it is filled from here, without objects for numbers."""
+    """Return the response of a stored batch. Compiled, it is filled here without objects for its numbers."""
     response = ProduceResponse.__new__(ProduceResponse)
     response.batch = batch
     response.base_offset = base_offset
@@ -212,8 +212,8 @@ def _response(batch: ProduceBatch, result: Any, node: Node, shown: Callable[[str
     if not code:
         if not _is_place(result.base_offset, result.log_append_time_ms):
             raise NetworkError(
-                f"broker {node.id} says that a batch for {batch.topic_partition} is at offset {result.base_offset}, "
-                f"of time {result.log_append_time_ms}"
+                f"broker {node.id} answered offset {result.base_offset} and append time {result.log_append_time_ms} ms "
+                f"for {batch.topic_partition}, which no batch can have"
             )
         return ProduceResponse(batch, result.base_offset, result.log_append_time_ms)
     error = error_for_code(code)
@@ -226,7 +226,7 @@ def _response(batch: ProduceBatch, result: Any, node: Node, shown: Callable[[str
         each.batch_index: _attributed(node, shown(each.batch_index_error_message or "") or words)
         for each in result.record_errors
     }
-    # Of a single record, what is said of it alone is what its producer wants to know (as in ``Sender.failBatch``).
+    # With one invalid record, its own message replaces the batch's (as in ``Sender.failBatch``).
     (words,) = invalid.values() if len(invalid) == 1 else (_attributed(node, words),)
     return ProduceResponse(
         batch,
@@ -238,26 +238,26 @@ def _response(batch: ProduceBatch, result: Any, node: Node, shown: Callable[[str
 
 
 def _attributed(node: Node, words: str) -> str:
-    """Return a broker's words as its own."""
+    """Return a broker's text with the broker's number in front."""
     return f"broker {node.id} says: {words}" if words else ""
 
 
 def node_at(number: int, host: object, port: int) -> Node:
-    """Return a broker that an answer describes.
+    """Return the node of a broker in an answer.
 
     Raises:
-        NetworkError: there can be no such broker.
+        NetworkError: its number, host or port is impossible.
     """
     if number < 0 or not isinstance(host, str) or not 0 <= port <= _LAST_PORT or not _is_name(host):
-        raise NetworkError(f"the cluster is said to have a broker {number}, port {port}, at {str(host)[:300]!r}")
+        raise NetworkError(f"the broker's answer has an impossible broker: {number}, {str(host)[:300]!r}, port {port}")
     return Node(number, host, port)
 
 
 def _is_name(host: str) -> bool:
-    """Say whether this can be a host's name or address: what it says reaches logs and terminals."""
+    """Return whether this can be a host's name or address. Names reach logs and terminals."""
     return len(host) <= _LONGEST_HOST and host.isprintable() and " " not in host
 
 
 def refuse(batches: Iterable[ProduceBatch], error: type[KafkaError], message: str) -> list[ProduceResponse]:
-    """Return the same answer for every batch."""
+    """Return the same error for every batch."""
     return [ProduceResponse(batch, error=error, message=message, words=message) for batch in batches]

@@ -1,4 +1,4 @@
-"""Producer ids, which a broker gives out: by them and by sequence numbers it knows a batch that comes again."""
+"""Requests producer ids, by which brokers recognise resent batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_TRANSACTIONS_MS: Final = 2**31 - 1
 
 
 class ProducerIds:
-    """Gets one producer id at a time, when it is asked for one.
+    """Gets one producer id at a time, on demand.
 
     Args:
         config: the settings.
@@ -33,17 +33,17 @@ class ProducerIds:
         self._answer: tuple[int, int] | None = None
 
     def apply(self, config: ProducerConfig) -> None:
-        """Work by these settings from now on."""
+        """Use these settings from now on."""
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
 
     def take(self) -> tuple[int, int] | None:
-        """Return a new producer id and its epoch; None, and see to it that one is asked for, where there is none."""
+        """Return a new producer id and its epoch; if there is none, request one and return None."""
         answer, self._answer = self._answer, None
         self._wanted = answer is None
         return answer
 
     def failure(self, now_ms: float) -> type[KafkaError] | None:
-        """Return why the cluster gives us none, as long as it was not asked again."""
+        """Return why the cluster refused one; None once the next attempt is due."""
         return self._refused if now_ms < self._not_before_ms else None
 
     def due_ms(self) -> float:
@@ -56,18 +56,18 @@ class ProducerIds:
         return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TRANSACTIONS_MS)
 
     def largest_answer(self) -> int:
-        """Return how many bytes the answer can need."""
+        """Return the most bytes of the answer."""
         return SMALL_ANSWER
 
     def update(self, response: Any, now_ms: float) -> None:
-        """Take over an answer.
+        """Store an answer.
 
         Raises:
-            NetworkError: it gives no id, and no error either.
+            NetworkError: it holds neither a valid id nor an error.
         """
         error = error_for_code(response.error_code) if response.error_code else None
         if error is None and not (response.producer_id >= 0 <= response.producer_epoch):
-            raise NetworkError(f"a broker gave producer id {response.producer_id}, epoch {response.producer_epoch}")
+            raise NetworkError(f"impossible producer id {response.producer_id}, epoch {response.producer_epoch}")
         self._under_way = False
         self._refused = None if error is None or error.retriable else error
         if error is None:
@@ -79,7 +79,7 @@ class ProducerIds:
             self._again(now_ms)
 
     def failed(self, now_ms: float) -> None:
-        """Note that a request was not answered."""
+        """Note that a request got no answer."""
         self._under_way = False
         self._again(now_ms)
 

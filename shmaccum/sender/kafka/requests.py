@@ -1,4 +1,4 @@
-"""Requests on their way to a broker: each knows its bytes, and what to do with its answer."""
+"""Requests in flight: each encodes itself and handles its answer."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from shmaccum.sender.kafka.handshake import Call
 from shmaccum.sender.kafka.kafka_python import encode
 
 OnAnswer = Callable[[bytes], int]
-"""Takes the frame of an answer, empty where none was asked for; returns for how many milliseconds we are throttled."""
+"""Handles the frame of an answer, empty with ``acks=0``; returns the milliseconds that we are throttled for."""
 OnFailure = Callable[[type[KafkaError], str], None]
-"""Takes why there will be no answer."""
+"""Handles the reason why no answer will come."""
 
 
-class Request:  # not an ABC: compiled, it is a class of C, which has no metaclass
-    """What is to be sent, and what to do when it is answered, or never will be: one of the two, once.
+class Request:  # not an ABC: an extension class of the compiled form has no metaclass
+    """A request; the connection calls either `answered` or `failed`, once.
 
     Attributes:
-        correlation_id: the connection's number for it; the connection sets it, and the next one, as it sends it.
-        deadline_ms: when it must have been answered.
-        largest_answer: bytes that its answer can need; a larger one is refused before it takes memory.
+        correlation_id: The connection's number for it; set when sent.
+        deadline_ms: When it times out; set when sent.
+        largest_answer: Most bytes of its answer; a larger one is refused before it takes memory.
     """
 
     __slots__ = ("correlation_id", "deadline_ms", "largest_answer")
@@ -31,20 +31,20 @@ class Request:  # not an ABC: compiled, it is a class of C, which has no metacla
     largest_answer: int
 
     def frame(self, correlation_id: int) -> list[Buffer]:
-        """Return its bytes, which are not copied: they have to stay as they are until it is answered."""
+        """Return its bytes, which are not copied: they must not change until it is answered."""
         raise NotImplementedError
 
     def answered(self, frame: bytes) -> int:
-        """Take the answer, empty where none was asked for; return for how many milliseconds we are throttled."""
+        """Handle the answer, empty with ``acks=0``; return the milliseconds that we are throttled for."""
         raise NotImplementedError
 
     def failed(self, error: type[KafkaError], message: str) -> None:
-        """Take why there will be no answer."""
+        """Handle the reason why no answer will come."""
         raise NotImplementedError
 
 
 class CallRequest(Request):
-    """A request of the library's."""
+    """A kafka-python request."""
 
     __slots__ = ("_call", "_client_id", "_on_answer", "_on_failure")
 

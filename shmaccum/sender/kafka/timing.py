@@ -1,6 +1,6 @@
-"""Time in the Kafka transport: the monotonic clock in milliseconds, and the wait between attempts.
+"""The monotonic clock in milliseconds, and the backoff between attempts.
 
-Source of the wait: Kafka's ``ExponentialBackoff`` (KIP-144, KIP-580).
+Source of the backoff: Kafka's ``ExponentialBackoff`` (KIP-144, KIP-580).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _fast_calls = FastCalls() if COMPILED else None
 
 
 def monotonic_ms() -> float:
-    """Return the time."""
+    """Return the time of the monotonic clock."""
     return time.monotonic_ns() / 1_000_000 if _fast_calls is None else _fast_calls.monotonic_ms()
 
 
@@ -30,7 +30,7 @@ _LARGEST_EXPONENT: Final = 32
 
 
 class ExponentialBackoff:
-    """Waits that double from one attempt to the next, up to a maximum, each a little more or less at random.
+    """Waits that double with each attempt up to a maximum, with a random jitter of 20%.
 
     Args:
         initial_ms: the first wait.
@@ -42,6 +42,6 @@ class ExponentialBackoff:
         self._max_ms = max(initial_ms, max_ms)
 
     def wait_ms(self, attempts: int) -> float:
-        """Return how long to wait after so many attempts, 1 at least, that failed in a row."""
+        """Return how long to wait after this number of failed attempts in a row, at least 1."""
         wait_ms = self._initial_ms * 2.0 ** min(attempts - 1, _LARGEST_EXPONENT)
         return min(wait_ms, self._max_ms) * random.uniform(1 - _JITTER, 1 + _JITTER)

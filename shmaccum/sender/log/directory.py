@@ -1,8 +1,8 @@
-"""The log directory: which topics and partitions are in it, and how a topic comes into it.
+"""The log directory: finds and creates topics and partitions.
 
-A partition is a directory ``<topic>-<partition>``. A topic is there once its partition 0 is, and has the
-partitions that follow each other from 0 on. New topics are made from their last partition down to 0, so
-that a death in between leaves no topic with fewer partitions than it was to have.
+A partition is a directory ``<topic>-<partition>``. A topic exists once its partition 0 does, and has the consecutive
+partitions from 0 on. A new topic's partitions are created from the last down to 0: a death in between leaves no topic
+with too few partitions.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ class LogDirectory:
         self._lock: DirectoryLock | None = None
 
     def open(self) -> None:
-        """Make the directory where it is missing, for this user alone, and lock it.
+        """Lock the directory; create it if it is missing, for this user alone.
 
-        One that is there keeps its permissions: others can read the log where its administrator lets them.
+        An existing one keeps its permissions: its administrator can let other users read the log.
 
         Raises:
-            KafkaStorageError: it cannot be made or written; says why and what to do.
-            SlabInUseError: another sender has it.
+            KafkaStorageError: it cannot be created or written; says why and what to do.
+            SlabInUseError: another sender has locked it.
         """
         try:
             self.path.mkdir(0o700, parents=True, exist_ok=True)
             if not os.access(self.path, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             self._lock = DirectoryLock(self.path)
-            sync_directory(self.path)  # what a sender made here just before it died
+            sync_directory(self.path)  # a dead sender can have created entries without a sync
         except OSError as error:
             raise KafkaStorageError(
                 f"log.dir {self.path} cannot be used: {self._reason(error)}; set log.dir to a directory "
-                f"that user id {os.geteuid()} may write to"
+                f"that user id {os.geteuid()} can write to"
             ) from error
 
     def _reason(self, error: OSError) -> str:
@@ -60,11 +60,11 @@ class LogDirectory:
             self._lock = None
 
     def partition_path(self, topic_partition: TopicPartition) -> Path:
-        """Return where a partition's segments are."""
+        """Return the directory of a partition's segments."""
         return self.path / str(topic_partition)
 
     def count_partitions(self, topic: str) -> int:
-        """Return how many partitions the topic has on disk, 0 if it is not there.
+        """Return how many partitions the topic has on disk, 0 if it does not exist.
 
         Args:
             topic: a legal name.
@@ -75,28 +75,28 @@ class LogDirectory:
         return count
 
     def create_topic(self, topic: str, num_partitions: int) -> None:
-        """Make the directories of a topic that is not there, durably.
+        """Create the directories of a topic, durably.
 
         Args:
             topic: a legal name.
             num_partitions: at least 1.
 
         Raises:
-            KafkaStorageError: a directory cannot be made or synced. To ask again completes what is missing.
+            KafkaStorageError: a directory cannot be created or synced. Another call creates what is missing.
         """
         try:
             for partition in reversed(range(num_partitions)):
-                # Higher ones may be there, from an attempt that ended half-way.
+                # Higher ones can exist, from an attempt cut short.
                 self.partition_path(TopicPartition(topic, partition)).mkdir(0o755, exist_ok=True)
             sync_directory(self.path)
         except OSError as error:
             raise KafkaStorageError(
-                f"topic {topic!r} cannot be made in log.dir {self.path}: {os.strerror(error.errno or 0)}"
+                f"topic {topic!r} cannot be created in log.dir {self.path}: {os.strerror(error.errno or 0)}"
             ) from error
 
 
 def list_partitions(log_dir: Path) -> list[TopicPartition]:
-    """Return all partitions in a log directory, by topic and number. What is not a partition is left out.
+    """Return all partitions in a log directory, by topic and number. Other entries are skipped.
 
     Raises:
         OSError: ``log_dir`` is not a directory, or cannot be read.

@@ -1,6 +1,6 @@
-"""File descriptors and plain I/O: a bounded set of open files, whole writes, durable directory entries.
+"""Plain file I/O: bounded open files, whole writes, durable directory entries.
 
-Knows nothing of what is in the files.
+Knows nothing of the files' contents.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ from shmaccum.regularfile import open_regular
 logger = logging.getLogger(__name__)
 
 _MOST_BUFFERS: Final = os.sysconf("SC_IOV_MAX")
-"""Views that one call writes at most."""
+"""Most views of one write."""
 MAX_OPEN_FILES: Final = 512
 """Half of the usual limit of descriptors of a process (1,024)."""
 SEGMENT_MODE: Final = 0o644
-"""Permissions of a new file, less the umask: whom the directory lets in may read it, and nobody else may write."""
+"""Permissions of a new file, less the umask: its owner writes it, other users of the directory read it."""
 
 
 class OpenFiles:
-    """Open files by path, at most ``limit`` of them, or fewer where the system gives no more.
+    """Open files by path: at most ``limit``, or fewer if the system refuses more descriptors.
 
-    The least recently used one is closed for a new one.
-
-    Closing a file does not sync it: a later `os.fsync` through another descriptor covers the same data.
+    A new file replaces the least recently used one. Closing does not sync: a later `os.fsync` by another descriptor
+    covers the same data.
     """
 
     def __init__(self, limit: int = MAX_OPEN_FILES) -> None:
@@ -41,9 +40,9 @@ class OpenFiles:
         return len(self._descriptors)
 
     def get(self, path: Path) -> int:
-        """Return a descriptor, for reading and writing, of a file that exists. Valid until the next call here.
+        """Return a descriptor, for reading and writing, of an existing file. Valid until the next call here.
 
-        A file that is gone is not made anew: written at its old end, it would begin with a hole.
+        It never recreates a deleted file: a write at the old end would leave a hole in front.
 
         Raises:
             OSError: the file cannot be opened, or is not a regular one of this user.
@@ -55,10 +54,10 @@ class OpenFiles:
         return descriptor
 
     def create(self, path: Path) -> None:
-        """Make a new, empty file.
+        """Create an empty file.
 
         Raises:
-            OSError: it exists, or cannot be made.
+            OSError: it exists, or cannot be created.
         """
         self._open(path, os.O_CREAT | os.O_EXCL)
 
@@ -89,7 +88,7 @@ class OpenFiles:
 
 
 def _close(path: Path, descriptor: int) -> None:
-    """Close a file; an error is another file's business than the one that is being worked on, so it is logged."""
+    """Close a file; log an error, which must not fail the caller's work on another file."""
     try:
         os.close(descriptor)
     except OSError as error:
@@ -97,7 +96,7 @@ def _close(path: Path, descriptor: int) -> None:
 
 
 def write_fully(descriptor: int, data: Sequence[memoryview], position: int) -> None:
-    """Write all of ``data`` (bytes) at ``position``, straight from its memory, in as many calls as it takes.
+    """Write all of ``data`` (bytes) at ``position``, straight from its memory, in as many calls as needed.
 
     Raises:
         OSError: part of the data may have been written.
@@ -113,7 +112,7 @@ def write_fully(descriptor: int, data: Sequence[memoryview], position: int) -> N
 
 
 def sync_directory(path: Path) -> None:
-    """Make the entries of a directory durable: files made in it, or removed from it, stay so.
+    """Make the entries of a directory durable: files created in it or removed from it.
 
     Raises:
         OSError: the directory is gone, or could not be written.

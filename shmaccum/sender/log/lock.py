@@ -1,10 +1,10 @@
-"""The lock of a log directory: one sender writes to it at a time.
+"""The lock of a log directory: one sender at a time.
 
-The file is ``.lock`` in the log directory, as in Kafka (``kafka.utils.FileLock``). It is locked with
-``flock``, which the kernel undoes when the process ends in any way, holds the holder's pid for the error's
-message, and is never removed: a second process could hold the lock of the removed one.
+The sender locks ``.lock`` in the log directory, as Kafka does (``kafka.utils.FileLock``), with ``flock``: the kernel
+unlocks it when the process ends in any way. The file holds the holder's pid, for errors. It is never removed, since a
+second process could lock the removed file.
 
-Only its owner can open it: who can read a file can lock it, and would keep every sender out.
+Only its owner can open it: any process that can read a file can lock it, and would keep every sender out.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ class DirectoryLock:
     """The exclusive lock of one log directory, held from creation to `close`."""
 
     def __init__(self, log_dir: Path) -> None:
-        """Take the lock.
+        """Acquire the lock.
 
         Raises:
-            SlabInUseError: another process has it; says which, where that is known.
+            SlabInUseError: another process holds it; says which, if known.
             OSError: the file cannot be opened, or is not a regular one of this user.
         """
         self._descriptor = open_regular(log_dir / _NAME, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            os.fchmod(self._descriptor, 0o600)  # one that version 0.1.0 made can be read by everybody
+            os.fchmod(self._descriptor, 0o600)  # version 0.1.0 created it readable by all users
             if not self._take():
                 raise SlabInUseError(
-                    f"log.dir {log_dir} is in use by {self._holder()}: one sender writes to a log at a time; give "
-                    f"this one a log.dir of its own, or the same settings as the other so that they share a sender"
+                    f"log.dir {log_dir} is in use by {self._holder()}: one sender writes to a log at a time; set "
+                    f"another log.dir, or use the other's settings so that both share a sender"
                 )
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, b"%d\n" % os.getpid(), 0)
@@ -48,7 +48,7 @@ class DirectoryLock:
             raise
 
     def close(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -67,10 +67,10 @@ class DirectoryLock:
 
 
 def has_writer(log_dir: Path) -> bool:
-    """Say whether a sender has the directory now; for readers, who take no lock of their own."""
+    """Return whether a sender holds the directory's lock now; for readers, which hold none."""
     try:
         descriptor = open_regular(log_dir / _NAME, os.O_RDONLY, any_owner=True)
-    except OSError:  # nobody ever wrote here, or it is not ours to know
+    except OSError:  # no sender ever wrote here, or this user cannot open the file
         return False
     try:
         return not _try_flock(descriptor, fcntl.LOCK_SH)

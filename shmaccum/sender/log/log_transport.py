@@ -1,10 +1,9 @@
-"""The transport for machines without a broker: batches go into Kafka's log format on disk.
+"""The transport without brokers: writes batches in Kafka's log format.
 
-What leaves here as stored is in the file, as far as ``write`` says so, and on disk where ``flush.messages``
-is 1. A batch that a sender wrote before it died is known again when the next one resends it, so delivery is
-exactly once over the sender's death.
+A batch answered as stored is written to the file, and synced if ``flush.messages`` is 1. If a sender dies after a
+write, its successor resends the batch and the log recognises it: delivery is exactly once over the sender's death.
 
-Writing is done in `send`; `poll` only hands out the answers, syncs what ``flush.ms`` asks for, and waits.
+`send` writes; `poll` returns the answers, syncs what ``flush.ms`` makes due, and waits.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 logger = logging.getLogger(__name__)
 
 NODE: Final = Node(0)
-"""What stands for a broker: the log directory."""
+"""The log directory, in the place of a broker."""
 
 _LONGEST_WAIT_MS: Final = 2.0**31 - 1  # what poll(2) takes
 
@@ -38,12 +37,12 @@ class LogTransport:
     """Writes batches into ``log_dir``; see `shmaccum.sender.transport.Transport` for the methods.
 
     Args:
-        log_dir: ``log.dir``; made by `start` where it is missing.
-        num_partitions: ``num.partitions``, of a topic that is not in the log yet.
+        log_dir: ``log.dir``; `start` creates it if it is missing.
+        num_partitions: ``num.partitions``, for topics not in the log yet.
         segment_bytes: ``segment.bytes``.
         flush_messages: ``flush.messages``.
         flush_ms: ``flush.ms``.
-        magic: of all the batches that will come.
+        magic: of all batches.
     """
 
     def __init__(
@@ -58,33 +57,33 @@ class LogTransport:
         self._cluster = Cluster(nodes={NODE.id: NODE}, changes=self._changes)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._flush_at: dict[PartitionLog, float] = {}
-        """When the logs that hold unflushed records are to be flushed, the earliest first."""
+        """Log with unsynced records -> when to sync it, the earliest first."""
         self._answers: list[ProduceResponse] = []
         self._doorbell = -1
         self._poller = select.poll()
 
     def start(self) -> None:
-        """Make the directory where it is missing, and lock it.
+        """Lock the directory; create it if it is missing.
 
         Raises:
-            KafkaStorageError: the directory cannot be made or written.
+            KafkaStorageError: the directory cannot be created or written.
             SlabInUseError: another sender writes to it.
         """
         self._directory.open()
 
     def init_producer_id(self) -> tuple[int, int]:
-        """Return a new producer id, unique by its 63 random bits, and epoch 0."""
+        """Return a new producer id of 63 random bits, and epoch 0."""
         return secrets.randbits(63), 0
 
     def failure(self) -> None:
-        """Return None: what is in the way of one partition is not in the way of all."""
+        """Return None: a failure of one partition does not affect the others."""
 
     def cluster(self) -> Cluster:
-        """Return the topics asked for so far, as they were when last asked for."""
+        """Return the topics requested so far, as of their last request."""
         return self._cluster
 
     def request_update(self, topics: Collection[str]) -> None:
-        """Look for the topics on disk, and make those that are not there. What was known stays if that fails."""
+        """Look the topics up on disk, and create missing ones. If that fails, the old metadata stays."""
         known = self._cluster
         counts, leaders, errors = dict(known.partition_counts), dict(known.leaders), dict(known.topic_errors)
         changed = []
@@ -95,7 +94,7 @@ class LogTransport:
             except KafkaError as error:
                 if topic not in counts:
                     errors[topic] = type(error)
-                    logger.warning("no metadata of topic %r: %s", topic, error)
+                    logger.warning("topic %r cannot be used: %s", topic, error)
             count = counts.get(topic, 0)
             if before != (count, errors.get(topic)):
                 changed.append(topic)
@@ -119,15 +118,15 @@ class LogTransport:
         return 0.0
 
     def is_busy(self) -> bool:
-        """Say that the log is never busy: it has stored what it was sent."""
+        """Return False: `send` has written all batches when it returns."""
         return False
 
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
-        """Write the batches. What one of them meets does not keep the others from being written."""
+        """Write the batches. One that fails does not affect the others."""
         self._answers.extend([self._store(batch, now_ms) for batch in batches])
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
-        """Return the answers to all that was sent; without any, wait for the doorbell."""
+        """Return the answers to all batches sent; without any, wait for the doorbell."""
         end = _monotonic_ms() + timeout_ms
         while True:
             self._flush_due(_monotonic_ms())
@@ -140,12 +139,12 @@ class LogTransport:
                 return []
 
     def apply(self, config: ProducerConfig) -> None:
-        """Begin segments by another size, and topics with another number of partitions, from now on."""
+        """Use another ``segment.bytes`` and ``num.partitions``, for new segments and topics."""
         self._num_partitions = config.num_partitions
         self._config.segment_bytes = config.segment_bytes
 
     def close(self) -> None:
-        """Flush and close all files, and unlock the directory."""
+        """Sync and close all files, and unlock the directory."""
         for log in list(self._flush_at):
             self._flush(log)
         self._files.close_all()
@@ -153,7 +152,7 @@ class LogTransport:
         self._directory.close()
 
     def _find_or_create(self, topic: str) -> int:
-        """Return how many partitions the topic has."""
+        """Return how many partitions the topic has; create it if it does not exist."""
         count = self._directory.count_partitions(topic)
         if count == 0:
             self._forget(topic)
@@ -162,7 +161,7 @@ class LogTransport:
         return count
 
     def _forget(self, topic: str) -> None:
-        """Close the logs of a topic whose directories somebody removed: their files are nowhere any more."""
+        """Close the logs of a topic whose directories were removed from outside."""
         for topic_partition in [each for each in self._logs if each.topic == topic]:
             log = self._logs.pop(topic_partition)
             log.close()
@@ -189,7 +188,7 @@ class LogTransport:
         if log is None:
             if topic_partition not in self._cluster.leaders:
                 raise UnknownTopicOrPartitionError(
-                    f"{topic_partition} is not in log.dir {self._directory.path}: make its directory, or use a "
+                    f"{topic_partition} is not in log.dir {self._directory.path}: create its directory, or use a "
                     f"partition that the topic has"
                 )
             path = self._directory.partition_path(topic_partition)
@@ -204,7 +203,7 @@ class LogTransport:
             self._flush(log)
 
     def _flush(self, log: PartitionLog) -> None:
-        """Flush a log whose records are acknowledged already: an error can only be told to the operator."""
+        """Sync a log whose records are acknowledged already: an error can only be logged."""
         del self._flush_at[log]
         try:
             log.flush()
@@ -212,7 +211,7 @@ class LogTransport:
             logger.error("acknowledged records may not be on disk: %s", error)
 
     def _wait(self, timeout_ms: float, doorbell: int) -> bool:
-        """Wait, and say whether the doorbell rang. Reading from it is for the sender."""
+        """Wait; return whether the doorbell was pressed. The sender reads from it."""
         if doorbell != self._doorbell:
             self._poller = select.poll()
             self._poller.register(doorbell, select.POLLIN)

@@ -1,12 +1,12 @@
-"""One partition of the log: appends batches to its last segment, one at a time.
+"""One partition of the log: appends batches to its last segment.
 
 Invariants:
 
-* Between two calls the last segment holds whole batches and nothing else, and ``LogEnd.size`` is its size.
-  Where that cannot be kept (a write failed and so did cutting it off, or a sync failed and nobody knows what
-  the file holds), the end is forgotten, and found again by recovery before the next write.
-* A batch is remembered as stored when it is: a resent one is not written twice.
-* Only the last segment has anything that is not synced.
+* Between two calls the last segment holds only whole batches, and ``LogEnd.size`` is its size. If a write fails and so
+  does the truncation, or if a sync fails and leaves the contents unknown, the log forgets its end. Recovery finds it
+  again before the next write.
+* A stored batch is remembered, so a resent one is not written twice.
+* Only the last segment has unsynced data.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from shmaccum.sender.transport import ProduceBatch
 logger = logging.getLogger(__name__)
 
 _MAX_OFFSETS: Final = 2**31
-"""Most offsets of a segment: an index has four bytes, signed, for an offset relative to the first."""
+"""Most offsets of a segment: an index stores offsets relative to the first in four bytes, signed."""
 
 
 @dataclass(slots=True)
 class LogConfig:
-    """What the partitions of a log have in common.
+    """The settings that the partitions of a log share.
 
     Attributes:
         segment_bytes: most bytes of a segment; can change.
@@ -56,27 +56,27 @@ class PartitionLog:
         self._format = record_format(config.magic)
         self._end: LogEnd | None = None
         self._path = directory
-        """The last segment's, once the end has been known."""
+        """The last segment's path, once recovery has found the end."""
         self._unflushed_records = 0
         self._entries_synced = False
-        """Whether the directory is on disk as it is, the last segment's name in it."""
+        """Whether the directory's entries are synced, the last segment's included."""
 
     @property
     def is_flushed(self) -> bool:
-        """Say whether there is nothing that a sync has not covered yet."""
+        """Whether all records are synced."""
         return self._unflushed_records == 0
 
     def append(self, batch: ProduceBatch) -> int:
-        """Write the batch, unless it is here already; return its base offset.
+        """Write the batch, unless the log holds it already; return its base offset.
 
         Raises:
-            KafkaStorageError: it could not be written or synced, and is not in the log. Later appends may succeed.
+            KafkaStorageError: it could not be written or synced, and is not in the log. Later appends can succeed.
             RecordBatchTooLargeError: it is larger than a segment.
             UnsupportedForMessageFormatError: it is not of this log's message format.
         """
         if batch.magic != self._config.magic:
             raise UnsupportedForMessageFormatError(
-                f"{self._directory}: a batch of message format {batch.magic} came to a log that is written in format "
+                f"{self._directory}: a batch of message format {batch.magic} cannot be appended to a log of format "
                 f"{self._config.magic}; use one message.format.version"
             )
         try:
@@ -84,18 +84,18 @@ class PartitionLog:
             stored_at = _stored_at(end, batch)
             if stored_at is None:
                 return self._append_new(batch, end)
-            self._flush_if_due()  # the sender that wrote it may have died before it did
+            self._flush_if_due()  # a dead sender can have written it without a sync
             return stored_at
         except OSError as error:
             if isinstance(error, FileNotFoundError | FileExistsError):
-                self._forget_end()  # somebody else is at work in the directory
+                self._forget_end()  # files were removed or created from outside
             raise self._storage_error(f"cannot write a batch of {batch.size} bytes", error) from error
 
     def flush(self) -> None:
-        """Sync to disk what is not yet.
+        """Sync all records.
 
         Raises:
-            KafkaStorageError: it could not be written; what is on disk is unknown.
+            KafkaStorageError: the sync failed; what is on disk is unknown.
         """
         try:
             self._flush()
@@ -109,7 +109,7 @@ class PartitionLog:
     def _recover(self) -> LogEnd:
         end = self._end = recover(self._directory, idempotent=self._format.magic == 2)
         self._path = segment_path(self._directory, end.base_offset)
-        # Who wrote it may not have synced it.
+        # A dead sender can have written the segment without a sync.
         self._unflushed_records = end.next_offset - end.base_offset
         self._entries_synced = False
         return end
@@ -117,12 +117,12 @@ class PartitionLog:
     def _append_new(self, batch: ProduceBatch, end: LogEnd) -> int:
         base_offset = end.next_offset
         first, *rest = batch.payload
-        # A message set is never in several views; what is compressed anew has another size.
+        # A message set is always one view. Setting its offset can compress it again, to another size.
         data = (self._format.set_base_offset(first, batch.record_count, base_offset), *rest)
         size = sum(map(len, data))
         if size > self._config.segment_bytes:
             raise RecordBatchTooLargeError(
-                f"{self._directory}: a batch of {size} bytes does not fit a segment of {self._config.segment_bytes}; "
+                f"{self._directory}: a batch of {size} bytes exceeds segment.bytes = {self._config.segment_bytes}; "
                 f"raise segment.bytes"
             )
         next_offset = base_offset + batch.record_count
@@ -156,11 +156,11 @@ class PartitionLog:
         end.base_offset, end.size = end.next_offset, 0
 
     def _cut_off(self, end: LogEnd) -> None:
-        """Take a batch off the last segment that could not be written whole, or not be synced."""
+        """Truncate the last segment before a batch whose write or sync failed."""
         try:
             os.ftruncate(self._files.get(self._path), end.size)
         except OSError as error:
-            logger.error("%s: cannot cut off a torn batch from byte %d on: %s", self._path, end.size, error.strerror)
+            logger.error("%s: cannot truncate a torn batch at byte %d: %s", self._path, end.size, error.strerror)
             self._forget_end()
 
     def _flush_if_due(self) -> None:
@@ -181,7 +181,7 @@ class PartitionLog:
         self._unflushed_records = 0
 
     def _forget_end(self) -> None:
-        """Have the end of the log recovered before anything else is written."""
+        """Forget the log's end: the next append recovers it first."""
         self._end = None
         self._files.close(self._path)
 
@@ -190,7 +190,7 @@ class PartitionLog:
 
 
 def _stored_at(end: LogEnd, batch: ProduceBatch) -> int | None:
-    """Return the base offset under which the log has the batch already, or None."""
+    """Return the base offset of a batch that the log holds already, or None."""
     if batch.producer_id < 0:
         return None
     return end.producers.find(batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count)

@@ -1,7 +1,7 @@
-"""Which batches of which idempotent producers a partition holds: how a resent batch is known (KIP-98).
+"""Recognises resent batches of idempotent producers (KIP-98).
 
-A broker keeps the same in its ``ProducerStateManager``: the last five batches of a producer, since no
-more may be in flight for one partition.
+As a broker's ``ProducerStateManager`` it keeps the last five batches of a producer, the most that can be in flight for
+one partition.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ BATCHES_KEPT: Final = 5
 """Batches remembered per producer (``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``)."""
 
 PRODUCERS_KEPT: Final = 1000
-"""Producers remembered per partition. One slab has one producer id and one slab at a time writes to a log."""
+"""Producers remembered per partition. A slab has one producer id, and one slab at a time writes to a log."""
 
 
 class StoredBatch(NamedTuple):
-    """What tells one batch of a producer from another, and where it is."""
+    """Identity of a producer's batch, and its base offset."""
 
     producer_epoch: int
     base_sequence: int
@@ -32,7 +32,7 @@ class RecentBatches:
         self._by_producer: OrderedDict[int, deque[StoredBatch]] = OrderedDict()
 
     def add(self, producer_id: int, batch: StoredBatch) -> None:
-        """Remember a batch that is in the log now, later than all others."""
+        """Remember a batch that was appended after all others."""
         batches = self._by_producer.get(producer_id)
         if batches is None:
             if len(self._by_producer) >= PRODUCERS_KEPT:
@@ -60,6 +60,6 @@ class RecentBatches:
         return None
 
     def is_complete(self) -> bool:
-        """Say whether older batches would change nothing: there is a producer, and none has fewer than five."""
+        """Return whether older batches would change nothing: each producer has five, and there is one at least."""
         counts = [len(batches) for batches in self._by_producer.values()]
         return bool(counts) and min(counts) == BATCHES_KEPT

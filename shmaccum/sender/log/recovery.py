@@ -1,7 +1,7 @@
-"""Finding the end of a partition's log, and cutting off what is no whole batch (``LogSegment.recover``).
+"""Finds the end of a partition's log, and truncates a torn batch.
 
-Only the last segment can end in the middle of a batch: it is read whole, checksums included. As in Kafka, what
-follows the last of its whole batches goes. A sender that died had acknowledged none of it: writes are in order.
+As in Kafka's ``LogSegment.recover``, only the last segment can end within a batch: recovery reads all of it, checksums
+included, and truncates it behind its last whole batch. Nothing behind that was acknowledged: writes are in order.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class LogEnd:
     """Where the next batch of a partition goes.
 
     Attributes:
-        base_offset: that of the last segment.
+        base_offset: of the last segment.
         size: bytes of the last segment.
         next_offset: offset of the next record.
-        producers: the batches that may be resent.
+        producers: the batches that can be resent.
     """
 
     base_offset: int
@@ -39,17 +39,17 @@ class LogEnd:
 
 
 def recover(directory: Path, *, idempotent: bool) -> LogEnd:
-    """Find the end of the log in a partition's directory, and make it a clean one.
+    """Find the end of the log in a partition's directory; truncate a torn batch.
 
-    A partition without segments gets its first, empty one. Afterwards nothing is known to be synced.
+    A partition without segments gets its first, empty one. Afterwards nothing counts as synced.
 
     Args:
         directory: of the partition; exists.
-        idempotent: whether batches can have a producer id: if so, and the last segment does not hold all the
-            batches that may be resent, those before it are read too.
+        idempotent: whether batches can have a producer id. If so, earlier segments are read as well, until all batches
+            that can be resent are known.
 
     Raises:
-        OSError: a file cannot be read or written. Nothing whole has been changed.
+        OSError: a file cannot be read or written. No whole batch was changed.
     """
     segments = list_segments(directory)
     if not segments:
@@ -62,7 +62,7 @@ def recover(directory: Path, *, idempotent: bool) -> LogEnd:
 
 
 def _recover_segment(segment: Path) -> LogEnd:
-    """Return the end of the segment, after cutting off what is no whole batch."""
+    """Truncate the segment behind its last whole batch; return its end."""
     base_offset = base_offset_of(segment)
     end = LogEnd(base_offset, 0, base_offset)
     reader = SegmentReader(segment)
@@ -78,7 +78,7 @@ def _recover_segment(segment: Path) -> LogEnd:
         reason = str(error)
     excess = reader.size - end.size
     if excess:
-        logger.warning("%s: cutting off %d bytes from byte %d on: %s", segment, excess, end.size, reason)
+        logger.warning("%s: truncating %d bytes from byte %d on: %s", segment, excess, end.size, reason)
         descriptor = open_regular(segment, os.O_WRONLY)
         try:
             os.ftruncate(descriptor, end.size)
@@ -88,14 +88,14 @@ def _recover_segment(segment: Path) -> LogEnd:
 
 
 def _look_back(older: list[Path], producers: RecentBatches) -> RecentBatches:
-    """Return what is remembered once the segments before the last are known as far as needed.
+    """Return the last segment's batches and, from older segments, those that can be resent.
 
-    That is until every producer in sight has its five batches, or five batches of any kind were seen: a producer
-    that was at work when its sender died was the last one to write.
+    It reads older segments until every producer found has five batches, or until it has read five batches in all: the
+    producer whose sender died was the last to write.
 
     Args:
-        older: the segments before the last; none of them is changed.
-        producers: the batches in the last one.
+        older: the segments before the last; not changed.
+        producers: the batches in the last segment.
     """
     seen = 0
     for segment in reversed(older):
@@ -107,7 +107,7 @@ def _look_back(older: list[Path], producers: RecentBatches) -> RecentBatches:
                 _remember(producers, batch)
                 seen += 1
         except CorruptRecordError as error:
-            logger.warning("batches that were written before may be written again: %s", error)
+            logger.warning("resent batches may be stored twice, since the ones before cannot be read: %s", error)
         producers.extend(newer)
     return producers
 

@@ -1,7 +1,7 @@
-"""Segment files: named ``<offset of the first record, 20 digits>.log`` as in Kafka, batches back to back.
+"""Segment files: names, and a reader of their batches.
 
-Segments are read through ordinary reads, not mapped. To touch a mapped page that the disk cannot give, or that
-a writer has cut off meanwhile, is a SIGBUS, and would end the whole process for one bad file.
+As in Kafka, a segment is named ``<offset of the first record, 20 digits>.log`` and holds batches back to back. Segments
+are not mapped: a page that the disk fails to read, or that a writer truncates, would kill the process by SIGBUS.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _BUFFER_BYTES: Final = 1 << 20
 
 
 def segment_path(directory: Path, base_offset: int) -> Path:
-    """Return the path of the segment whose first record has, or is to have, that offset."""
+    """Return the path of the segment whose first record has, or will have, that offset."""
     return directory / f"{base_offset:020}.log"
 
 
 def list_segments(directory: Path) -> list[Path]:
-    """Return the segments in a partition's directory, in the order of their offsets. Other files are left out.
+    """Return the segments in a partition's directory, by offset. Other files are skipped.
 
     Raises:
         OSError: the directory is gone, or cannot be read.
@@ -40,29 +40,29 @@ def list_segments(directory: Path) -> list[Path]:
 
 
 def base_offset_of(segment: Path) -> int:
-    """Return the offset that a segment's name says."""
+    """Return the offset in a segment's name."""
     return int(segment.stem)
 
 
 class SegmentReader:
-    """Reads the batches of one segment, one at a time in memory, up to the size that the file has at the start.
+    """Reads the batches of one segment, one at a time, up to the file's size at the start.
 
     Attributes:
-        path: of the segment.
-        size: bytes of the file when the reader was made.
-        position: where the batch last read starts, in bytes.
-        end: where it ends: behind it is what was not read yet, or is no whole batch.
+        path: Of the segment.
+        size: Bytes of the file when the reader was made.
+        position: Start of the batch last read, in bytes.
+        end: End of that batch; unread bytes, or a torn batch, follow.
     """
 
     def __init__(self, path: Path, *, any_owner: bool = False) -> None:
-        """Look at the file.
+        """Read the file's size.
 
         Args:
             path: of the segment.
-            any_owner: whether it may be another user's.
+            any_owner: whether another user can own it.
 
         Raises:
-            OSError: it is gone, or not to be read.
+            OSError: the file is gone, or cannot be examined.
         """
         self.path = path
         self._any_owner = any_owner
@@ -71,13 +71,13 @@ class SegmentReader:
         self.end = 0
 
     def batches(self, *, check_crc: bool = True) -> Iterator[Batch]:
-        """Yield the batches; end before one that reaches past `size`, as an interrupted write leaves it.
+        """Yield the batches; stop before one that reaches past `size`, as an interrupted write leaves it.
 
         Args:
             check_crc: whether a wrong checksum counts as corrupt.
 
         Raises:
-            CorruptRecordError: what is behind the last batch is none; names file and position.
+            CorruptRecordError: no valid batch follows the last one; names file and position.
             OSError: the file is gone, cannot be read, is not a regular one, or is another user's.
         """
         descriptor = open_regular(self.path, os.O_RDONLY, any_owner=self._any_owner)
@@ -87,7 +87,7 @@ class SegmentReader:
                 if self.end + LOG_OVERHEAD + size > self.size:
                     return
                 entry = head + file.read(max(size, 0))
-                if len(entry) < LOG_OVERHEAD + size:  # a writer has cut it off meanwhile
+                if len(entry) < LOG_OVERHEAD + size:  # a writer has truncated it meanwhile
                     return
                 self.position = self.end
                 try:
@@ -101,6 +101,6 @@ class SegmentReader:
         """Return an error that names the file and the position of the batch last read.
 
         Args:
-            reason: what is wrong with that batch, in positions counted from its start.
+            reason: the fault of that batch, with positions counted from its start.
         """
         return CorruptRecordError(f"{self.path} is corrupt at byte {self.position}; counted from there, {reason}")

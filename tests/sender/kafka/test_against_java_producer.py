@@ -1,11 +1,11 @@
-"""The same records by Kafka's Java producer and by ours, one topic each: what the broker then has in its segments.
+"""Compares the segments of Kafka's Java producer and of ours, for the same records.
 
-Both idempotent, in the same batches, at the same settings. Uncompressed, the batches are equal byte for byte but for
-the producer id that the broker gave out and the checksum that covers it: base sequences and producer epochs are the
-same, too, and so is what the broker fills in, the base offset and its leader epoch.
+Both are idempotent, with the same batches and settings. Uncompressed, the batches are equal byte for byte, except the
+producer id and the checksum that covers it. Base sequences and producer epochs are equal, and so are the base offset
+and leader epoch that the broker fills in.
 
-Compressed, the headers are equal but for these two and the length, and so are the records, once decompressed. The
-compressed bytes in between are not, and need not be; each side reads the other's. What differs:
+Compressed, the headers are equal except for these two and the length, and so are the decompressed records. The
+compressed bytes differ, and each side reads the other's. What differs:
 
 ======  ==============================================================================================================
 gzip    the same level, 6, but another deflate: it chooses other matches, and stores a block that it cannot make smaller
@@ -44,7 +44,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 PROGRAM = Path(__file__).with_name("ProduceRecords.java")
 NOW = 1_700_000_000_000
 BATCH_SIZE = 1 << 20
-"""So much that Java's producer, which goes by what it expects of compression, closes no batch before it is told to."""
+"""Large enough that Java's producer, which estimates compression, closes no batch before a flush."""
 LENGTH = slice(8, 12)
 CRC = slice(17, 21)
 ATTRIBUTES = slice(21, 23)
@@ -116,7 +116,7 @@ def run_java(lines: Iterable[str]) -> list[tuple[int, int]]:
 
 
 def java_settings(cluster: KafkaCluster, codec: str = "none") -> str:
-    """Return the line that makes a producer which sends nothing before it is told to flush."""
+    """Return the line that makes a producer which sends nothing before a flush."""
     settings = {
         "bootstrap.servers": cluster.bootstrap_servers,
         "compression.type": codec,

@@ -1,4 +1,4 @@
-"""What brokers answer, also what no real one can be made to say: each answer is told apart, and none is lost."""
+"""Answers of brokers, also those that a real broker cannot be made to give: none is lost or mistaken."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def hint(leader_id: int, leader_epoch: int) -> object:
 
 
 @pytest.mark.parametrize("version", range(7, 13))
-def test_where_batches_were_stored(fake: FakeBroker, wire: MakeWire, version: int) -> None:
+def test_offsets_of_stored_batches(fake: FakeBroker, wire: MakeWire, version: int) -> None:
     fake.versions[PRODUCE] = (3, version)
     fake.answers[PRODUCE] = lambda request: produced((1, 0), (0, 0), log_append_time_ms=5)
     first, second = wire(fake.servers).ask(ONE, OTHER)
@@ -85,7 +85,7 @@ def test_a_new_leader_is_followed_at_once(fake: FakeBroker, wire: MakeWire) -> N
     assert here.transport.cluster().leader_for(T1) == Node(1, "127.0.0.1", fake.port)
 
 
-def test_old_news_of_a_leader(fake: FakeBroker, wire: MakeWire) -> None:
+def test_leader_hint_with_an_older_epoch_is_ignored(fake: FakeBroker, wire: MakeWire) -> None:
     """The metadata had epoch 3."""
     fake.answers[PRODUCE] = lambda request: produced((0, 6), current_leader=hint(2, 3))
     here = wire(fake.servers)
@@ -115,13 +115,13 @@ def test_an_answer_that_leaves_a_batch_out(fake: FakeBroker, wire: MakeWire) -> 
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "no Kafka broker"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not a Kafka broker"),
         (b"\x15\x03\x03\x00\x02\x02\x46", "security.protocol"),
         (b"\x00\x00\x00\x05\x7f\x00\x00\x00\x00", "request 2130706432"),
-        (b"\x00\x00\x00\x02\x00\x00", "answer to nothing"),
+        (b"\x00\x00\x00\x02\x00\x00", "answers no request"),
     ],
 )
-def test_what_is_no_answer(fake: FakeBroker, wire: MakeWire, answer: bytes, said: str) -> None:
+def test_malformed_answer_is_a_network_error(fake: FakeBroker, wire: MakeWire, answer: bytes, said: str) -> None:
     fake.answers[PRODUCE] = lambda request: answer
     (response,) = wire(fake.servers).ask(ONE)
     assert response.error is NetworkError
@@ -135,7 +135,7 @@ def test_an_answer_cut_short(fake: FakeBroker, wire: MakeWire) -> None:
     assert "no ProduceResponse" in response.message
 
 
-def test_answers_in_pieces(fake: FakeBroker, wire: MakeWire) -> None:
+def test_answer_in_several_reads(fake: FakeBroker, wire: MakeWire) -> None:
     """A frame may come in any number of pieces, and several in one."""
     held: list[bytes] = []
 
@@ -191,8 +191,8 @@ def errors_that_refresh() -> type:
 # --- metadata and producer ids ----------------------------------------------------------------------
 
 
-def test_a_topic_that_may_not_be(fake: FakeBroker, wire: MakeWire) -> None:
-    """An answer that is final counts, until somebody asks again."""
+def test_invalid_topic_stays_until_the_next_request(fake: FakeBroker, wire: MakeWire) -> None:
+    """A final answer counts until the next request."""
     fake.answers[METADATA] = lambda request: fake.metadata(request, error=17, partition_count=0)
     here = wire(fake.servers)
     here.transport.request_update(["t"])
@@ -268,7 +268,7 @@ def test_a_producer_id_at_the_second_attempt(fake: FakeBroker, wire: MakeWire) -
     assert here.transport.failure() is None
 
 
-def test_no_producer_id_for_us(fake: FakeBroker, wire: MakeWire) -> None:
+def test_refused_producer_id_is_a_failure(fake: FakeBroker, wire: MakeWire) -> None:
     """An idempotent producer may have to be permitted to be one."""
     code = ClusterAuthorizationError.code
     fake.answers[INIT_PRODUCER_ID] = lambda request: InitProducerIdResponse(
@@ -297,14 +297,14 @@ def test_an_answer_that_makes_no_sense_ends_the_connection_and_nothing_else(fake
     connected = wire(fake.servers)
     (answer,) = connected.ask(ONE)
     assert answer.error is NetworkError
-    assert "makes no sense" in answer.message
+    assert "cannot decode the broker's answer" in answer.message
     fake.answers[PRODUCE] = lambda request: produced((0, 0))
     (answer,) = connected.ask(ONE)
     assert answer.error is None
 
 
-def test_a_place_where_nothing_can_be_stored(fake: FakeBroker, wire: MakeWire) -> None:
+def test_impossible_offset_or_time_is_refused(fake: FakeBroker, wire: MakeWire) -> None:
     fake.answers[PRODUCE] = lambda request: produced((0, 0), base_offset=-7)
     (answer,) = wire(fake.servers).ask(ONE)
     assert answer.error is NetworkError
-    assert "at offset -7" in answer.message
+    assert "offset -7" in answer.message

@@ -1,4 +1,4 @@
-"""What takes long, such as a name, a token or Kerberos, holds up the broker that needs it, and nobody else."""
+"""A call that blocks (name look-up, token, Kerberos) delays only the broker that needs it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Resolver:
 
     Attributes:
         asked: the threads that asked for a name.
-        may_return: until then, nobody gets an answer.
+        may_return: look-ups block until it is set.
     """
 
     def __init__(self, port: int) -> None:
@@ -63,7 +63,7 @@ def resolver(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reso
         thread.join()
 
 
-def test_a_slow_name_holds_nobody_else_up(fake: FakeBroker, wire: MakeWire, resolver: Resolver) -> None:
+def test_slow_name_lookup_delays_only_its_broker(fake: FakeBroker, wire: MakeWire, resolver: Resolver) -> None:
     here = wire(fake.servers, **LONG)
     here.connect(T0)
     slow = Node(2, "slow.example", 9092)
@@ -78,13 +78,13 @@ def test_a_slow_name_holds_nobody_else_up(fake: FakeBroker, wire: MakeWire, reso
     assert len(resolver.asked) == 1
 
 
-def test_a_name_that_takes_too_long(
+def test_name_lookup_timeout(
     fake: FakeBroker, wire: MakeWire, resolver: Resolver, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The next attempt waits for the first one, rather than for a thread of its own."""
     here = wire("slow.example:9092", reconnect_backoff_ms=1, reconnect_backoff_max_ms=1, **SHORT)
     here.transport.request_update(["t"])
-    here.until(lambda: "longer to look up than socket.connection.setup.timeout.ms; attempt 2" in caplog.text)
+    here.until(lambda: "its name took longer than socket.connection.setup.timeout.ms; attempt 2" in caplog.text)
     assert here.transport.failure() is None
     assert len(resolver.asked) == 1
     resolver.may_return.set()
@@ -125,7 +125,7 @@ def threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "shmaccum-background-call"]
 
 
-def test_a_slow_token_holds_nobody_else_up(fake: FakeBroker, wire: MakeWire, slow_token: dict[str, Any]) -> None:
+def test_slow_token_delays_only_its_login(fake: FakeBroker, wire: MakeWire, slow_token: dict[str, Any]) -> None:
     tokens.may_return.set()
     with FakeBroker() as other:
         for broker in (fake, other):
@@ -145,16 +145,16 @@ def test_a_slow_token_holds_nobody_else_up(fake: FakeBroker, wire: MakeWire, slo
     assert set(tokens.asked) == {"shmaccum-background-call"}
 
 
-def test_a_token_that_takes_too_long(
+def test_token_timeout(
     fake: FakeBroker, wire: MakeWire, slow_token: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is the provider that the error names. It is not asked again while it is still at it."""
+    """The error names the provider, which is not called again while a call runs."""
     fake.let_in("OAUTHBEARER")
     here = wire(fake.servers, reconnect_backoff_ms=1, reconnect_backoff_max_ms=1, **slow_token, **SHORT)
     here.transport.request_update(["t"])
     here.until(lambda: len(fake.connections) > 3)
     assert "not ready within" in caplog.text
-    assert "ms: sasl.oauthbearer.token.provider takes longer" in caplog.text
+    assert "since sasl.oauthbearer.token.provider takes longer" in caplog.text
     assert here.transport.failure() is None
     assert len(tokens.asked) == len(threads()) == 1
     tokens.may_return.set()
@@ -238,7 +238,7 @@ def poller() -> Iterator[Poller]:
     poller.close()
 
 
-def test_errands_of_a_key_take_turns(poller: Poller) -> None:
+def test_calls_of_a_key_run_one_after_the_other(poller: Poller) -> None:
     background_calls = BackgroundCalls(poller)
     may_go_on = threading.Event()
     found: list[object] = []
@@ -258,7 +258,7 @@ def test_errands_of_a_key_take_turns(poller: Poller) -> None:
     background_calls.close()
 
 
-def test_without_a_thread(poller: Poller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_thread_for_a_call(poller: Poller, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -270,7 +270,7 @@ def test_without_a_thread(poller: Poller, monkeypatch: pytest.MonkeyPatch) -> No
     background_calls.close()
 
 
-def test_an_errand_that_is_done_when_nobody_listens_any_more(poller: Poller) -> None:
+def test_call_that_ends_after_close(poller: Poller) -> None:
     background_calls = BackgroundCalls(poller)
     may_go_on = threading.Event()
     background_calls.run("a", may_go_on.wait, lambda result, error: pytest.fail("told"))

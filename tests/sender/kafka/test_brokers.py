@@ -153,7 +153,7 @@ def test_producer_ids_differ(here: Wire) -> None:
 
 
 def test_a_topic_that_is_made_later(kafka: KafkaCluster, here: Wire, topic: str) -> None:
-    """The test's broker makes none by itself, so the sender's producers wait, up to their ``max.block.ms``."""
+    """The test's broker creates no topics, so producers wait up to ``max.block.ms``."""
     here.transport.request_update([topic])
     errors = here.until(lambda: here.transport.cluster().topic_errors)
     assert errors == {topic: UnknownTopicOrPartitionError}
@@ -174,7 +174,7 @@ def test_a_topic_that_is_deleted(kafka: KafkaCluster, here: Wire, topic: str) ->
 
 
 def test_a_topic_that_is_made_again(kafka: KafkaCluster, here: Wire, topic: str) -> None:
-    """Its leader's epoch begins anew, below the one that was known (KIP-320)."""
+    """Its leader epoch starts over, below the known one (KIP-320)."""
     kafka.admin.create_topic(topic)
     to = TopicPartition(topic, 0)
     here.leader(to)

@@ -1,4 +1,4 @@
-"""What is asked of brokers about topics: only what is wanted, and no more often than it changes anything."""
+"""Metadata requests: only for topics that are due, with a backoff while nothing changes."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_topic_that_is_gone_has_no_partitions(fake: FakeBroker, asked: Asked, 
 # --- to begin again -------------------------------------------------------------------------------------
 
 
-def test_a_broker_that_is_no_member_any_more(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:
+def test_rebootstrap_required(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:
     """KIP-1102: REBOOTSTRAP_REQUIRED has the sender begin again from bootstrap.servers."""
     with FakeBroker() as other:
         here = wire(f"{fake.servers},{other.servers}", retry_backoff_ms=1)
@@ -190,7 +190,7 @@ def test_a_broker_that_is_no_member_any_more(fake: FakeBroker, asked: Asked, wir
         here.until(lambda: (leader := here.transport.cluster().leader_for(T0)) is not None and leader.id == 2)
 
 
-def test_none_of_it_without_the_strategy(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:
+def test_no_rebootstrap_without_the_strategy(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:
     here = wire(fake.servers, retry_backoff_ms=1, metadata_recovery_strategy="none")
     here.connect(T0)
     asked.changes["top_level_error"] = REBOOTSTRAP_REQUIRED
@@ -203,7 +203,7 @@ def test_none_of_it_without_the_strategy(fake: FakeBroker, asked: Asked, wire: M
     assert here.transport._metadata.rebootstrap_ms() == math.inf
 
 
-def test_brokers_that_do_not_answer_are_left_after_a_time(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:
+def test_rebootstrap_when_no_broker_answers(fake: FakeBroker, asked: Asked, wire: MakeWire) -> None:
     """Connected, and silent: bootstrap.servers are asked again after metadata.recovery.rebootstrap.trigger.ms."""
     with FakeBroker() as silent:
         silent.answers[METADATA] = lambda request: None

@@ -1,4 +1,4 @@
-"""Connections come and go, and no batch gets lost between them or sent from memory that is somebody else's by now."""
+"""Connections come and go: no batch is lost between them, or sent from memory that was reused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def is_free(batch: ProduceBatch) -> bool:
     try:
         for memory in memories:
             assert isinstance(memory, bytearray)
-            memory.append(0)  # a bytearray that somebody has a view of cannot grow
+            memory.append(0)  # a bytearray with a view of it cannot grow
     except BufferError:
         return False
     return True
@@ -73,7 +73,7 @@ def test_one_of_two_is_enough(fake: FakeBroker, wire: MakeWire) -> None:
     assert here.leader(T0) == Node(1, "127.0.0.1", fake.port)
 
 
-def test_nobody_is_connected_to_without_need(fake: FakeBroker, wire: MakeWire) -> None:
+def test_no_connection_without_need(fake: FakeBroker, wire: MakeWire) -> None:
     here = wire(fake.servers)
     here.poll(50)
     assert fake.connections == []
@@ -93,7 +93,7 @@ def test_a_broker_of_old_versions_is_asked_again_in_them(fake: FakeBroker, wire:
 
 
 @pytest.mark.parametrize(("versions", "said"), [((3, 6), "Kafka 2.1"), ((13, 14), "Kafka 2.1"), (None, "controller")])
-def test_a_broker_that_cannot_be_spoken_with(
+def test_broker_without_a_common_version(
     fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, versions: tuple[int, int] | None, said: str
 ) -> None:
     if versions is None:
@@ -107,19 +107,19 @@ def test_a_broker_that_cannot_be_spoken_with(
     assert here.transport.cluster().topic_errors == {"t": UnsupportedVersionError}
 
 
-def test_greets_by_name(fake: FakeBroker, wire: MakeWire) -> None:
+def test_api_versions_names_the_client(fake: FakeBroker, wire: MakeWire) -> None:
     wire(fake.servers, client_id="the-app").ask(batch())
     assert b"shmaccum" in fake.of(API_VERSIONS)[0].frame
     assert all(b"\x00\x07the-app" in request.frame for request in fake.requests)
 
 
-def test_a_name_of_its_own(fake: FakeBroker, wire: MakeWire) -> None:
+def test_client_id(fake: FakeBroker, wire: MakeWire) -> None:
     wire(fake.servers, client_id="", shmaccum_name="flights").ask(batch())
     assert b"shmaccum-flights" in fake.of(PRODUCE)[0].frame
 
 
-def test_a_broker_that_does_not_greet(fake: FakeBroker, wire: MakeWire) -> None:
-    """Whoever accepts and then says nothing is given up, and later given another chance."""
+def test_broker_that_never_answers_api_versions(fake: FakeBroker, wire: MakeWire) -> None:
+    """A broker that accepts and stays silent is disconnected, and tried again later."""
     fake.answers[API_VERSIONS] = silent
     setup = {"socket_connection_setup_timeout_ms": 50, "socket_connection_setup_timeout_max_ms": 50}
     here = wire(fake.servers, reconnect_backoff_ms=5, **setup)
@@ -145,7 +145,7 @@ def test_waits_longer_after_each_failure(wire: MakeWire) -> None:
 # --- requests ---------------------------------------------------------------------------------------
 
 
-def test_so_many_requests_are_under_way_to_a_node(fake: FakeBroker, wire: MakeWire) -> None:
+def test_max_in_flight_requests_of_a_node(fake: FakeBroker, wire: MakeWire) -> None:
     fake.answers[PRODUCE] = silent
     here = wire(fake.servers, max_in_flight_requests_per_connection=2)
     node = here.send(batch())
@@ -355,7 +355,7 @@ def test_bootstrap_connections_are_not_kept(fake: FakeBroker, wire: MakeWire) ->
     assert list(here.transport._brokers._brokers) == [1]
 
 
-def test_whoever_is_busy_is_not_waited_for(wire: MakeWire) -> None:
+def test_inquiry_goes_to_a_broker_that_is_not_busy(wire: MakeWire) -> None:
     """One broker that does not answer does not keep us from asking another."""
     with FakeBroker() as silent_one, FakeBroker() as other:
         here = wire(silent_one.servers, max_in_flight_requests_per_connection=1)
@@ -393,7 +393,7 @@ def test_a_broker_that_moves(fake: FakeBroker, wire: MakeWire) -> None:
         assert len(elsewhere.of(PRODUCE)) == 1
 
 
-def test_closing_lets_go_of_everything(fake: FakeBroker, wire: MakeWire) -> None:
+def test_close_releases_everything(fake: FakeBroker, wire: MakeWire) -> None:
     fake.answers[PRODUCE] = silent
     here = Wire(fake.servers, {})
     sent = batch()

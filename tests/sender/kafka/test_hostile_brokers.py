@@ -1,4 +1,4 @@
-"""Brokers that are broken, or that nobody should trust: what they say takes little memory, and forges no log."""
+"""Broken or hostile brokers: their answers take little memory and forge no log line."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_frame_is_refused_by_its_size_alone(
     fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, key: int
 ) -> None:
-    """Nobody waits for 99 MB, or keeps them, that what was asked can never need."""
+    """The sender neither waits for 99 MB nor keeps them if no answer to the request can have that size."""
     truth = fake.answers[key]
     fake.answers[key] = lambda request: head(99 * MB, request)
     here = wire(fake.servers, request_timeout_ms=60_000, delivery_timeout_ms=600_000)
@@ -65,14 +65,14 @@ def test_a_frame_is_refused_by_its_size_alone(
     elif key == INIT_PRODUCER_ID:
         here.transport.init_producer_id()
     here.transport.request_update(["t"])
-    here.until(lambda: "have 103809024 bytes" in caplog.text)
+    here.until(lambda: "an answer of 103809024 bytes" in caplog.text)
     fake.answers[key] = truth
     assert here.producer_id() == (77, 0)
     here.until(lambda: here.ask(make_batch([b"x"]))[0].error is None)
 
 
 def test_an_answer_to_something_else_is_refused_by_its_first_bytes(fake: FakeBroker, wire: MakeWire) -> None:
-    """Its rest never comes, and nobody waits for it."""
+    """The sender does not wait for its rest, which never comes."""
     fake.answers[PRODUCE] = lambda request: struct.pack(">ii", 100, request.correlation_id + 1)
     here = wire(fake.servers, request_timeout_ms=60_000, delivery_timeout_ms=600_000)
     (answer,) = here.ask(make_batch([b"x"]))
@@ -95,7 +95,7 @@ def test_errors_of_every_record_fit_an_answer(fake: FakeBroker, wire: MakeWire) 
     assert len(answer.invalid_records) == 2000
 
 
-def test_a_number_without_end(fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
+def test_endless_varint_is_refused(fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> None:
     """Read as the library does, 40 kB of it take a second, and 4 MB hours."""
     size = 4 * MB
     fake.answers[METADATA] = lambda request: (
@@ -103,7 +103,7 @@ def test_a_number_without_end(fake: FakeBroker, wire: MakeWire, caplog: pytest.L
     )
     here = wire(fake.servers)
     here.transport.request_update(["t"])
-    here.until(lambda: "has no end" in caplog.text)
+    here.until(lambda: "in a row are beyond ASCII" in caplog.text)
     fake.answers[METADATA] = fake.metadata
     here.leader(T0)
 
@@ -120,7 +120,7 @@ def test_a_partition_of_an_absurd_number(
     fake.answers[METADATA] = answer
     here = wire(fake.servers)
     here.transport.request_update(["t"])
-    here.until(lambda: "said to have a partition" in caplog.text)
+    here.until(lambda: "has partition number" in caplog.text)
     assert not here.transport.cluster().partition_counts
     fake.answers[METADATA] = fake.metadata
     here.leader(T0)
@@ -174,7 +174,7 @@ def test_a_pause_of_days_is_no_longer_than_a_request_may_take(fake: FakeBroker, 
     assert 0 < here.transport.connection_delay_ms(node, now_ms()) <= 20_001
 
 
-def test_who_is_to_be_left_alone_is_not_asked_what_another_knows(fake: FakeBroker, wire: MakeWire) -> None:
+def test_throttling_broker_is_not_asked_if_another_can_be(fake: FakeBroker, wire: MakeWire) -> None:
     with FakeBroker() as other:
 
         def throttled(request: Request) -> Any:
@@ -198,7 +198,7 @@ def test_who_is_to_be_left_alone_is_not_asked_what_another_knows(fake: FakeBroke
 # --- words ------------------------------------------------------------------------------------------------
 
 
-def test_words_of_an_error_do_not_reach_a_terminal_as_they_are(
+def test_control_characters_of_an_error_are_escaped(
     fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -209,7 +209,7 @@ def test_words_of_an_error_do_not_reach_a_terminal_as_they_are(
     assert all(map(is_harmless, logged(caplog)))
 
 
-def test_a_hosts_name_does_not_reach_a_terminal_as_it_is(
+def test_control_characters_of_a_host_name_are_refused(
     fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -226,7 +226,7 @@ def test_a_hosts_name_does_not_reach_a_terminal_as_it_is(
     fake.answers[METADATA] = answer
     here = wire(fake.servers)
     here.transport.request_update(["t"])
-    here.until(lambda: "said to have a broker 2" in caplog.text)
+    here.until(lambda: "has an impossible broker: 2" in caplog.text)
     assert all(map(is_harmless, logged(caplog)))
     assert not here.transport.cluster().nodes
     fake.answers[METADATA] = fake.metadata
@@ -253,7 +253,7 @@ def test_a_token_that_a_broker_repeats_is_hidden(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     log_in(fake, wire, said, sasl_mechanism="OAUTHBEARER", sasl_oauthbearer_token_provider="tokens.long_token")
-    assert "the broker refused us" in caplog.text
+    assert "the broker refused the login" in caplog.text
     parts = [TOKEN[begin : begin + 16] for begin in range(len(TOKEN) - 15)]
     assert not [part for part in parts if part in caplog.text]
 
@@ -275,7 +275,7 @@ def test_a_password_that_a_broker_repeats_is_hidden(
     assert answer.words == "broker 1 says: not with [hidden]"
 
 
-def test_what_is_hidden() -> None:
+def test_mask_hides_parts_of_secrets() -> None:
     mask = Mask("", "short", TOKEN)
     assert mask.shown("a short one") == "a [hidden] one"
     assert (

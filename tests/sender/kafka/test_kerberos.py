@@ -86,7 +86,7 @@ def test_a_keytab_of_another_user(library: None, tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"\5", b"-----BEGIN CERTIFICATE-----"])
 def test_a_file_that_is_no_keytab(library: None, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
-    with pytest.raises(ConfigError, match="/file': it is no keytab"):
+    with pytest.raises(ConfigError, match="/file': the file is no keytab"):
         start(**by_keytab(tmp_path / "file"))
 
 
@@ -184,7 +184,7 @@ def test_a_login_that_fails(fake_library: list[dict[str, Any]]) -> None:
     ):
         login.receive(b"wrong")
     login.receive(b"of the broker")
-    with pytest.raises(SaslAuthenticationError, match="demands a protection by Kerberos, which Kafka has not"):
+    with pytest.raises(SaslAuthenticationError, match="demands a security layer of GSSAPI: Kafka has none"):
         login.receive(b"wrapped \6\0\xff\xff")
 
 
@@ -214,7 +214,7 @@ def alice(realm: Kdc) -> Path:
 
 @pytest.fixture(scope="module")
 def kerberized(realm: Kdc, kafka_cluster: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
-    """A broker that lets in who has a ticket."""
+    """A broker that accepts clients with a ticket."""
     keytab = realm.add(f"kafka/{HOST}")
     line = (
         "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true isInitiator=false "
@@ -270,7 +270,9 @@ def test_a_producer(kdc: Kdc, kerberized: KafkaCluster, alice: Path, slab_name: 
     wait_until_gone(slab_name)
 
 
-def test_a_producer_hears_why(kdc: Kdc, kerberized: KafkaCluster, alice: Path, slab_name: str, tmp_path: Path) -> None:
+def test_producer_gets_the_reason_of_a_failed_login(
+    kdc: Kdc, kerberized: KafkaCluster, alice: Path, slab_name: str, tmp_path: Path
+) -> None:
     def failure(name: str, **given: object) -> str:
         settings = {key.replace("_", "."): value for key, value in given.items()}
         settings |= {"bootstrap.servers": kerberized.bootstrap_servers, "shmaccum.name": name, "sender.idle.ms": 0}
@@ -306,7 +308,7 @@ def refusal(wire: MakeWire, cluster: KafkaCluster, caplog: pytest.LogCaptureFixt
     return caplog.text
 
 
-def test_a_principal_that_the_keytab_has_not(
+def test_principal_missing_in_the_keytab(
     kdc: Kdc, kerberized: KafkaCluster, alice: Path, wire: MakeWire, caplog: pytest.LogCaptureFixture
 ) -> None:
     said = refusal(wire, kerberized, caplog, **by_keytab(alice, "dave"))
@@ -355,7 +357,7 @@ def test_no_credential_cache(
 def test_a_center_that_is_away(
     kdc: Kdc, kerberized: KafkaCluster, wire: MakeWire, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is named, and asked again; who has a ticket does without it."""
+    """The error names it, and it is asked again; a login with a valid ticket does not need it."""
     keytab = kdc.add("frank")
     kerberized.admin.create_topic(topic)
     kdc.stop()
@@ -478,14 +480,14 @@ def test_what_is_agreed_with_a_broker(acceptor: tuple[Kerberos, Any]) -> None:
 
 
 @pytest.mark.parametrize("layers", [b"", b"\x01", b"\x06\x00\xff\xff", b"\x01\x00\x00\x00\x00"])
-def test_a_broker_that_demands_what_kafka_has_not(acceptor: tuple[Kerberos, Any], layers: bytes) -> None:
+def test_broker_that_demands_a_security_layer(acceptor: tuple[Kerberos, Any], layers: bytes) -> None:
     login, broker = acceptor
-    with pytest.raises(SaslAuthenticationError, match=f"fake@{HOST} demands a protection by Kerberos"):
+    with pytest.raises(SaslAuthenticationError, match=f"fake@{HOST} demands a security layer of GSSAPI"):
         login.receive(broker.wrap(layers, False).message)
 
 
 @pytest.mark.parametrize("answer", [b"", b"nonsense"])
-def test_a_broker_that_says_what_is_no_message_of_kerberos(acceptor: tuple[Kerberos, Any], answer: bytes) -> None:
+def test_malformed_message_of_the_broker(acceptor: tuple[Kerberos, Any], answer: bytes) -> None:
     login, _ = acceptor
     with pytest.raises(SaslAuthenticationError, match=f"login of alice@{REALM} by .* to fake@{HOST} failed: "):
         login.receive(answer)

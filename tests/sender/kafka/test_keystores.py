@@ -39,7 +39,7 @@ def test_a_truststore(stores: Stores, certificates: Certificates, kind: str) -> 
     assert (
         found.trusted.split() == certificates.ca.read_text()[certificates.ca.read_text().index("-----BEGIN") :].split()
     )
-    with pytest.raises(ValueError, match="it holds no private key"):
+    with pytest.raises(ValueError, match="the store holds no private key"):
         found.identity(KEY)
 
 
@@ -53,7 +53,7 @@ def test_a_keystore(stores: Stores, certificates: Certificates, kind: str) -> No
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("said", ["", *KINDS])
-def test_either_makes_a_context(stores: Stores, kind: str, said: str) -> None:
+def test_each_type_makes_a_context(stores: Stores, kind: str, said: str) -> None:
     types = {"ssl.truststore.type": said, "ssl.keystore.type": said}
     config = ProducerConfig.parse({"bootstrap.servers": "a:1"} | settings_of(stores, kind) | types)
     context = tls_context(config)
@@ -63,14 +63,14 @@ def test_either_makes_a_context(stores: Stores, kind: str, said: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_wrong_password_is_said_and_not_shown(stores: Stores, kind: str) -> None:
-    with pytest.raises(ValueError, match="its password is another one, or it is damaged") as caught:
+    with pytest.raises(ValueError, match="wrong password of the store, or the file is damaged") as caught:
         read(stores[kind, "own"], "very secret")
     assert "very secret" not in str(caught.value)
 
 
 def test_a_key_with_a_password_of_its_own(stores: Stores) -> None:
     store = read(stores["JKS", "own"], None)
-    with pytest.raises(ValueError, match=r"its key has another password: ssl\.key\.password"):
+    with pytest.raises(ValueError, match=r"wrong password of the key: set ssl\.key\.password"):
         store.identity(STORE)
     with pytest.raises(ValueError, match=r"set ssl\.keystore\.password or ssl\.key\.password"):
         store.identity(None)
@@ -82,7 +82,7 @@ def test_a_jks_is_trusted_without_its_password(stores: Stores) -> None:
     assert read(stores["JKS", "trust"], None).trusted
 
 
-def test_pem_is_neither(certificates: Certificates) -> None:
+def test_pem_is_no_keystore(certificates: Certificates) -> None:
     assert read_keystore(str(certificates.ca), None) is None
 
 
@@ -113,11 +113,11 @@ def test_damage_is_an_error_and_no_other_key(data: st.DataObject, stores: Stores
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"ssl.truststore.password": "hush hush"}, "ssl.truststore.location = .*: its password is another one"),
-        ({"ssl.truststore.location": "{own}"}, "ssl.truststore.location = .*: it holds no certificate to trust"),
-        ({"ssl.keystore.location": "{trust}"}, "ssl.keystore.location = .*: it holds no private key"),
-        ({"ssl.truststore.location": "{ca}", "ssl.truststore.type": "JKS"}, "it is not JKS"),
-        ({"ssl.truststore.location": "{ca}"}, "nothing else has a password of its own"),
+        ({"ssl.truststore.password": "hush hush"}, "ssl.truststore.location = .*: wrong password of the store"),
+        ({"ssl.truststore.location": "{own}"}, "ssl.truststore.location = .*: it holds no trusted certificate"),
+        ({"ssl.keystore.location": "{trust}"}, "ssl.keystore.location = .*: the store holds no private key"),
+        ({"ssl.truststore.location": "{ca}", "ssl.truststore.type": "JKS"}, "the file is not JKS"),
+        ({"ssl.truststore.location": "{ca}"}, "no other type has a store password"),
         ({"ssl.truststore.type": "PEM"}, r"ssl.truststore.password = \[hidden\]: a PEM file has no password"),
     ],
 )

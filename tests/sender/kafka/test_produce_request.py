@@ -48,7 +48,7 @@ def by_library(version: int, correlation_id: int, client_id: str, batches: list[
     acks=st.sampled_from([-1, 0, 1]),
     client_id=st.text(max_size=20),
 )
-def test_is_that_of_the_library(
+def test_request_equals_the_librarys(
     version: int, batches: list[ProduceBatch], correlation_id: int, acks: int, client_id: str
 ) -> None:
     encoder = ProduceEncoder(version, client_id, acks, 30_000)
@@ -66,7 +66,7 @@ def test_batches_of_any_size(version: int, size: int) -> None:
     assert b"".join(buffers) == by_library(version, 1, "me", batches, acks=-1, timeout_ms=1)
 
 
-def test_carries_the_batches_themselves() -> None:
+def test_request_holds_views_of_the_batches() -> None:
     """Not copies of them."""
     batches = [batch("t", number, bytes(100)) for number in range(3)]
     buffers = ProduceEncoder(NEWEST_VERSION, "me", -1, 1).encode(by_partition(batches), 1)

@@ -24,11 +24,11 @@ class ScramBroker:
     """The broker's half of SCRAM-SHA-256, as RFC 5802 has it.
 
     Attributes:
-        iterations: that it asks for, as text.
-        first, final: what it says instead of its first or last message.
-        nonce: puts a nonce of its own behind, or instead of, the client's.
-        password: that it knows.
-        proofs: whether each login's proof was right.
+        iterations: The number it asks for, as text.
+        first, final: Replace its first or last message.
+        nonce: Puts its own nonce behind, or instead of, the client's.
+        password: The one it knows.
+        proofs: Whether each login's proof was right.
     """
 
     def __init__(self, fake: FakeBroker) -> None:
@@ -98,10 +98,10 @@ def refused(fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.parametrize("iterations", ["4095", "1", "0", "-5", "1000001", "2147483647", "9" * 4000])
-def test_so_many_iterations_are_not_safe(
+def test_unsafe_iterations_are_refused(
     fake: FakeBroker, broker: ScramBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, iterations: str
 ) -> None:
-    """Fewer give the password to whoever plays the broker; more keep a processor busy."""
+    """With fewer, a false broker could guess the password; more keep a processor busy."""
     broker.iterations = iterations
     assert f"asks for {iterations[:20]} iterations of SCRAM-SHA-256, not 4096 to 1000000" in refused(fake, wire, caplog)
     assert broker.proofs == []
@@ -111,11 +111,11 @@ def test_so_many_iterations_are_not_safe(
 def test_a_wrong_signature_is_called_that(
     fake: FakeBroker, broker: ScramBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, final: bytes | None
 ) -> None:
-    """Whoever plays the broker lets everybody in, and cannot prove that it knows the password."""
+    """A false broker accepts any login, and cannot prove that it knows the password."""
     broker.final = final
     broker.password = b"guessed"
     text = refused(fake, wire, caplog)
-    assert "the broker's signature of SCRAM-SHA-256 is wrong" in text
+    assert "the broker's SCRAM-SHA-256 signature is wrong" in text
     assert "refused" not in text
 
 
@@ -133,7 +133,7 @@ def test_a_wrong_signature_is_called_that(
         (None, b"alice-secret"),
     ],
 )
-def test_what_is_no_message_of_scram(
+def test_malformed_message_is_refused(
     fake: FakeBroker,
     broker: ScramBroker,
     wire: MakeWire,
@@ -142,7 +142,7 @@ def test_what_is_no_message_of_scram(
     final: bytes | None,
 ) -> None:
     broker.first, broker.final = first, final
-    assert "the broker's message is none of sasl.mechanism SCRAM-SHA-256" in refused(fake, wire, caplog)
+    assert "the broker's SCRAM-SHA-256 message is malformed" in refused(fake, wire, caplog)
 
 
 @pytest.mark.parametrize("nonce", ["brokers", "{}"])
@@ -150,11 +150,11 @@ def test_a_nonce_that_is_not_both_sides(
     fake: FakeBroker, broker: ScramBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture, nonce: str
 ) -> None:
     broker.nonce = nonce
-    assert "its nonce is another one" in refused(fake, wire, caplog)
+    assert "its nonce does not begin with our nonce" in refused(fake, wire, caplog)
 
 
 def test_a_proof_that_is_refused(
     fake: FakeBroker, broker: ScramBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.final = b"e=invalid-proof"
-    assert "the broker refused our proof" in refused(fake, wire, caplog)
+    assert "the broker refused our SCRAM-SHA-256 proof" in refused(fake, wire, caplog)

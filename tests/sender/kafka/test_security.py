@@ -1,4 +1,4 @@
-"""TLS and SASL against Apache Kafka: who is let in, who is not, what is said of it, and that no secret is."""
+"""TLS and SASL against Apache Kafka: accepted and refused logins, their errors, and no secret in any of them."""
 
 from __future__ import annotations
 
@@ -200,12 +200,12 @@ def test_a_wrong_password(sasl: KafkaCluster, wire: MakeWire, mechanism: str, ca
     caplog.set_level(logging.DEBUG)
     failure = failure_of(wire, sasl.bootstrap_servers, **login(mechanism, sasl_password="not-it"))
     assert failure is SaslAuthenticationError
-    assert "the broker refused us" in caplog.text
+    assert "the broker refused the login" in caplog.text
     assert "not-it" not in caplog.text
 
 
 def test_a_password_that_becomes_right(sasl: KafkaCluster, wire: MakeWire, topic: str) -> None:
-    """The user is made only after the first attempt: who is refused is let in when that changes."""
+    """The user is created after the first, refused attempt: a later one succeeds."""
     sasl.admin.create_topic(topic)
     sasl.admin.allow("carol", topic)
     here = wire(sasl.bootstrap_servers, **login("SCRAM-SHA-256", sasl_username="carol", sasl_password="new"))
@@ -227,7 +227,7 @@ def test_no_token(sasl: KafkaCluster, wire: MakeWire, caplog: pytest.LogCaptureF
     assert "very-secret" not in caplog.text
 
 
-def test_a_mechanism_that_the_broker_has_not(
+def test_mechanism_the_broker_does_not_offer(
     kafka_cluster: Callable[..., KafkaCluster], wire: MakeWire, caplog: pytest.LogCaptureFixture
 ) -> None:
     with kafka_cluster(sasl=True, overrides={"sasl.enabled.mechanisms": "PLAIN"}) as cluster:
@@ -289,7 +289,7 @@ def test_plain_text_to_a_broker_that_speaks_tls(
     here = wire(tls.bootstrap_servers)
     here.transport.request_update(["t"])
     here.until(lambda: "the next one" in caplog.text)
-    assert "security.protocol should be SSL" in caplog.text
+    assert "set security.protocol to SSL" in caplog.text
     assert here.transport.failure() is None
 
 
@@ -358,7 +358,7 @@ def test_a_key_without_its_password(certificates: Certificates, tmp_path: Any) -
     encrypted.write_text(encrypted.read_text() + certificates.client.certificate.read_text())
     given = {"security_protocol": "SSL", "ssl_keystore_location": encrypted}
     for password in ({}, {"ssl_key_password": "wrong"}):
-        with pytest.raises(ConfigError, match="key's password"):
+        with pytest.raises(ConfigError, match="wrong password of the key"):
             start(**given, **password)
     start(**given, ssl_key_password="open")
 

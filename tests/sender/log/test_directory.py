@@ -22,7 +22,7 @@ def test_open_makes_missing_directories_and_locks(tmp_path: Path) -> None:
     again.close()
 
 
-def test_open_says_what_is_in_the_way(tmp_path: Path) -> None:
+def test_open_names_the_obstacle(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(KafkaStorageError, match=rf"log.dir {tmp_path}/file cannot be used: File exists; set log.dir"):
         LogDirectory(tmp_path / "file").open()
@@ -59,7 +59,7 @@ def test_a_topic_has_the_partitions_that_follow_each_other_from_0(tmp_path: Path
 def test_create_topic_completes_an_attempt_that_ended_half_way(tmp_path: Path) -> None:
     directory = LogDirectory(tmp_path)
     (tmp_path / "t-1").touch()
-    with pytest.raises(KafkaStorageError, match=rf"topic 't' cannot be made in log.dir {tmp_path}: File exists"):
+    with pytest.raises(KafkaStorageError, match=rf"topic 't' cannot be created in log.dir {tmp_path}: File exists"):
         directory.create_topic("t", 3)
     assert (tmp_path / "t-2").is_dir()
     assert directory.count_partitions("t") == 0

@@ -45,13 +45,13 @@ def test_the_descriptor_stays_the_same_while_open(tmp_path: Path) -> None:
     assert open_paths(tmp_path) == []
 
 
-def test_a_file_that_is_gone_is_not_made_by_opening_it(tmp_path: Path) -> None:
+def test_get_does_not_create_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         OpenFiles().get(tmp_path / "gone")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_is_there_is_not_made_anew(tmp_path: Path) -> None:
+def test_create_refuses_an_existing_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"data")
     with pytest.raises(FileExistsError):
         OpenFiles().create(tmp_path / "a")

@@ -19,7 +19,7 @@ sys.stdin.read()
 """
 
 
-def test_a_second_sender_is_told_who_has_the_directory(tmp_path: Path) -> None:
+def test_second_sender_gets_the_holders_pid(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:

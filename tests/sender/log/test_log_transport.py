@@ -137,14 +137,14 @@ def test_a_topic_that_cannot_be_made_is_unknown_until_it_can(
     sender = open_sender()
     assert sender.transport.cluster().topic_errors == {"t": KafkaStorageError}
     assert sender.transport.cluster().partition_counts == {}
-    assert "topic 't' cannot be made in log.dir" in caplog.text
+    assert "topic 't' cannot be created in log.dir" in caplog.text
     (tmp_path / "log" / "t-0").unlink()
     sender.transport.request_update(["t"])
     assert sender.transport.cluster().topic_errors == {}
     assert sender.offsets(make_batch([b"a"])) == [0]
 
 
-def test_a_topic_that_somebody_removed_is_made_anew(
+def test_removed_topic_is_created_again(
     tmp_path: Path,
     open_sender: OpenSender,
     make_batch: MakeBatch,
@@ -165,7 +165,7 @@ def test_a_topic_that_somebody_removed_is_made_anew(
     assert caplog.records == []
 
 
-def test_a_topic_that_was_lost_and_cannot_be_made_anew_stays_known(
+def test_removed_topic_that_cannot_be_created_stays_known(
     tmp_path: Path, open_sender: OpenSender, make_batch: MakeBatch
 ) -> None:
     """What is in the way may go: its batches fail and are tried again, and those of its other partitions are stored."""
@@ -203,7 +203,7 @@ def test_every_batch_is_answered_once_by_the_next_poll(
     assert sender.transport.poll(0, -1) == []
 
 
-def test_batches_are_written_from_shared_memory_and_let_go_of(
+def test_batches_are_written_from_shared_memory_and_released(
     tmp_path: Path, open_sender: OpenSender, make_batch: MakeBatch, read_log: ReadLog, disk_full_beyond: DiskFullBeyond
 ) -> None:
     sender = open_sender()
@@ -374,7 +374,7 @@ def test_what_a_dead_sender_wrote_is_synced_too(
     assert synced[-2:] == ["00000000000000000000.log", "t-0"]
 
 
-def test_a_flush_that_fails_is_told_and_does_not_keep_the_others_from_theirs(
+def test_failed_flush_is_logged_and_others_go_on(
     tmp_path: Path,
     open_sender: OpenSender,
     make_batch: MakeBatch,

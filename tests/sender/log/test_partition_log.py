@@ -149,7 +149,7 @@ def test_offsets_in_a_segment_fit_four_bytes_of_an_index(
 
 
 def test_a_batch_of_another_format_is_refused(tmp_path: Path, make_batch: MakeBatch, open_log: OpenLog) -> None:
-    with pytest.raises(UnsupportedForMessageFormatError, match="format 1 came to a log that is written in format 2"):
+    with pytest.raises(UnsupportedForMessageFormatError, match="format 1 cannot be appended to a log of format 2"):
         open_log().append(make_batch([b"a"], magic=1))
     assert sizes(tmp_path) == {}
 
@@ -254,7 +254,7 @@ def test_a_duplicate_is_not_acknowledged_before_it_is_on_disk(
 # --- errors --------------------------------------------------------------------------------------
 
 
-def test_a_partial_write_is_cut_off_and_a_later_one_succeeds(
+def test_partial_write_is_truncated_and_a_later_one_succeeds(
     tmp_path: Path,
     make_batch: MakeBatch,
     read_log: ReadLog,
@@ -290,7 +290,7 @@ def test_a_segment_that_cannot_be_made_is_made_later(
     assert read_log(tmp_path) == [(0, b"a"), (1, b"b")]
 
 
-def test_a_torn_batch_that_cannot_be_cut_off_is_recovered_before_the_next_write(
+def test_failed_truncation_leads_to_recovery_before_the_next_write(
     tmp_path: Path,
     make_batch: MakeBatch,
     read_log: ReadLog,
@@ -304,9 +304,7 @@ def test_a_torn_batch_that_cannot_be_cut_off_is_recovered_before_the_next_write(
     put_device(segment, "/dev/full")
     with pytest.raises(KafkaStorageError, match=f"{segment}: .*: No space left on device"):
         log.append(make_batch([b"a"]))
-    assert (
-        f"{segment}: cannot cut off a torn batch from byte {segment.stat().st_size} on: Invalid argument" in caplog.text
-    )
+    assert f"{segment}: cannot truncate a torn batch at byte {segment.stat().st_size}: Invalid argument" in caplog.text
     stored, torn = make_batch([b"stored"]).payload[0], make_batch([b"torn"]).payload[0]
     segment.write_bytes(bytes(stored) + bytes(torn[:-1]))
     assert log.append(make_batch([b"a"])) == 1
@@ -341,7 +339,7 @@ def test_after_a_failed_flush_the_end_is_looked_for_again(
     assert read_log(tmp_path) == [(0, b"first"), (1, b"a")]
 
 
-def test_a_partition_whose_files_somebody_removed_begins_again(
+def test_partition_whose_files_were_removed_begins_again(
     tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog, synced: list[tuple[str, int]]
 ) -> None:
     log = open_log(flush_messages=1)
@@ -356,7 +354,7 @@ def test_a_partition_whose_files_somebody_removed_begins_again(
     assert read_log(tmp_path) == [(0, b"b")]
 
 
-def test_a_segment_that_somebody_else_made_is_gone_on_with(
+def test_segment_created_from_outside_is_continued(
     tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, open_log: OpenLog
 ) -> None:
     batch = make_batch([b"a"])

@@ -75,7 +75,7 @@ def test_a_partition_that_is_gone_is_an_error(tmp_path: Path) -> None:
     ("magic", "compression"),
     [(0, CompressionType.NONE), (1, CompressionType.GZIP), (2, CompressionType.NONE), (2, CompressionType.GZIP)],
 )
-def test_a_tail_torn_at_any_byte_is_cut_off(
+def test_tail_torn_at_any_byte_is_truncated(
     tmp_path: Path, make_batch: MakeBatch, read_log: ReadLog, magic: int, compression: CompressionType
 ) -> None:
     whole = at(0, make_batch([b"a", b"b"], magic=magic, compression=compression))
@@ -111,10 +111,10 @@ def test_what_a_crash_of_the_host_leaves_is_cut_off_with_a_warning(
     assert path.read_bytes() == whole
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    assert f"{path}: cutting off {len(tail)} bytes from byte {len(whole)} on" in record.message
+    assert f"{path}: truncating {len(tail)} bytes from byte {len(whole)} on" in record.message
 
 
-def test_a_whole_log_is_recovered_without_a_word(
+def test_whole_log_is_recovered_without_a_warning(
     tmp_path: Path, make_batch: MakeBatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_segment(tmp_path, 0, *numbered(make_batch, range(10)))
@@ -143,7 +143,7 @@ def test_only_the_last_segment_is_changed(
     assert older.read_bytes() == content
     assert found(end, range(3)) == [0, 1, 2]
     (record,) = caplog.records
-    assert f"written again: {older} is corrupt at byte " in record.message
+    assert f"cannot be read: {older} is corrupt at byte " in record.message
 
 
 def test_the_last_five_batches_of_a_producer_are_known_again(tmp_path: Path, make_batch: MakeBatch) -> None:
@@ -193,7 +193,7 @@ def test_looking_back_ends_after_five_batches(tmp_path: Path, make_batch: MakeBa
     kept_share=st.floats(0, 1),
     garbage=st.binary(max_size=80),
 )
-def test_whatever_the_tail_all_whole_batches_and_no_others_stay(
+def test_recovery_keeps_exactly_the_whole_batches(
     tmp_path: Path,
     make_batch: MakeBatch,
     read_log: ReadLog,
