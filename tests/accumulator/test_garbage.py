@@ -95,7 +95,7 @@ def test_futures_that_nobody_hears_of_any_more(slab_name: str, accumulate: Calla
     future, canary = use()
     assert is_gone(canary)
     assert not future.is_done
-    with pytest.raises(IllegalStateError, match="no more"):
+    with pytest.raises(IllegalStateError, match="no longer exists"):
         future.get(0)
     accumulate()  # which is to drop the records
 

@@ -146,7 +146,7 @@ def test_what_nobody_hears_of_is_logged_and_counted(
         else:
             accumulator.sender.abort_expired_batches(expired)
     (message,) = [record.getMessage() for record in caplog.records]
-    assert message.startswith(f"test-0: lost 3 records, of a batch of 3 records and {size} bytes; ")
+    assert message.startswith(f"test-0: lost 3 records of a batch of 3 records and {size} bytes; ")
     assert ("InvalidTopicError: " if state == "refused" else "DeliveryTimeoutError: ") in message
     assert accumulator.slab.words[Super.RECORDS_LOST] == 3
     assert accumulator.slab.words[Super.RECORDS_FAILED] == 4

@@ -33,7 +33,7 @@ def test_a_batch_that_is_lost_fails_alone(accumulator: Accumulators, word: int) 
     before = accumulator.slab.words[at]
     accumulator.slab.words[at] = SlotState.FREE if word == Slot.STATE else before + 1
 
-    with pytest.raises(SlabDamagedError, match=rf"a batch of test-0 is gone from slot {batch.slot}"):
+    with pytest.raises(SlabDamagedError, match=rf"slot {batch.slot}: a batch of test-0 was freed"):
         lost.get(PATIENCE_S)
 
     assert isinstance(called[0], SlabDamagedError)
