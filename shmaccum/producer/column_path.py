@@ -70,7 +70,7 @@ def partition_columns(
             raise SerializationError(f"column {name!r} occurs more than once")
     keys, values = columns.get("key"), columns.get("value")
     if values is None and keys is None:
-        raise SerializationError("no column 'value' or 'key': send_batch needs at least one of them")
+        raise SerializationError("nothing to send: send_batch needs a column 'value' or 'key'")
     timestamps = _timestamps(_option(columns, "timestamp"))
     bodies = encode_columns(record_format, keys, values, _option(columns, "headers"), timestamps)
     sizes = bodies.body_sizes

@@ -23,7 +23,7 @@ def accumulator(slab_name: str) -> Iterator[Accumulators]:
 
 
 @pytest.mark.parametrize("word", [Slot.STATE, Slot.GENERATION])
-def test_a_batch_that_is_lost_fails_alone(accumulator: Accumulators, word: int) -> None:
+def test_lost_batch_fails_alone(accumulator: Accumulators, word: int) -> None:
     called: list[object] = []
     lost = accumulator.append(TP0, 0, KEY, VALUE, (), lambda error, metadata: called.append(error)).future
     sound = accumulator.append(TP1, 0, KEY, VALUE).future
@@ -43,7 +43,7 @@ def test_a_batch_that_is_lost_fails_alone(accumulator: Accumulators, word: int) 
     assert sound.get(PATIENCE_S).offset == 0
 
 
-def test_what_is_only_late_is_waited_for(accumulator: Accumulators) -> None:
+def test_late_batch_is_waited_for(accumulator: Accumulators) -> None:
     future = accumulator.append(TP0, 0, KEY, VALUE).future
     assert not accumulator.producer.pending.wait_until(lambda: future.is_done, 0.6)
     assert not future.is_done

@@ -33,7 +33,7 @@ def send_when_told(link: Connection, settings: dict[str, object], values: list[b
         return [future.get(30).offset for future in futures]
 
 
-def test_a_large_record_does_not_wait_for_adjacent_slots(
+def test_large_record_does_not_wait_for_adjacent_slots(
     produce: Produce, start: Start, settings: Callable[..., dict[str, object]], log_dir: Path
 ) -> None:
     """Half of the memory is free, in every other slot: the others have batches of a partition that nobody can reach."""

@@ -299,5 +299,5 @@ def check_timestamp(timestamp: int) -> int:
         InvalidTimestampError: it is negative, or takes more than 63 bits.
     """
     if not 0 <= timestamp <= MAX_TIMESTAMP:
-        raise InvalidTimestampError(f"timestamp must be milliseconds since 1970 from 0 to 2^63 - 1, not {timestamp}")
+        raise InvalidTimestampError(f"timestamp must be 0 to 2^63 - 1 milliseconds since 1970, not {timestamp}")
     return timestamp
