@@ -1,4 +1,4 @@
-"""Times of a clock that is ahead of the sender's: the producer runs in another time namespace, or a word is damaged."""
+"""Times in the future: the producer runs in another time namespace, or a word is damaged."""
 
 from __future__ import annotations
 

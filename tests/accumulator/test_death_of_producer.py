@@ -1,4 +1,4 @@
-"""A producer that is killed or interrupted: what it has appended is delivered, and it is in nobody's way."""
+"""A killed or interrupted producer: its records are delivered, and it blocks no other process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SMALL, HALF, LARGE = b"victim", b"victim" + bytes(BATCH_SIZE // 2), b"victim" + 
 
 
 def test_death_before_commit_leaves_no_record(accumulator: Accumulators) -> None:
-    """Bytes behind the committed ones are nobody's."""
+    """Bytes behind the committed ones are ignored."""
     add(accumulator, TP0, b"before")
     batch = first(accumulator, TP0)
     assert batch is not None
@@ -67,7 +67,7 @@ def append_and_say(link: Connection, name: str, count: int, processes: int = 16)
 
 
 def test_records_survive_producer_death(accumulator: Accumulators, slab_name: str, start: Start) -> None:
-    """What `append` has returned from outlives the process."""
+    """Records for which `append` has returned survive the process."""
     victim = start(append_and_say, slab_name, 100)
     assert victim.hear() == "appended"
     victim.kill()
@@ -107,7 +107,7 @@ def flush_and_say(link: Connection, name: str) -> None:
 
 
 def test_flush_of_a_dead_producer_ends(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:
-    """Once its place in the table is given free, it keeps nobody's batches from lingering any more."""
+    """Once its table entry is free, the batches of others linger again."""
     accumulator = accumulate(linger_ms=100_000, delivery_timeout_ms=200_000)
     victim = start(flush_and_say, slab_name)
     assert victim.hear() == "flushing"

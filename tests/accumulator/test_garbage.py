@@ -1,4 +1,4 @@
-"""What futures lead to never leads back to them: compiled, the garbage collector would not find out."""
+"""Nothing reachable from a future leads back to it: compiled, the collector could not free the cycle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tools.support.accumulators import Accumulators
 
 
 class Canary:
-    """Something of which can be seen that it is gone."""
+    """An object whose freeing can be observed."""
 
 
 def append_in_a_circle(accumulator: Accumulators, canary: Canary) -> list[FutureRecordMetadata]:

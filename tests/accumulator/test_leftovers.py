@@ -1,4 +1,4 @@
-"""What is left when all who appended to a batch are dead, and the sender too: a new one gives it its time anew."""
+"""Orphans, batches of dead processes: a new sender restarts their delivery timeout."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_time_without_a_sender_does_not_expire_orphans_in_flight(
 
 
 def test_living_contributor_keeps_its_timeout(accumulate: OpenAccumulator, leave_behind: LeaveBehind) -> None:
-    """The time of a batch to which a living process has appended is what that was promised."""
+    """A batch with a living contributor expires at the time promised to that."""
     accumulator = accumulate()
     leave_behind()
     future = accumulator.append(TP0, 0, None, b"living").future
@@ -113,7 +113,7 @@ def test_living_contributor_keeps_its_timeout(accumulate: OpenAccumulator, leave
 
 
 def test_renewals_of_orphans_are_limited(accumulate: OpenAccumulator, leave_behind: LeaveBehind) -> None:
-    """It may be what kills the senders."""
+    """The batch may be what crashes the senders."""
     accumulator = accumulate()
     leave_behind()
     for _ in range(MAX_RENEWALS):
@@ -159,7 +159,7 @@ def test_lost_records_of_orphans_are_logged_and_counted(
 def test_dead_process_entry_is_not_reused_while_its_batches_wait(
     accumulate: OpenAccumulator, leave_behind: LeaveBehind, start: Start, slab_name: str
 ) -> None:
-    """Otherwise nothing would tell that all who appended to the batch are dead."""
+    """Otherwise the batch would seem to have a living contributor."""
     accumulator = accumulate()
     leave_behind()
     accumulator.slab.reap_dead()

@@ -1,4 +1,4 @@
-"""Batches that are lost with a damaged header: whoever waits for one gets an error, and does not wait for ever."""
+"""Batches lost with a damaged header: their futures fail instead of waiting for ever."""
 
 from __future__ import annotations
 

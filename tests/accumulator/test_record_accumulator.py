@@ -540,7 +540,7 @@ def test_reenqueued_batch_is_closed(accumulate: OpenAccumulator) -> None:
 
 
 def test_idempotence(accumulate: OpenAccumulator) -> None:
-    """A sequence number is given at the first drain, and kept over retries; each partition counts by itself."""
+    """A sequence number is assigned at the first drain and kept over retries; each partition counts separately."""
     accumulator = accumulate(enable_idempotence=True, linger_ms=0, retry_backoff_ms=0, retry_backoff_max_ms=0)
     accumulator.sender.sequences.use_producer_id(4711, 3)
     add(accumulator, TP0)

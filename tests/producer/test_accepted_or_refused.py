@@ -1,4 +1,4 @@
-"""`send` takes a record and returns its future, or raises and has not taken it, also while there is no sender."""
+"""`send` accepts a record and returns its future, or raises and has not accepted it, even without a sender."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def free_memory(producer: Producer) -> int:
 def test_no_record_is_accepted_without_a_sender(
     alone: Producer, monkeypatch: pytest.MonkeyPatch, log_dir: Path
 ) -> None:
-    """Whoever sends again after the error sends once."""
+    """A retry after the error sends the record once."""
     kill_sender(alone)
     free = free_memory(alone)
     for _ in range(3):
@@ -58,7 +58,7 @@ def test_no_record_is_accepted_without_a_sender(
 def test_accepted_record_without_a_sender_fails_the_wait(
     alone: Producer, monkeypatch: pytest.MonkeyPatch, log_dir: Path
 ) -> None:
-    """A batch is open, so nobody asks for a sender: the record is taken, and it is the waiting that fails."""
+    """A batch is open, so no sender is needed: the record is accepted, and the wait fails."""
     alone.send("t", b"first", partition=0)
     kill_sender(alone)
     future = alone.send("t", b"second", partition=0)

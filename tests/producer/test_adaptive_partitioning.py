@@ -1,4 +1,4 @@
-"""Among which partitions a choice is made, and with which chances: what the slab says of them."""
+"""Adaptive partitioning: which partitions are chosen, and how often, by the slab's words."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def led_by(accumulator: Accumulators, *leaders: int | None) -> None:
 
 
 def enqueue(accumulator: Accumulators, *lengths: int) -> None:
-    """Put so many batches into the partitions' deques."""
+    """Append this many batches to each partition's deque."""
     for partition, length in enumerate(lengths):
         for _ in range(length):
             add(accumulator, TopicPartition(TOPIC, partition), FULL)

@@ -41,7 +41,7 @@ def close_descriptors(directory: Path, reuse: bool) -> list[int]:
 
 
 def check_files(descriptors: list[int], directory: Path) -> None:
-    """Make sure that nobody has written to our files, or closed them."""
+    """Assert that our files are open and unchanged."""
     for number, descriptor in enumerate(descriptors):
         assert os.path.samestat(os.fstat(descriptor), os.stat(directory / str(number)))
         assert os.fstat(descriptor).st_size == 0

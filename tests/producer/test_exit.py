@@ -1,4 +1,4 @@
-"""A program that just ends: no noise, and what it sent is delivered."""
+"""A program that exits without `close`: no error message, and its records are delivered."""
 
 from __future__ import annotations
 

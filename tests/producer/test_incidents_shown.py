@@ -1,4 +1,4 @@
-"""An outage as its users meet it: errors say what the network or the broker said, and a refused login waits."""
+"""Outages: errors carry the message of network or broker, and a refused login waits."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ class Logins:
         broker.answers[SASL_AUTHENTICATE] = self._answer
 
     def refuse(self) -> None:
-        """Let nobody in from now on."""
+        """Refuse all logins from now on."""
         self.welcome = False
         self._broker.cut()
 

@@ -1,4 +1,4 @@
-"""KeyboardInterrupt in the middle of the producer's methods: nobody else has to wait for it, and nothing is lost."""
+"""KeyboardInterrupt within the producer's methods blocks no other process and loses no record."""
 
 from __future__ import annotations
 

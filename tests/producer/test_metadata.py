@@ -1,4 +1,4 @@
-"""A producer that asks for a topic's metadata gets the next answer, whoever else asks."""
+"""A producer that requests a topic's metadata gets the next answer, despite other requests."""
 
 from __future__ import annotations
 

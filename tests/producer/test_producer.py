@@ -1,4 +1,4 @@
-"""The producer as its user knows it: what is sent is in the log, and who sent it hears of it."""
+"""The producer's public behaviour: sent records are in the log, and futures and callbacks report it."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_close_without_waiting(produce: Produce, log_dir: Path) -> None:
 
 
 def test_futures_of_a_closed_producer(producer: Producer, log_dir: Path) -> None:
-    """They know what was heard before; of what was not, nobody here hears any more."""
+    """They keep outcomes read before; later ones never reach them."""
     done = producer.send("t", b"value", partition=1)
     rows = producer.send_batch("t", pa.record_batch({"value": ["row"], "partition": [2]}))
     producer.flush(10)
@@ -286,7 +286,7 @@ def test_the_same_name_for_other_settings(produce: Produce) -> None:
     produce()
     with pytest.raises(SlabAbiError, match=r"batch\.size is 16384 there and 8192 here.*choose another shmaccum\.name"):
         produce(batch_size=8192)
-    produce(max_block_ms=19_000, linger_ms=7)  # these concern nobody else
+    produce(max_block_ms=19_000, linger_ms=7)  # these are not shared
 
 
 def test_the_same_settings_without_a_name(settings: Settings, slab_name: str) -> None:

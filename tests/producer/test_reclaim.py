@@ -110,7 +110,7 @@ def test_slab_with_records_stays_and_is_named(settings: Settings, tmp_path: Path
 
 
 def test_supervised_sender_keeps_its_slab(settings: Settings) -> None:
-    """As `shmaccum sender` does, which somebody runs on purpose."""
+    """As `shmaccum sender` does, which an operator starts."""
     first = settings(1, sender_idle_ms=-1)
     with Producer(first) as producer:
         pid = producer._slab.lock_file.holder(1)

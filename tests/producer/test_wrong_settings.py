@@ -1,4 +1,4 @@
-"""What somebody meets who has a setting wrong: an error that says which, and never a hang or a silent loss."""
+"""Wrong settings: the error names the setting; no hang, no silent loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Appending: what went in comes out, in the batches that it should be in."""
+"""Appended records come out unchanged, in the expected batches."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_first_record_that_fills_its_batch(accumulator: Accumulators) -> None:
 
 
 def race(accumulator: Accumulators, meanwhile: Callable[[], object]) -> None:
-    """Have something happen between the next allocation's success and its use: somebody else is quicker."""
+    """Call ``meanwhile`` between the next allocation and its use, as a faster process would."""
     allocate = accumulator.pool.allocate
 
     def allocate_slowly(size: int, max_block_ms: float, taken: list[Buffer]) -> Buffer:

@@ -66,7 +66,7 @@ def append_batch(accumulator: Accumulators, value: bytes = THIRD, records: int =
 
 
 def drain_first(accumulator: Accumulators) -> RecordBatch:
-    """Take the first batch of a partition as a sender does that waits for nobody any more."""
+    """Drain the first batch of a partition as a sender does once all claims have expired."""
     return drain(accumulator, now_ms() + SEALING_PATIENCE_MS)[0]
 
 
@@ -396,7 +396,7 @@ def test_forked_child_ignores_claims_of_its_parent(accumulate: OpenAccumulator) 
     pid = os.fork()
     if not pid:
         found = compressor.compress_claimed()
-        values = append_batch(accumulator)  # it goes on by itself
+        values = append_batch(accumulator)  # it works on without its parent
         os._exit(found or len(values) != 3)
     assert os.waitpid(pid, 0)[1] == 0
     assert compressor.compress_claimed()

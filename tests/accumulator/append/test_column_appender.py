@@ -1,4 +1,4 @@
-"""Columns into batches: the same records, byte for byte, as one by one; in order, whoever comes in between."""
+"""Column appends give the same bytes and order as single records, despite concurrent appends."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_rows_that_raise_the_largest_timestamp(accumulator: Accumulators) -> Non
 
 
 def test_concurrent_record_moves_rows_to_a_new_batch(accumulate: OpenAccumulator) -> None:
-    """The rows were encoded for a place that somebody else has taken meanwhile: they begin a batch of their own."""
+    """Another producer has taken the place that the rows were encoded for: they begin a new batch."""
     accumulator, quick = accumulate(), accumulate()
     add(accumulator, TP0, b"before")
     bodies = encode_columns(accumulator.format, None, pa.array([b"one", b"two"]), None, 0)

@@ -1,4 +1,4 @@
-"""Futures of a batch that is told in parts: each record's own part, whatever the others are."""
+"""Futures of a split batch: each record has the outcome of its own part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Futures and callbacks: right, once, in order, in the process that appended, whatever they do."""
+"""Futures and callbacks: correct, once, in order, in the process that appended."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ HALF = bytes(BATCH_SIZE // 2)
 
 
 class Told:
-    """A callback that notes what it is told."""
+    """A callback that records its arguments."""
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
@@ -92,7 +92,7 @@ def test_log_append_time_replaces_the_timestamp(accumulator: Accumulators) -> No
 
 
 def test_unknown_offset_is_minus_one(accumulator: Accumulators) -> None:
-    """acks=0, or a batch that a broker had already: it is stored, but nobody says where."""
+    """acks=0, or a duplicate batch: it is stored, but the broker does not return the offset."""
     futures = [accumulator.append(TP0, 7, KEY, VALUE).future for _ in range(2)]
     (batch,) = drain(accumulator)
     accumulator.sender.complete([BatchOutcome(batch)])
@@ -276,7 +276,7 @@ def test_two_accumulators_share_a_ring(accumulate: OpenAccumulator) -> None:
 
 @pytest.mark.plain
 def test_interrupted_read_loses_no_completion(accumulator: Accumulators) -> None:
-    """Ctrl-C while completions are read: none of them is lost, and none is told twice."""
+    """Ctrl-C while completions are read: each is processed exactly once."""
     log = Log(accumulator)
     modules = (pending_batches, completion_ring)
 

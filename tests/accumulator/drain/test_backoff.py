@@ -45,7 +45,7 @@ def test_backoff_is_stable_until_the_next_attempt() -> None:
     before = backoff.after_last_attempt_ms(rows)
     rows[:, [Slot.NEXT, Slot.PREVIOUS, Slot.DRAINED_MS, Slot.STATE]] = 77
     assert (backoff.after_last_attempt_ms(rows) == before).all()
-    # One row by itself is as it is among the others.
+    # A single row gives the same result as it does among others.
     assert [backoff.after_last_attempt_ms(rows[each : each + 1])[0] for each in range(1000)] == before.tolist()
     assert len(set((backoff.after_last_attempt_ms(headers(3)) - 2 * before).tolist())) > 100
 

@@ -1,4 +1,4 @@
-"""When batches that still take records leave: where they are many, not all of them at once."""
+"""The throttle of open batches: where they are many, not all leave at once."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_open_batches_leave_up_to_the_free_slots(begin: Callable[..., Open]) -> 
     many = begin(SLOTS - 200)
     first = many.drain()
     assert many.of(first) == many.partitions[:200]
-    assert many.ready() == {0}  # nobody has taken the places
+    assert many.ready() == {0}  # the free slots are still free
     for each in many.of(first):
         add(many.accumulator, each)
     assert many.ready() == set()

@@ -1,4 +1,4 @@
-"""What is ready among a few partitions and among many, which are looked at in another way, and what is taken of it."""
+"""Ready check and drain, among few partitions (loop) and among many (numpy)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINGER_MS = 10
 FOREVER_FROM_MS = 60_000
 TP_FIRST = TopicPartition("many", 0)
 COUNTS = [5, 40]
-"""Partitions: a few, and so many that those that linger are left out at once."""
+"""Partition counts for the loop and for numpy."""
 NODE0, NODE1, NODE2 = Node(0), Node(1), Node(2)
 
 

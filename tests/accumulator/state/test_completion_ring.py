@@ -1,4 +1,4 @@
-"""The completion rings: everything is told, nothing is overwritten, and who is told twice does not notice."""
+"""Completion rings lose and overwrite no completion; duplicates have no effect."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def append_and_sleep(link: Connection, name: str, count: int) -> list[int]:
 def test_sender_death_between_push_and_free_loses_no_completion(
     accumulator: Accumulators, slab_name: str, start: Start, told_before: int
 ) -> None:
-    """However often a sender dies between telling and freeing the slots, a producer that looks late misses nothing."""
+    """However often a sender dies between push and free, a producer that reads late misses no completion."""
     producer = start(append_and_sleep, slab_name, SLOTS)
     assert producer.hear() == "appended"
     Log(accumulator).take([drain(accumulator)[0] for _ in range(told_before)])
@@ -146,7 +146,7 @@ def test_sender_death_between_push_and_free_loses_no_completion(
 
 
 def test_takeover_pushes_the_part_that_is_completing(accumulator: Accumulators) -> None:
-    """A sender that takes over tells of the part that is completing, whether or not that before it has been read."""
+    """A new sender pushes the part that is completing, whether or not the one before it has been read."""
     writer = RingWriter(accumulator.slab.memory, accumulator.slab.geometry)
     me = accumulator.slab.me
     writer.tell(me, 7, pack_range(0, 3), 1, 0)
@@ -159,7 +159,7 @@ def test_takeover_pushes_the_part_that_is_completing(accumulator: Accumulators) 
 
 
 def test_duplicate_completion_is_ignored(accumulator: Accumulators) -> None:
-    """A sender died after telling, and its successor tells again what has been read meanwhile: nobody notices."""
+    """A sender died after a push; the next one pushes again what has been read meanwhile."""
     told = []
     future = accumulator.append(TP0, 0, None, b"value", (), lambda error, metadata: told.append(metadata)).future
     (batch,) = drain(accumulator)

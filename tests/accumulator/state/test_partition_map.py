@@ -1,4 +1,4 @@
-"""The copy-on-write map: what one process adds all see, as a whole or not yet, whoever dies in between."""
+"""The copy-on-write map: every process sees a change whole or not at all, despite deaths."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def known(accumulator: Accumulators) -> PartitionMap:
 
 @pytest.fixture
 def other(accumulator: Accumulators) -> PartitionMap:
-    """The same map as somebody else has it, who has not looked since."""
+    """The same map in another process that has not refreshed."""
     return PartitionMap(accumulator.slab)
 
 
@@ -61,7 +61,7 @@ def test_topic_lifecycle(known: PartitionMap, other: PartitionMap) -> None:
 
 
 def test_topic_recreated_with_fewer_partitions(known: PartitionMap, other: PartitionMap) -> None:
-    """Made again with fewer; what is queued for the others stays, and is theirs once more if the topic grows."""
+    """Batches of removed partitions stay, and are sent if the topic grows again."""
     entry = known.request("new")
     other.update("new", 5, None, topic_id=1)
     known.refresh()
@@ -82,7 +82,7 @@ def test_topic_recreated_with_fewer_partitions(known: PartitionMap, other: Parti
 
 
 def test_deleted_topic(known: PartitionMap, other: PartitionMap) -> None:
-    """Whoever sends to it asks again, as for a new one."""
+    """A producer that sends to it requests metadata, as for a new one."""
     entry = known.topic(TOPIC)
     assert entry is not None
     other.update(TOPIC, 0, UnknownTopicOrPartitionError)
@@ -132,13 +132,13 @@ def test_failed_topic(known: PartitionMap, other: PartitionMap) -> None:
 def test_known_topic_stays_usable_during_a_request(known: PartitionMap, other: PartitionMap) -> None:
     known.request(TOPIC)
     assert partitions(known, TOPIC) == partitions(other, TOPIC) == [0, 1, 2, 3]
-    other.update(TOPIC, 4, NetworkError)  # no broker is to be had: nothing is said of the topic
+    other.update(TOPIC, 4, NetworkError)  # no broker is reachable: the topic's state is unknown
     known.refresh()
     assert partitions(known, TOPIC) == [0, 1, 2, 3]
 
 
 def test_lookup_takes_no_lock(known: PartitionMap) -> None:
-    """A lookup of what is known works in the hand of whoever holds the tables' lock, and does not raise anything."""
+    """A lookup of a known topic works while another process holds the tables' lock."""
     with known._slab.tables_lock:
         assert known.queue(TopicPartition(TOPIC, 0)) is not None
         assert known.topic(TOPIC) is not None
@@ -294,7 +294,7 @@ def test_half_added_topic_is_used_once_it_is_whole(roomy: Accumulators) -> None:
 
 
 def test_change_cut_short_by_a_death_is_seen_after_takeover(roomy: Accumulators) -> None:
-    """The dead sender has stored the smaller count, and not moved the generation."""
+    """The dead sender has stored the smaller count but not raised the generation."""
     other = PartitionMap(roomy.slab)
 
     def shrink_and_die() -> None:

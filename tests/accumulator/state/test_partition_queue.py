@@ -1,4 +1,4 @@
-"""The deque: its links are right after every operation, and a death in one partition holds up no other."""
+"""The deque: its links match the headers after every operation, and a death blocks no other partition."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def assert_whole(accumulator: Accumulators, of: TopicPartition) -> None:
     words, geometry = accumulator.slab.words, accumulator.slab.geometry
     queue = accumulator.map.queues[of]
     with queue.lock:
-        pass  # whoever takes it from a dead holder makes the deque anew
+        pass  # taking over a dead holder's lock rebuilds the deque
     at = geometry.partition(queue.entry)
     headers = accumulator.slab.headers
     states = headers[:, Slot.STATE] & np.uint64(STATE_MASK)
@@ -108,7 +108,7 @@ def test_deques_of_one_stripe_do_not_mix(accumulate: OpenAccumulator) -> None:
 
 
 def test_death_blocks_no_other_partition(accumulator: Accumulators) -> None:
-    """A lock in a dead hand holds up its own partitions until somebody uses one of them, and nobody else."""
+    """A dead holder's lock blocks only its own partitions, until a process takes it over."""
 
     def die_over_it() -> None:
         with accumulator.map.queues[TP0].lock:

@@ -1,4 +1,4 @@
-"""Committed records and the compressed ones that take their place: one or the other, wherever somebody dies."""
+"""Replacing records with compressed ones: a death at any point leaves one or the other."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_stripes_have_separate_redo_areas(accumulator: Accumulators) -> None:
 
 
 def test_interrupted_copy_is_finished(accumulator: Accumulators) -> None:
-    """The process goes on, and so do its locks; whoever takes them next finishes."""
+    """The process and its locks live on; the lock's next holder finishes the copy."""
     seen = set()
     for moment in range(3000):
         add_before(accumulator)
