@@ -1,1 +1,1 @@
-"""The RecordAccumulator: one deque of batches per partition, shared by all the processes of a host."""
+"""The RecordAccumulator: one deque of batches per partition, shared by all processes of a host."""

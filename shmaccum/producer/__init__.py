@@ -1,1 +1,1 @@
-"""The producer: what users call, and the way of a record from there to the accumulator."""
+"""The producer: what users call, and a record's path from there to the accumulator."""

@@ -1,9 +1,9 @@
-"""Which of a topic's partitions may be chosen for records without a key, and how often: KIP-794's adaptive part.
+"""Adaptive choice of partitions for records without a key (KIP-794).
 
-Kafka's Sender gathers how long each partition's deque is and hands that to the partitioner
-(``RecordAccumulator.partitionReady``, ``BuiltInPartitioner.updatePartitionLoadStats``). Here both are in the slab,
-so a producer looks for itself, at the moment when it chooses. It takes no lock: what it reads may change meanwhile,
-which makes for a choice that was right a moment ago.
+Kafka's Sender measures the partitions' queue lengths and hands them to the partitioner
+(``RecordAccumulator.partitionReady``, ``BuiltInPartitioner.updatePartitionLoadStats``). Here they are in the slab, and
+a producer reads them when it chooses. It takes no lock and writes no shared word. Values can change meanwhile, which
+makes a choice slightly outdated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LINGER: Final = np.uint64(LINGER_SHIFT)
 
 
 class PartitionLoads:
-    """The choice among the partitions of one topic, as one producer makes it.
+    """One producer's choice among the partitions of one topic.
 
     Args:
         slab: the slab.
@@ -46,16 +46,16 @@ class PartitionLoads:
         self._at: list[int] = []
         """Word index of each partition's entry."""
         self._in_a_row = True
-        """Whether the entries are one behind the other, as those of a topic are that has not grown since."""
+        """Whether the entries are adjacent, as those of a topic are that has not grown since."""
 
     def choose(self, times: int) -> list[int]:
-        """Choose a partition so many times, at random, by what is to be seen now.
+        """Choose ``times`` partitions at random, by the current state of the slab.
 
-        One without a leader is not chosen while others have one. With adaptive partitioning the chance of each is
-        ``longest deque + 1 - own deque``, and those of a node that takes no batches have none.
+        One without a leader is not chosen while others have one. With adaptive partitioning the weight of each is
+        ``longest deque + 1 - own deque``, and 0 on a node that makes no progress.
         """
         queues = self._topic.queues
-        if len(queues) != self._count and queues:  # of a topic that is gone, those that it had
+        if len(queues) != self._count and queues:  # a topic that is gone keeps its last partitions
             self._look_up(queues)
         if not self._count:
             return [0] * times
@@ -77,7 +77,7 @@ class PartitionLoads:
         queued = self._column(Partition.QUEUED)
         if queued.count(queued[0]) == self._count:
             return random.choices(numbers, k=times)
-        # No longer than a deque can be: a damaged count, which is an index, must not lead astray.
+        # Bounded: a damaged count, which is only an index, must not produce absurd weights.
         most = self._slab.geometry.slot_count
         lengths = [min(queued[number], most) for number in numbers]
         longest = max(lengths)
@@ -90,7 +90,7 @@ class PartitionLoads:
         self._count = len(queues)
 
     def _column(self, word: int) -> list[int]:
-        """Return one word of every partition's entry: a list, since numpy is much slower for few partitions."""
+        """Return one word of every partition's entry as a list: numpy is much slower for few partitions."""
         words, at = self._slab.words, self._at
         if self._in_a_row:
             return words[at[0] + word : at[-1] + word + 1 : PARTITION_WORDS].tolist()
@@ -98,23 +98,23 @@ class PartitionLoads:
 
 
 class _NodeProgress:
-    """Which nodes take batches (``RecordAccumulator.NodeLatencyStats``).
+    """Tracks which nodes make progress (``RecordAccumulator.NodeLatencyStats``).
 
-    A node makes no progress while batches of its partitions are ready and none is drained. How many have been
-    drained from a deque is the position of its head, so what was drained since the last look shows by itself.
+    A node makes none while batches of its partitions are ready and none is drained. The position of a deque's head
+    counts the batches drained from it, so two looks at it show progress.
     """
 
     def __init__(self, slab: Slab, timeout_ms: int) -> None:
         self._slab = slab
         self._timeout_ms = timeout_ms
         self._drained: dict[int, tuple[int, int]] = {}
-        """Node id + 1 -> batches drained from its deques at some look, and when it was first seen to be so many."""
+        """Node id + 1 -> batches drained from its deques, and when that count was first seen."""
 
     def available(self, entries: npt.NDArray[np.int64], leaders: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Say of each partition whether its leader takes batches, as far as can be seen."""
+        """Return, for each partition, whether its leader makes progress as far as can be seen."""
         now_ms = time.monotonic_ns() // 1_000_000
         rows = self._slab.partitions[entries]
-        heads = rows[:, Partition.HEAD].astype(np.int64) - 1  # -1, where there is none, is a slot like any other
+        heads = rows[:, Partition.HEAD].astype(np.int64) - 1  # -1 for none: a valid index, corrected below
         headers = self._slab.headers
         ready_ms = (headers[heads, Slot.CREATED_MS] & _TIME) + (headers[heads, Slot.LINGER] >> _LINGER)
         ready_ms = ready_ms.astype(np.int64)

@@ -1,6 +1,6 @@
-"""What an Arrow batch must look like to be sent, and which of its rows go where.
+"""Validates Arrow batches and assigns their rows to partitions.
 
-Everything here is done for whole columns. Imports pyarrow, an extra: only `Producer.send_batch` imports this.
+It works on whole columns, in private memory. It imports pyarrow, an extra, so only `Producer.send_batch` imports it.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ def partition_columns(
 
     Args:
         batch: columns by the names in `COLUMNS`.
-        record_format: to encode them by.
+        record_format: encodes them.
         partition_count: of the topic.
         sticky: chooses for rows that have neither partition nor key.
         ignore_keys: ``partitioner.ignore.keys``.
-        max_body_size: bytes that the body of a record may have.
+        max_body_size: most bytes of a record's body.
         batch_size: bytes of a batch, its header included.
-        open_room: bytes that the open batch of the partition of the moment has left, as far as can be seen.
+        open_room: free bytes of the sticky partition's open batch, as far as known.
 
     Raises:
-        SerializationError: it is no batch, or a column is unknown, there twice, or of the wrong type.
+        SerializationError: not a RecordBatch, or a column is unknown, duplicate, or of the wrong type.
         InvalidTimestampError: a timestamp is negative.
-        RecordTooLargeError: a row is too large; says which.
+        RecordTooLargeError: a row is too large; names the row.
     """
     if not isinstance(batch, pa.RecordBatch):
         raise SerializationError(
@@ -67,10 +67,10 @@ def partition_columns(
         if name not in COLUMNS:
             raise SerializationError(f"unknown column {name!r}: send_batch takes {', '.join(COLUMNS)}")
         if names.count(name) > 1:
-            raise SerializationError(f"column {name!r} is there more than once")
+            raise SerializationError(f"column {name!r} occurs more than once")
     keys, values = columns.get("key"), columns.get("value")
     if values is None and keys is None:
-        raise SerializationError("neither column 'value' nor column 'key' is there: nothing to send")
+        raise SerializationError("nothing to send: send_batch needs a column 'value' or 'key'")
     timestamps = _timestamps(_option(columns, "timestamp"))
     bodies = encode_columns(record_format, keys, values, _option(columns, "headers"), timestamps)
     sizes = bodies.body_sizes
@@ -79,8 +79,8 @@ def partition_columns(
     least, largest = least_and_largest(sizes)
     if largest > max_body_size:
         raise RecordTooLargeError(
-            f"Row {int(sizes.argmax())} is {largest} bytes when serialized which is larger than {max_body_size}, which "
-            "is what max.request.size and buffer.memory leave room for; no row of the batch was sent"
+            f"Row {int(sizes.argmax())} is {largest} bytes when serialized which is larger than {max_body_size}, the "
+            "limit by max.request.size and buffer.memory; no row of the batch was sent"
         )
     partition, keys = _option(columns, "partition"), None if ignore_keys else keys
     room = batch_size - record_format.header_size
@@ -104,13 +104,13 @@ def partition_columns(
 
 
 def _option(columns: dict[str, pa.Array], name: str) -> pa.Array | None:
-    """Return a column whose nulls are as if it were not given; one without a type has nothing else."""
+    """Return a column, or None if it is missing or of type null; its nulls mean "not given"."""
     column = columns.get(name)
     return None if column is None or pa.types.is_null(column.type) else column
 
 
 def _int64(name: str, column: pa.Array, null: int) -> Int64Array:
-    """Return the numbers of a column, with ``null`` for what is not given."""
+    """Return the integers of a column, with ``null`` in place of nulls."""
     try:
         numbers: Int64Array = numpy_of(column.cast(pa.int64()))
     except pa.ArrowInvalid as error:
@@ -119,7 +119,7 @@ def _int64(name: str, column: pa.Array, null: int) -> Int64Array:
 
 
 def _timestamps(column: pa.Array | None) -> Int64Array | int:
-    """Return milliseconds since the epoch; now, where there are none."""
+    """Return milliseconds since the epoch; now where none is given."""
     now = time.time_ns() // 1_000_000
     if column is None:
         return now
@@ -137,7 +137,7 @@ def _timestamps(column: pa.Array | None) -> Int64Array | int:
 def _fixed_partitions(
     column: pa.Array | None, keys: pa.Array | None, rows: int, partition_count: int
 ) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
-    """Return each row's partition, the one given or by its key's hash, and which rows have neither."""
+    """Return each row's partition, given or by its key's hash, and which rows have neither."""
     chosen, is_open = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
     if column is not None:
         if not pa.types.is_integer(column.type):
@@ -152,17 +152,16 @@ def _fixed_partitions(
 def _sticky_runs(
     sizes: Int64Array, overhead: int, sticky: StickyPartitioner, open_room: int, room: int
 ) -> list[tuple[int, int, int]]:
-    """Return the partitions of the moment with the rows that go there: (partition, first row, row behind the last).
+    """Return the sticky partitions and their rows: (partition, first row, row behind the last).
 
-    The rows fill the open batch of the partition of the moment, and then whole batches: only the last one is left with
-    room.
+    The rows fill the sticky partition's open batch and then whole batches: only the last one has room left.
 
     Args:
         sizes: of the rows' bodies, in bytes; at least one.
-        overhead: bytes that a record takes besides its body, at most.
+        overhead: most bytes that a record takes besides its body.
         sticky: chooses.
-        open_room: bytes that the open batch of the partition of the moment has left.
-        room: bytes that a batch has for records.
+        open_room: free bytes of the sticky partition's open batch.
+        room: bytes of a batch for records.
     """
     fits = int(sizes[0]) + overhead <= open_room
     stops = stops_of_batches(sizes, overhead, open_room if fits else room, room)

@@ -1,4 +1,4 @@
-"""Interceptors: user code that sees every record before it is sent, and what became of it (KIP-42)."""
+"""Interceptors: user code that sees each record and its outcome (KIP-42)."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class ProducerRecord:
 
 
 class ProducerInterceptor:
-    """Base of interceptors; a class with these methods will do as well (``ProducerInterceptor``).
+    """Base of interceptors; any class with these methods works as well (``ProducerInterceptor``).
 
-    They run in the process that sends. What they raise is logged, and changes nothing.
+    They run in the process that sends. An exception that one raises is logged and has no other effect.
     """
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
@@ -38,24 +38,24 @@ class ProducerInterceptor:
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
-        """Take note of a record that is acknowledged, or of one that failed.
+        """Observe a record that is acknowledged or has failed.
 
-        Called once for each record that `on_send` has seen, also for one that `Producer.send` refuses.
+        Called once for each record that `on_send` has seen, including one that `Producer.send` refuses.
 
         Args:
-            metadata: where the record went. After an error, only the topic is certain: the partition is -1 unless the
-                record named one, and all the rest is -1.
+            metadata: where the record was stored. After an error only the topic is certain: the partition is -1 unless
+                the record named one, and all other fields are -1.
             error: why the record failed; None if it is acknowledged.
         """
 
     def close(self) -> None:
-        """Let go of everything; the producer is closed, or its constructor failed."""
+        """Release resources: the producer is closed, or its constructor failed."""
 
 
 class Interceptors:
     """The interceptors of one producer, in order.
 
-    If one cannot be made, those made before it are closed.
+    If the constructor of one raises, those made before it are closed.
     """
 
     def __init__(self, classes: Iterable[Callable[..., Any]]) -> None:
@@ -80,19 +80,19 @@ class Interceptors:
             try:
                 changed = interceptor.on_send(record)
             except Exception:
-                logger.exception("%r raised in on_send; going on with the record as it was", interceptor)
+                logger.exception("%r raised in on_send; sending the record unchanged by it", interceptor)
                 continue
             if changed is None:
                 raise IllegalStateError(
                     f"{type(interceptor).__name__}.on_send returned None for a record of topic {record.topic!r}: "
-                    "return the record that is to be sent"
+                    "it must return the record to send"
                 )
             record = changed
         return record
 
     def acknowledging(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> DeliveryCallback:
-        """Return a callback of a record's batch that calls all of them, and then the user's callback."""
-        refused = _refused(record.topic, record.partition)  # not the record: it would be kept as long as its batch
+        """Return a callback that calls all interceptors, and then the user's callback."""
+        refused = _refused(record.topic, record.partition)  # keeping the record itself would hold its memory too long
 
         def acknowledged(error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
             self._on_acknowledgement(refused if metadata is None else metadata, error)
@@ -102,7 +102,7 @@ class Interceptors:
         return acknowledged
 
     def on_send_error(self, topic: str, partition: int | None, error: Exception) -> None:
-        """Call all of them for a record that `Producer.send` refuses (``ProducerInterceptors.onSendError``)."""
+        """Notify all interceptors of a record that `Producer.send` refuses (``ProducerInterceptors.onSendError``)."""
         self._on_acknowledgement(_refused(topic, partition), error)
 
     def _on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
@@ -122,5 +122,5 @@ class Interceptors:
 
 
 def _refused(topic: str, partition: int | None) -> RecordMetadata:
-    """Return the metadata of a record that is stored nowhere."""
+    """Return the metadata of a record that is not stored."""
     return RecordMetadata(topic, -1 if partition is None else partition, -1, -1)

@@ -1,7 +1,8 @@
-"""What a producer waits for before it can choose a partition: the sender's answer about the topic.
+"""Topic metadata that a producer waits for before it chooses a partition.
 
-``KafkaProducer.waitOnMetadata``. The topic is written into the slab's topic table, the sender is woken, finds out, and
-stores how many partitions there are; every other producer of the host finds the answer there.
+``KafkaProducer.waitOnMetadata``. The producer adds the topic to the slab's topic table, under the tables' lock, and
+wakes the sender. The sender stores the partition count, which every producer of the host then reads. A request
+outlives the producer: if that dies, the sender answers all the same.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from shmaccum.shm.slab import Slab
 
 
 class ProducerMetadata:
-    """The topics as a producer needs them.
+    """Topic metadata as a producer needs it.
 
     Args:
         accumulator: of the slab.
-        config: the producer's. A call may wait for ``max.block.ms``, counted from the ``started`` that it gives;
-            after an answer that may be another next time, the next question comes ``retry.backoff.ms`` later.
+        config: the producer's. A call waits at most ``max.block.ms``, counted from its argument ``started``. After a
+            retriable error, the next request follows ``retry.backoff.ms`` later.
     """
 
     def __init__(self, accumulator: RecordAccumulator, config: ProducerConfig) -> None:
@@ -58,8 +59,8 @@ class ProducerMetadata:
 
         Raises:
             InvalidTopicError: the name is no text.
-            KafkaTimeoutError: they were not to be known in time.
-            KafkaError: why they never will.
+            KafkaTimeoutError: there was no metadata in time.
+            KafkaError: why there never will be any.
         """
         if type(name) is not str:
             check_topic(name)
@@ -70,14 +71,14 @@ class ProducerMetadata:
         return entry
 
     def queues_with(self, entry: TopicEntry, partition: object, started: float) -> tuple[PartitionQueue, ...]:
-        """Return a topic's deques, which a partition's is among; where it is not, look once more.
+        """Return a topic's deques; if a partition is not among them, ask the sender once more.
 
         Raises:
-            SerializationError: it is no number.
+            SerializationError: the partition is no int.
             IllegalArgumentError: it is negative.
             UnknownTopicOrPartitionError: there is no such partition.
-            KafkaTimeoutError: there was no answer in time.
-            KafkaError: why there never will be one.
+            KafkaTimeoutError: there was no metadata in time.
+            KafkaError: why there never will be any.
         """
         if not isinstance(partition, int) or isinstance(partition, bool):
             raise SerializationError(f"partition must be an int, not {type(partition).__name__}: {partition!r}")
@@ -95,7 +96,7 @@ class ProducerMetadata:
         return queues
 
     def _ask(self, name: str, deadline_s: float) -> TopicEntry:
-        """Ask the sender for a topic's metadata, and wait until it knows them."""
+        """Ask the sender for a topic's metadata, and wait until it has some."""
         self._pending.check_process()
         while True:
             entry = self._ask_once(name, deadline_s)
@@ -111,9 +112,9 @@ class ProducerMetadata:
             native.pause(self._retry_backoff_s)
 
     def _ask_once(self, name: str, deadline_s: float) -> TopicEntry:
-        """Ask the sender, and wait for an answer, whatever it is.
+        """Ask the sender, and wait for an answer of any kind.
 
-        The topic's state does not tell of one: another producer may have asked again before we look.
+        It compares the count of answers, because another producer can set the topic's state to REQUESTED again.
         """
         known = self._map.topic(name)
         answers = known.answers if known is not None else 0
@@ -133,7 +134,7 @@ class ProducerMetadata:
         if error is not None:
             reason = f": {error.__name__}: {explain(error, self._config, self._slab)}"
         if not self._config.max_block_ms:
-            reason += "; max.block.ms = 0 waits for no answer: the topic is asked for, so try again, or raise it"
+            reason += "; max.block.ms = 0 does not wait for the answer: the topic is requested; try again, or raise it"
         timeout = KafkaTimeoutError(
             f"Topic {entry.name} not present in metadata after {self._config.max_block_ms} ms{reason}"
         )
@@ -141,7 +142,7 @@ class ProducerMetadata:
         return timeout
 
 
-_NO_BROKER: Final = "no broker can be reached, or none speaks as we do"
+_NO_BROKER: Final = "no broker reachable, or none supports a protocol version we support"
 
 _SETTINGS_TO_LOOK_AT: Final[dict[type[KafkaError], tuple[str, ...]]] = {
     NetworkError: ("bootstrap.servers", "security.protocol"),
@@ -154,12 +155,12 @@ _SETTINGS_OF_KERBEROS: Final = ("sasl.mechanism", "sasl.kerberos.service.name", 
 
 
 def explain(error: type[KafkaError], config: ProducerConfig, slab: Slab) -> str:
-    """Return what an error means that the cluster's metadata could not be had for.
+    """Return why the cluster's metadata is not available, in words.
 
     Args:
         error: as the sender stored it.
-        config: the settings of the producer that is told.
-        slab: that it was stored in, with what the sender last met.
+        config: the settings of the producer that raises.
+        slab: the slab, with the sender's latest incidents.
     """
     meaning = _NO_BROKER if error is NetworkError else error.meaning()
     names = _SETTINGS_TO_LOOK_AT.get(error, ())

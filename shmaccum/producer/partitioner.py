@@ -1,8 +1,9 @@
-"""Which partition a record goes to, where nobody said: Kafka's choice (``BuiltInPartitioner``).
+"""Kafka's choice of a partition where the user names none (``BuiltInPartitioner``).
 
-A record with a key goes where the murmur2 hash of its key says. One without goes to the partition of the moment:
-uniform sticky partitioning (KIP-794) stays with a partition until a batch of bytes has gone there and the batch has
-ended. The next partition is chosen in front of the record that would begin another batch (see `adaptive_partitioning`).
+The murmur2 hash of the key determines the partition. A record without a key goes to the sticky partition: uniform
+sticky partitioning (KIP-794) stays with a partition until ``batch.size`` bytes have gone there and the batch is full.
+It switches before a record that would begin another batch (see `adaptive_partitioning`). All state is private to the
+process.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from shmaccum.record.murmur2 import partition_for_key
 
 
 class Topic(Protocol):
-    """What the partitioner needs of a topic."""
+    """The part of a topic that the partitioner needs."""
 
     @property
     def queues(self) -> Sequence[PartitionQueue]:
@@ -23,18 +24,18 @@ class Topic(Protocol):
 
 
 class StickyPartitioner:
-    """The partition of the moment of one topic, of one process.
+    """One process's sticky partition of one topic.
 
-    Threads share it without a lock: one that loses a race between its reads and its stores counts some bytes for the
-    wrong partition, which only moves the next switch.
+    Threads share it without a lock. A thread that loses a race between its reads and its stores counts some bytes for
+    the wrong partition, which only moves the next switch.
 
     Args:
         topic: whose partitions it chooses among.
         sticky_bytes: bytes after which to switch (``batch.size``).
-        choose: returns this many partitions to go on with.
+        choose: returns this many partitions to switch to.
 
     Attributes:
-        partition: that of the moment.
+        partition: the sticky one.
     """
 
     def __init__(self, topic: Topic, sticky_bytes: int, choose: Callable[[int], Sequence[int]]) -> None:
@@ -45,17 +46,17 @@ class StickyPartitioner:
         self.partition = choose(1)[0]
 
     def within(self, count: int) -> int:
-        """Return the partition of the moment; another one if the topic has only ``count`` partitions by now."""
+        """Return the sticky partition; switch if the topic has only ``count`` partitions by now."""
         if self.partition >= count:
             self._switch()
-            self.partition %= count  # another thread may have seen the topic before it shrank
+            self.partition %= count  # another thread can have switched among the partitions before the topic shrank
         return self.partition
 
     def note_appended(self, size: int) -> None:
-        """Count the bytes that a record added to its batch, the header of a new one included.
+        """Count the bytes that a record added to its batch, including the header of a new one.
 
-        At twice the sticky bytes it switches at once: where other records keep a batch open, this process might never
-        meet the end of one (``updatePartitionInfo`` has the same limit).
+        At twice the sticky bytes it switches at once: where other processes' records keep a batch open, this process
+        might never see it full (``updatePartitionInfo`` has the same limit).
         """
         self._produced += size
         if self._produced >= 2 * self._sticky_bytes:
@@ -64,9 +65,9 @@ class StickyPartitioner:
     def reroute(self, queue: PartitionQueue) -> PartitionQueue:
         """Return the deque for a record that the open batch of ``queue`` has no room for.
 
-        The switch comes before the record opens a new batch: one that it left behind would hold this record only.
-        It is another deque, too, if a thread switched since ``queue`` was chosen (``isPartitionChanged``); and the same
-        one if the topic is gone.
+        It switches before the record opens a new batch; after a later switch that batch would hold this record only.
+        It also returns another deque if a thread switched since ``queue`` was chosen (``isPartitionChanged``), but
+        ``queue`` if the topic is gone.
         """
         if queue.topic_partition.partition == self.partition:
             if self._produced < self._sticky_bytes:
@@ -76,7 +77,7 @@ class StickyPartitioner:
         return queues[self.within(len(queues))] if queues else queue
 
     def has_begun(self) -> bool:
-        """Return whether the partition of the moment is to get another batch after the one that is open."""
+        """Return whether the sticky partition gets another batch after the open one."""
         return self._produced < self._sticky_bytes
 
     def spread(self, batches: int, of_moment: int) -> dict[int, int]:
@@ -84,11 +85,11 @@ class StickyPartitioner:
 
         Args:
             batches: at least one.
-            of_moment: how many of them go to the partition of the moment: 0 or 1.
+            of_moment: how many of them go to the sticky partition: 0 or 1.
 
         Returns:
-            The number of batches of each partition. A partition has its batches in one piece; the one of the last
-            piece is that of the moment from now on, and the caller notes what its last batch got.
+            The number of batches of each partition, in order; a partition's batches are consecutive. The last partition
+            is the new sticky one, and the caller notes the bytes of its last batch.
         """
         pieces = {self.partition: of_moment} if of_moment else {}
         for partition in self._choose(batches - of_moment) if batches > of_moment else ():

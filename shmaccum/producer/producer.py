@@ -1,7 +1,7 @@
-"""The Producer: what a user imports.
+"""The Producer, which users import.
 
-It is a thin layer: it serializes, picks the partition, waits for a topic's metadata, and appends to the slab that
-all the producers of a host share whose settings of scope slab are the same. Its one sender process does the rest.
+A thin layer: it serializes, chooses the partition, waits for a topic's metadata, and appends to the slab. All producers
+of a host with the same slab settings share that, and its one sender process does the rest.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Result = TypeVar("Result")
 def _settling(
     method: Callable[Concatenate[Producer, Params], Result],
 ) -> Callable[Concatenate[Producer, Params], Result]:
-    """Make a method that cleans up behind itself when it ends by an error."""
+    """Make a method clean up after an error, by `RecordSending._settle`."""
 
     @wraps(method)
     def settled(self: Producer, /, *args: Params.args, **kwargs: Params.kwargs) -> Result:
@@ -58,25 +58,25 @@ def _settling(
 
 
 class Producer(RecordSending):
-    """A Kafka producer whose batches, memory and sender are shared by all the processes of the host.
+    """A Kafka producer that shares batches, memory and sender with all processes of the host.
 
-    Any number of threads may use it. In a forked child it goes on by itself, as a new process of the slab; futures
-    made before the fork are the parent's. Closed by `close`, or as a context manager; a record that `send` has
-    taken is delivered even if the process is killed right after.
+    Any number of threads can use it. In a forked child it works on, as a new process of the slab; futures made before
+    the fork belong to the parent. Close it by `close`, or use it as a context manager. An accepted record is sent even
+    if the process is killed right after.
 
     Args:
         config: settings by Kafka's names (see docs/configuration.md), or a `ProducerConfig`.
 
     Raises:
         ConfigError: a setting is unknown, has a wrong value, or contradicts another.
-        SlabError: the slab cannot be made or used; says why.
+        SlabError: the slab cannot be created or used; names the reason.
         SenderError: there was no sender, and none could be started.
     """
 
     def __init__(self, config: Mapping[str, object] | ProducerConfig) -> None:
         self._closed = True
         self._closing: dict[str, int] = {}
-        """Names the thread or greenlet that is about it. The same one may come again, after an interrupt."""
+        """Names the thread or greenlet that closes it. The same one can enter again, after an interrupt."""
         parsed = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)
         interceptors = Interceptors(parsed.interceptor_classes)
         try:
@@ -84,10 +84,10 @@ class Producer(RecordSending):
         except BaseException:
             interceptors.close()
             raise
-        self._closed = False  # without a call since the attach: an interrupt would leave a user that nobody has
+        self._closed = False  # no call since the attach: an interrupt in one would leak the attached slab
 
     def _open(self, parsed: ProducerConfig, interceptors: Interceptors) -> None:
-        """Attach to the slab and see to it that it has a sender."""
+        """Attach to the slab and make sure that it has a sender."""
         slab = attach_for(parsed)
         self._attached: list[None] = [None]
         try:
@@ -122,22 +122,22 @@ class Producer(RecordSending):
 
     @_settling
     def send_batch(self, topic: str, batch: pa.RecordBatch) -> FutureColumnsMetadata:
-        """Take all rows of an Arrow batch, vectorised: no Python runs per row.
+        """Send all rows of an Arrow batch, vectorised: no Python runs per row.
 
         Args:
-            topic: where to.
+            topic: the topic.
             batch: columns ``key`` and ``value`` (binary or string), ``partition`` (integer), ``headers``
                 (list<struct<key: string, value: binary>>) and ``timestamp`` (a timestamp, or integer milliseconds
-                since the epoch), all of them optional; a null is as if it were not given.
+                since the epoch). All are optional; a null means "not given".
 
         Returns:
             One future for all rows.
 
         Raises:
-            SerializationError: a column is unknown or of the wrong type, or serializers or interceptors are set,
-                which work record by record.
-            KafkaError: as `send`; if memory ran out half-way, or there was no sender any more, the rows before are in
-                and will be delivered.
+            SerializationError: a column is unknown or of the wrong type, or serializers or interceptors, which work
+                record by record, are set.
+            KafkaError: as `send`. If memory ran out halfway, or no sender could be started, the rows before are
+                accepted and will be sent.
         """
         from shmaccum.producer.column_path import partition_columns
 
@@ -150,7 +150,7 @@ class Producer(RecordSending):
             )
         started = time.monotonic()
         entry = self._metadata.topic(topic, started)
-        while not (queues := entry.queues):  # another thread may find that the topic is gone
+        while not (queues := entry.queues):  # another thread can find that the topic is gone
             entry = self._metadata.topic(topic, started)
         sticky = self._sticky.get(topic) or self._sticky_partitioner(entry)
         parts = partition_columns(
@@ -187,10 +187,10 @@ class Producer(RecordSending):
 
     @_settling
     def poll(self, timeout: float = 0.0) -> None:
-        """Resolve the futures, and run the callbacks, of what is done; wait for something up to ``timeout`` s.
+        """Resolve futures and run callbacks of complete records; wait for one up to ``timeout`` s.
 
         Raises:
-            SenderError: something is under way, but there was no sender, and none could be started.
+            SenderError: records are pending, but there was no sender, and none could be started.
         """
         self._check_open()
         pending = self._accumulator.pending
@@ -204,15 +204,15 @@ class Producer(RecordSending):
 
     @_settling
     def flush(self, timeout: float | None = None) -> None:
-        """Send what there is at once, and wait until all records sent before are acknowledged or given up.
+        """Send everything at once; wait until all records sent before are acknowledged or have failed.
 
         Args:
-            timeout: seconds; by default as long as it takes (``delivery.timeout.ms`` bounds that).
+            timeout: seconds; by default no limit (``delivery.timeout.ms`` bounds the wait).
 
         Raises:
             IllegalArgumentError: ``timeout`` is negative.
-            KafkaTimeoutError: some are neither after ``timeout``; they stay in the slab and are sent on.
-            SenderError: there was no sender any more, and none could be started; the next one goes on with them.
+            KafkaTimeoutError: some are pending after ``timeout``; they stay in the slab and will be sent.
+            SenderError: there was no sender, and none could be started; the next sender sends them.
         """
         _check_timeout(timeout)
         self._check_open()
@@ -222,20 +222,20 @@ class Producer(RecordSending):
 
     @_settling
     def close(self, timeout: float | None = None) -> None:
-        """Flush, and leave the slab. Closing twice does nothing; after an interrupt, it ends what that cut short.
+        """Flush and leave the slab. A second call does nothing, or finishes the first after an interrupt.
 
         Args:
-            timeout: seconds to wait for what is under way; 0 not at all. What is not acknowledged by then stays
-                in the slab and is delivered, but this producer does not hear of it.
+            timeout: seconds to wait for pending records; 0 for no wait. Records not acknowledged by then stay in the
+                slab and will be sent, but their futures here never resolve.
 
         Raises:
             IllegalArgumentError: ``timeout`` is negative: the producer stays open.
-            KafkaTimeoutError: something was not acknowledged within ``timeout`` (and that was not 0).
-            SenderError: there was no sender any more, and none could be started; the next one goes on with it.
+            KafkaTimeoutError: records were not acknowledged within ``timeout`` (other than 0).
+            SenderError: there was no sender, and none could be started; the next sender sends them.
         """
         _check_timeout(timeout)
         if not self._attached or (self._closed and is_reentrant()):
-            return  # closed, or called by a callback of the flush below
+            return  # closed already, or called by a callback that the flush below runs
         me = threading.get_ident()
         if self._closing.setdefault("by", me) == me:
             try:
@@ -260,7 +260,7 @@ class Producer(RecordSending):
                 detach(self._slab, self._attached)
 
     def leave_deserted(self) -> None:
-        """Close, at the end of the interpreter, if nobody else is left to remove the slab and it holds no records."""
+        """Close at interpreter exit if no other process can remove the slab and it has no records."""
         slab = self._slab
         try:
             if self._closed or slab.processes.me < 0 or slab.has_sender() or slab.processes.others_alive():
@@ -268,7 +268,7 @@ class Producer(RecordSending):
             if slab.undelivered() == (0, 0):
                 self.close(timeout=0)
         except (ShmaccumError, OSError) as error:
-            logger.debug("left slab %r as it is: %s", slab.name, error)  # the next process of this user removes it
+            logger.debug("slab %r not removed at exit: %s", slab.name, error)  # the user's next process sweeps it
 
     def __enter__(self) -> Self:
         return self
@@ -279,7 +279,7 @@ class Producer(RecordSending):
         self.close()
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Return metrics by Kafka's names: this producer's, and those of the slab that all share."""
+        """Return metrics by Kafka's names: this producer's, and those of the shared slab."""
         self._check_open()
         self._accumulator.pending.check_process()
         words, geometry = self._slab.words, self._slab.geometry
@@ -301,8 +301,8 @@ class Producer(RecordSending):
 
 
 def _check_timeout(timeout: float | None) -> None:
-    if timeout is not None and not timeout >= 0:  # nor is it a NaN
-        raise IllegalArgumentError(f"timeout = {timeout}: must be at least 0 s, or None for as long as it takes")
+    if timeout is not None and not timeout >= 0:  # also rejects NaN
+        raise IllegalArgumentError(f"timeout = {timeout}: must be at least 0 s, or None for no limit")
 
 
 _made: weakref.WeakSet[Producer] = weakref.WeakSet()

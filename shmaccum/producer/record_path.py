@@ -1,6 +1,7 @@
-"""The way of one record from `Producer.send` into the slab: the code that every record passes through.
+"""The path of one record from `Producer.send` into the slab.
 
-It is the half of the `Producer` that must be short: what is only done now and then is called, and lives elsewhere.
+Every record runs through it, so this half of the `Producer` is short and compiled; rarer work lives elsewhere. It
+writes no shared word itself: `shmaccum.accumulator.append` does, and says under which lock.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from shmaccum.record.fields import Headers
 from shmaccum.shm.layout import Super
 
 compiled: Final = COMPILED
-"""Whether the code that every record passes through is C (see ``setup.py``), or the same as plain Python."""
+"""Whether the code that every record runs through is compiled (see ``setup.py``) or plain Python."""
 
 _SENDER_ASLEEP: Final = Super.SENDER_ASLEEP
 
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class RecordSending:
-    """What a `Producer` needs to take single records.
+    """The part of `Producer` that sends single records.
 
     Args:
         config: the producer's.
@@ -54,7 +55,7 @@ class RecordSending:
         self._metadata = ProducerMetadata(accumulator, config)
         self._sticky: dict[str, StickyPartitioner] = {}
         self._rung = 0
-        """The last sleep of the sender that it was rung out of from here: a second ring would cost as much."""
+        """The last sleep of the sender that this producer ended: pressing the doorbell again would be wasted."""
         self._linger_ms = config.linger_ms
         self._max_block_ms = config.max_block_ms
         self._ignore_keys = config.partitioner_ignore_keys
@@ -78,49 +79,49 @@ class RecordSending:
         timestamp_ms: int | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> FutureRecordMetadata:
-        """Take a record. It is in shared memory on return, and will be delivered or its error reported.
+        """Send a record. On return it is accepted: it will be acknowledged, or its error reported.
 
         Args:
-            topic: where to; made on first use where the cluster does that.
+            topic: the topic; created on first use where the cluster does that.
             value: what ``value.serializer`` takes; without one, bytes or text, or None (a tombstone).
             key: what ``key.serializer`` takes; without one, bytes or text, or None.
             headers: pairs of name and value, or a dict; a value is bytes, text or None.
-            partition: where to; by default, where the key's hash says, or the partition of the moment.
+            partition: its number; by default from the key's hash or, without a key, the sticky partition.
             timestamp_ms: milliseconds since the epoch; by default, now.
-            on_delivery: called with (error, None) or (None, metadata) when the record is done: in this process,
-                in whichever thread next sends, polls, flushes or waits.
+            on_delivery: called with (error, None) or (None, metadata) when the record is complete. It runs in this
+                process, in the thread that next sends, polls, flushes or waits.
 
         Returns:
             Its future, with the methods of kafka-python's.
 
         Raises:
             KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
-            BufferExhaustedError: there was no memory within ``max.block.ms``.
-            LockTimeoutError: a process that is stopped was in the way for ``max.block.ms``; says which.
+            BufferExhaustedError: no memory became free within ``max.block.ms``.
+            LockTimeoutError: a stopped process held a lock for ``max.block.ms``; names the process.
             SlabDamagedError: the shared memory is damaged.
             RecordTooLargeError: the record is larger than ``max.request.size``, or than the slab.
-            InvalidTopicError, UnknownTopicOrPartitionError, SerializationError, InvalidTimestampError: as they say.
+            InvalidTopicError, UnknownTopicOrPartitionError, SerializationError, InvalidTimestampError: an argument.
             IllegalArgumentError: the partition is negative.
             IllegalStateError: an interceptor's ``on_send`` returned None.
             ProducerClosedError: the producer has been closed.
             SenderError: there was no sender, and none could be started.
 
-        As Kafka's producer does, it calls ``on_delivery`` before it raises what is an ``ApiException`` there
+        Like Kafka's producer, it calls ``on_delivery`` before it raises an error that is an ``ApiException`` there
         (`KafkaError.is_api`): both are about the same record. Interceptors see every error.
 
-        After an error the record is not taken, and will not be delivered. Only of what a signal's handler raises
-        (KeyboardInterrupt, say) that cannot be known: it may come when the record is in and its future not returned.
+        After an error the record is not accepted, and will not be sent. The exception is an interrupt, such as
+        KeyboardInterrupt from a signal handler: it can arrive after the record is accepted and before `send` returns.
         """
         if self._closed:
             self._check_open()
         callback = on_delivery
-        try:  # as `_settling` does, but without another call
+        try:  # as in `_settling`, without another call
             if self._has_interceptors:
                 record = self._interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
                 topic, value, key, headers = record.topic, record.value, record.key, record.headers
                 partition, timestamp_ms = record.partition, record.timestamp_ms
                 callback = self._interceptors.acknowledging(record, on_delivery)
-            # First, because max.block.ms does not count what a serializer takes.
+            # First, because max.block.ms does not count the time of serializers.
             if (key is not None and type(key) is not bytes) or self._has_key_serializer:
                 key = self._key_serializer.serialize(topic, key)
             if (value is not None and type(value) is not bytes) or self._has_value_serializer:
@@ -131,7 +132,7 @@ class RecordSending:
             raise
         return future
 
-    # A method of its own since compiled it has variables of C, which one that users call cannot have.
+    # A separate method: compiled, it has C variables, which a method that users call cannot have.
     def _append(
         self,
         topic: str,
@@ -142,15 +143,15 @@ class RecordSending:
         timestamp_ms: int | None,
         on_delivery: DeliveryCallback | None,
     ) -> FutureRecordMetadata:
-        """Append a record whose key and value are serialized, and wake the sender if it is to know."""
+        """Append a record with serialized key and value, and wake the sender if it needs that."""
         if type(topic) is not str:
-            check_topic(topic)  # what is not hashable would end in a TypeError of the map's
+            check_topic(topic)  # an unhashable one would raise a TypeError in the map
         entry = self._map.current(topic)
-        started = 0.0  # nothing to wait for, so far
+        started = 0.0  # no wait so far
         if entry is None or not entry.queues:
             started = time.monotonic()
             entry = self._metadata.topic(topic, started)
-        queues = entry.queues  # once: another thread may find that the topic has shrunk, or is gone
+        queues = entry.queues  # read once: another thread can find that the topic has shrunk or is gone
         while not queues:
             started = started or time.monotonic()
             entry = self._metadata.topic(topic, started)
@@ -175,7 +176,7 @@ class RecordSending:
                 number = sticky.within(len(queues))
         else:
             number = partition_for_key(key, len(queues))
-        sizes = 0 if value is None else len(value) + 1  # as `FutureRecordMetadata` has them
+        sizes = 0 if value is None else len(value) + 1  # as in `FutureRecordMetadata`
         if key is not None:
             sizes |= (len(key) + 1) << 32
         if timestamp_ms is not None:
@@ -191,7 +192,7 @@ class RecordSending:
             sticky,
             sizes,
         )
-        try:  # The record is taken: no error any more, or a caller who tries again would send it twice.
+        try:  # The record is accepted: after an error from here the caller would send it twice.
             if sticky is not None:
                 sticky.note_appended(appended_bytes)
             if new_batch_created or batch_is_full:
@@ -201,11 +202,11 @@ class RecordSending:
         except (IllegalStateError, ValueError, IndexError):
             if not self._closed:
                 raise
-            # Another thread has closed the producer meanwhile: the sender looks by itself what was left behind.
+            # Another thread has closed the producer meanwhile: the sender finds the batch without a wake-up.
         return future
 
     def _is_button_needed(self) -> bool:
-        """Say whether a sender that sleeps would not look at a new batch by itself when that has lingered."""
+        """Return whether a sleeping sender must be woken to see a new batch when it has lingered."""
         now_ms = time.monotonic_ns() // 1_000_000
         return self._slab.button.is_needed_by(now_ms + self._linger_ms, now_ms)
 
@@ -214,11 +215,11 @@ class RecordSending:
             raise ProducerClosedError("Cannot perform operation after producer has been closed.")
 
     def _settle(self, error: BaseException) -> None:
-        """Leave no lock behind, wherever a KeyboardInterrupt cut a call short; say so if it was another thread's close.
+        """Clean up after an error or interrupt: release locks, slots and flushes; raise a better error if there is one.
 
         Raises:
-            ProducerClosedError: the error came of the slab's having been detached.
-            SlabDamagedError: it came of what is in the slab.
+            ProducerClosedError: the error came from the detached slab, because another thread closed the producer.
+            SlabDamagedError: it came from damage in the slab.
         """
         self._slab.settle()
         if not self._closed:
@@ -232,12 +233,9 @@ class RecordSending:
     def _refuse(
         self, error: BaseException, topic: str, partition: int | None, on_delivery: DeliveryCallback | None
     ) -> None:
-        """Settle after an error of `send`, and call who is to know of it (``KafkaProducer.doSend``).
+        """Clean up after an error of `send`; notify callback and interceptors (``KafkaProducer.doSend``).
 
-        An interrupt is not passed on: the record can be in.
-
-        Raises:
-            ShmaccumError: as `_settle`.
+        They get no interrupt, because the record can be accepted. Raises as `_settle`.
         """
         try:
             self._settle(error)
@@ -258,7 +256,7 @@ class RecordSending:
         self._interceptors.on_send_error(topic, partition, error)
 
     def _too_large(self, topic: str, body_size: int) -> RecordTooLargeError:
-        """``KafkaProducer.ensureValidRecordSize``, by the same upper bound of a record's size."""
+        """Return Kafka's error (``KafkaProducer.ensureValidRecordSize``), with the same upper bound of the size."""
         what = "max.request.size" if self._max_record_size == self.config.max_request_size else "buffer.memory"
         size = body_size + self._max_record_size - self._max_body_size
         return RecordTooLargeError(
@@ -267,7 +265,7 @@ class RecordSending:
         )
 
     def _sticky_partitioner(self, entry: TopicEntry) -> StickyPartitioner:
-        """Return a topic's first partitioner."""
+        """Return a topic's sticky partitioner, created on first use."""
         loads = PartitionLoads(
             self._slab,
             entry,

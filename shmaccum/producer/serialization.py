@@ -1,4 +1,4 @@
-"""What a producer makes of what it is given: keys and values are to be bytes, timestamps whole numbers."""
+"""Serializes keys and values to bytes, and validates timestamps."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from shmaccum.errors import InvalidTimestampError, SerializationError
 
 
 class Serializer:
-    """``key.serializer`` or ``value.serializer`` of one producer. How to call it is decided here, once.
+    """``key.serializer`` or ``value.serializer`` of one producer.
 
-    An object with a method ``serialize`` is called as kafka-python calls its own, ``serialize(topic, data)``; a class
-    of such objects is made one first, without arguments. Everything else is called with the key or value alone.
+    An object with a method ``serialize`` is called as kafka-python does: ``serialize(topic, data)``. A class of such
+    objects is instantiated first, without arguments. Any other callable gets the key or value alone.
 
     Args:
         what: "key" or "value".
-        given: as it was set; None: bytes and text are taken as they are.
+        given: the setting; with None, bytes and text are sent as they are.
 
     Raises:
-        SerializationError: the class cannot be made an object.
+        SerializationError: the class cannot be instantiated.
     """
 
     __slots__ = ("_call", "_takes_topic", "_what")
@@ -32,16 +32,16 @@ class Serializer:
                 given = given()
             except Exception as error:
                 raise SerializationError(
-                    f"{what}.serializer: {given.__name__}() cannot be made without arguments: {error}; set it to an "
-                    "object of that class"
+                    f"{what}.serializer: {given.__name__}() cannot be instantiated without arguments: {error}; "
+                    "set it to an instance"
                 ) from error
         self._call = given.serialize if self._takes_topic else given
 
     def serialize(self, topic: str, data: Any) -> bytes | None:
-        """Turn a key or value into bytes.
+        """Return a key or value as bytes.
 
         Raises:
-            SerializationError: the serializer failed, or what is to be sent is neither bytes nor text.
+            SerializationError: the serializer failed, or the data is neither bytes nor text.
         """
         call, what = self._call, self._what
         if call is not None:
@@ -65,10 +65,10 @@ class Serializer:
 
 
 def checked_timestamp(timestamp_ms: object) -> int:
-    """Return a record's timestamp, if it is one.
+    """Return a record's timestamp, if a record can have it.
 
     Raises:
-        InvalidTimestampError: it is no int, or none that a record can have.
+        InvalidTimestampError: it is no int, negative, or takes more than 63 bits.
     """
     if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
         raise InvalidTimestampError(

@@ -1,4 +1,4 @@
-"""Times of a clock that is ahead of the sender's: the producer runs in another time namespace, or a word is damaged."""
+"""Times in the future: the producer runs in another time namespace, or a word is damaged."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def put_ahead(accumulator: Accumulators, word: int) -> int:
     return made_ms
 
 
-def test_a_batch_of_a_clock_that_is_ahead_lingers_from_when_it_is_seen(accumulator: Accumulators) -> None:
+def test_batch_time_in_the_future_lingers_from_now(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
     made_ms = put_ahead(accumulator, Slot.ATTEMPTS)
     assert accumulator.sender.ready(CLUSTER, made_ms) == (set(), LINGER_MS, set())
     assert accumulator.sender.ready(CLUSTER, made_ms + LINGER_MS).ready_nodes == {NODE0}
 
 
-def test_a_batch_of_a_clock_that_is_ahead_backs_off_from_when_it_is_seen(accumulator: Accumulators) -> None:
+def test_attempt_time_in_the_future_backs_off_from_now(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
     made_ms = created_ms(accumulator, TP0)
     (batch,) = drain(accumulator, made_ms + LINGER_MS)
@@ -65,13 +65,13 @@ def test_a_batch_of_a_clock_that_is_ahead_backs_off_from_when_it_is_seen(accumul
     assert accumulator.sender.ready(CLUSTER, made_ms + int(delay_ms)).ready_nodes == {NODE0}
 
 
-def test_a_claim_of_a_clock_that_is_ahead_holds_nothing_up(accumulator: Accumulators) -> None:
+def test_claim_time_in_the_future_delays_nothing(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
     made_ms = put_ahead(accumulator, Slot.SEALING)
     assert accumulator.sender.ready(CLUSTER, made_ms + LINGER_MS).ready_nodes == {NODE0}
 
 
-def test_a_batch_of_a_clock_that_is_ahead_expires(accumulator: Accumulators) -> None:
+def test_creation_time_in_the_future_expires_from_now(accumulator: Accumulators) -> None:
     future = accumulator.append(TP0, 0, None, b"value").future
     made_ms = put_ahead(accumulator, Slot.CREATED_MS)
     assert accumulator.sender.abort_expired_batches(made_ms) == []

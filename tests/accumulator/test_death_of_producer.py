@@ -1,4 +1,4 @@
-"""A producer that is killed or interrupted: what it has appended is delivered, and it is in nobody's way."""
+"""A killed or interrupted producer: its records are delivered, and it blocks no other process."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ Start = Callable[..., Child]
 SMALL, HALF, LARGE = b"victim", b"victim" + bytes(BATCH_SIZE // 2), b"victim" + bytes(2 * BATCH_SIZE)
 
 
-def test_killed_in_the_middle_of_writing(accumulator: Accumulators) -> None:
-    """Bytes behind the committed ones are nobody's."""
+def test_death_before_commit_leaves_no_record(accumulator: Accumulators) -> None:
+    """Bytes behind the committed ones are ignored."""
     add(accumulator, TP0, b"before")
     batch = first(accumulator, TP0)
     assert batch is not None
@@ -66,8 +66,8 @@ def append_and_say(link: Connection, name: str, count: int, processes: int = 16)
     time.sleep(60)
 
 
-def test_killed_after_append(accumulator: Accumulators, slab_name: str, start: Start) -> None:
-    """What `append` has returned from outlives the process."""
+def test_records_survive_producer_death(accumulator: Accumulators, slab_name: str, start: Start) -> None:
+    """Records for which `append` has returned survive the process."""
     victim = start(append_and_say, slab_name, 100)
     assert victim.hear() == "appended"
     victim.kill()
@@ -87,7 +87,7 @@ def allocate_and_say(link: Connection, name: str) -> None:
     time.sleep(60)
 
 
-def test_killed_before_the_memory_became_a_batch(accumulator: Accumulators, slab_name: str, start: Start) -> None:
+def test_slots_of_a_dead_producer_are_reclaimed(accumulator: Accumulators, slab_name: str, start: Start) -> None:
     victim = start(allocate_and_say, slab_name)
     assert victim.hear() == "allocated"
     pool = accumulator.pool
@@ -106,8 +106,8 @@ def flush_and_say(link: Connection, name: str) -> None:
     time.sleep(60)
 
 
-def test_killed_in_a_flush(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:
-    """Once its place in the table is given free, it keeps nobody's batches from lingering any more."""
+def test_flush_of_a_dead_producer_ends(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:
+    """Once its table entry is free, the batches of others linger again."""
     accumulator = accumulate(linger_ms=100_000, delivery_timeout_ms=200_000)
     victim = start(flush_and_say, slab_name)
     assert victim.hear() == "flushing"
@@ -119,7 +119,9 @@ def test_killed_in_a_flush(accumulate: OpenAccumulator, slab_name: str, start: S
     assert not accumulator.sender.ready(CLUSTER, now).ready_nodes
 
 
-def test_the_next_process_in_its_place_is_not_told(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:
+def test_reused_process_entry_ignores_completions_of_the_dead(
+    accumulate: OpenAccumulator, slab_name: str, start: Start
+) -> None:
     """Completions that were meant for a dead process find another in its table entry, where there was no other."""
     accumulator = accumulate(shmaccum_max_processes=2)
     accumulator.slab.become_sender()  # or the last place would be kept for one
@@ -153,7 +155,7 @@ def append_and_wait(link: Connection, name: str, processes: int) -> int:
 
 
 @pytest.mark.parametrize("size", [0, BATCH_SIZE // 2])
-def test_interrupted_anywhere_in_append(accumulate: OpenAccumulator, size: int) -> None:
+def test_interrupted_append_is_whole_or_absent(accumulate: OpenAccumulator, size: int) -> None:
     """Ctrl-C in `append`: whole or not at all, no memory is lost, and no flush waits for what never comes."""
     accumulator = accumulate(buffer_memory=256 * BATCH_SIZE)
     chance = random.Random(size)
@@ -177,7 +179,7 @@ def test_interrupted_anywhere_in_append(accumulate: OpenAccumulator, size: int) 
 
 
 @pytest.mark.parametrize("again", [*range(12), 20, 30])
-def test_interrupted_over_cleaning_up_behind_an_interrupt(accumulate: OpenAccumulator, again: int) -> None:
+def test_interrupted_cleanup_frees_slots_with_the_next_batch(accumulate: OpenAccumulator, again: int) -> None:
     """What the first interrupt left in a thread's hands, and the second kept there, goes back with its next batch."""
     accumulator = accumulate(buffer_memory=2 * BATCH_SIZE)
     accumulator.append(TP1, 0, None, b"other")
@@ -199,7 +201,7 @@ def test_interrupted_over_cleaning_up_behind_an_interrupt(accumulate: OpenAccumu
     assert_empty(accumulator)
 
 
-def test_interrupted_while_waiting_for_memory(accumulate: OpenAccumulator) -> None:
+def test_interrupted_memory_wait_leaves_the_queue(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(buffer_memory=BATCH_SIZE)
     add(accumulator, TP0, HALF)
     with interrupted_by_alarm() as set_alarm:
@@ -220,7 +222,7 @@ def test_interrupted_while_waiting_for_memory(accumulate: OpenAccumulator) -> No
     assert_empty(accumulator)
 
 
-def test_states_are_what_the_layout_says(accumulator: Accumulators) -> None:
+def test_slot_states_follow_the_layout(accumulator: Accumulators) -> None:
     """A slot's way through its life, as another process would see it."""
     words, geometry = accumulator.slab.words, accumulator.slab.geometry
 

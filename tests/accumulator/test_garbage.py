@@ -1,4 +1,4 @@
-"""What futures lead to never leads back to them: compiled, the garbage collector would not find out."""
+"""Nothing reachable from a future leads back to it: compiled, the collector could not free the cycle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tools.support.accumulators import Accumulators
 
 
 class Canary:
-    """Something of which can be seen that it is gone."""
+    """An object whose freeing can be observed."""
 
 
 def append_in_a_circle(accumulator: Accumulators, canary: Canary) -> list[FutureRecordMetadata]:
@@ -41,7 +41,7 @@ def is_gone(canary: weakref.ref[Canary]) -> bool:
     return canary() is None
 
 
-def test_futures_that_are_done(accumulator: Accumulators) -> None:
+def test_complete_futures_are_freed(accumulator: Accumulators) -> None:
     def use() -> weakref.ref[Canary]:
         canary = Canary()
         append_in_a_circle(accumulator, canary)
@@ -59,7 +59,7 @@ def raise_error_of(future: FutureRecordMetadata) -> None:
 
 
 @pytest.mark.parametrize("fail", [lambda future: future.get(0), raise_error_of])
-def test_futures_whose_errors_were_raised(
+def test_failed_futures_are_freed_after_their_errors_were_raised(
     accumulator: Accumulators, fail: Callable[[FutureRecordMetadata], object]
 ) -> None:
     """The error's traceback leads to the frame that has the error, the futures and the canary."""
@@ -81,7 +81,9 @@ def test_futures_whose_errors_were_raised(
     assert is_gone(use())
 
 
-def test_futures_that_nobody_hears_of_any_more(slab_name: str, accumulate: Callable[[], RecordAccumulator]) -> None:
+def test_pending_futures_of_a_closed_producer_are_freed(
+    slab_name: str, accumulate: Callable[[], RecordAccumulator]
+) -> None:
     """The process has left the slab with callbacks that are never called."""
 
     def use() -> tuple[FutureRecordMetadata, weakref.ref[Canary]]:
@@ -95,11 +97,11 @@ def test_futures_that_nobody_hears_of_any_more(slab_name: str, accumulate: Calla
     future, canary = use()
     assert is_gone(canary)
     assert not future.is_done
-    with pytest.raises(IllegalStateError, match="no more"):
+    with pytest.raises(IllegalStateError, match="no longer exists"):
         future.get(0)
     accumulate()  # which is to drop the records
 
 
-def test_they_are_nothing_to_the_collector_where_they_are_compiled(accumulator: Accumulators) -> None:
+def test_compiled_futures_are_untracked(accumulator: Accumulators) -> None:
     future = accumulator.append(TP0, 0, KEY, VALUE).future
     assert gc.is_tracked(future) != shmaccum.compiled

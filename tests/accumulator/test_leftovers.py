@@ -1,4 +1,4 @@
-"""What is left when all who appended to a batch are dead, and the sender too: a new one gives it its time anew."""
+"""Orphans, batches of dead processes: a new sender restarts their delivery timeout."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def age(accumulator: Accumulators) -> None:
     accumulator.slab.words[accumulator.slab.geometry.header(batch.slot) + Slot.CREATED_MS] -= AGO_MS
 
 
-def test_it_is_sent_however_long_nobody_was_there(accumulate: OpenAccumulator, leave_behind: LeaveBehind) -> None:
+def test_time_without_a_sender_does_not_expire_orphans(accumulate: OpenAccumulator, leave_behind: LeaveBehind) -> None:
     accumulator = accumulate()
     leave_behind()
     age(accumulator)
@@ -81,7 +81,9 @@ def test_it_is_sent_however_long_nobody_was_there(accumulate: OpenAccumulator, l
     assert_empty(accumulator)
 
 
-def test_in_flight_as_well(accumulate: OpenAccumulator, leave_behind: LeaveBehind) -> None:
+def test_time_without_a_sender_does_not_expire_orphans_in_flight(
+    accumulate: OpenAccumulator, leave_behind: LeaveBehind
+) -> None:
     accumulator = accumulate()
     leave_behind()
     age(accumulator)
@@ -93,8 +95,8 @@ def test_in_flight_as_well(accumulate: OpenAccumulator, leave_behind: LeaveBehin
     Log(accumulator).take_all()
 
 
-def test_whoever_lives_is_told_in_time(accumulate: OpenAccumulator, leave_behind: LeaveBehind) -> None:
-    """The time of a batch to which a living process has appended is what that was promised."""
+def test_living_contributor_keeps_its_timeout(accumulate: OpenAccumulator, leave_behind: LeaveBehind) -> None:
+    """A batch with a living contributor expires at the time promised to that."""
     accumulator = accumulate()
     leave_behind()
     future = accumulator.append(TP0, 0, None, b"living").future
@@ -110,8 +112,8 @@ def test_whoever_lives_is_told_in_time(accumulate: OpenAccumulator, leave_behind
     assert accumulator.slab.words[Super.RECORDS_LOST] == 0
 
 
-def test_not_for_ever(accumulate: OpenAccumulator, leave_behind: LeaveBehind) -> None:
-    """It may be what kills the senders."""
+def test_renewals_of_orphans_are_limited(accumulate: OpenAccumulator, leave_behind: LeaveBehind) -> None:
+    """The batch may be what crashes the senders."""
     accumulator = accumulate()
     leave_behind()
     for _ in range(MAX_RENEWALS):
@@ -126,7 +128,7 @@ def test_not_for_ever(accumulate: OpenAccumulator, leave_behind: LeaveBehind) ->
 
 
 @pytest.mark.parametrize("state", ["queued", "in flight", "refused"])
-def test_what_nobody_hears_of_is_logged_and_counted(
+def test_lost_records_of_orphans_are_logged_and_counted(
     accumulate: OpenAccumulator,
     leave_behind: LeaveBehind,
     caplog: pytest.LogCaptureFixture,
@@ -146,7 +148,7 @@ def test_what_nobody_hears_of_is_logged_and_counted(
         else:
             accumulator.sender.abort_expired_batches(expired)
     (message,) = [record.getMessage() for record in caplog.records]
-    assert message.startswith(f"test-0: lost 3 records, of a batch of 3 records and {size} bytes; ")
+    assert message.startswith(f"test-0: lost 3 records of a batch of 3 records and {size} bytes; ")
     assert ("InvalidTopicError: " if state == "refused" else "DeliveryTimeoutError: ") in message
     assert accumulator.slab.words[Super.RECORDS_LOST] == 3
     assert accumulator.slab.words[Super.RECORDS_FAILED] == 4
@@ -154,10 +156,10 @@ def test_what_nobody_hears_of_is_logged_and_counted(
         accumulator.sender.release(batch, stored=False)
 
 
-def test_who_comes_next_is_not_taken_for_the_dead(
+def test_dead_process_entry_is_not_reused_while_its_batches_wait(
     accumulate: OpenAccumulator, leave_behind: LeaveBehind, start: Start, slab_name: str
 ) -> None:
-    """Otherwise nothing would tell that all who appended to the batch are dead."""
+    """Otherwise the batch would seem to have a living contributor."""
     accumulator = accumulate()
     leave_behind()
     accumulator.slab.reap_dead()

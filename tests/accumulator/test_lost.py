@@ -1,4 +1,4 @@
-"""Batches that are lost with a damaged header: whoever waits for one gets an error, and does not wait for ever."""
+"""Batches lost with a damaged header: their futures fail instead of waiting for ever."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def accumulator(slab_name: str) -> Iterator[Accumulators]:
 
 
 @pytest.mark.parametrize("word", [Slot.STATE, Slot.GENERATION])
-def test_a_batch_that_is_lost_fails_alone(accumulator: Accumulators, word: int) -> None:
+def test_lost_batch_fails_alone(accumulator: Accumulators, word: int) -> None:
     called: list[object] = []
     lost = accumulator.append(TP0, 0, KEY, VALUE, (), lambda error, metadata: called.append(error)).future
     sound = accumulator.append(TP1, 0, KEY, VALUE).future
@@ -33,7 +33,7 @@ def test_a_batch_that_is_lost_fails_alone(accumulator: Accumulators, word: int) 
     before = accumulator.slab.words[at]
     accumulator.slab.words[at] = SlotState.FREE if word == Slot.STATE else before + 1
 
-    with pytest.raises(SlabDamagedError, match=rf"a batch of test-0 is gone from slot {batch.slot}"):
+    with pytest.raises(SlabDamagedError, match=rf"slot {batch.slot}: a batch of test-0 was freed"):
         lost.get(PATIENCE_S)
 
     assert isinstance(called[0], SlabDamagedError)
@@ -43,7 +43,7 @@ def test_a_batch_that_is_lost_fails_alone(accumulator: Accumulators, word: int) 
     assert sound.get(PATIENCE_S).offset == 0
 
 
-def test_what_is_only_late_is_waited_for(accumulator: Accumulators) -> None:
+def test_late_batch_is_waited_for(accumulator: Accumulators) -> None:
     future = accumulator.append(TP0, 0, KEY, VALUE).future
     assert not accumulator.producer.pending.wait_until(lambda: future.is_done, 0.6)
     assert not future.is_done

@@ -341,7 +341,7 @@ def test_muted_partitions(accumulator: Accumulators) -> None:
     assert len(drain(accumulator, now)) == 1
 
 
-def test_no_more_in_flight_than_a_broker_remembers(accumulate: OpenAccumulator) -> None:
+def test_in_flight_limit_is_the_brokers_memory(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(max_in_flight_requests_per_connection=2, linger_ms=0)
     for _ in range(3):
         add(accumulator, TP0, bytes(BATCH_SIZE))
@@ -397,7 +397,7 @@ def test_await_flush_complete(accumulator: Accumulators) -> None:
     assert future.get(0).offset == 0
 
 
-def test_a_flush_that_times_out(accumulator: Accumulators) -> None:
+def test_flush_times_out(accumulator: Accumulators) -> None:
     future = accumulator.append(TP0, 0, KEY, VALUE).future
     accumulator.producer.begin_flush()
     with pytest.raises(KafkaTimeoutError, match="1 batches"):
@@ -409,7 +409,7 @@ def test_a_flush_that_times_out(accumulator: Accumulators) -> None:
     assert future.succeeded()
 
 
-def test_a_flush_waits_for_what_was_appended_before_it_only(accumulator: Accumulators) -> None:
+def test_flush_ignores_later_records(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
     accumulator.producer.begin_flush()
     (batch,) = drain(accumulator)
@@ -526,7 +526,7 @@ def test_reenqueued_batches_keep_their_order(accumulate: OpenAccumulator) -> Non
     assert_empty(accumulator)
 
 
-def test_a_reenqueued_batch_takes_no_more_records(accumulate: OpenAccumulator) -> None:
+def test_reenqueued_batch_is_closed(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(linger_ms=0, retry_backoff_ms=0, retry_backoff_max_ms=0)
     add(accumulator, TP0, b"before")
     (batch,) = drain(accumulator)
@@ -540,7 +540,7 @@ def test_a_reenqueued_batch_takes_no_more_records(accumulate: OpenAccumulator) -
 
 
 def test_idempotence(accumulate: OpenAccumulator) -> None:
-    """A sequence number is given at the first drain, and kept over retries; each partition counts by itself."""
+    """A sequence number is assigned at the first drain and kept over retries; each partition counts separately."""
     accumulator = accumulate(enable_idempotence=True, linger_ms=0, retry_backoff_ms=0, retry_backoff_max_ms=0)
     accumulator.sender.sequences.use_producer_id(4711, 3)
     add(accumulator, TP0)
@@ -591,18 +591,18 @@ def test_without_idempotence_there_are_no_sequence_numbers(accumulator: Accumula
 # --- what cannot be appended ----------------------------------------------------------------------------
 
 
-def test_an_unknown_partition(accumulator: Accumulators) -> None:
+def test_unknown_partition(accumulator: Accumulators) -> None:
     with pytest.raises(UnknownTopicOrPartitionError, match="test-4"):
         add(accumulator, TopicPartition("test", 4))
 
 
-def test_a_record_that_is_larger_than_all_memory(accumulator: Accumulators) -> None:
+def test_record_larger_than_all_memory_is_refused(accumulator: Accumulators) -> None:
     with pytest.raises(RecordTooLargeError, match=str(10 * BATCH_SIZE)):
         add(accumulator, TP0, bytes(10 * BATCH_SIZE))
     add(accumulator, TP0, bytes(9 * BATCH_SIZE))
 
 
-def test_after_close(accumulator: Accumulators) -> None:
+def test_append_after_close_is_refused(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
     accumulator.producer.close()
     with pytest.raises(ProducerClosedError):

@@ -29,7 +29,7 @@ def settings(slab_name: str, log_dir: Path) -> Callable[..., dict[str, object]]:
 
 @pytest.fixture
 def produce(slab_name: str, settings: Callable[..., dict[str, object]]) -> Iterator[Produce]:
-    """Return a function that makes a producer of the test's slab; at the end, the slab must go by itself."""
+    """Return a function that makes a producer of the test's slab, which must be removed at the end."""
     made: list[Producer] = []
 
     def make(**changes: object) -> Producer:

@@ -121,7 +121,7 @@ def waits(producer: Any) -> dict[str, Any]:
 
 
 def idles(producer: Any) -> dict[str, Any]:
-    """Send a record, kill the sender, and call the producer no more; return whether there is another sender."""
+    """Send a record and kill the sender; return whether another starts without a call of the producer."""
     from shmaccum.shm.layout import Super
 
     slab = producer._slab

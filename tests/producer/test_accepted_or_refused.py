@@ -1,4 +1,4 @@
-"""`send` takes a record and returns its future, or raises and has not taken it, also while there is no sender."""
+"""`send` accepts a record and returns its future, or raises and has not accepted it, even without a sender."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ def free_memory(producer: Producer) -> int:
     return producer._accumulator.state.pool.available_memory()
 
 
-def test_without_a_sender_nothing_is_taken(alone: Producer, monkeypatch: pytest.MonkeyPatch, log_dir: Path) -> None:
-    """Whoever sends again after the error sends once."""
+def test_no_record_is_accepted_without_a_sender(
+    alone: Producer, monkeypatch: pytest.MonkeyPatch, log_dir: Path
+) -> None:
+    """A retry after the error sends the record once."""
     kill_sender(alone)
     free = free_memory(alone)
     for _ in range(3):
@@ -53,10 +55,10 @@ def test_without_a_sender_nothing_is_taken(alone: Producer, monkeypatch: pytest.
     assert read_values(log_dir, "t") == [b"value"]
 
 
-def test_what_is_taken_is_told_of_by_those_who_wait(
+def test_accepted_record_without_a_sender_fails_the_wait(
     alone: Producer, monkeypatch: pytest.MonkeyPatch, log_dir: Path
 ) -> None:
-    """A batch is open, so nobody asks for a sender: the record is taken, and it is the waiting that fails."""
+    """A batch is open, so no sender is needed: the record is accepted, and the wait fails."""
     alone.send("t", b"first", partition=0)
     kill_sender(alone)
     future = alone.send("t", b"second", partition=0)
@@ -95,7 +97,7 @@ def kill_sender_by_word(link: Connection) -> None:
     link.recv()
 
 
-def test_without_descriptors(
+def test_attached_producer_needs_no_descriptors(
     produce: Produce, start: Start, settings: Callable[..., dict[str, object]], log_dir: Path
 ) -> None:
     """A producer that is attached needs none to send; to start a sender takes some, and says so."""
@@ -112,7 +114,7 @@ def test_without_descriptors(
     assert read_values(log_dir, "t") == [b"one", b"two"]
 
 
-def test_an_interrupt_while_a_sender_is_started(
+def test_interrupted_sender_start_refuses_the_record(
     produce: Produce, monkeypatch: pytest.MonkeyPatch, log_dir: Path
 ) -> None:
     """The record is not taken, and the next call starts another, if that one does not serve yet."""

@@ -1,4 +1,4 @@
-"""Among which partitions a choice is made, and with which chances: what the slab says of them."""
+"""Adaptive partitioning: which partitions are chosen, and how often, by the slab's words."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def led_by(accumulator: Accumulators, *leaders: int | None) -> None:
 
 
 def enqueue(accumulator: Accumulators, *lengths: int) -> None:
-    """Put so many batches into the partitions' deques."""
+    """Append this many batches to each partition's deque."""
     for partition, length in enumerate(lengths):
         for _ in range(length):
             add(accumulator, TopicPartition(TOPIC, partition), FULL)
@@ -70,19 +70,19 @@ def shares(loads: PartitionLoads) -> dict[int, float]:
     return {partition: count / ROUNDS for partition, count in sorted(counts.items())}
 
 
-def test_all_alike_where_nothing_waits(accumulator: Accumulators, loads: Callable[..., PartitionLoads]) -> None:
+def test_equal_chances_without_queues(accumulator: Accumulators, loads: Callable[..., PartitionLoads]) -> None:
     led_by(accumulator, 0, 0, 1, 1)
     assert shares(loads()) == pytest.approx({0: 0.25, 1: 0.25, 2: 0.25, 3: 0.25}, abs=0.04)
 
 
-def test_short_deques_get_more(accumulator: Accumulators, loads: Callable[..., PartitionLoads]) -> None:
+def test_short_deques_get_more_records(accumulator: Accumulators, loads: Callable[..., PartitionLoads]) -> None:
     """``BuiltInPartitioner``'s own example: lengths 0, 3, 1 of four weigh 4, 1, 3; here 3, 0, 1, 2 weigh 1, 4, 3, 2."""
     led_by(accumulator, 0, 0, 1, 1)
     enqueue(accumulator, 3, 0, 1, 2)
     assert shares(loads()) == pytest.approx({0: 0.1, 1: 0.4, 2: 0.3, 3: 0.2}, abs=0.03)
 
 
-def test_deques_do_not_matter_where_that_is_off(
+def test_deque_lengths_are_ignored_when_disabled(
     accumulator: Accumulators, loads: Callable[..., PartitionLoads]
 ) -> None:
     led_by(accumulator, 0, 0, 1, 1)
@@ -91,7 +91,7 @@ def test_deques_do_not_matter_where_that_is_off(
 
 
 @pytest.mark.parametrize("adaptive", [True, False])
-def test_a_partition_without_a_leader_is_not_chosen(
+def test_partition_without_a_leader_is_not_chosen(
     accumulator: Accumulators, loads: Callable[..., PartitionLoads], adaptive: bool
 ) -> None:
     led_by(accumulator, 0, None, 1, 1)
@@ -101,7 +101,7 @@ def test_a_partition_without_a_leader_is_not_chosen(
 
 
 @pytest.mark.parametrize("adaptive", [True, False])
-def test_any_where_none_has_a_leader(
+def test_any_partition_if_none_has_a_leader(
     accumulator: Accumulators, loads: Callable[..., PartitionLoads], adaptive: bool
 ) -> None:
     led_by(accumulator, None, None, None, None)
@@ -109,16 +109,14 @@ def test_any_where_none_has_a_leader(
     assert set(shares(loads(adaptive=adaptive))) == {0, 1, 2, 3}
 
 
-def test_a_topic_that_grows(accumulator: Accumulators, loads: Callable[..., PartitionLoads]) -> None:
+def test_new_partitions_of_a_topic_are_chosen(accumulator: Accumulators, loads: Callable[..., PartitionLoads]) -> None:
     of_topic = loads()
     assert set(shares(of_topic)) == {0, 1, 2, 3}
     accumulator.map.update(TOPIC, 6, None)
     assert set(shares(of_topic)) == {0, 1, 2, 3, 4, 5}
 
 
-def test_partitions_that_are_not_one_behind_the_other(
-    accumulator: Accumulators, loads: Callable[..., PartitionLoads]
-) -> None:
+def test_partitions_with_scattered_entries(accumulator: Accumulators, loads: Callable[..., PartitionLoads]) -> None:
     accumulator.map.request("other")
     accumulator.map.update("other", 2, None)
     accumulator.map.update(TOPIC, 6, None)
@@ -130,7 +128,7 @@ def test_partitions_that_are_not_one_behind_the_other(
 class TestAvailability:
     """``partitioner.availability.timeout.ms``."""
 
-    def test_a_node_that_takes_nothing_is_left_out(
+    def test_stuck_node_is_left_out(
         self, accumulator: Accumulators, loads: Callable[..., PartitionLoads], clock: Clock
     ) -> None:
         led_by(accumulator, 0, 0, 1, 1)
@@ -141,7 +139,7 @@ class TestAvailability:
         assert set(shares(impatient)) == {2, 3}
         assert set(shares(patient)) == {0, 1, 2, 3}
 
-    def test_what_has_just_become_ready_is_no_reason(
+    def test_newly_ready_batch_does_not_exclude_a_node(
         self, accumulator: Accumulators, loads: Callable[..., PartitionLoads], clock: Clock
     ) -> None:
         """However long ago the last look at an idle node was."""
@@ -153,7 +151,7 @@ class TestAvailability:
         random.seed(1)
         assert set(of_topic.choose(20)) & {0, 1}
 
-    def test_a_backlog_is_no_reason_while_it_moves(
+    def test_moving_backlog_does_not_exclude_a_node(
         self, accumulator: Accumulators, loads: Callable[..., PartitionLoads], clock: Clock
     ) -> None:
         led_by(accumulator, 0, 0, 1, 1)
@@ -166,7 +164,7 @@ class TestAvailability:
         random.seed(1)
         assert set(of_topic.choose(50)) & {0, 1}
 
-    def test_it_needs_adaptive_partitioning(
+    def test_availability_needs_adaptive_partitioning(
         self, accumulator: Accumulators, loads: Callable[..., PartitionLoads], clock: Clock
     ) -> None:
         led_by(accumulator, 0, 0, 1, 1)
@@ -176,7 +174,7 @@ class TestAvailability:
         clock.now_ms += 10
         assert set(shares(of_topic)) == {0, 1, 2, 3}
 
-    def test_all_where_all_are_stuck(
+    def test_all_partitions_if_all_nodes_are_stuck(
         self, accumulator: Accumulators, loads: Callable[..., PartitionLoads], clock: Clock
     ) -> None:
         led_by(accumulator, 0, 0, 1, 1)

@@ -57,7 +57,9 @@ def test_a_serializer_gets_the_topic(produce: Produce, log_dir: Path, serializer
 
 
 def test_a_serializer_that_cannot_be_made(settings: Callable[..., dict[str, object]]) -> None:
-    with pytest.raises(SerializationError, match=r"value\.serializer: NeedsMore\(\) cannot be made without arguments"):
+    with pytest.raises(
+        SerializationError, match=r"value\.serializer: NeedsMore\(\) cannot be instantiated without arg"
+    ):
         Producer(settings(value_serializer=NeedsMore))
 
 
@@ -112,7 +114,7 @@ def test_without_time_to_block_known_topics_are_enough(produce: Produce) -> None
     hasty = produce(max_block_ms=0)
     assert hasty.send("t", b"v").get(20).offset == 0
     assert len(hasty.send_batch("t", pa.record_batch({"value": ["v"] * 5000})).get(20).offsets) == 5000
-    with pytest.raises(KafkaTimeoutError, match=r"u not present in metadata after 0 ms.*max\.block\.ms = 0.*asked for"):
+    with pytest.raises(KafkaTimeoutError, match=r"u not present in metadata after 0 ms.*max\.block\.ms = 0.*requested"):
         hasty.send("u", b"v")
     wait_until(lambda: hasty._accumulator.state.map.topics["u"].partition_count, "the sender has asked")
     assert hasty.send("u", b"v").get(20).offset == 0

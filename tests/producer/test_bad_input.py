@@ -1,4 +1,4 @@
-"""What bad input gets: an error that says what is wrong, and nothing in the slab or the log."""
+"""Bad input raises an error that names the problem, and leaves nothing in slab or log."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def close_descriptors(directory: Path, reuse: bool) -> list[int]:
 
 
 def check_files(descriptors: list[int], directory: Path) -> None:
-    """Make sure that nobody has written to our files, or closed them."""
+    """Assert that our files are open and unchanged."""
     for number, descriptor in enumerate(descriptors):
         assert os.path.samestat(os.fstat(descriptor), os.stat(directory / str(number)))
         assert os.fstat(descriptor).st_size == 0
@@ -86,7 +86,7 @@ def use_after_closing(link: Connection, settings: dict[str, object], directory: 
 
 
 @afterwards
-def test_a_producer_goes_on_after_its_program_has_closed_all_descriptors(
+def test_producer_reopens_descriptors_that_its_program_closed(
     start: Start, produce: Produce, settings: Settings, log_dir: Path, tmp_path: Path, reuse: bool
 ) -> None:
     """It opens what it needs again, and leaves files alone that have its old numbers."""
@@ -119,7 +119,7 @@ def use_inherited(
 
 
 @afterwards
-def test_a_forked_child_closes_all_descriptors(
+def test_forked_child_that_closed_all_descriptors_joins_the_slab(
     start: Start, produce: Produce, settings: Settings, log_dir: Path, tmp_path: Path, reuse: bool
 ) -> None:
     """As with a double fork: the child takes its own place in the slab all the same."""
@@ -150,7 +150,7 @@ def use_what_is_removed(
 
 
 @afterwards
-def test_a_daemons_parent_was_the_last_user_of_the_slab(
+def test_daemon_whose_slab_was_removed_gets_an_error(
     start: Start, settings: Settings, slab_name: str, log_dir: Path, tmp_path: Path, reuse: bool
 ) -> None:
     """The daemon's own producer says what happened, and another one works."""
@@ -169,7 +169,7 @@ def test_a_daemons_parent_was_the_last_user_of_the_slab(
     assert read_values(log_dir, "t") == [b"parent", b"second", b"third"]
 
 
-def test_a_program_that_has_closed_its_descriptors_is_not_taken_for_dead(
+def test_process_without_descriptors_counts_as_alive(
     start: Start, produce: Produce, settings: Settings, tmp_path: Path
 ) -> None:
     """The others go by its process id, until the thread that looks after the sender has opened the file again."""

@@ -52,7 +52,7 @@ def numbers_of(log_dir: Path, name: bytes) -> dict[int, list[int]]:
 
 @pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("lz4", 9, 12), ("zstd", 1, 19)])
 @pytest.mark.parametrize("who", ["producer", "sender"])
-def test_both_compress_at_the_level_that_is_set(
+def test_producer_and_sender_compress_at_the_set_level(
     who: str, codec: str, low: int, high: int, settings: Callable[..., dict[str, object]], log_dir: Path
 ) -> None:
     """Full batches are the producer's to compress; one that is sent before it is full is the sender's."""
@@ -76,7 +76,7 @@ def test_both_compress_at_the_level_that_is_set(
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_every_record_once_and_in_order(
+def test_deaths_and_stops_keep_every_record_once_in_order(
     produce: Produce, start: Start, settings: Callable[..., dict[str, object]], log_dir: Path, codec: str
 ) -> None:
     """Of three producers one is stopped for a while and one killed; and the sender is killed."""
@@ -112,7 +112,7 @@ def test_every_record_once_and_in_order(
     assert producer.metrics()["slab-metrics"]["compression-rate-avg"] < 0.9
 
 
-def test_the_sender_compresses_what_was_not_full(produce: Produce) -> None:
+def test_sender_compresses_batches_that_are_not_full(produce: Produce) -> None:
     producer = produce(compression_type="zstd", num_partitions=1)
     producer.send("t", FILLER * 10, partition=0).get(30)
     slab = producer._slab

@@ -1,4 +1,4 @@
-"""A program that just ends: no noise, and what it sent is delivered."""
+"""A program that exits without `close`: no error message, and its records are delivered."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_exit_without_close(settings: Settings, slab_name: str, log_dir: Path, e
     wait_until_gone(slab_name)
 
 
-def test_an_exception_ends_the_program(settings: Settings, slab_name: str, log_dir: Path) -> None:
+def test_uncaught_exception_delivers_accepted_records(settings: Settings, slab_name: str, log_dir: Path) -> None:
     """Only its own traceback is to be seen."""
     program = subprocess.run(
         [sys.executable, "-c", BEGIN + "raise SystemExit('my own reason')", json.dumps(settings())],
@@ -97,7 +97,9 @@ while True:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_the_program(settings: Settings, slab_name: str, log_dir: Path, number: signal.Signals) -> None:
+def test_signal_delivers_accepted_records(
+    settings: Settings, slab_name: str, log_dir: Path, number: signal.Signals
+) -> None:
     """In the middle of a `send`, most likely."""
     with subprocess.Popen(
         [sys.executable, "-c", BEGIN + SIGNALLED, json.dumps(settings())],
@@ -124,7 +126,7 @@ threading.Thread(target=send, daemon=True).start()
 """
 
 
-def test_a_daemon_thread_sends_to_the_end(settings: Settings, slab_name: str, log_dir: Path) -> None:
+def test_daemon_thread_can_send_until_exit(settings: Settings, slab_name: str, log_dir: Path) -> None:
     """The interpreter takes it away wherever it is; others do not even notice."""
     for _ in range(2):
         program = subprocess.run(
@@ -152,9 +154,7 @@ BEGIN_WITH_LOOK = BEGIN.replace("import json,", "from shmaccum.shm.lifecycle imp
 
 
 @pytest.mark.parametrize("also", ["", "second = Producer(producer.config)", "atexit.register(producer.close)"])
-def test_who_ends_without_close_after_its_sender_leaves_no_empty_slab(
-    settings: Settings, slab_name: str, also: str
-) -> None:
+def test_exit_without_close_removes_the_slab_of_a_dead_sender(settings: Settings, slab_name: str, also: str) -> None:
     """All is acknowledged and the sender dead: the producer is the last one out."""
     program_text = f"{BEGIN_WITH_LOOK}import atexit\n{also}\n{ACKNOWLEDGED}"
     program = subprocess.run(
@@ -168,7 +168,7 @@ def test_who_ends_without_close_after_its_sender_leaves_no_empty_slab(
     assert not any(map(os.path.exists, leftovers(slab_name)))
 
 
-def test_the_next_producer_removes_the_empty_slab_of_those_who_were_killed(settings: Settings, slab_name: str) -> None:
+def test_next_producer_removes_empty_slabs_of_killed_producers(settings: Settings, slab_name: str) -> None:
     program = subprocess.run(
         [
             sys.executable,

@@ -54,7 +54,7 @@ def test_end_to_end(produce: Produce, log_dir: Path, version: str, compression: 
         assert slab["compression-rate-avg"] == 1
     else:
         assert slab["compression-rate-avg"] < 0.8
-    if version != "0.8.2":  # whose compressed sets the log compresses anew, with their offsets
+    if version != "0.8.2":  # whose compressed sets the log compresses again, with their offsets
         assert slab["byte-total"] == segment.stat().st_size
 
 

@@ -1,4 +1,4 @@
-"""Where memory is free in single slots, a large record gets it at once, and holds up nobody else."""
+"""A large record uses scattered free slots at once, and delays no other record."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def send_when_told(link: Connection, settings: dict[str, object], values: list[b
         return [future.get(30).offset for future in futures]
 
 
-def test_a_large_record_does_not_wait_for_adjacent_slots(
+def test_large_record_does_not_wait_for_adjacent_slots(
     produce: Produce, start: Start, settings: Callable[..., dict[str, object]], log_dir: Path
 ) -> None:
-    """Half of the memory is free, in every other slot: the others have batches of a partition that nobody can reach."""
+    """Every other slot is free; the others hold batches of an unreachable partition."""
     changes = {"num_partitions": 2, "batch_size": SLOT, "buffer_memory": SLOTS * SLOT, "max_block_ms": 4_000}
     producer = produce(**changes)
     producer.partitions_for("t")

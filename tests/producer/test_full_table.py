@@ -54,7 +54,7 @@ def kill_the_sender(producer: Producer) -> int:
     return entry
 
 
-def test_the_next_send_finds_a_sender_though_others_want_its_place(settings: dict[str, object], start: Start) -> None:
+def test_next_send_finds_a_sender_in_a_full_process_table(settings: dict[str, object], start: Start) -> None:
     with Producer(settings) as producer:
         producer.send("t", b"first", partition=0).get(PATIENCE_S)
         other = start(produce, settings)
@@ -70,7 +70,7 @@ def test_the_next_send_finds_a_sender_though_others_want_its_place(settings: dic
         other.result()
 
 
-def test_a_sender_that_died_over_a_lock_finds_a_successor(settings: dict[str, object], start: Start) -> None:
+def test_sender_that_died_holding_a_lock_is_replaced(settings: dict[str, object], start: Start) -> None:
     """Its table entry is kept for the lock's sake: it has to be freed before the next one can come."""
     with Producer(settings) as producer:
         producer.send("t", b"first", partition=0).get(PATIENCE_S)
@@ -87,7 +87,7 @@ def test_a_sender_that_died_over_a_lock_finds_a_successor(settings: dict[str, ob
         other.result()
 
 
-def test_a_stopped_sender_that_waits_does_not_keep_the_place(settings: dict[str, object], start: Start) -> None:
+def test_stopped_waiting_sender_does_not_keep_its_entry(settings: dict[str, object], start: Start) -> None:
     with Producer(settings) as producer:
         producer.send("t", b"first", partition=0).get(PATIENCE_S)
         waiting = start(supervise, settings | {"sender.idle.ms": -1})

@@ -102,7 +102,7 @@ def test_other_greenlets_run_while_one_waits(library: str, when: str, settings: 
 
 @both_libraries
 @both_times
-def test_a_dead_sender_is_missed(library: str, when: str, settings: Settings, slab_name: str) -> None:
+def test_dead_sender_is_replaced_under_greenlets(library: str, when: str, settings: Settings, slab_name: str) -> None:
     """By a greenlet, while the others sleep."""
     assert run("idles", library, when, settings(linger_ms=60_000, delivery_timeout_ms=100_000)) == {"starts": 2}
     wait_until_gone(slab_name)

@@ -1,4 +1,4 @@
-"""An outage as its users meet it: errors say what the network or the broker said, and a refused login waits."""
+"""Outages: errors carry the message of network or broker, and a refused login waits."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def seen(producer: Producer) -> SlabReport:
 # --- the broker's own words ------------------------------------------------------------------------------
 
 
-def test_the_words_of_a_policy_reach_the_error(broker: FakeBroker, connect: Connect) -> None:
+def test_policy_message_reaches_the_error(broker: FakeBroker, connect: Connect) -> None:
     broker.answers[PRODUCE] = lambda request: produced((0, POLICY_VIOLATION), error_message="not on Sundays")
     producer = connect()
 
@@ -92,7 +92,7 @@ def test_the_words_of_a_policy_reach_the_error(broker: FakeBroker, connect: Conn
     assert str(caught.value).endswith("broker 1 says: not on Sundays")
 
 
-def test_hostile_words_are_escaped_and_cut(broker: FakeBroker, connect: Connect) -> None:
+def test_hostile_message_is_escaped_and_cut(broker: FakeBroker, connect: Connect) -> None:
     hostile = "\x1b]0;owned\x07\n2030-01-01 INFO all is well " + "\U0001f600" * 10_000
     broker.answers[PRODUCE] = lambda request: produced((0, POLICY_VIOLATION), error_message=hostile)
     producer = connect()
@@ -109,7 +109,7 @@ def test_hostile_words_are_escaped_and_cut(broker: FakeBroker, connect: Connect)
     assert "\n2030" not in log_of(producer)
 
 
-def test_each_record_gets_what_is_said_of_it(broker: FakeBroker, connect: Connect) -> None:
+def test_each_record_gets_its_own_message(broker: FakeBroker, connect: Connect) -> None:
     """KIP-467: of three records, the broker names two, by different words."""
     Error = ProduceResponse.TopicProduceResponse.PartitionProduceResponse.BatchIndexAndErrorMessage
     answers = iter(
@@ -139,7 +139,7 @@ def test_each_record_gets_what_is_said_of_it(broker: FakeBroker, connect: Connec
     assert str(errors[2]).endswith("broker 1 says: no value")
 
 
-def test_an_error_without_words_says_what_it_means(broker: FakeBroker, connect: Connect) -> None:
+def test_error_without_a_message_has_its_meaning(broker: FakeBroker, connect: Connect) -> None:
     broker.answers[PRODUCE] = lambda request: produced((0, POLICY_VIOLATION))
     producer = connect()
 
@@ -152,7 +152,7 @@ def test_an_error_without_words_says_what_it_means(broker: FakeBroker, connect: 
 # --- outages ---------------------------------------------------------------------------------------------
 
 
-def test_who_is_given_up_in_an_outage_hears_why(broker: FakeBroker, connect: Connect) -> None:
+def test_timeout_in_an_outage_names_the_cause(broker: FakeBroker, connect: Connect) -> None:
     producer = connect(delivery_timeout_ms=1000, request_timeout_ms=500)
     producer.send("t", b"before", partition=0).get(20)
     broker.stop()
@@ -167,7 +167,7 @@ def test_who_is_given_up_in_an_outage_hears_why(broker: FakeBroker, connect: Con
     assert " (since 20" in str(given_up.value)
 
 
-def test_who_gets_no_memory_in_an_outage_hears_why(broker: FakeBroker, connect: Connect) -> None:
+def test_exhausted_buffer_in_an_outage_names_the_cause(broker: FakeBroker, connect: Connect) -> None:
     producer = connect(max_block_ms=300, buffer_memory=64 << 10, delivery_timeout_ms=1500, request_timeout_ms=500)
     producer.send("t", b"before", partition=0).get(20)
     broker.stop()
@@ -197,7 +197,7 @@ def test_status_shows_an_outage_and_its_end(slab_name: str, connect: Connect, br
         assert seen(producer).incidents[0].text.startswith("connection to broker ")
 
 
-def test_who_waits_for_a_topic_in_an_outage_hears_why(broker: FakeBroker, connect: Connect) -> None:
+def test_metadata_timeout_in_an_outage_names_the_cause(broker: FakeBroker, connect: Connect) -> None:
     producer = connect(max_block_ms=300)
     broker.stop()
 
@@ -205,7 +205,7 @@ def test_who_waits_for_a_topic_in_an_outage_hears_why(broker: FakeBroker, connec
         producer.send("t", b"value", partition=0)
 
 
-def test_an_attempt_that_a_broker_refused_is_the_cause(broker: FakeBroker, connect: Connect) -> None:
+def test_refused_attempt_is_the_cause_of_the_timeout(broker: FakeBroker, connect: Connect) -> None:
     broker.answers[PRODUCE] = lambda request: produced((0, NOT_ENOUGH_REPLICAS), error_message="1 of 2")
     producer = connect(delivery_timeout_ms=500, request_timeout_ms=400, retry_backoff_ms=10_000)
     last_attempt = "its last attempt: NotEnoughReplicasError: broker 1 says: 1 of 2"
@@ -217,7 +217,7 @@ def test_an_attempt_that_a_broker_refused_is_the_cause(broker: FakeBroker, conne
 # --- a sender that does not run --------------------------------------------------------------------------
 
 
-def test_a_stopped_sender_is_named(connect: Connect) -> None:
+def test_stopped_sender_is_named(connect: Connect) -> None:
     producer = connect(max_block_ms=300, buffer_memory=64 << 10)
     producer.send("t", b"before", partition=0).get(20)
     pid = sender_pid(producer)
@@ -256,7 +256,7 @@ class Logins:
         broker.answers[SASL_AUTHENTICATE] = self._answer
 
     def refuse(self) -> None:
-        """Let nobody in from now on."""
+        """Refuse all logins from now on."""
         self.welcome = False
         self._broker.cut()
 
@@ -279,7 +279,7 @@ def logins(broker: FakeBroker) -> Logins:
     return Logins(broker)
 
 
-def test_records_wait_while_a_login_is_refused_that_succeeded_before(
+def test_records_wait_while_a_once_successful_login_is_refused(
     broker: FakeBroker, logins: Logins, connect: Connect
 ) -> None:
     producer = connect(**LOGIN)
@@ -292,7 +292,7 @@ def test_records_wait_while_a_login_is_refused_that_succeeded_before(
     assert [future.get(20).topic for future in futures] == ["t"] * 20
 
 
-def test_a_login_that_stays_refused_is_the_cause_of_the_timeout(logins: Logins, connect: Connect) -> None:
+def test_refused_login_is_the_cause_of_the_timeout(logins: Logins, connect: Connect) -> None:
     producer = connect(delivery_timeout_ms=600, request_timeout_ms=300, **LOGIN)
     producer.send("t", b"before", partition=0).get(20)
     logins.refuse()
@@ -304,7 +304,7 @@ def test_a_login_that_stays_refused_is_the_cause_of_the_timeout(logins: Logins, 
     assert isinstance(caught.value.__cause__, NetworkError | SaslAuthenticationError)
 
 
-def test_a_refused_login_waits_under_the_next_sender_as_well(logins: Logins, connect: Connect) -> None:
+def test_refused_login_waits_under_the_next_sender(logins: Logins, connect: Connect) -> None:
     producer = connect(**LOGIN)
     producer.send("t", b"before", partition=0).get(20)
     logins.refuse()
@@ -316,7 +316,7 @@ def test_a_refused_login_waits_under_the_next_sender_as_well(logins: Logins, con
     future.get(20)
 
 
-def test_who_waits_for_a_topic_while_a_login_is_refused_waits_on(logins: Logins, connect: Connect) -> None:
+def test_metadata_request_waits_while_a_login_is_refused(logins: Logins, connect: Connect) -> None:
     producer = connect(max_block_ms=400, **LOGIN)
     producer.send("t", b"before", partition=0).get(20)
     logins.refuse()
@@ -324,7 +324,7 @@ def test_who_waits_for_a_topic_while_a_login_is_refused_waits_on(logins: Logins,
         producer.send("another", b"value")
 
 
-def test_a_login_that_never_succeeded_fails_at_once_with_the_reason(logins: Logins, connect: Connect) -> None:
+def test_login_that_never_succeeded_fails_at_once(logins: Logins, connect: Connect) -> None:
     logins.welcome = False
     producer = connect(**LOGIN)
     with pytest.raises(

@@ -70,7 +70,7 @@ FAILED = RecordMetadata("t", -1, -1, -1)
 """What they get of a record that is stored nowhere."""
 
 
-def test_in_order(calls: list[tuple[Any, ...]]) -> None:
+def test_interceptors_run_in_order(calls: list[tuple[Any, ...]]) -> None:
     interceptors = Interceptors([Seen, Second])
     assert interceptors
     assert interceptors.on_send(ProducerRecord("t", "v")).value == "v+Seen+Second"
@@ -88,11 +88,11 @@ def test_in_order(calls: list[tuple[Any, ...]]) -> None:
     assert told == [((None, METADATA), 4)]  # the user's own comes last
 
 
-def test_none_at_all() -> None:
+def test_no_interceptors() -> None:
     assert not Interceptors([])
 
 
-def test_the_base_does_nothing() -> None:
+def test_base_interceptor_changes_nothing() -> None:
     interceptors = Interceptors([ProducerInterceptor])
     record = ProducerRecord("t", b"v")
     assert interceptors.on_send(record) is record
@@ -100,7 +100,7 @@ def test_the_base_does_nothing() -> None:
     interceptors.close()
 
 
-def test_one_that_fails(calls: list[tuple[Any, ...]], caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_interceptor_is_logged(calls: list[tuple[Any, ...]], caplog: pytest.LogCaptureFixture) -> None:
     """It is logged, and the others and the user's callback have their turn."""
     interceptors = Interceptors([Failing, Seen])
     error = NetworkError("gone")
@@ -130,13 +130,15 @@ class Forgetful(ProducerInterceptor):
         return None  # type: ignore[return-value]
 
 
-def test_those_made_are_closed_where_another_cannot_be(calls: list[tuple[Any, ...]]) -> None:
+def test_interceptors_are_closed_if_another_constructor_raises(calls: list[tuple[Any, ...]]) -> None:
     with pytest.raises(ValueError, match="not to be made"):
         Interceptors([Seen, Second, NotMade])
     assert calls == [("Seen", "close"), ("Second", "close")]
 
 
-def test_all_are_closed_where_the_producer_cannot_be_made(tmp_path: Path, calls: list[tuple[Any, ...]]) -> None:
+def test_interceptors_are_closed_if_the_producer_constructor_raises(
+    tmp_path: Path, calls: list[tuple[Any, ...]]
+) -> None:
     settings = settings_of("x", tmp_path, interceptor_classes=[Seen], buffer_memory=1 << 45, batch_size=1 << 26)
     with pytest.raises(SlabMemoryError):
         Producer(settings)
@@ -160,7 +162,7 @@ def refused(producer: Producer, **record: Any) -> tuple[Exception, list[Any]]:
     return caught.value, told
 
 
-def test_a_refused_record_is_acknowledged_with_its_error(producer: Producer, calls: list[tuple[Any, ...]]) -> None:
+def test_refused_record_is_acknowledged_with_its_error(producer: Producer, calls: list[tuple[Any, ...]]) -> None:
     """``KafkaProducer.doSend``: of an ``ApiException`` the record's callback hears, too."""
     error, told = refused(producer, value="x" * 2000, partition=1)
     assert isinstance(error, RecordTooLargeError)
@@ -169,14 +171,14 @@ def test_a_refused_record_is_acknowledged_with_its_error(producer: Producer, cal
     assert calls[1:] == [("Seen", "on_acknowledgement", FAILED, error)]
 
 
-def test_the_callback_does_not_hear_of_a_record_that_is_none(producer: Producer, calls: list[tuple[Any, ...]]) -> None:
+def test_callback_is_not_called_for_an_invalid_record(producer: Producer, calls: list[tuple[Any, ...]]) -> None:
     error, told = refused(producer, value="v", key=object())
     assert isinstance(error, SerializationError)
     assert told == []
     assert calls[1:] == [("Seen", "on_acknowledgement", FAILED, error)]
 
 
-def test_a_callback_that_raises_changes_nothing(producer: Producer, caplog: pytest.LogCaptureFixture) -> None:
+def test_raising_callback_changes_nothing(producer: Producer, caplog: pytest.LogCaptureFixture) -> None:
     def fail(*_: object) -> None:
         raise ValueError("the callback is no good")
 
@@ -185,14 +187,14 @@ def test_a_callback_that_raises_changes_nothing(producer: Producer, caplog: pyte
     assert "the callback is no good" in caplog.text
 
 
-def test_a_closed_producer_calls_none(producer: Producer, calls: list[tuple[Any, ...]]) -> None:
+def test_closed_producer_calls_no_interceptor(producer: Producer, calls: list[tuple[Any, ...]]) -> None:
     producer.close()
     error, told = refused(producer, value="v")
     assert isinstance(error, ProducerClosedError)
     assert (told, calls) == ([], [("Seen", "close")])
 
 
-def test_on_send_that_returns_nothing(slab_name: str, tmp_path: Path, calls: list[tuple[Any, ...]]) -> None:
+def test_on_send_that_returns_none_raises(slab_name: str, tmp_path: Path, calls: list[tuple[Any, ...]]) -> None:
     with Producer(settings_of(slab_name, tmp_path, interceptor_classes=[Forgetful, Seen])) as producer:
         error, told = refused(producer, value="v", partition=2)
         assert isinstance(error, IllegalStateError)
@@ -202,7 +204,9 @@ def test_on_send_that_returns_nothing(slab_name: str, tmp_path: Path, calls: lis
     wait_until_gone(slab_name)
 
 
-def test_of_a_producer(slab_name: str, tmp_path: Path, calls: list[tuple[Any, ...]]) -> None:
+def test_producer_runs_interceptors_before_serializers(
+    slab_name: str, tmp_path: Path, calls: list[tuple[Any, ...]]
+) -> None:
     """Before the serializers, in the process that sends; by class or by name."""
     settings = settings_of(
         slab_name,

@@ -1,4 +1,4 @@
-"""KeyboardInterrupt in the middle of the producer's methods: nobody else has to wait for it, and nothing is lost."""
+"""KeyboardInterrupt within the producer's methods blocks no other process and loses no record."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def allocated(producer: Producer) -> int:
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_nothing_is_left_behind(produce: Produce, call: Callable[[Producer], Any]) -> None:
+def test_interrupts_leak_no_lock_slot_or_flush(produce: Produce, call: Callable[[Producer], Any]) -> None:
     """No lock, no memory, no flush, however often and wherever an interrupt comes."""
     producer = produce(batch_size=1024, max_request_size=1 << 20)
     producer.send("t", b"first").get(10)
@@ -57,7 +57,7 @@ def test_nothing_is_left_behind(produce: Produce, call: Callable[[Producer], Any
     assert producer.send("t", b"last").get(10).offset > 0
 
 
-def test_close_can_be_called_again(produce: Produce, settings: Callable[..., dict[str, object]]) -> None:
+def test_interrupted_close_can_be_called_again(produce: Produce, settings: Callable[..., dict[str, object]]) -> None:
     """Wherever an interrupt cut it short, the next call ends what it began."""
     watcher = produce()
     watcher.partitions_for("t")
@@ -75,7 +75,7 @@ def test_close_can_be_called_again(produce: Produce, settings: Callable[..., dic
     assert watcher.send("t", b"last", partition=0).get(10)
 
 
-def test_one_that_is_not_made_is_no_user(
+def test_interrupted_constructor_leaves_no_user(
     produce: Produce, settings: Callable[..., dict[str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watcher = produce()

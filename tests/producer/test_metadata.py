@@ -1,4 +1,4 @@
-"""A producer that asks for a topic's metadata gets the next answer, whoever else asks."""
+"""A producer that requests a topic's metadata gets the next answer, despite other requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def accumulator(config: ProducerConfig) -> Iterator[Accumulators]:
     detach(accumulator.slab)
 
 
-def test_an_answer_counts_although_others_ask_again(accumulator: Accumulators, config: ProducerConfig) -> None:
+def test_answer_counts_despite_a_later_request(accumulator: Accumulators, config: ProducerConfig) -> None:
     """One whose turn to run comes late would else wait for the next answer, and miss that as well."""
     metadata = ProducerMetadata(accumulator.producer, config)
     raised: list[BaseException] = []

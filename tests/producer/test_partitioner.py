@@ -1,4 +1,4 @@
-"""The partition of the moment: it ends with a batch, and all partitions get the same in the long run."""
+"""The sticky partition: it switches with a batch, and all partitions get equal shares in the long run."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def producer(run: HandRun, config: ProducerConfig) -> Iterator[Producer]:
 
 
 def grow(run: HandRun, log_dir: str) -> None:
-    """Have the topic grow, and the sender find it out when nobody has asked for it."""
+    """Let the topic grow, and the sender find that without a request."""
     (Path(log_dir) / "t-3").mkdir()
     run.transport.request_update(["t"])
     run.run(1)

@@ -1,4 +1,4 @@
-"""The producer as its user knows it: what is sent is in the log, and who sent it hears of it."""
+"""The producer's public behaviour: sent records are in the log, and futures and callbacks report it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Produce = Callable[..., Producer]
 Settings = Callable[..., dict[str, object]]
 
 
-def test_kafka_python_s_order_of_arguments() -> None:
+def test_arguments_have_kafka_pythons_order() -> None:
     """A program changes one line: what it passes by position means the same."""
     ours = list(inspect.signature(Producer.send).parameters)
     theirs = list(inspect.signature(KafkaProducer.send).parameters)
@@ -182,7 +182,7 @@ def test_close_without_waiting(produce: Produce, log_dir: Path) -> None:
 
 
 def test_futures_of_a_closed_producer(producer: Producer, log_dir: Path) -> None:
-    """They know what was heard before; of what was not, nobody here hears any more."""
+    """They keep outcomes read before; later ones never reach them."""
     done = producer.send("t", b"value", partition=1)
     rows = producer.send_batch("t", pa.record_batch({"value": ["row"], "partition": [2]}))
     producer.flush(10)
@@ -195,7 +195,7 @@ def test_futures_of_a_closed_producer(producer: Producer, log_dir: Path) -> None
             under_way.get(5)
 
 
-def test_a_callback_closes(produce: Produce, log_dir: Path) -> None:
+def test_callback_can_close(produce: Produce, log_dir: Path) -> None:
     """In the middle of a close, it has nothing more to do."""
     producer = produce(linger_ms=20)
     producer.partitions_for("t")
@@ -286,7 +286,7 @@ def test_the_same_name_for_other_settings(produce: Produce) -> None:
     produce()
     with pytest.raises(SlabAbiError, match=r"batch\.size is 16384 there and 8192 here.*choose another shmaccum\.name"):
         produce(batch_size=8192)
-    produce(max_block_ms=19_000, linger_ms=7)  # these concern nobody else
+    produce(max_block_ms=19_000, linger_ms=7)  # these are not shared
 
 
 def test_the_same_settings_without_a_name(settings: Settings, slab_name: str) -> None:
@@ -315,7 +315,7 @@ def test_a_configuration_object(settings: Settings, produce: Produce) -> None:
 # --- the sender, from here ------------------------------------------------------------------------------
 
 
-def test_a_sender_that_was_killed_is_replaced(producer: Producer, log_dir: Path) -> None:
+def test_killed_sender_is_replaced(producer: Producer, log_dir: Path) -> None:
     producer.send("t", b"before", partition=0).get(10)
     kill_sender(producer)
     assert producer.send("t", b"after", partition=0).get(10).offset == 1
@@ -335,7 +335,7 @@ def test_a_new_batch_needs_a_sender(producer: Producer, log_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("wait", ["flush", "get", "poll"])
-def test_whoever_waits_sees_to_it_that_there_is_a_sender(produce: Produce, wait: str) -> None:
+def test_waiting_starts_a_missing_sender(produce: Produce, wait: str) -> None:
     """Even if nothing more is sent."""
     producer = produce(linger_ms=200)
     producer.partitions_for("t")

@@ -64,7 +64,7 @@ def is_there(name: object) -> bool:
     return os.path.exists(names.segment_path(str(name)))
 
 
-def test_an_idle_slab_makes_way_at_once(settings: Settings) -> None:
+def test_idle_slab_is_removed_for_a_new_one(settings: Settings) -> None:
     """However long its sender would stay."""
     first = settings(1, sender_idle_ms=600_000)
     with Producer(first) as producer:
@@ -75,7 +75,7 @@ def test_an_idle_slab_makes_way_at_once(settings: Settings) -> None:
         assert not is_there(first["shmaccum.name"])
 
 
-def test_a_slab_without_users_makes_way(settings: Settings) -> None:
+def test_slab_without_users_is_removed_for_a_new_one(settings: Settings) -> None:
     first = settings(1, sender_idle_ms=600_000)
     program = "import json, os, signal, sys; from shmaccum import Producer; Producer(json.loads(sys.argv[1]))"
     subprocess.run([sys.executable, "-c", f"{program}; os.kill(os.getpid(), 9)", json.dumps(first, default=str)])
@@ -87,7 +87,7 @@ def test_a_slab_without_users_makes_way(settings: Settings) -> None:
         assert not is_there(first["shmaccum.name"])
 
 
-def test_a_slab_with_a_producer_stays_and_is_named(settings: Settings) -> None:
+def test_slab_with_a_producer_stays_and_is_named(settings: Settings) -> None:
     first = settings(1)
     with Producer(first), pytest.raises(SlabMemoryError) as refused:
         Producer(settings(2))
@@ -98,7 +98,7 @@ def test_a_slab_with_a_producer_stays_and_is_named(settings: Settings) -> None:
     )
 
 
-def test_a_slab_with_records_stays_and_is_named(settings: Settings, tmp_path: Path) -> None:
+def test_slab_with_records_stays_and_is_named(settings: Settings, tmp_path: Path) -> None:
     first = settings(1)
     with Producer(first) as producer:
         producer.partitions_for("t")
@@ -109,8 +109,8 @@ def test_a_slab_with_records_stays_and_is_named(settings: Settings, tmp_path: Pa
                 Producer(settings(2))
 
 
-def test_a_sender_that_is_to_stay_stays(settings: Settings) -> None:
-    """As `shmaccum sender` does, which somebody runs on purpose."""
+def test_supervised_sender_keeps_its_slab(settings: Settings) -> None:
+    """As `shmaccum sender` does, which an operator starts."""
     first = settings(1, sender_idle_ms=-1)
     with Producer(first) as producer:
         pid = producer._slab.lock_file.holder(1)

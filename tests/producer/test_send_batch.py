@@ -215,7 +215,7 @@ REFUSED: dict[str, tuple[Any, type[ShmaccumError], str]] = {
     "twice": (
         pa.RecordBatch.from_arrays([pa.array(["a"])] * 3, names=["value", "value", "key"]),
         SerializationError,
-        "column 'value' is there more than once",
+        "column 'value' occurs more than once",
     ),
     "nothing to send": (pa.record_batch({"partition": [1]}), SerializationError, "nothing to send"),
     "value int": (pa.record_batch({"value": [1]}), SerializationError, "values must be of binary or string type"),

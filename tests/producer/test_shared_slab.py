@@ -91,7 +91,7 @@ def test_six_client_ids_are_one_slab_and_one_sender(settings: Settings, start: S
     ids=lambda changes: next(iter(changes)),
 )
 @pytest.mark.parametrize("name", ["", "given"])
-def test_changed_settings_meet_the_slab_that_is_there(
+def test_changed_settings_use_the_existing_slab(
     settings: Settings, slab_name: str, start: Start, changes: dict[str, object], name: str
 ) -> None:
     """A graceful reload: processes with the new settings come while those with the old ones are at work."""
@@ -110,13 +110,13 @@ def test_changed_settings_meet_the_slab_that_is_there(
 
 
 @pytest.mark.parametrize("changes", [{"acks": "1"}, {"batch_size": 8192}, {"buffer_memory": 1 << 19}], ids=str)
-def test_settings_of_the_layout_make_a_slab_of_their_own(settings: Settings, changes: dict[str, object]) -> None:
+def test_layout_settings_make_a_separate_slab(settings: Settings, changes: dict[str, object]) -> None:
     config, other = ProducerConfig.parse(settings()), ProducerConfig.parse(settings(**changes))
     assert other.slab_name(os.geteuid()) != config.slab_name(os.geteuid())
 
 
 @pytest.mark.parametrize("is_here", [True, False], ids=["this process's slab", "another's"])
-def test_a_refusal_names_each_setting_and_both_values(
+def test_refusal_names_each_setting_and_both_values(
     settings: Settings, slab_name: str, start: Start, is_here: bool
 ) -> None:
     given = settings(shmaccum_name=slab_name)
@@ -142,7 +142,7 @@ def test_a_refusal_names_each_setting_and_both_values(
 # --- each producer's own -----------------------------------------------------------------------------
 
 
-def test_each_producer_lingers_for_its_own_time(settings: Settings, start: Start) -> None:
+def test_each_producer_has_its_own_linger(settings: Settings, start: Start) -> None:
     patient = start(stay, settings(linger_ms=600))
     patient.hear()
     with Producer(settings(linger_ms=0)) as hasty:
@@ -156,7 +156,7 @@ def test_each_producer_lingers_for_its_own_time(settings: Settings, start: Start
     patient.result()
 
 
-def test_a_batch_leaves_when_the_hastiest_of_its_producers_wants_it(settings: Settings, start: Start) -> None:
+def test_shared_batch_leaves_after_the_least_linger(settings: Settings, start: Start) -> None:
     patient = start(stay, settings(linger_ms=30_000, delivery_timeout_ms=100_000))
     patient.hear()
     with Producer(settings(linger_ms=0)) as hasty:
@@ -169,7 +169,7 @@ def test_a_batch_leaves_when_the_hastiest_of_its_producers_wants_it(settings: Se
     patient.result()
 
 
-def test_no_record_is_given_up_before_its_own_producers_time(settings: Settings, start: Start, log_dir: Path) -> None:
+def test_no_record_expires_before_the_timeout_of_its_producer(settings: Settings, start: Start, log_dir: Path) -> None:
     """While nothing can be written, one gives up soon, and the other's record is delivered."""
     patient = start(stay, settings())
     patient.hear()
@@ -188,7 +188,7 @@ def test_no_record_is_given_up_before_its_own_producers_time(settings: Settings,
     wait_until_stored(log_dir, 1)
 
 
-def test_each_batch_is_compressed_as_its_producer_wants(settings: Settings, log_dir: Path) -> None:
+def test_each_batch_has_the_compression_of_its_producer(settings: Settings, log_dir: Path) -> None:
     """Also one that is sent before it is full, which the sender compresses, in a slab whose maker does not."""
     value = b"all work and no play " * 40
     with Producer(settings()) as plain, Producer(settings(compression_type="zstd")) as packed:
@@ -205,7 +205,7 @@ def test_each_batch_is_compressed_as_its_producer_wants(settings: Settings, log_
 # --- what the newest one sets for all ------------------------------------------------------------------
 
 
-def test_the_newest_value_holds_for_the_sender(settings: Settings, log_dir: Path, tmp_path: Path) -> None:
+def test_newest_value_applies_to_the_sender(settings: Settings, log_dir: Path, tmp_path: Path) -> None:
     log = tmp_path / "sender.log"
     with Producer(settings(num_partitions=2, sender_log_file=log)) as old:
         assert len(old.partitions_for("first")) == 2
@@ -215,7 +215,7 @@ def test_the_newest_value_holds_for_the_sender(settings: Settings, log_dir: Path
     assert "setting num.partitions changed from 2 to 5" in log.read_text()
 
 
-def test_a_sender_that_takes_over_goes_by_what_holds_in_the_slab(settings: Settings) -> None:
+def test_takeover_keeps_the_settings_of_the_slab(settings: Settings) -> None:
     """Whoever started it: here the one with the old value, since the new one has left."""
     with Producer(settings(num_partitions=2)) as old:
         Producer(settings(num_partitions=5)).close()
@@ -224,7 +224,7 @@ def test_a_sender_that_takes_over_goes_by_what_holds_in_the_slab(settings: Setti
         assert sender_starts(old) == 2
 
 
-def test_brokers_see_the_new_values_from_the_next_request_on(slab_name: str) -> None:
+def test_next_request_has_the_new_values(slab_name: str) -> None:
     with FakeBroker() as broker:
         given = settings_of(slab_name, "") | {"transport": "kafka", "log.dir": "", "bootstrap.servers": broker.servers}
         with Producer(given | {"client.id": "the-old-one"}) as old:

@@ -38,9 +38,7 @@ def stripe(producer: Producer, partition: int) -> int:
     return producer._accumulator.state.map.queues[TopicPartition("t", partition)].lock.number
 
 
-def test_send_names_who_is_in_the_way_of_a_partition_and_goes_on_with_the_others(
-    producer: Producer, log_dir: Path
-) -> None:
+def test_send_names_the_stopped_holder_of_a_partition_lock(producer: Producer, log_dir: Path) -> None:
     slab = producer._slab
     with stopped_with(slab.locks[stripe(producer, 0)]) as pid:
         with pytest.raises(LockTimeoutError, match=f"process {pid} holds it; is it stopped") as caught:
@@ -55,7 +53,7 @@ def test_send_names_who_is_in_the_way_of_a_partition_and_goes_on_with_the_others
     assert read_values(log_dir, "t", 0) == [b"c"]
 
 
-def test_send_names_who_is_in_the_way_of_memory(producer: Producer) -> None:
+def test_send_names_the_stopped_holder_of_the_pool_lock(producer: Producer) -> None:
     with stopped_with(producer._slab.pool_lock) as pid:
         with pytest.raises(LockTimeoutError, match=f"process {pid} holds it"):
             producer.send("t", b"a", partition=0)
@@ -64,7 +62,7 @@ def test_send_names_who_is_in_the_way_of_memory(producer: Producer) -> None:
     assert producer.send("t", b"b", partition=0).get(30).offset == 0
 
 
-def test_who_is_in_the_way_of_a_new_topic_is_named(producer: Producer) -> None:
+def test_send_names_the_stopped_holder_of_the_tables_lock(producer: Producer) -> None:
     with stopped_with(producer._slab.tables_lock) as pid:
         with pytest.raises(LockTimeoutError, match=f"process {pid} holds it"):
             producer.send("another", b"a")
@@ -73,7 +71,9 @@ def test_who_is_in_the_way_of_a_new_topic_is_named(producer: Producer) -> None:
         assert producer.send("t", b"b", partition=0).get(30).offset == 0
 
 
-def test_flush_and_close_wait_as_long_as_they_are_told_to(produce: Produce, log_dir: Path, slab_name: str) -> None:
+def test_flush_and_close_honour_timeouts_with_a_stopped_process(
+    produce: Produce, log_dir: Path, slab_name: str
+) -> None:
     producer = produce()
     producer.partitions_for("t")
     stop_sender(producer)
@@ -90,7 +90,7 @@ def test_flush_and_close_wait_as_long_as_they_are_told_to(produce: Produce, log_
     assert read_values(log_dir, "t", 0) == [b"a"]
 
 
-def test_a_look_at_the_slab_waits_for_nobody(producer: Producer, slab_name: str) -> None:
+def test_status_waits_for_no_stopped_process(producer: Producer, slab_name: str) -> None:
     slab = producer._slab
     with stopped_with(slab.pool_lock), stopped_with(slab.tables_lock), stopped_with(slab.lock_file.lifecycle()):
         seen = report(slab_name)
@@ -98,9 +98,7 @@ def test_a_look_at_the_slab_waits_for_nobody(producer: Producer, slab_name: str)
     assert [topic.name for topic in seen.topics] == ["t"]
 
 
-def test_leaving_past_one_who_is_stopped_over_it_leaves_all_the_same(
-    slab_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_close_past_a_process_stopped_during_close(slab_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     geometry = Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4)
     slab = attach(slab_name, geometry)
     lifecycle = slab.lock_file.lifecycle

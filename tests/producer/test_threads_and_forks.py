@@ -207,7 +207,7 @@ def use_inherited(producer: Producer, inherited: Any, link: Connection) -> tuple
 
 
 def test_fork(produce: Produce, start: Start, log_dir: Path) -> None:
-    """The child sends by itself, with its own place in the slab; the parent's futures are the parent's."""
+    """The child sends with its own table entry; the parent's futures stay the parent's."""
     producer = produce(linger_ms=50)
     producer.partitions_for("t")
     told: list[Any] = []

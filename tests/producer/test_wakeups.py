@@ -23,7 +23,7 @@ def rings(producer: Producer) -> int:
     return count[0]
 
 
-def test_a_sender_that_is_slow_to_wake_up_is_rung_once(produce: Callable[..., Producer]) -> None:
+def test_slow_sender_is_woken_once(produce: Callable[..., Producer]) -> None:
     """For every full batch it would be a system call each: on a busy machine, most of what a record costs."""
     producer = produce(num_partitions=1)
     producer.send("t", b"first").get(20)
@@ -40,7 +40,7 @@ def test_a_sender_that_is_slow_to_wake_up_is_rung_once(produce: Callable[..., Pr
     assert future.get(20).offset == 40
 
 
-def test_a_sender_that_wakes_up_in_time_is_not_rung_for_a_new_batch(produce: Callable[..., Producer]) -> None:
+def test_sender_that_wakes_in_time_is_not_woken_for_a_new_batch(produce: Callable[..., Producer]) -> None:
     """It has no use for the batch before that has lingered; for a full one it has."""
     producer = produce(num_partitions=5, linger_ms=60_000)
     producer.send("t", b"first", partition=0)

@@ -1,4 +1,4 @@
-"""What somebody meets who has a setting wrong: an error that says which, and never a hang or a silent loss."""
+"""Wrong settings: the error names the setting; no hang, no silent loss."""
 
 from __future__ import annotations
 
@@ -111,22 +111,20 @@ def test_settings_that_work(login: dict[str, object], slab_name: str) -> None:
         ({"bootstrap.servers": "broker1:9092", "acks": "some"}, "acks = 'some': must be one of all, -1, 0, 1"),
     ],
 )
-def test_a_setting_that_cannot_be(settings: dict[str, object], message: str) -> None:
+def test_impossible_setting(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Producer(settings)
     assert str(caught.value).startswith(message)
 
 
-def test_a_password_without_a_mechanism_for_it(login: dict[str, object]) -> None:
+def test_password_without_a_mechanism(login: dict[str, object]) -> None:
     """As in Kafka the default is GSSAPI."""
     del login["sasl.mechanism"]
     with pytest.raises(ConfigError, match=r"^sasl\.mechanism = 'GSSAPI', which is the default: .* set sasl\.mechanism"):
         Producer(login)
 
 
-def test_a_certificate_that_is_not_there(
-    login: dict[str, object], refusal: Callable[..., KafkaError | SenderError]
-) -> None:
+def test_missing_certificate(login: dict[str, object], refusal: Callable[..., KafkaError | SenderError]) -> None:
     error = refusal(login | {"ssl.truststore.location": "/nowhere/ca.pem"})
     assert isinstance(error, SenderError)
     assert "ssl.truststore.location = '/nowhere/ca.pem': cannot be read" in str(error)
@@ -135,37 +133,37 @@ def test_a_certificate_that_is_not_there(
 # --- brokers that cannot be spoken with ----------------------------------------------------------------
 
 
-def test_a_port_where_nobody_listens(in_vain: Callable[..., KafkaTimeoutError]) -> None:
+def test_closed_port(in_vain: Callable[..., KafkaTimeoutError]) -> None:
     check_timeout(
         in_vain({"bootstrap.servers": "127.0.0.1:1"}),
         NetworkError,
-        "no broker can be reached",
+        "no broker reachable",
         "(bootstrap.servers = '127.0.0.1:1', security.protocol = 'PLAINTEXT'); last error: NetworkError: connection to "
         "broker 127.0.0.1:1: Connection refused (since ",
     )
 
 
-def test_the_log_that_has_more_is_named(in_vain: Callable[..., KafkaTimeoutError], tmp_path: Path) -> None:
+def test_error_names_the_log_of_the_sender(in_vain: Callable[..., KafkaTimeoutError], tmp_path: Path) -> None:
     log = tmp_path / "sender.log"
     error = in_vain({"bootstrap.servers": "127.0.0.1:1", "sender.log.file": log})
     check_timeout(error, NetworkError, f"; log of the sender: {log}")
     assert "broker 127.0.0.1:1: Connection refused" in log.read_text()
 
 
-def test_no_tls_where_there_is_tls(secured: KafkaCluster, in_vain: Callable[..., KafkaTimeoutError]) -> None:
+def test_plaintext_to_a_tls_port(secured: KafkaCluster, in_vain: Callable[..., KafkaTimeoutError]) -> None:
     error = in_vain({"bootstrap.servers": secured.bootstrap_servers})
-    check_timeout(error, NetworkError, "none speaks as we do", "security.protocol = 'PLAINTEXT'")
+    check_timeout(error, NetworkError, "none supports a protocol version we support", "security.protocol = 'PLAINTEXT'")
 
 
-def test_tls_where_there_is_none(kafka: KafkaCluster, in_vain: Callable[..., KafkaTimeoutError]) -> None:
+def test_tls_to_a_plaintext_port(kafka: KafkaCluster, in_vain: Callable[..., KafkaTimeoutError]) -> None:
     error = in_vain({"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": "SSL"})
-    check_timeout(error, NetworkError, "none speaks as we do", "security.protocol = 'SSL'")
+    check_timeout(error, NetworkError, "none supports a protocol version we support", "security.protocol = 'SSL'")
 
 
 # --- brokers that do not let us in: that is known at once -----------------------------------------------
 
 
-def test_sasl_where_there_is_none(kafka: KafkaCluster, refusal: Callable[..., KafkaError]) -> None:
+def test_sasl_to_a_port_without_sasl(kafka: KafkaCluster, refusal: Callable[..., KafkaError]) -> None:
     error = refusal(
         {
             "bootstrap.servers": kafka.bootstrap_servers,
@@ -179,20 +177,20 @@ def test_sasl_where_there_is_none(kafka: KafkaCluster, refusal: Callable[..., Ka
     assert "does it support SASL? (security.protocol = 'SASL_PLAINTEXT')" in str(error)
 
 
-def test_a_certificate_that_is_not_trusted(login: dict[str, object], refusal: Callable[..., KafkaError]) -> None:
+def test_untrusted_certificate(login: dict[str, object], refusal: Callable[..., KafkaError]) -> None:
     del login["ssl.truststore.location"]
     error = refusal(login)
     assert isinstance(error, SslAuthenticationError)
     assert "ssl.truststore.location = ''" in str(error)
 
 
-def test_a_mechanism_that_is_not_offered(login: dict[str, object], refusal: Callable[..., KafkaError]) -> None:
+def test_unsupported_mechanism(login: dict[str, object], refusal: Callable[..., KafkaError]) -> None:
     error = refusal(login | {"sasl.mechanism": "SCRAM-SHA-512"})
     assert isinstance(error, UnsupportedSaslMechanismError)
     assert "The broker does not offer sasl.mechanism (sasl.mechanism = 'SCRAM-SHA-512')" in str(error)
 
 
-def test_a_wrong_password(login: dict[str, object], refusal: Callable[..., KafkaError]) -> None:
+def test_wrong_password(login: dict[str, object], refusal: Callable[..., KafkaError]) -> None:
     error = refusal(login | {"sasl.password": "wrong-secret"})
     assert isinstance(error, SaslAuthenticationError)
     assert "The SASL login failed: one side did not accept the other (sasl.mechanism = 'PLAIN'" in str(error)
@@ -204,7 +202,7 @@ def test_a_wrong_password(login: dict[str, object], refusal: Callable[..., Kafka
 # --- topics --------------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_is_not_there(kafka: KafkaCluster, in_vain: Callable[..., KafkaTimeoutError], topic: str) -> None:
+def test_unknown_topic(kafka: KafkaCluster, in_vain: Callable[..., KafkaTimeoutError], topic: str) -> None:
     check_timeout(
         in_vain({"bootstrap.servers": kafka.bootstrap_servers}, topic),
         UnknownTopicOrPartitionError,
@@ -213,7 +211,7 @@ def test_a_topic_that_is_not_there(kafka: KafkaCluster, in_vain: Callable[..., K
     )
 
 
-def test_a_topic_that_is_made_meanwhile(kafka: KafkaCluster, topic: str, slab_name: str) -> None:
+def test_topic_created_meanwhile(kafka: KafkaCluster, topic: str, slab_name: str) -> None:
     """An answer that there is no such topic is not the last word on it."""
     settings = settings_of(slab_name, "") | {"transport": "kafka", "log.dir": ""}
     settings |= {"bootstrap.servers": kafka.bootstrap_servers}

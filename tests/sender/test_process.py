@@ -305,7 +305,7 @@ def test_lost_records_are_logged_and_counted(
         words = producer._slab.words
         wait_until(lambda: words[Super.RECORDS_LOST] == words[Super.RECORDS_FAILED] == 20, "the records are given up")
         assert report(slab_name).metrics["record-lost-total"] == 20
-    said = "ERROR shmaccum.accumulator.drain.completer: t-0: lost 20 records, of a batch of 20 records"
+    said = "ERROR shmaccum.accumulator.drain.completer: t-0: lost 20 records of a batch of 20 records"
     wait_until(lambda: said in log.read_text(), "the log says so")
 
 

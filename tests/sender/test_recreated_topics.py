@@ -150,7 +150,7 @@ def test_what_is_queued_for_a_partition_that_is_gone_expires_and_says_why(run: B
     assert not future.is_done
     assert run.transport.updates[-1] == {"t"}  # the topic may grow again
     run.step(after_ms=TIMEOUT_MS)
-    with pytest.raises(DeliveryTimeoutError, match=r"t-2: .*'t' has been deleted and made again, and has only 1 part"):
+    with pytest.raises(DeliveryTimeoutError, match=r"t-2: .*'t' was deleted and recreated, and has only 1 part"):
         future.get(0)
 
 

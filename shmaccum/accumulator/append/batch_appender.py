@@ -1,12 +1,11 @@
-"""Begins a new batch for a record that the open batch has no room for.
+"""Begins a new batch for a record that the open batch cannot hold.
 
-The batch is prepared in memory that only this process uses, with the record in it. One store of its state puts it into
-the deque, so no process ever sees half a batch.
+It prepares the batch, with the record, in a slot that only this process uses (ALLOCATED), under no lock. One store of
+the slot's state, under the partition's lock, puts it into the deque, so no process sees half a batch. If the process
+dies before that store, the slot is reclaimed by its owner tag.
 
-It is not compiled: memory that is in a thread's hands is told from what an interrupt left there by the frames on the
-stack (`is_reentrant`), and compiled functions have none.
-
-Modelled in ``tools/model/pool.pml``.
+This module is not compiled: `is_reentrant` looks at stack frames to tell memory in use from memory that an interrupt
+left behind, and compiled functions have no frames. Modelled in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from shmaccum.shm.turn import is_reentrant
 
 
 class BatchAppender:
-    """Appends what needs a new batch to the deques of a slab. Threads may share it.
+    """Appends records that need a new batch. Threads may share it.
 
     Args:
         records: appends to open batches.
-        pool: where memory for new batches comes from.
-        before_new_batch: called, under no lock, before memory for a new batch is allocated: the place to see to it that
-            there is a sender. What it raises keeps the record out.
+        pool: allocates slots for new batches.
+        before_new_batch: called, under no lock, before slots are allocated: makes sure that a sender runs. If it
+            raises, the record is not accepted.
     """
 
     def __init__(
@@ -51,14 +50,14 @@ class BatchAppender:
         self._slab.on_fork(self._forked)
 
     def close(self) -> None:
-        """Take note that this process takes no more records, and may leave the slab at any time."""
+        """Note that this process has stopped accepting records and can leave the slab at any time."""
         self._is_closed = True
 
     def _forked(self) -> None:
-        """Have nothing in hand; in a forked child, what the parent had is the parent's."""
-        # Not a `threading.local`: made before gevent patched the program, it would be one for all greenlets.
+        """Forget all noted slots; in a forked child, they are the parent's."""
+        # Not a `threading.local`: one made before gevent patches the program is shared by all greenlets.
         self._hands: dict[int, list[Buffer]] = {}
-        """By thread or greenlet: what it has taken from the pool, and neither put into a deque nor given back."""
+        """By thread or greenlet: slots that it has allocated and neither queued nor freed."""
 
     def append(
         self,
@@ -70,32 +69,32 @@ class BatchAppender:
         route: Route | None,
         sizes: int,
     ) -> AppendResult:
-        """Append a record for which the open batch, if there is one, has no room; compress that batch.
+        """Append a record that the open batch, if any, has no room for; compress that batch.
 
-        Args and errors: as `RecordAccumulator.append` has them.
+        Args and errors: as in `RecordAccumulator.append`.
         """
         compressor, records = self._compressor, self._records
         chosen = queue if route is None else route.reroute(queue)
         if (compressor.enabled and compressor.compress_claimed()) or chosen is not queue:
-            # Compressing takes a while, in which another process may have opened a batch; and so may the other
-            # partition have one.
+            # Look for an open batch again: another process may have opened one while this one compressed, and the
+            # other partition may have one.
             queue = chosen
             with queue.lock:
                 result = records.try_append(queue, timestamp, body, callback, sizes)
             if result is not None:
                 return result
-        # Before there is memory for it, for to wait for that can take much longer than to compress it.
+        # Compressed before slots are allocated: waiting for slots can take much longer than compressing.
         large = None if len(body) < self._large_body_size else self._large_record(timestamp, body)
         taken = self.empty_hand()
         try:
             self.before_new_batch()
             size = self._slot_size if large is None else large.size
             slot = self.pool.allocate(size, max_block_ms, taken).slot
-            if route is not None:  # another thread may have switched while this one waited for memory
+            if route is not None:  # another thread may have switched partitions during the wait for slots
                 queue = route.reroute(queue)
             result = records.begin_batch(queue, slot, timestamp, body, callback, large, sizes)
             if result[2]:
-                del taken[:]  # it is in its deque
+                del taken[:]  # it is in its deque now
         finally:
             if taken:
                 self.give_back(taken)
@@ -104,7 +103,7 @@ class BatchAppender:
         return result
 
     def _large_record(self, timestamp: int, body: bytes) -> LargeRecord | None:
-        """Return a record that may be a large one as such, compressed already; None if it is not."""
+        """Return the record, compressed, if it takes a slot or more; else None."""
         record = self._format.encode_record(0, timestamp, timestamp, body)
         size = self._records.header_size + len(record)
         if size < self._slot_size:
@@ -113,7 +112,7 @@ class BatchAppender:
         return LargeRecord(records, size, compressed)
 
     def open_room(self, queue: PartitionQueue) -> int:
-        """Return the bytes that a deque's open batch has left, 0 without one; read without the lock, so a hint."""
+        """Return the free bytes of a deque's open batch, 0 without one: a hint, read without the lock."""
         words, opened = self._words, self._words[queue.open_at]
         if not 0 < opened <= self._slab.geometry.slot_count:
             return 0
@@ -121,23 +120,23 @@ class BatchAppender:
         return max(0, self._slot_size - size)
 
     def empty_hand(self) -> list[Buffer]:
-        """Return where this thread is to note the memory that it takes; what is still noted there is given back."""
+        """Return the list where this thread notes slots it allocates; frees what it still holds."""
         taken = self._hands.setdefault(threading.get_ident(), [])
         if taken:
-            if is_reentrant():  # a signal's handler, while the thread is at work with them
+            if is_reentrant():  # a signal handler, while the thread it interrupted uses the list
                 return []
             self.give_back(taken)
         return taken
 
     def settle(self) -> None:
-        """Give back what an interrupt left in this thread's hands."""
+        """Free the slots that an interrupted call of this thread left noted."""
         self.empty_hand()
 
     def give_back(self, taken: list[Buffer]) -> None:
-        """Give memory back that did not become a batch, whatever came in between; may be repeated after an interrupt.
+        """Free noted slots that did not become batches; can be repeated after an interrupt.
 
-        The record may be in, so a lock that a stopped process holds is no error here: it stays noted, to be given
-        back another time.
+        The record may be accepted already, so a lock that a stopped process holds is no error here. The slots stay
+        noted, to be freed later.
         """
         try:
             unused = [buffer for buffer in taken if self._is_unused(buffer)]
@@ -150,7 +149,7 @@ class BatchAppender:
         except (IllegalStateError, IndexError, ValueError):
             if not self._is_closed:
                 raise
-            # Another thread has left the slab meanwhile: the sender takes back what is nobody's any more.
+            # Another thread has detached the slab meanwhile: the sender frees slots without an owner.
         del taken[:]
 
     def _is_unused(self, buffer: Buffer) -> bool:

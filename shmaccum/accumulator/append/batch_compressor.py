@@ -1,13 +1,13 @@
-"""Compression in the producers: it scales with them, and the one sender has nothing to do but to send.
+"""Compresses batches in the producers, so that compression scales and spares the sender.
 
-A batch is compressed as the producer that opened it wants it, by the one that closes it: from the closed batch's
-bytes, which do not change any more, into private memory and under no lock; then the result takes the place of the
-records in the slab, if they are still waiting there (`redo_log` makes that safe). A batch that nothing will be added to
-is compressed before it becomes a batch at all.
+The process that closes a batch compresses it, with the compression type of the producer that opened it. It reads the
+closed batch's bytes, which no longer change, and compresses them into private memory under no lock. If the batch is
+still queued, the result then replaces the records under the partition's lock (`redo_log` makes that crash-safe). A
+batch that is closed from the start is compressed before it is placed.
 
-Nothing depends on it. What no producer compresses, because it died, was stopped or came too late, or because the batch
-was sent before it was full, the sender compresses as it seals. It only leaves a batch alone for a moment whose header
-says that somebody compresses it: that is the *claim*.
+The *claim* is the SEALING word of a closed batch: the time when this process began, stored under the partition's lock.
+The sender waits for a claimed batch at most `SEALING_PATIENCE_MS`. Batches that no producer compresses, because it
+died, was stopped or late, or the batch was sent while open, the sender compresses when it seals them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Claim(NamedTuple):
-    """A closed batch that this process is to compress."""
+    """A closed batch that this process will compress."""
 
     queue: PartitionQueue
     slot: int
@@ -42,16 +42,14 @@ class BatchCompressor:
     """Compresses the batches that this process closes. Threads may share it.
 
     Args:
-        slab: where the batches are.
+        slab: the slab; without redo areas nothing is compressed here (see `slab_geometry`).
         record_format: of the batches.
-        compression: of those that this process opens. Nothing is done in a slab without redo areas: see
-            `slab_geometry`.
-        levels: of each compression that has levels; this process may close a batch that another one opened.
+        compression: of the batches that this process opens.
+        levels: for each compression type that has levels: this process also closes batches that another one opened.
 
     Attributes:
-        compression: the same.
-        enabled: whether anything is done.
-        compresses_own: whether that is so for the batches that this process opens.
+        enabled: whether this process compresses batches.
+        compresses_own: whether it compresses those that it opens.
     """
 
     def __init__(
@@ -75,11 +73,10 @@ class BatchCompressor:
         self._claims.clear()
 
     def compress(self, records: bytes | memoryview) -> tuple[bytes | memoryview, int]:
-        """Compress the records of a batch that is yet to be placed.
+        """Compress the records of a batch that is not placed yet.
 
         Returns:
-            The records as they are to be in the slab, compressed if that makes them smaller, and the batch's
-            COMPRESSED word.
+            The records for the slab, compressed if that makes them smaller, and the batch's COMPRESSED word.
         """
         return self._compress(self.compression, records) if self.compresses_own else (records, 0)
 
@@ -94,7 +91,7 @@ class BatchCompressor:
         return compressed, compressed_word(start + len(compressed), kind)
 
     def claim(self, queue: PartitionQueue, slot: int) -> None:
-        """Note that the batch in a slot, -1 for none, is ours to compress; under the lock that it was closed under."""
+        """Claim a slot's batch (-1: none) under the lock that it was closed under."""
         if slot < 0 or not self.enabled:
             return
         header = self._slab.geometry.header(slot)
@@ -105,19 +102,19 @@ class BatchCompressor:
         self._claims.append(_Claim(queue, slot, self._words[header + Slot.GENERATION], since_ms))
 
     def compress_claimed(self) -> bool:
-        """Compress what this process has claimed; say whether there was anything. Under no lock."""
+        """Compress all claimed batches, under no lock; return whether there were any."""
         found = False
         while self._claims:
             try:
                 claim = self._claims.popleft()
             except IndexError:
-                break  # another thread was faster
+                break  # another thread has taken the last one
             found = True
             try:
                 self._compress_in_place(claim)
             except Exception:
-                # The caller's own record may be in already: this must not fail, and the sender does it as well.
-                logger.debug("a batch is left to the sender to compress", exc_info=True)
+                # Must not raise: the caller's record may be accepted, and the sender compresses the batch instead.
+                logger.debug("compressing a batch failed; the sender will compress it", exc_info=True)
         return found
 
     def _compress_in_place(self, claim: _Claim) -> None:
@@ -125,13 +122,13 @@ class BatchCompressor:
         header = geometry.header(claim.slot)
         size = min(self._words[header + Slot.COMMIT] >> COMMIT_SIZE_SHIFT, geometry.slot_size)
         begin, start = geometry.slot(claim.slot), self._format.header_size
-        # A copy: once the sender has taken the batch, the slot may change under the compressor's hands.
+        # A copy: once the sender drains the batch, its slot can change while we compress.
         records = bytes(self._slab.buffer[begin + start : begin + size])
         if not self._is_open_to(claim):
             return
         stored, compressed = self._compress(self._words[header + Slot.LINGER] & COMPRESSION_MASK, records)
         try:
-            # No longer than the claim is good for.
+            # A longer wait is useless: by then the sender no longer honours the claim.
             with claim.queue.lock.within(SEALING_PATIENCE_MS / 1000):
                 if self._is_open_to(claim):
                     if stored is records:
@@ -144,9 +141,9 @@ class BatchCompressor:
             pass
 
     def _is_open_to(self, claim: _Claim) -> bool:
-        """Say whether the batch still waits in its deque for this claim; certain only under its partition's lock.
+        """Return whether the batch still waits in its deque for this claim; certain only under its partition's lock.
 
-        Whoever takes a batch out of its deque clears the word, and nobody else claims the same batch.
+        Draining a batch clears the word, and no other process claims the same batch.
         """
         words, header = self._words, self._slab.geometry.header(claim.slot)
         return words[header + Slot.GENERATION] == claim.generation and words[header + Slot.SEALING] == claim.since_ms

@@ -1,6 +1,7 @@
-"""The delivery callbacks of this process's records: kept until it is told what became of those, then run in order.
+"""Delivery callbacks of this process's records, run in order when their batches complete.
 
-They are not kept by the futures or their results, to which callbacks may lead: see `futures`.
+They live here and not in futures or results, which must not lead back to futures (see `futures`). All of it is private
+to the process; a death loses it.
 """
 
 from __future__ import annotations
@@ -16,16 +17,15 @@ logger = logging.getLogger(__name__)
 
 
 class Callbacks:
-    """Those that are to be called yet. Threads may share it.
+    """Callbacks that have not run yet. Threads may share it.
 
     Attributes:
-        due: the batches of which something has been told since their callbacks were last run.
+        due: batches with completions since their callbacks last ran.
     """
 
     def __init__(self) -> None:
         self._waiting: dict[int, list[Any]] = {}
-        """By batch: a callback, its future, another one, its future, and so on: a pair of its own would be one object
-        more for every record."""
+        """By batch: callback, future, callback, future, ...: a tuple per pair would be one more object a record."""
         self._running = native.Lock()
         self.due: deque[int] = deque()
 
@@ -34,20 +34,20 @@ class Callbacks:
         return bool(self._waiting)
 
     def add(self, batch: int, callback: DeliveryCallback, future: FutureRecordMetadata) -> None:
-        """Take in a callback of a record in a batch."""
+        """Add the callback of a record in a batch."""
         waiting = self._waiting.get(batch)
         if waiting is None:
             waiting = self._waiting.setdefault(batch, [])
         waiting += (callback, future)
 
     def told_of(self, batch: int) -> None:
-        """Note that something has been told of a batch: `run` goes by it."""
+        """Make a batch's callbacks due after one of its completions was read."""
         if self._waiting and batch in self._waiting:
             self.due.append(batch)
 
     def run(self) -> None:
-        """Run the callbacks of what has been told."""
-        # One thread does, so that they come in order; without a lock that others wait for, so that they may append.
+        """Run the callbacks that are due."""
+        # One thread at a time, for their order. The others do not wait for it, so that they can append.
         while self.due and self._running.acquire(blocking=False):
             try:
                 while self.due:
@@ -56,7 +56,7 @@ class Callbacks:
                 self._running.release()
 
     def run_of(self, batch: int) -> None:
-        """Run the callbacks of the records of a batch that are done, each once. One that raises harms nobody."""
+        """Run the callbacks of a batch's completed records, each once. One that raises stops no other."""
         waiting = self._waiting.pop(batch, None)
         if waiting is None:
             return

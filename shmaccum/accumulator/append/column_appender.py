@@ -1,15 +1,15 @@
-"""Columns into batches: one layout, one turn of each lock and one look around for many batches.
+"""Appends columns: lays out, writes and queues many batches at once.
 
-The rows of a partition are laid out over batches beforehand, by the sizes of their bodies. A *turn* of them is made
-ready in one call, has its memory taken from the pool as far as there is some, is written into its slots, and is put
-into the deque under the partition's lock at once. The first rows go into the batch that is open, if it is still as it
-was when they were made ready for it: somebody else's record in between changes the offsets behind it, and then these
-rows begin a batch of their own.
+The rows of a partition are first divided among batches by the sizes of their bodies. Each *turn* then encodes up to
+`TURN_BATCHES`, allocates as many slots as are free, fills them and queues them under one acquisition of the partition's
+lock. The first rows go into the open batch if it is still as it was when they were encoded. A record of another
+producer in between changes the offsets behind it; then these rows begin a batch of their own.
 
-It is compiled, although it has memory in its hands: who comes back in the middle of it (`is_reentrant`) is told by the
-frame of `Producer.send_batch`, which is not.
+Owners, locks and what a death leaves are as in `batch_appender`. A death within `PartitionQueue.append_all` leaves the
+first batches of a turn queued, the others allocated; the lock's next holder rebuilds the deque.
 
-Modelled in ``tools/model/pool.pml``.
+Unlike `batch_appender`, it is compiled, although it holds slots: `is_reentrant` finds the frame of
+`Producer.send_batch`, which is not compiled. Modelled in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ from shmaccum.shm.layout import (
 from shmaccum.shm.locks import LEAST_PATIENCE_S
 
 TURN_BATCHES: Final = 32
-"""Batches that are made ready and placed at a time: bounds the private memory that a large append takes, and how long
-its first batch has to wait for the others."""
+"""Batches encoded and queued at a time: bounds an append's private memory, and how long its first batch waits for
+the others.
+"""
 
-# Constants of this module, for they are looked up for every batch.
+# Constants of this module: they are looked up for every batch.
 _COMMIT: Final = Slot.COMMIT
 _GENERATION: Final = Slot.GENERATION
 _BASE_TIMESTAMP: Final = Slot.BASE_TIMESTAMP
@@ -59,7 +60,7 @@ _CLOSED: Final = int(SlotState.CLOSED)
 
 
 class _OpenBatch(NamedTuple):
-    """The batch that is open, at one moment: good as long as all of this is still so."""
+    """Snapshot of the open batch; valid while all of it is unchanged."""
 
     slot: int
     generation: int
@@ -68,15 +69,15 @@ class _OpenBatch(NamedTuple):
 
 
 class _NewBatches:
-    """Batches that are made ready and not yet placed: an item of each list is one of them.
+    """Batches that are encoded and not yet queued; each list has one item per batch.
 
     Attributes:
         records: of the batches.
-        rows: the number in the append of each record of the bodies that these are of.
-        cuts, sizes: as `ReadyBatches` has them, but the sizes with the batches' headers, before any compression.
-        compressed: the records of the first ones, as they are to be in the slab; those behind go there as they are.
+        rows: the number in the append of each record of the bodies.
+        cuts, sizes: as in `ReadyBatches`, but sizes include the batches' headers; before any compression.
+        compressed: records of the first batches as stored in the slab; the other batches are stored uncompressed.
         compressed_words: the `Slot.COMPRESSED` word of each.
-        is_open: whether more may be added to the last one.
+        is_open: whether the last one can take more records.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class ColumnAppender:
 
     Args:
         records: appends to open batches.
-        batches: allocates memory for new ones.
+        batches: allocates slots for new ones.
         check_usable: called before every append: reads the completion ring, raises if the accumulator is closed.
     """
 
@@ -127,22 +128,22 @@ class ColumnAppender:
     def append(
         self, queue: PartitionQueue, bodies: ColumnBodies, future: FutureColumnsMetadata, deadline_s: float
     ) -> None:
-        """Append rows to a partition; the sender is woken as batches become ready.
+        """Append rows to a partition, waking the sender as batches become ready.
 
         Args:
             queue: of the partition.
             bodies: of the rows; at least one.
-            future: takes in the rows as they are appended; rows that an error kept out are not in it.
-            deadline_s: monotonic time until which memory may be waited for.
+            future: gets the accepted rows; rows that an error kept out are not in it.
+            deadline_s: monotonic time until which it can wait for memory.
 
         Raises:
-            BufferExhaustedError: there was no memory in time; rows before may have been appended.
+            BufferExhaustedError: no memory became free in time; earlier rows may be accepted.
             ProducerClosedError: the accumulator has been closed.
         """
         self._check_usable()
         first = self._fill_open_batch(queue, bodies, future)
         for records in bodies.lay_out(first, self._slot_size - self._header_size, TURN_BATCHES):
-            if records.cuts[0] > first:  # the caller has seen to it that there is a sender; but that was a while ago
+            if records.cuts[0] > first:  # the caller made sure of a sender, but only before the first turn
                 self._batches.before_new_batch()
             batches = self._new_batches(bodies, records)
             placed = 0
@@ -156,14 +157,14 @@ class ColumnAppender:
         opened = words[queue.open_at]
         if not opened:
             return None
-        if opened > self._slot_count:  # Compiled, what follows is reckoned in C, where it would wrap around.
+        if opened > self._slot_count:  # in the compiled form, C arithmetic on it would wrap around
             raise self._slab.damaged(f"the open batch of {queue.topic_partition} is in slot {opened - 1}")
         slot = opened - 1
         header = self._headers_at + slot * self._header_words
         return _OpenBatch(slot, words[header + _GENERATION], words[header + _COMMIT], words[header + _BASE_TIMESTAMP])
 
     def _fill_open_batch(self, queue: PartitionQueue, bodies: ColumnBodies, future: FutureColumnsMetadata) -> int:
-        """Append the first rows to the open batch, if it is still as it was seen; return how many."""
+        """Append the first rows to the open batch if it is unchanged; return how many."""
         seen = self._open_batch(queue)
         if seen is None:
             return 0
@@ -186,14 +187,14 @@ class ColumnAppender:
         return count
 
     def _new_batches(self, bodies: ColumnBodies, records: ReadyBatches) -> _NewBatches:
-        """Compress batches, but for what more may be added to.
+        """Compress batches, except one that stays open.
 
-        Before there is memory for them, for to wait for that can take much longer.
+        This precedes the allocation of slots, because a wait for slots can take much longer.
         """
         cuts = records.cuts
         sizes = [self._header_size + size for size in records.sizes]
         last = len(sizes) - 1
-        # Each is closed by the next one, right away.
+        # The next batch closes each one but the last at once.
         is_open = cuts[last + 1] == len(bodies) and sizes[last] < self._slot_size
         compressed, compressed_words = [], [0] * len(sizes)
         if self._compressor.compresses_own:
@@ -210,7 +211,7 @@ class ColumnAppender:
         future: FutureColumnsMetadata,
         deadline_s: float,
     ) -> int:
-        """Put batches from number ``first`` on into the deque, as many as there is memory for; return how many."""
+        """Queue batches from number ``first`` on, as many as there are slots for; return how many."""
         self._check_usable()
         sizes, cuts = batches.sizes, batches.cuts
         end = first + 1
@@ -234,8 +235,8 @@ class ColumnAppender:
                 self._count(batches, first, end)
                 del taken[:]
         except BaseException:
-            # Rebuilds what was cut short. Without it, a flush would wait for batches that no index leads the sender to.
-            # For those that are stopped there is no wait: the next one to have the lock does the same.
+            # Rebuilds the deque now. Otherwise a flush would wait for batches that no index leads the sender to.
+            # It does not wait for stopped processes: the lock's next holder rebuilds as well.
             with contextlib.suppress(LockTimeoutError), queue.lock.within(LEAST_PATIENCE_S):
                 pass
             raise
@@ -245,7 +246,7 @@ class ColumnAppender:
         return end - first
 
     def _fill(self, batches: _NewBatches, first: int, slots: list[int], headers: list[int]) -> None:
-        """Write batches from number ``first`` on into slots that are still ours alone: all but their places."""
+        """Write batches from number ``first`` on, complete but for their place, into slots that only we use."""
         records, sizes, cuts = batches.records, batches.sizes, batches.cuts
         bases, latest, largest = records.base_timestamps, records.max_timestamps, records.largest
         now_ms = time.monotonic_ns() // 1_000_000
@@ -278,7 +279,7 @@ class ColumnAppender:
             records.write(buffer, places[len(compressed) :], first + len(compressed))
 
     def _write_large(self, batches: _NewBatches, number: int, slot: int, header: int) -> None:
-        """Write the record of a batch of several slots."""
+        """Write the record of a batch that takes several slots."""
         records, memory = batches.records, self._memory
         if number < len(batches.compressed):
             stored = batches.compressed[number]
@@ -293,7 +294,7 @@ class ColumnAppender:
             memory.write(places, records.records(number))
 
     def _count(self, batches: _NewBatches, first: int, end: int) -> None:
-        """Add batches that have been placed to the counts of this process; under a lock."""
+        """Add queued batches to the counts of this process; under a lock."""
         words, process, cuts = self._memory.words, self._pending.process_at, batches.cuts
         words[process + _RECORDS] += cuts[end] - cuts[first]
         words[process + _BYTES] += sum(batches.sizes[first:end]) - (end - first) * self._header_size

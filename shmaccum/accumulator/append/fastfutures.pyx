@@ -1,6 +1,6 @@
-"""Futures made in C: of numbers that are none of Python's objects, and without the garbage collector's part in them.
+"""Creates futures in C: without Python objects for their numbers, untracked by the garbage collector.
 
-Where it is not compiled, the constructor does it.
+In the plain form the constructor is used instead.
 """
 
 from cpython.ref cimport PyObject
@@ -20,6 +20,6 @@ cpdef FutureRecordMetadata new_future(
     future.index = index
     future._timestamp = timestamp
     future._sizes = sizes
-    # Of what the collector is not told of it may not free what is part of a cycle, and no future is: see `futures`.
+    # The collector cannot free a cycle of untracked objects, but no future is part of one: see `futures`.
     PyObject_GC_UnTrack(<PyObject *> future)
     return future

@@ -1,15 +1,14 @@
-"""What `append` gives back: futures that resolve when their batch is done.
+"""Futures of appended records, which resolve when their batch completes.
 
-As in Kafka (``ProduceRequestResult``, ``FutureRecordMetadata``), one result object stands for a whole batch and
-every record's future is that object and the record's place in it: completing a batch of a thousand records
-resolves a thousand futures in one step. They live in the process that appended; the slab knows nothing of them.
+As in Kafka (``ProduceRequestResult``, ``FutureRecordMetadata``), one result object stands for a whole batch. A record's
+future is that object and the record's index in the batch, so completing a batch resolves a thousand futures at once.
+Futures are private to the process that appended; the slab has no word of them.
 
-A batch that had to be sent in pieces is done part by part, from its front to its end; every other one in one part.
+A split batch completes part by part, from its front to its end; every other batch in one part.
 
-Nothing that a future leads to leads back to a future: callbacks are elsewhere (`callbacks`), who
-can wait is referred to weakly, and an error, whose traceback leads to all that its frames have, is made anew for each
-who asks. So no future is ever part of a cycle, and compiled, the garbage collector has nothing to do with them, however
-many are kept.
+No object reachable from a future leads back to a future. Callbacks live elsewhere (`callbacks`), the waiter is a weak
+reference, and each caller gets a new error, because a traceback leads to all that its frames hold. So no future is part
+of a cycle, and in the compiled form the garbage collector skips futures, however many are kept.
 """
 
 from __future__ import annotations
@@ -44,26 +43,26 @@ def sizes_word(key: int | None, value: int | None) -> int:
 
 
 class Waiter(Protocol):
-    """Whoever can wait for completions."""
+    """An object that can wait for completions."""
 
     def wait_until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait until the condition holds; False if the time ran out first."""
+        """Wait until the condition holds; return False if the time runs out first."""
 
     def call_back(self, callback: DeliveryCallback, future: FutureRecordMetadata) -> None:
-        """Have a callback called when its record is done; at once if it is."""
+        """Call a callback when its record is complete; at once if it is."""
 
     def trouble(self) -> str:
-        """Return what keeps the sender from sending, as far as is known, to be appended to an error; often empty."""
+        """Return, to append to an error, what keeps the sender from sending, as far as is known; often ""."""
 
 
 class Part:
-    """What became of some records of a batch, one behind the other.
+    """Outcome of consecutive records of a batch.
 
     Attributes:
-        first: the first of them.
+        first: index of the first of them.
         base_offset: its offset, or -1 where it is not known.
-        append_time_ms: when the log says that it stored them, -1 where it goes by their own time.
-        failure: makes the error that they were given up with; None if they are stored.
+        append_time_ms: the broker's log append time, -1 where the log has the records' own time.
+        failure: makes the error that they failed with; None if they are stored.
     """
 
     __slots__ = ("append_time_ms", "base_offset", "failure", "first")
@@ -82,19 +81,17 @@ _first = attrgetter("first")
 
 
 class ProduceRequestResult:
-    """What became, or will become, of one batch to which this process contributed.
+    """The outcome, now or later, of one batch to which this process contributed.
 
     Args:
         topic_partition: where the batch goes.
         batch: its id.
-        waiter: refers, weakly, to whoever can wait for it.
+        waiter: weak reference to the object that waits for it.
 
     Attributes:
-        topic_partition: where the batch goes.
-        batch: its id.
-        told: the records before this one are done.
-        last: what is known of the last of these; nearly always of the whole batch.
-        earlier: what is known of those before, in their order.
+        told: the records before this index are complete.
+        last: outcome of the last of these; nearly always of the whole batch.
+        earlier: outcomes of those before, in order.
     """
 
     __slots__ = ("_waiter", "batch", "earlier", "last", "told", "topic_partition")
@@ -109,26 +106,26 @@ class ProduceRequestResult:
 
     @property
     def done(self) -> bool:
-        """Whether all of the batch is done."""
+        """Whether all of the batch is complete."""
         return self.told == _ALL
 
     @property
     def waiter(self) -> Waiter:
-        """Who can wait for it.
+        """The object that waits for it.
 
         Raises:
-            IllegalStateError: nobody can any more.
+            IllegalStateError: the producer no longer exists.
         """
         waiter = self._waiter()
         if waiter is None:
-            raise IllegalStateError("the producer is no more: nothing is heard of its records here")
+            raise IllegalStateError("the producer no longer exists: it cannot wait for this record, nor call back")
         return waiter
 
     def settle(self, part: Part, records: int) -> None:
-        """Say what became of so many records, or of all that follow if 0; their callbacks are still to be run."""
+        """Store the outcome of ``records`` records, or of all that follow if 0; callbacks run later."""
         if part.first < self.told:
-            return  # told twice
-        # In this order: another thread that sees a record told finds its part.
+            return  # a duplicate, from a sender that took over
+        # In this order: a thread that sees a record complete must find its part.
         if self.last is not None:
             if self.earlier is None:
                 self.earlier = []
@@ -137,7 +134,7 @@ class ProduceRequestResult:
         self.told = part.first + records if records else _ALL
 
     def part_of(self, index: int) -> Part:
-        """Return what became of a record that is told."""
+        """Return the outcome of a completed record."""
         part = self.last
         assert part is not None
         if index < part.first:
@@ -147,11 +144,11 @@ class ProduceRequestResult:
         return part
 
     def parts(self) -> list[Part]:
-        """Return what is known so far, in the records' order."""
+        """Return the outcomes so far, in the records' order."""
         return [] if self.last is None else [*(self.earlier or ()), self.last]
 
     def parts_between(self, first: int, stop: int) -> Iterator[tuple[int, int, Part]]:
-        """Yield what became of records first..stop, as far as they are told: (first, stop, part) for each part."""
+        """Yield the outcomes of the completed ones among records first..stop: (first, stop, part) for each part."""
         told, parts = self.told, self.parts()
         ends = [*(part.first for part in parts[1:]), told]
         for part, end in zip(parts, ends, strict=False):
@@ -160,16 +157,13 @@ class ProduceRequestResult:
 
 
 class FutureRecordMetadata:
-    """Future of one record, with the methods of kafka-python's.
+    """Future of one record, with kafka-python's methods.
 
     Args:
         result: of its batch.
-        index: the record's place in its batch.
+        index: the record's index in its batch.
         timestamp: the record's own.
         sizes: bytes of the serialized key, plus 1, in the upper 32 bits, and of the value in the lower; 0 for a null.
-
-    Attributes:
-        index: the record's place in its batch.
     """
 
     __slots__ = ("_result", "_sizes", "_timestamp", "index")
@@ -187,27 +181,27 @@ class FutureRecordMetadata:
 
     @property
     def batch(self) -> int:
-        """The id of the batch that it is in."""
+        """The id of its batch."""
         return self._result.batch
 
     @property
     def is_done(self) -> bool:
-        """Whether the record is acknowledged or given up. Only changes when the producer polls."""
+        """Whether the record is acknowledged or has failed. Only changes when the producer polls."""
         return self.index < self._result.told
 
     @property
     def exception(self) -> ShmaccumError | None:
-        """Why the record was given up, as an error of the caller's own; None while it is under way, and for good."""
+        """Why the record failed, a new error object for each call; None if it is pending or acknowledged."""
         part = self._part()
         return None if part is None or part.failure is None else part.failure()
 
     @property
     def value(self) -> RecordMetadata | None:
-        """Where the record went; None while it is under way, or if it was given up."""
+        """Where the record was stored; None while it is pending, or if it failed."""
         return self.outcome()[1]
 
     def _part(self) -> Part | None:
-        """Return what is known of it, and of others; None while it is under way."""
+        """Return the part with its outcome; None while it is pending."""
         result = self._result
         return result.part_of(self.index) if self.index < result.told else None
 
@@ -222,16 +216,16 @@ class FutureRecordMetadata:
         offset = part.base_offset + self.index - part.first if part.base_offset >= 0 else -1
         timestamp = part.append_time_ms if part.append_time_ms >= 0 else self._timestamp
         key_size, value_size = (self._sizes >> _KEY_SHIFT) - 1, (self._sizes & _VALUE_MASK) - 1
-        # What its constructor does, without a function of Python for every record that is asked about.
+        # Bypasses its constructor: that would be one more Python call per record.
         return None, tuple.__new__(RecordMetadata, (topic, partition, offset, timestamp, key_size, value_size))
 
     def succeeded(self) -> bool:
-        """Say whether the record is acknowledged."""
+        """Return whether the record is acknowledged."""
         part = self._part()
         return part is not None and part.failure is None
 
     def failed(self) -> bool:
-        """Say whether the record was given up."""
+        """Return whether the record failed."""
         part = self._part()
         return part is not None and part.failure is not None
 
@@ -239,13 +233,13 @@ class FutureRecordMetadata:
         """Wait until the record is acknowledged.
 
         Args:
-            timeout: seconds; None for as long as it takes (``delivery.timeout.ms`` bounds that).
+            timeout: seconds; None for no limit (``delivery.timeout.ms`` bounds the wait).
 
         Raises:
-            KafkaTimeoutError: it is neither acknowledged nor given up by then; it is still under way.
-            IllegalStateError: it was still under way when the producer was closed.
-            SenderError: it is under way, but there was no sender any more, and none could be started.
-            KafkaError: why it was given up.
+            KafkaTimeoutError: the time ran out; the record is still pending.
+            IllegalStateError: the producer was closed while the record was pending.
+            SenderError: the record is pending, but there is no sender, and none could be started.
+            KafkaError: why the record failed.
         """
         result = self._result
         if self.index >= result.told and not result.waiter.wait_until(lambda: self.is_done, timeout):
@@ -268,7 +262,7 @@ class FutureRecordMetadata:
         return self._add(on_delivery)
 
     def add_errback(self, errback: Callable[..., Any], *args: Any, **kwargs: Any) -> FutureRecordMetadata:
-        """Call ``errback(*args, error, **kwargs)`` when the record is given up."""
+        """Call ``errback(*args, error, **kwargs)`` when the record fails."""
 
         def on_delivery(error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
             if error is not None:
@@ -282,13 +276,13 @@ class FutureRecordMetadata:
 
 
 class Chunk:
-    """Rows of a column append that are in some batches, one behind the other.
+    """Rows of a column append that are in consecutive batches.
 
     Attributes:
         results: of the batches.
-        rows: their numbers in the whole append, and perhaps those of others.
-        cuts: where in ``rows`` those of each batch begin, and those of the last one end.
-        first: the first of the records in the first batch; in the others it is 0.
+        rows: their numbers in the whole append, possibly among others.
+        cuts: where in ``rows`` each batch begins, and where the last one ends.
+        first: index of their first record in the first batch; in the others it is 0.
     """
 
     __slots__ = ("cuts", "first", "results", "rows")
@@ -302,7 +296,7 @@ class Chunk:
         self.first = first
 
     def is_done(self) -> bool:
-        """Say whether all of its rows are done."""
+        """Return whether all of its rows are complete."""
         cuts, first = self.cuts, self.first
         for number, result in enumerate(self.results):
             if result.told < first + cuts[number + 1] - cuts[number]:
@@ -311,7 +305,7 @@ class Chunk:
         return True
 
     def by_batch(self) -> Iterator[tuple[ProduceRequestResult, npt.NDArray[np.int64], int]]:
-        """Yield the result of each batch, the rows in it, and the first of their records there."""
+        """Yield each batch's result, its rows, and the index of the first of their records in it."""
         first = self.first
         for result, (start, stop) in zip(self.results, pairwise(self.cuts), strict=True):
             yield result, self.rows[start:stop], first
@@ -319,12 +313,12 @@ class Chunk:
 
     @property
     def waiting(self) -> int:
-        """Rows that are not done."""
+        """Number of rows that are not complete."""
         return sum(max(0, first + len(rows) - max(first, result.told)) for result, rows, first in self.by_batch())
 
     @property
     def error(self) -> ShmaccumError | None:
-        """Why the first of its rows that were given up were."""
+        """Why the first failed row failed; None if no row has."""
         for result, rows, first in self.by_batch():
             if result.earlier is not None or (result.last is not None and result.last.failure is not None):
                 for _, _, part in result.parts_between(first, first + len(rows)):
@@ -334,14 +328,14 @@ class Chunk:
 
 
 class ColumnsMetadata(NamedTuple):
-    """Where the rows of a `send_batch` went: one item a row, in the rows' order."""
+    """Where the rows of a `send_batch` were stored: one item per row, in the rows' order."""
 
     partitions: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int64]
 
 
 class FutureColumnsMetadata:
-    """Future of all the rows of one `send_batch`."""
+    """Future of all rows of one `send_batch`."""
 
     __slots__ = ("_chunks", "_done", "_rows", "_waiter")
 
@@ -350,15 +344,15 @@ class FutureColumnsMetadata:
         self._waiter = waiter
         self._chunks: list[Chunk] = []
         self._done = 0
-        """So many chunks, from the first on, are known to be done; nearly always they are in this order."""
+        """Number of chunks, from the first on, known to be complete; they nearly always complete in this order."""
 
     def add(self, chunk: Chunk) -> None:
-        """Take in rows that have been appended."""
+        """Add rows that have been appended."""
         self._chunks.append(chunk)
 
     @property
     def is_done(self) -> bool:
-        """Whether every row is acknowledged or given up. Only changes when the producer polls."""
+        """Whether every row is acknowledged or has failed. Only changes when the producer polls."""
         return self._all_done()
 
     def _all_done(self) -> bool:
@@ -370,7 +364,7 @@ class FutureColumnsMetadata:
 
     @property
     def exception(self) -> ShmaccumError | None:
-        """Why the first rows that were given up were; None while there are none such."""
+        """Why the first failed row failed; None if no row has."""
         errors = (chunk.error for chunk in self._chunks)
         return next((error for error in errors if error is not None), None)
 
@@ -378,8 +372,8 @@ class FutureColumnsMetadata:
         """Wait until all rows are acknowledged.
 
         Raises:
-            KafkaTimeoutError: some are neither acknowledged nor given up after ``timeout`` seconds.
-            KafkaError: why the first rows that were given up were; other rows may have been acknowledged.
+            KafkaTimeoutError: some are still pending after ``timeout`` seconds.
+            KafkaError: why the first failed row failed; other rows may be acknowledged.
         """
         if not self._all_done() and not self._waiter.wait_until(self._all_done, timeout):
             waiting = sum(chunk.waiting for chunk in self._chunks)

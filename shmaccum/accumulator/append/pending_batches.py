@@ -1,9 +1,11 @@
-"""What a process waits to hear of: the batches that it contributed to, and are not done.
+"""Batches this process contributed to that are not yet complete.
 
-The process reads its completion ring when it appends, polls, flushes or waits; futures resolve and callbacks run
-then, in order, in whichever thread it is.
+The process reads its completion ring when it appends, polls, flushes or waits. Futures resolve and callbacks run then,
+in order, in the calling thread.
 
-Modelled in ``tools/model/pool.pml``.
+In shared memory the process stores its bit of a batch's CONTRIBUTORS, under the partition's lock. It alone stores
+FLUSHING and its ring's RING_HEAD in its table entry, without a lock of the slab. After its death the ring is not read,
+and FLUSHING counts until the entry is freed. Modelled in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations
@@ -29,16 +31,15 @@ from shmaccum.shm.slab import Slab
 _GENERATION: Final = Slot.GENERATION
 
 WAIT_SLICE_S: Final = 0.25
-"""How long a wait for the sender sleeps before it makes sure that there is one."""
+"""How long a wait for the sender sleeps before it makes sure that one runs."""
 
 
 class PendingBatches:
-    """The completion ring of this process, and the results that it will settle.
+    """This process's completion ring, and the results that it completes.
 
     Attributes:
-        while_waiting: called before a wait for the sender and now and then during it, under no lock: the place
-            to see to it that there is one.
-        absence: returns why a partition is not there any more, in words; nothing if it is.
+        while_waiting: called before and during a wait for the sender, under no lock: makes sure that one runs.
+        absence: returns in words why a partition no longer exists; "" if it does.
     """
 
     def __init__(self, slab: Slab) -> None:
@@ -57,7 +58,7 @@ class PendingBatches:
         self._results: dict[int, ProduceRequestResult] = {}
         self._flushes: dict[int, int] = {}
         self._ring = RingReader(self._slab.name, self._memory, self._slab.geometry, me)
-        self._reading = native.RLock()  # a signal's handler may poll, too
+        self._reading = native.RLock()  # reentrant: a signal handler may poll, too
         self._callbacks = Callbacks()
         self._contributor_at = Slot.CONTRIBUTORS + me // 64
         self._contributor_bit = 1 << me % 64
@@ -66,37 +67,38 @@ class PendingBatches:
         self._pid = os.getpid()
 
     def _forked(self) -> None:
-        """Forget, in a forked child, what is the parent's to wait for."""
+        """In a forked child: drop the parent's results."""
         failure = partial(DeadOwnerError, f"this future belongs to process {self._pid}, which forked this one")
         for result in self._results.values():
             result.settle(Part(result.told, -1, -1, failure), 0)
         self._results = {}
         self._callbacks = Callbacks()
         self._joining = native.Lock()
-        self._ring.head = NOWHERE  # so `poll` needs only one look to find out about both
+        self._ring.head = NOWHERE  # makes `poll` notice a fork and a completion by one comparison
         self._pid = -1
 
     def check_process(self) -> None:
-        """Be a process of the slab's, if this is a forked child that is not yet."""
+        """Join the slab, if this is a forked child that has not done so."""
         if self._pid > 0:
             return
         with self._joining:
             if self._pid < 0:
-                self._join()  # takes the child's own place in the slab; no greenlet is switched out over it
+                self._join()  # takes the child's own table entry; switches to no other greenlet meanwhile
 
     # --- contributing -------------------------------------------------------------------------------
 
     def contribute(self, topic_partition: TopicPartition, slot: int, header: int) -> ProduceRequestResult:
-        """Return the result object of the batch in a slot; the first time, note in its header that we wait for it.
+        """Return the result object of a slot's batch; on first use, store this process as its contributor.
 
-        Under the partition's lock and before the commit of what we contribute: whoever completes the batch sees it.
+        Called under the partition's lock and before the commit, so that the sender cannot complete the batch without
+        seeing this contributor.
         """
         memory = self._memory
         batch = memory.words[header + _GENERATION] << BATCH_SLOT_BITS | slot
         result = self._results.get(batch)
         if result is None:
             if memory.words[self._ring.tail_at] != self._ring.head:
-                self._read()  # keeps the ring from overflowing, however many threads have waited for memory
+                self._read()  # or the ring could overflow after many threads have waited for slots
             result = self._results[batch] = ProduceRequestResult(topic_partition, batch, self._weakly)
             memory.words[header + self._contributor_at] |= self._contributor_bit
         return result
@@ -104,14 +106,14 @@ class PendingBatches:
     def contribute_new(
         self, topic_partition: TopicPartition, batches: list[int], headers: list[int]
     ) -> list[ProduceRequestResult]:
-        """Note that this process contributes to batches that are yet to be placed, in memory that it has taken.
+        """Store this process as contributor of new batches, in slots that it has allocated.
 
-        To have read the ring before the first will do for all: their slots are nobody else's meanwhile.
+        Reading the ring once is enough: no other process uses these slots meanwhile.
 
         Args:
             topic_partition: where they go.
             batches: their ids.
-            headers: the word index of the header of each.
+            headers: word index of each one's header.
         """
         words = self._memory.words
         if words[self._ring.tail_at] != self._ring.head:
@@ -125,13 +127,13 @@ class PendingBatches:
         return results
 
     def forget(self, batch: int) -> None:
-        """Take a `contribute` to a batch that came to nothing back."""
+        """Undo `contribute` for a batch that was not placed."""
         self._results.pop(batch, None)
 
     # --- listening ----------------------------------------------------------------------------------
 
     def poll(self) -> None:
-        """Read what there is to read, resolve futures and run callbacks; in a forked child, be a process first."""
+        """Read completions, resolve futures, run callbacks; in a forked child, join the slab first."""
         ring = self._ring
         if self._memory.words[ring.tail_at] == ring.head and not self._callbacks.due:
             return
@@ -140,21 +142,21 @@ class PendingBatches:
         self._callbacks.run()
 
     def _read(self) -> None:
-        """Settle the results that the ring has something of."""
+        """Pop all completions from the ring and resolve their results."""
         with self._reading:
             ring = self._ring
             ring.check()
             while (outcome := ring.first()) is not None:
                 result = self._results.get(outcome.batch)
-                if result is not None:  # otherwise it was told twice, or meant for this table entry's last process
+                if result is not None:  # else a duplicate, or meant for the process that had this table entry before
                     self._settle(result, outcome)
                 ring.take(outcome)
 
     def _give_up_lost(self) -> None:
-        """Settle, by an error, what nobody will tell of: batches that are in their slots no more.
+        """Fail results whose batch has left its slot without a completion.
 
-        Whoever frees a slot tells of its batch before. So a batch that is gone, and of which the ring, read after that,
-        says nothing, went with a damaged header.
+        Completions are pushed before the slot is freed. So a batch that is gone, without one in the ring read after
+        that, was lost with a damaged header.
         """
         gone = [batch for batch in list(self._results) if not self._is_there(batch)]
         if not gone:
@@ -165,12 +167,12 @@ class PendingBatches:
                 result = self._results.pop(batch, None)
                 if result is not None:
                     slot = batch & BATCH_SLOT_MASK
-                    what = f"a batch of {result.topic_partition} is gone from slot {slot}, and nothing was told of it"
+                    what = f"slot {slot}: a batch of {result.topic_partition} was freed without a completion"
                     result.settle(Part(result.told, -1, -1, partial(self._slab.damaged, what)), 0)
                     self._callbacks.told_of(batch)
 
     def _is_there(self, batch: int) -> bool:
-        """Return whether a slot still has the batch of that id."""
+        """Return whether a slot still holds the batch of that id."""
         words, header = self._slab.words, self._slab.geometry.header(batch & BATCH_SLOT_MASK)
         is_same = words[header + Slot.GENERATION] == batch >> BATCH_SLOT_BITS
         return bool(is_same and words[header + Slot.STATE] & STATE_MASK != SlotState.FREE)
@@ -183,10 +185,10 @@ class PendingBatches:
             self._results.pop(outcome.batch, None)
 
     def _failure(self, topic_partition: TopicPartition, outcome: Outcome) -> Callable[[], ShmaccumError]:
-        """Return what makes the error of records that were given up, with the words of its incident.
+        """Return a function that makes the error of failed records, with the text of their incident.
 
-        They are read now: other incidents take its place. A batch whose time was over has another error than its last
-        attempt had, if there was one; that, or what the sender met last, is the cause.
+        Incidents are read now, because later ones overwrite them. An expired batch has another error than its last
+        attempt; its cause is that attempt's error or, without one, the sender's latest.
         """
         kind = outcome.error
         assert kind is not None
@@ -207,32 +209,32 @@ class PendingBatches:
         return partial(_caused_by, incident or current, kind, message)
 
     def trouble(self) -> str:
-        """Return what keeps the sender from sending, as far as is known, to be appended to an error; often empty."""
+        """Return, to append to an error, what keeps the sender from sending, as far as is known; often ""."""
         return self._slab.trouble()
 
     def call_back(self, callback: DeliveryCallback, future: FutureRecordMetadata) -> None:
-        """Have a callback called when its record is done; at once if it is."""
+        """Call a callback when its record is complete; at once if it is."""
         self._callbacks.add(future.batch, callback, future)
         if future.is_done:
             self._callbacks.run_of(future.batch)
 
     def has_callbacks(self) -> bool:
-        """Say whether there are callbacks that are to be called yet."""
+        """Return whether there are callbacks that have not run."""
         return bool(self._callbacks)
 
     def wait_until(
         self, condition: Callable[[], bool], timeout_s: float | None, batches: Callable[[], int] = lambda: 1
     ) -> bool:
-        """Wait until the condition holds, polling as completions come; False if the time ran out first.
+        """Wait until the condition holds, polling as completions come; return False if the time runs out first.
 
         Args:
             condition: what to wait for.
-            timeout_s: for how long; None for as long as it takes.
-            batches: returns how many batches must be done yet for it. Where those are many, completions are read when
-                half of them are there, and so on, for to be woken costs more than to read some.
+            timeout_s: seconds; None for no limit.
+            batches: returns how many more batches must complete for it. If many, the process wakes when half of them
+                have, then half of the rest, and so on, because a wake-up costs more than reading a few completions.
 
         Raises:
-            IllegalStateError: the slab has been detached, perhaps meanwhile.
+            IllegalStateError: the slab has been detached, possibly during the wait.
         """
         wakeup = self._slab.wakeup
         wakeup.check_open()
@@ -257,7 +259,7 @@ class PendingBatches:
                     if not listener.wait(min(remaining, WAIT_SLICE_S)):
                         self._give_up_lost()
         except (ValueError, IndexError, OSError):
-            wakeup.check_open()  # another thread has detached the slab: memory and files are not there any more
+            wakeup.check_open()  # another thread has detached the slab, with its memory and files
             raise
 
     def heard(self) -> int:
@@ -265,17 +267,17 @@ class PendingBatches:
         return self._ring.head
 
     def is_waiting(self) -> bool:
-        """Say whether anything is not settled."""
+        """Return whether any batch is not complete."""
         return bool(self._results)
 
     def incomplete(self) -> list[ProduceRequestResult]:
-        """Return the results that are not settled."""
+        """Return the results that are not complete."""
         return list(self._results.values())
 
     # --- flushing -----------------------------------------------------------------------------------
 
     def begin_flush(self) -> None:
-        """Make everything in the slab sendable at once, until `end_flush` by the same thread."""
+        """Make all batches of the slab sendable at once, until `end_flush` by the same thread."""
         with self._reading:
             me = threading.get_ident()
             self._flushes[me] = self._flushes.get(me, 0) + 1
@@ -283,13 +285,13 @@ class PendingBatches:
         self._slab.button.press()
 
     def end_flush(self) -> None:
-        """Take a `begin_flush` back."""
+        """Undo `begin_flush`."""
         with self._reading:
             self._flushes[threading.get_ident()] -= 1
             self._count_flushes()
 
     def settle(self) -> None:
-        """Take the flushes back that an interrupt kept this thread from ending."""
+        """End the flushes of this thread that an interrupt left unended."""
         with self._reading:
             self._flushes.pop(threading.get_ident(), None)
             self._count_flushes()
@@ -299,7 +301,7 @@ class PendingBatches:
 
 
 def _caused_by(incident: IncidentInfo | None, kind: type[KafkaError], message: str) -> KafkaError:
-    """Return an error whose cause is an incident, if there is one."""
+    """Return an error with an incident, if there is one, as its cause."""
     error = kind(message)
     if incident is not None:
         error.__cause__ = incident.error(incident.text)

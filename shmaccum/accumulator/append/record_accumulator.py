@@ -1,9 +1,9 @@
 """The producers' half of Kafka's RecordAccumulator: append, flush, close.
 
-A record goes into the open batch of its partition (`RecordAppender`), or else into a new one (`BatchAppender`). Every
-record passes through here, so it is compiled where it can be.
-
-Modelled in ``tools/model/pool.pml``.
+A record goes into the open batch of its partition (`RecordAppender`) or into a new one (`BatchAppender`). These modules
+name the words they own. This one holds the partition's lock around `try_append`; if the process dies or is interrupted
+there, the lock's next holder rebuilds the deques. It runs for every record, so it is compiled where possible. Modelled
+in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations
@@ -34,24 +34,23 @@ class RecordAppendResult(NamedTuple):
 
     future: FutureRecordMetadata
     batch_is_full: bool
-    """The partition has a batch that nothing can be added to, or that is due earlier than it was: wake the sender."""
+    """The partition has a full batch, or one that is due earlier than before: wake the sender."""
     new_batch_created: bool
-    """The record is the first of its batch: wake the sender, for ``linger.ms`` begins."""
+    """The record is the first of its batch: wake the sender, because ``linger.ms`` begins."""
     appended_bytes: int
-    """What the record added to its batch, the header of a new one included."""
+    """Bytes that the record added, including the header of a new batch."""
 
 
 class RecordAccumulator:
     """The batches of a slab, as a producer appends to them. Threads may share it.
 
     Args:
-        state: what both halves work on.
+        state: shared by both halves of the accumulator.
         config: the producer's settings.
-        ensure_sender: called, under no lock, before memory for a new batch is allocated, and now and then while this
-            process waits for completions: starts a sender if there is none. What it raises keeps the record out.
+        ensure_sender: starts a sender if there is none. Called, under no lock, before slots for a new batch are
+            allocated and during waits for completions. If it raises, the record is not accepted.
 
     Attributes:
-        state: the same.
         pending: the batches that this process waits for; all accumulators of a process share them.
         records: appends to open batches.
         compressor: of closed ones.
@@ -75,7 +74,7 @@ class RecordAccumulator:
         self._is_closed = False
         self._look: Callable[[], None] | None = None
         self._is_unusual = False
-        """Whether it is closed, or something is to be called before every append: one look for both."""
+        """Whether it is closed or has a function to call before every append: one test for both."""
 
     def append(
         self,
@@ -87,23 +86,23 @@ class RecordAccumulator:
         route: Route | None = None,
         sizes: int = NO_SIZES,
     ) -> AppendResult:
-        """Append a record to its partition's last batch, or to a new one. It is in the slab on return.
+        """Append a record to its partition's last batch, or to a new one. On return it is accepted.
 
         Args:
             queue: of the partition.
             timestamp: milliseconds since the epoch, from 0 to `MAX_TIMESTAMP`.
-            body: what the format's ``encode_body`` returned.
-            callback: called when the record is done, by this process and whenever it next polls.
+            body: from the format's ``encode_body``.
+            callback: called when the record is complete, in this process, when it polls.
             max_block_ms: how long to wait for memory.
             route: chooses another partition where the record would open a new batch.
             sizes: of key and value, for the record's metadata, as `FutureRecordMetadata` has them.
 
         Returns:
-            A `RecordAppendResult` without its names, which would cost every record.
+            The items of a `RecordAppendResult` as a plain tuple: names would cost time on every record.
 
         Raises:
-            BufferExhaustedError: there was no memory in time.
-            RecordTooLargeError: the record is larger than all the memory there is.
+            BufferExhaustedError: no memory became free in time.
+            RecordTooLargeError: the record is larger than ``buffer.memory``.
             ProducerClosedError: this process has closed its accumulator.
         """
         if self._is_unusual:
@@ -111,7 +110,7 @@ class RecordAccumulator:
         self.pending.poll()
         lock = queue.lock
         lock.acquire()
-        try:  # ``with lock:``, spelled out, since each half is a call of C where it is compiled
+        try:  # ``with lock:``, spelled out: each half is a C call in the compiled form
             result = self.records.try_append(queue, timestamp, body, callback, sizes)
         except BaseException:
             lock.leave(True)
@@ -124,10 +123,10 @@ class RecordAccumulator:
     def append_columns(
         self, queue: PartitionQueue, bodies: ColumnBodies, future: FutureColumnsMetadata, max_block_ms: float
     ) -> None:
-        """Append rows of columns to a partition, vectorised; ``future`` takes them in.
+        """Append rows of columns to a partition, vectorised, and add them to ``future``.
 
         Raises:
-            BufferExhaustedError: there was no memory in time; the rows before are in.
+            BufferExhaustedError: no memory became free in time; the rows before are accepted.
             ProducerClosedError: this process has closed its accumulator.
         """
         if self._columns is None:
@@ -137,11 +136,11 @@ class RecordAccumulator:
         self._columns.append(queue, bodies, future, time.monotonic() + max_block_ms / 1000)
 
     def open_room(self, queue: PartitionQueue) -> int:
-        """Return the bytes that a partition's open batch has left, 0 without one; read without the lock, so a hint."""
+        """Return the free bytes of a partition's open batch, 0 without one: a hint, read without the lock."""
         return self._batches.open_room(queue)
 
     def check_usable(self) -> None:
-        """Be ready for an append: read the ring, which could overflow otherwise.
+        """Prepare for an append: read the ring, which could overflow otherwise.
 
         Raises:
             ProducerClosedError: this process has closed its accumulator.
@@ -151,7 +150,7 @@ class RecordAccumulator:
         self.pending.poll()
 
     def call_before_append(self, look: Callable[[], None] | None) -> None:
-        """Have a function called before every append, or none; what it raises keeps the record out."""
+        """Set or clear a function to call before every append; if it raises, the record is not accepted."""
         self._look = look
         self._is_unusual = self._is_closed or look is not None
 
@@ -163,17 +162,17 @@ class RecordAccumulator:
             look()
 
     def begin_flush(self) -> None:
-        """Make everything in the slab sendable at once, until `await_flush_completion` returns."""
+        """Make all batches of the slab sendable at once, until `await_flush_completion` returns."""
         self.pending.begin_flush()
 
     def await_flush_completion(self, timeout_s: float | None = None) -> None:
-        """Wait until all that this process has appended so far is done, acknowledged or given up.
+        """Wait until all records that this process has appended so far are complete.
 
         Raises:
-            KafkaTimeoutError: some of it is not after ``timeout_s``; it stays in the slab and is sent on.
+            KafkaTimeoutError: some are pending after ``timeout_s``; they stay in the slab and will be sent.
         """
         pending = self.pending.incomplete()
-        has_callbacks = self.pending.has_callbacks()  # which are not to wait for other batches
+        has_callbacks = self.pending.has_callbacks()  # these must not wait for other batches
 
         def all_done() -> bool:
             if pending and pending[len(pending) - 1].done:
@@ -188,19 +187,19 @@ class RecordAccumulator:
             if not self.pending.wait_until(all_done, timeout_s, waited_for):
                 raise KafkaTimeoutError(
                     f"{len(pending)} batches are not acknowledged after {timeout_s} s; they stay in the slab and will "
-                    f"be sent, but this producer will not hear of it{self.pending.trouble()}"
+                    f"be sent, but this flush no longer waits for them{self.pending.trouble()}"
                 )
         finally:
             self.pending.end_flush()
 
     def settle(self) -> None:
-        """Take back what an interrupt kept this thread from taking back: a flush, memory for a batch."""
+        """End the flushes and free the slots that an interrupted call of this thread left behind."""
         if not is_reentrant():
             self.pending.settle()
             self._batches.settle()
 
     def close(self) -> None:
-        """Take no more records from this process; its waits for memory end. The others go on."""
+        """Stop accepting records and end waits for memory, in this process only."""
         self._is_closed = True
         self._is_unusual = True
         self._batches.close()

@@ -1,10 +1,9 @@
-"""A record into the open batch of its partition: what is done for every one, and so compiled where it can be.
+"""Appends a record to the open batch of its partition.
 
-The record is written behind the committed bytes of the batch and committed, bytes and count together, by one store;
-until then it does not exist, and from then on it outlives this process. A record that finds no room begins a new batch
-(`BatchAppender`).
-
-Modelled in ``tools/model/pool.pml``.
+It writes the record behind the committed bytes, then one store of the COMMIT word makes bytes and count valid. Before
+that store the record does not exist; after it, the record survives this process. All stores into a queued batch are
+under its partition's lock. A record that finds no room begins a new batch (`BatchAppender`). This module runs for every
+record, so it is compiled where possible. Modelled in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ if COMPILED:
 
 MAX_TIMESTAMP: Final = (1 << 63) - 1
 
-# Constants of this module, for they are looked up for every record.
+# Constants of this module: they are looked up for every record.
 _COMPILED: Final = COMPILED
 _STATE: Final = Slot.STATE
 _SLOTS_SHIFT: Final = SLOTS_SHIFT
@@ -64,7 +63,7 @@ _PRECOMPRESSED: Final = Process.COMPRESSED
 
 
 AppendResult: TypeAlias = tuple[FutureRecordMetadata, bool, bool, int]
-"""The items of a `RecordAppendResult`, without their names: they would cost every record."""
+"""The items of a `RecordAppendResult` as a plain tuple: names would cost time on every record."""
 
 
 class Route(Protocol):
@@ -78,7 +77,7 @@ class LargeRecord(NamedTuple):
     """A record that has a batch of its own, since it takes a slot or more."""
 
     records: bytes | memoryview
-    """As it is to be in the slab."""
+    """The record as it will be in the slab."""
     size: int
     """Bytes of the whole batch, before any compression."""
     compressed: int
@@ -89,10 +88,10 @@ class RecordAppender:
     """Appends single records to the open batches of a slab. Threads may share it.
 
     Args:
-        slab: where they are.
+        slab: the slab.
         record_format: of the records.
         pending: of this process.
-        compressor: of the producer's compression.
+        compressor: of the producer.
         linger_ms: the producer's.
 
     Attributes:
@@ -129,12 +128,12 @@ class RecordAppender:
     def try_append(
         self, queue: PartitionQueue, timestamp: int, body: bytes, callback: DeliveryCallback | None, sizes: int
     ) -> AppendResult | None:
-        """Append to the open batch; None if there is none or it has no room. Under the partition's lock."""
+        """Append to the open batch, under the partition's lock; return None if there is none or it has no room."""
         memory = self._memory
         opened = memory.words[queue.open_at]
         if not opened:
             return None
-        if opened > self._slot_count:  # Compiled, what follows is reckoned in C, where it would wrap around.
+        if opened > self._slot_count:  # in the compiled form, C arithmetic on it would wrap around
             raise self.slab.damaged(f"the open batch of {queue.topic_partition} is in slot {opened - 1}")
         slot = opened - 1
         header = self._headers_at + slot * self._header_words
@@ -160,13 +159,13 @@ class RecordAppender:
         return future, is_full or is_due_earlier, False, added
 
     def commit(self, header: int, commit: int, end: int, count: int, timestamp: int, max_record: int) -> bool:
-        """Make records that have been written part of an open batch; under the partition's lock.
+        """Make written records part of an open batch; under the partition's lock.
 
         Args:
             header: word index of the batch's header.
             commit: its commit word so far.
-            end: bytes in the batch with the new records.
-            count: records in it with the new ones.
+            end: bytes in the batch, including the new records.
+            count: records in it, including the new ones.
             timestamp: largest timestamp of the new ones.
             max_record: bytes in the largest of the new ones.
 
@@ -176,11 +175,11 @@ class RecordAppender:
         memory = self._memory
         linger = memory.words[header + _LINGER]
         is_due_earlier = linger >> _LINGER_SHIFT > self._linger_ms
-        if is_due_earlier:  # before the commit: the record is in the batch only once that does not wait too long
+        if is_due_earlier:  # before the commit: a death in between must not leave the record lingering too long
             memory.words[header + _LINGER] = self._linger_ms << _LINGER_SHIFT | linger & _COMPRESSION_BITS
         if max_record > memory.words[header + _MAX_RECORD]:
             memory.words[header + _MAX_RECORD] = max_record
-        # The largest timestamp has two cells, so that the commit switches to a new one in the same store.
+        # The largest timestamp has two cells, so that the store of COMMIT switches to a new one.
         cell = commit & 1
         if timestamp > memory.words[header + _MAX_TIMESTAMP + cell]:
             cell ^= 1
@@ -201,19 +200,19 @@ class RecordAppender:
         large: LargeRecord | None,
         sizes: int,
     ) -> AppendResult:
-        """Append a record as the first of a new batch, in memory that is still ours alone.
+        """Append a record as the first of a new batch, in a slot that only this process uses.
 
-        Unless somebody else has opened a batch meanwhile: then it may go there, is not the first of a batch by the
-        result, and the memory stays ours.
+        If another process has opened a batch meanwhile, the record goes there if it fits. The result then has
+        `new_batch_created` false, and the slot stays unused.
 
         Args:
             queue: of the partition.
             slot: where the memory begins.
-            timestamp: as `RecordAccumulator.append` has it.
+            timestamp: as in `RecordAccumulator.append`.
             body: the same.
             callback: the same.
-            large: the record once more, if it does not leave room for another one.
-            sizes: as `RecordAccumulator.append` has it.
+            large: the record again, if it leaves no room for another one.
+            sizes: as in `RecordAccumulator.append`.
         """
         header = self._headers_at + slot * self._header_words
         start = self._slots_at + slot * self.slot_size + self.header_size
@@ -246,19 +245,19 @@ class RecordAppender:
         return result
 
     def places_of_large(self, slot: int, header: int, size: int) -> list[tuple[int, int]]:
-        """Return where the records of a batch of its own go, as `SlabMemory.places` does.
+        """Return where the records of a large batch go, as `SlabMemory.places` does.
 
         Args:
             slot: the batch's.
-            header: the word index of its header.
-            size: bytes of the records as they are to be in the slab.
+            header: word index of its header.
+            size: bytes of the records as they will be in the slab.
         """
         memory = self._memory
         slots = memory.chain(slot, memory.words[header + _STATE] >> _SLOTS_SHIFT & _SLOTS_MASK)
         return memory.places(slots, self.header_size, self.header_size + size)
 
     def _place(self, queue: PartitionQueue, slot: int, state: SlotState, added: int, compressed: int) -> None:
-        """Put a new batch of one record at the end of its deque; under the partition's lock."""
+        """Append a new batch of one record to its deque; under the partition's lock."""
         self._claim(queue, queue.append(slot, state))
         words, process = self._memory.words, self.pending.process_at
         words[process + _RECORDS] += 1
@@ -267,7 +266,7 @@ class RecordAppender:
         words[process + _PRECOMPRESSED] += compressed != 0
 
     def _claim(self, queue: PartitionQueue, slot: int) -> None:
-        """Have a batch that was closed, if there is one, compressed by this process."""
+        """Claim the compression of a batch that was closed, if there is one."""
         if self._compresses and slot >= 0:
             header = self._headers_at + slot * self._header_words
             if self._memory.words[header + _LINGER] & _COMPRESSION_BITS:
@@ -300,5 +299,5 @@ def check_timestamp(timestamp: int) -> int:
         InvalidTimestampError: it is negative, or takes more than 63 bits.
     """
     if not 0 <= timestamp <= MAX_TIMESTAMP:
-        raise InvalidTimestampError(f"timestamp must be milliseconds since 1970, not {timestamp}")
+        raise InvalidTimestampError(f"timestamp must be 0 to 2^63 - 1 milliseconds since 1970, not {timestamp}")
     return timestamp

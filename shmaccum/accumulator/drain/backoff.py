@@ -1,4 +1,4 @@
-"""How long a batch that failed waits before it is tried again (KIP-580, ``ExponentialBackoff``)."""
+"""Retry back-off of failed batches (KIP-580, Kafka's ``ExponentialBackoff``)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from shmaccum.shm.layout import ATTEMPTS_SHIFT, Slot
 
 MULTIPLIER: Final = 2.0
 JITTER: Final = 0.2
-"""Spreads the retries of batches that failed together: each waits up to so much longer or shorter."""
+"""Spreads the retries of batches that failed together: each wait is up to 20% longer or shorter."""
 
 _LARGEST_EXPONENT: Final = 32
-_MIXER: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: multiplied by it, numbers that are close are not
+_MIXER: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: its products spread adjacent numbers apart
 
 
 class RetryBackoff:
-    """The back-off of batches, from their headers.
+    """Computes the back-off of batches from their headers.
 
     Args:
         initial_ms: ``retry.backoff.ms``, after the first attempt.
-        max_ms: ``retry.backoff.max.ms``; if it is not more than the first, it is all there is, without jitter.
+        max_ms: ``retry.backoff.max.ms``; if not larger than ``initial_ms``, every back-off is this, without jitter.
     """
 
     def __init__(self, initial_ms: int, max_ms: int) -> None:
@@ -31,9 +31,9 @@ class RetryBackoff:
         self._jitter = JITTER if max_ms > initial_ms else 0.0
 
     def after_last_attempt_ms(self, headers: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
-        """Return for each row of a slot header how long after its last attempt the next may come; 0 before the first.
+        """Return, for each row of a slot header, the time from its last attempt to the next; 0 before the first.
 
-        What is random about it is drawn from the header, so that it stays the same until the next attempt.
+        The jitter is a hash of header words, so it stays the same until the next attempt.
         """
         words = headers[:, Slot.ATTEMPTS]
         attempts = words >> np.uint64(ATTEMPTS_SHIFT)

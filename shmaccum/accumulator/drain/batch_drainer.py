@@ -1,9 +1,9 @@
-"""The way of a batch out of its deque and back: ``RecordAccumulator.drain`` and ``reenqueue``.
+"""Takes batches out of their deques and back: ``RecordAccumulator.drain`` and ``reenqueue``.
 
-Only the one sender calls any of it, in one thread. A drained batch is IN_FLIGHT and the sender's; if the sender dies,
-`recover` puts it back. What may be drained, `shmaccum.accumulator.drain.ready_check` says.
-
-Modelled in ``tools/model/pool.pml``.
+Only the sender calls this, in one thread. `shmaccum.accumulator.drain.ready_check` decides what may be drained. Deques
+change under their partition's lock. Partition.IN_FLIGHT and MUTED, and the header of a batch in flight, are the
+sender's alone and need no lock. If the sender dies, `recover` of the next one puts the batches in flight back. Modelled
+in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ _SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
 _STORED_SIZE_SHIFT: Final = COMPRESSED_SIZE_SHIFT
 
 _TAKEN_A_TURN: Final = 8
-"""Batches that are taken in one turn of a stripe's lock, at most: producers wait for it."""
+"""Most batches taken while a stripe's lock is held once: producers wait for that lock."""
 
 
 class BatchDrainer:
     """Takes batches out of the deques of a slab, and puts them back.
 
     Args:
-        slab: where they are.
+        slab: the slab.
         partition_map: the deques.
-        completer: finishes what a dead sender had begun to complete.
-        sequences: numbers what is drained.
-        ready_check: says what may be drained.
-        deferral: with those who hold a lock.
-        returns: the way back into the deques.
-        throttle: how many batches may be sent that could still grow.
+        completer: finishes batches that a dead sender began to complete.
+        sequences: assigns sequence numbers to drained batches.
+        ready_check: decides what may be drained.
+        deferral: of work that a stopped process blocks.
+        returns: puts batches back into the deques.
+        throttle: limits how many open batches may be sent.
     """
 
     def __init__(
@@ -92,25 +92,25 @@ class BatchDrainer:
         self._header_words = slab.geometry.slot_words
         self._slot_count = slab.geometry.slot_count
         self._drain_index: dict[int, int] = {}
-        """Node id -> the first partition that was left out of its last request that was full."""
+        """Node id -> the first partition left out of its last full request."""
         self._drained: dict[int, list[RecordBatch]] = {}
-        """Node id -> the batches that its last request was made of."""
+        """Node id -> the batches of its last request."""
 
     # --- drain --------------------------------------------------------------------------------------
 
     def drain(
         self, cluster: Cluster, nodes: Iterable[Node], max_size: int, now_ms: int
     ) -> dict[int, list[RecordBatch]]:
-        """Take one batch of every partition that is due, for each node up to ``max_size`` bytes."""
+        """Take the first batch of every partition where it is due, up to ``max_size`` bytes for each node."""
         self._ready_check.store_leaders(cluster)
         if self._sequences.need_producer_id:
             return {node.id: [] for node in nodes}
         return {node.id: self._drain_node(node, max_size, now_ms) for node in nodes}
 
     def has_backlog(self, node: Node) -> bool:
-        """Say whether full batches are left of those partitions of a node that the last `drain` took from.
+        """Return whether partitions of a node that the last `drain` took from have more full batches.
 
-        The others have nothing, or wait for something, or come first the next time.
+        The node's other partitions have nothing, wait for something, or come first the next time.
         """
         words = self._memory.words
         for batch in self._drained.get(node.id, ()):
@@ -121,7 +121,7 @@ class BatchDrainer:
     def _drain_node(self, node: Node, max_size: int, now_ms: int) -> list[RecordBatch]:
         node_id = node.id
         entries = self._ready_check.waiting(node_id + 1)
-        # Begin behind the partition where the last request to this node was full, so that none starves.
+        # Begin at the partition where the last request to this node was full, so that none starves.
         start = bisect_left(entries, self._drain_index[node_id]) if node_id in self._drain_index else 0
         if start:
             entries = entries[start:] + entries[:start]
@@ -137,15 +137,15 @@ class BatchDrainer:
         return drained
 
     def _choose(self, node_id: int, entries: list[int], sizes: list[int], max_size: int, now_ms: int) -> list[int]:
-        """Choose of partitions those whose first batch is due, as many as fit into a request.
+        """Choose partitions whose first batch is due, as many as fit into a request.
 
-        Without their locks: nobody else takes batches from the front, and one that is still open only grows.
+        No lock is needed: only this thread takes batches from the front, and an open one only grows.
 
         Args:
-            node_id: of the node that leads them.
-            entries: the partitions' entries.
-            sizes: is to have for each that is chosen how many bytes its first batch may have when it is taken.
-            max_size: bytes of the request, but for a first batch that is larger.
+            node_id: the leader's.
+            entries: entries of the partitions that it leads.
+            sizes: output: for each chosen partition, how many bytes its first batch may have when it is taken.
+            max_size: bytes of the request, unless its first batch is larger.
             now_ms: monotonic milliseconds.
         """
         words, ready_check = self._memory.words, self._ready_check
@@ -177,7 +177,7 @@ class BatchDrainer:
             self._drain_index[node_id] = first_left
         if growing:
             self._throttle.take(node_id, growing, last_growing)
-        # A first one is taken whatever its size.
+        # The first batch is taken whatever its size.
         count = len(chosen)
         to_grow = room // count if count > 1 else self._memory.slot_size
         for index in range(count):
@@ -185,10 +185,10 @@ class BatchDrainer:
         return chosen
 
     def _take_firsts(self, chosen: list[int], sizes: list[int], now_ms: int) -> list[RecordBatch]:
-        """Take the first batches of partitions, those of a stripe together: the lock takes longer than the taking."""
+        """Take the first batches of partitions, by stripe: acquiring a lock costs more than taking a batch."""
         count = len(chosen)
         taken: list[RecordBatch | None] = [None] * count
-        begun = 0  # a bit for each stripe
+        begun = 0  # bitmap of stripes
         for first in range(count):
             entry = chosen[first]
             stripe = entry % _STRIPES
@@ -206,17 +206,19 @@ class BatchDrainer:
     def _take_turn(
         self, first: int, chosen: list[int], sizes: list[int], taken: list[RecordBatch | None], now_ms: int
     ) -> int:
-        """Take the first batches of some partitions of a stripe that are still due, and no larger than they may be.
+        """Take first batches of one stripe's partitions under one acquisition of its lock.
+
+        It checks again, under the lock, that they are due and fit.
 
         Args:
-            first: where to begin in the three lists; the partition there says which stripe.
+            first: index in the three lists to begin at; the partition there determines the stripe.
             chosen: the entries of the partitions.
             sizes: how many bytes each batch may have.
-            taken: is to have the batches.
+            taken: output: the batches.
             now_ms: monotonic milliseconds.
 
         Returns:
-            Where to go on with the stripe; behind the last one if that was all.
+            Index of the stripe's next partition; the lists' length if there is none.
         """
         memory, by_entry = self._memory, self._map.by_entry
         entry = chosen[first]
@@ -257,11 +259,11 @@ class BatchDrainer:
         return compressed >> _STORED_SIZE_SHIFT if compressed else memory.words[header + _COMMIT] >> _SIZE_SHIFT
 
     def mute(self, topic_partition: TopicPartition) -> None:
-        """Send nothing of a partition until `unmute`: a batch of it is in flight, and order matters."""
+        """Send nothing of a partition until `unmute`, to keep order while a batch of it is in flight."""
         self._set_muted(topic_partition, 1)
 
     def unmute(self, topic_partition: TopicPartition) -> None:
-        """Take a `mute` back."""
+        """Undo `mute`."""
         self._set_muted(topic_partition, 0)
 
     def _set_muted(self, topic_partition: TopicPartition, muted: int) -> None:
@@ -271,19 +273,19 @@ class BatchDrainer:
     # --- back ---------------------------------------------------------------------------------------
 
     def reenqueue(self, batch: RecordBatch, now_ms: int, incident: int = 0) -> None:
-        """Put a batch that failed, and may succeed later, back in front of all that came after it.
+        """Put a batch that failed, and may succeed later, back in front of all later ones.
 
         Args:
-            batch: from flight.
+            batch: in flight until now.
             now_ms: monotonic milliseconds.
-            incident: number of the incident by reason of which it failed, 0 for none.
+            incident: number of the incident that made it fail, 0 for none.
         """
         batch.note_attempt(now_ms, incident)
         self._words[Super.BATCHES_RETRIED] += 1
         self.put_back(batch)
 
     def put_back(self, batch: RecordBatch) -> None:
-        """Put a batch that came back, and is to be sent otherwise, to its place: that was no attempt."""
+        """Put a batch back to be sent differently, without counting an attempt."""
         if self._returns.put_back(batch, self._is_back):
             self._is_back(batch)
 
@@ -292,13 +294,12 @@ class BatchDrainer:
         self._sequences.review(batch.partition)
 
     def recover(self) -> None:
-        """Go on where the last sender died: finish what was completing, put back what was in flight.
+        """Recover from the last sender's death: finish completing batches, put batches in flight back.
 
-        All indexes are made anew: whatever has become of them, a new sender goes by the headers. Those whose lock a
-        stopped process holds are left as they are.
+        All indexes are rebuilt from the headers, damaged or not, except those whose lock a stopped process holds.
 
         Raises:
-            SlabDamagedError: what is in the slab cannot be.
+            SlabDamagedError: a word of the slab is damaged.
         """
         self._slab.check()
         for lock in self._slab.locks:
@@ -317,7 +318,7 @@ class BatchDrainer:
         for batch in left:
             if batch.state == SlotState.IN_FLIGHT:
                 if batch.in_pieces:
-                    batch.note_attempt(batch.last_attempt_ms)  # nobody knows whether the piece has been stored
+                    batch.note_attempt(batch.last_attempt_ms)  # the broker may have stored the part
                 if not self._returns.put_back(batch, self._is_back):
                     self._words[batch.partition_at + Partition.IN_FLIGHT] += 1
         self._sequences.recover(left, len(self._map.by_entry))

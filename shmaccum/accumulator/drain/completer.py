@@ -1,11 +1,12 @@
-"""The end of a batch, or of a part of it: everybody who contributed is told, once, and the memory is free again.
+"""Completes batches: pushes their outcome to each contributor once, then frees their slots.
 
-A result counts from the store of the state COMPLETING on. What follows is the same for the sender that stored it and,
-if that one dies, for its successor: tell those who have not been told, then free the slot; or, where the result is
-only of a part, count that part as settled and put the batch back, to go on with the rest. Only a batch that is given
-up while it is in flight keeps its slot after that, until the transport has let go of its memory.
+The result words and the state of a batch in flight are the sender's; no lock guards them. A result counts from the
+store of the state COMPLETING on. From there, the sender that stored it and one that takes over after its death do the
+same: push the completions that are missing, then free the slot. If the result covers only a part of a split batch,
+they count that part as complete and put the batch back. A batch that fails while in flight keeps its slot until the
+transport has released its memory. The slab's counters are stored after the states: a death in between loses counts.
 
-Modelled, but for parts and for what is given up in flight, in ``tools/model/pool.pml``.
+Modelled, but for parts and for failures in flight, in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations
@@ -72,15 +73,15 @@ _BATCH_SLOT_BITS: Final = BATCH_SLOT_BITS
 
 
 class BatchOutcome:
-    """What became of a batch, or of its records from the first that is not settled up to ``end``.
+    """Outcome of a batch, or of its records from the first incomplete one to ``end``.
 
     Attributes:
         batch: the batch.
-        base_offset: offset of the first of the records, -1 where it is not known.
-        append_time_ms: when the log says that it stored them, -1 where it goes by their own time.
+        base_offset: offset of the first of the records, -1 if not known.
+        append_time_ms: the broker's log append time, -1 where the log has the records' own time.
         error: why they were not stored.
-        end: the record behind the last one that it is of; 0 for all records that are left.
-        incident: number of the incident that says more of the error, 0 for none.
+        end: the record behind the last one that it covers; 0 for all that are left.
+        incident: number of the incident with the details of the error, 0 for none.
     """
 
     __slots__ = ("append_time_ms", "base_offset", "batch", "end", "error", "incident")
@@ -103,7 +104,7 @@ class BatchOutcome:
 
 
 def stored_at(batch: RecordBatch, base_offset: int, append_time_ms: int, end: int) -> BatchOutcome:
-    """Return the outcome of a batch, or of a part of it, that is stored; past the constructor, for there are many."""
+    """Return the outcome of a stored batch or part; bypasses the constructor because there are many."""
     outcome = BatchOutcome.__new__(BatchOutcome)
     outcome.batch = batch
     outcome.base_offset = base_offset
@@ -118,12 +119,12 @@ class BatchCompleter:
     """Completes batches of a slab.
 
     Args:
-        slab: where they are.
-        pool: takes their memory.
-        partition_map: names their partitions.
-        returns: the way back into the deques, for those of which records are left.
-        sequences: hears which batches the broker has, and which are done with.
-        deferral: with those who hold a lock.
+        slab: the slab.
+        pool: where their slots are freed.
+        partition_map: the names of their partitions, for logs.
+        returns: puts split batches with records left back into their deques.
+        sequences: notified of which batches the broker has, and which are complete.
+        deferral: of work that a stopped process blocks.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class BatchCompleter:
         self._rings = RingWriter(slab.memory, slab.geometry)
 
     def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
-        """Tell everybody who contributed what became of their batches, which come from flight; free those done."""
+        """Complete batches in flight: push their outcomes to all contributors, free the slots of whole ones."""
         words = self._memory.words
         batches = []
         tally = _Tally()
@@ -164,7 +165,7 @@ class BatchCompleter:
             self._sequences.review(batch.partition)
 
     def give_up_in_flight(self, outcomes: Sequence[BatchOutcome]) -> None:
-        """Tell everybody who contributed to batches in flight that they are given up. `release` frees the slots."""
+        """Fail batches that are in flight: push the outcomes. Their slots stay until `release`."""
         told: set[int] = set()
         tally = _Tally()
         for outcome in outcomes:
@@ -175,7 +176,7 @@ class BatchCompleter:
         self._ring(told)
 
     def release(self, batch: RecordBatch, *, stored: bool) -> None:
-        """Free a batch that was given up in flight, now that it is answered; ``stored`` if it came through."""
+        """Free a batch that failed in flight, once it is answered; ``stored`` if the broker has it after all."""
         if stored:
             self._sequences.stored(batch, (batch.piece_end or batch.record_count) - batch.settled)
         self._words[batch.partition_at + Partition.IN_FLIGHT] -= 1
@@ -183,10 +184,10 @@ class BatchCompleter:
         self.deallocate([batch])
 
     def finish(self, batches: Sequence[RecordBatch], again: bool = False) -> list[RecordBatch]:
-        """Take batches from COMPLETING to FREE, or put them back; ``again`` if a sender before may have begun to.
+        """Free batches that are COMPLETING, or put them back; ``again`` if an earlier sender may have begun to.
 
         Returns:
-            Those of which records are left, back in their deques.
+            Those with records left, back in their deques.
         """
         words = self._memory.words
         told: set[int] = set()
@@ -216,9 +217,9 @@ class BatchCompleter:
         self._sequences.review(batch.partition)
 
     def can_tell_of_a_piece(self, batch: RecordBatch, pieces_in_flight: int) -> bool:
-        """Say whether one more piece can be sent: all who wait for the batch have room in their rings for its end.
+        """Return whether one more part can be sent: every living contributor's ring has room for its completion.
 
-        See `shmaccum.accumulator.state.completion_ring` for why this is enough.
+        `shmaccum.accumulator.state.completion_ring` explains why this is enough.
         """
         states = self._slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
         owed = int(np.count_nonzero(states != SlotState.FREE)) + pieces_in_flight
@@ -226,16 +227,16 @@ class BatchCompleter:
         return all(self._rings.has_room(entry, owed) for entry in alive)
 
     def is_orphan(self, batch: RecordBatch) -> bool:
-        """Say whether all who appended to a batch are dead: nobody hears what becomes of it."""
+        """Return whether all contributors of a batch are dead: no process waits for its outcome."""
         return not any(map(self._slab.processes.is_alive, batch.contributors()))
 
     def deallocate(self, batches: Sequence[RecordBatch]) -> None:
-        """Give the memory of batches back to the pool, telling nobody; now, or as soon as can be."""
+        """Free the slots of batches without a completion, now or when the pool's lock is available."""
         self._to_free += [batch.buffer() for batch in batches]
         self.retry()
 
     def retry(self) -> None:
-        """Give memory back that could not be until now."""
+        """Free slots whose release was deferred."""
         to_free, self._to_free = self._to_free, []
         if to_free:
             try:
@@ -244,7 +245,7 @@ class BatchCompleter:
                 self._to_free = to_free
 
     def _conclude(self, batch: RecordBatch, outcome: BatchOutcome, tally: _Tally) -> None:
-        """Store what became of a batch, or of a part of it, and note what there is to count."""
+        """Store the outcome of a batch or part, and add it to a tally."""
         memory = self._memory
         base_offset, error = outcome.base_offset, outcome.error
         at, partition_at = batch.at, batch.partition_at
@@ -260,7 +261,7 @@ class BatchCompleter:
             batch.set_part(end)
         batch.set_result(base_offset + 1, pack_result(outcome.append_time_ms, error, outcome.incident))
         memory.words[at + _STATE] = state & ~_STATE_BITS | _COMPLETING
-        # Records are counted as they are told of, and a batch as its last part is.
+        # Records are counted when their part completes, a batch when its last part does.
         batches = 1 if end == count else 0
         if error is not None:
             tally.batches_failed += batches
@@ -277,11 +278,11 @@ class BatchCompleter:
             memory.words[partition_at + _LAST_OFFSET] = base_offset + records
 
     def _report_loss(self, batch: RecordBatch, records: int, error: type[KafkaError]) -> None:
-        """Say of records that are given up what nobody else will; before it counts, so that it is never left out."""
+        """Log records lost with no living contributor; before the state counts, so that no death skips it."""
         self._words[Super.RECORDS_LOST] += records
         logger.error(
-            "%s: lost %d records, of a batch of %d records and %d bytes; those who sent them have died, nobody else "
-            "hears of it: %s: %s",
+            "%s: lost %d records of a batch of %d records and %d bytes; all processes that sent them are dead, so no "
+            "future or callback reports this: %s: %s",
             self._map.by_entry[batch.partition].topic_partition,
             records,
             batch.record_count,
@@ -291,7 +292,7 @@ class BatchCompleter:
         )
 
     def _tell(self, batch: RecordBatch, told: set[int], again: bool = False) -> None:
-        """Tell everybody who contributed to a batch of its result; ``told`` is to have them all."""
+        """Push a batch's result to all contributors and add these to ``told``."""
         memory, at = self._memory, batch.at
         batch_id = memory.words[at + _GENERATION] << _BATCH_SLOT_BITS | batch.slot
         range_word = batch.part_range if memory.words[at + _PIECE] else 0
@@ -306,7 +307,7 @@ class BatchCompleter:
 
     def _ring(self, entries: Iterable[int]) -> None:
         with self._barrier:
-            pass  # A full barrier: whoever is not seen listening now will see what it was told.
+            pass  # A full barrier: a process that is not seen listening after this will see its completions.
         for entry in entries:
             self._slab.wakeups.wake_for_completions(entry)
 
@@ -322,7 +323,7 @@ class BatchCompleter:
 
 
 class _Tally:
-    """What some outcomes add to the slab's counters, stored once for all of them."""
+    """Sums of some outcomes, added to the slab's counters at once."""
 
     __slots__ = ("batches_failed", "batches_sent", "fill_bytes", "records_failed", "records_sent", "slots")
 
@@ -336,9 +337,9 @@ class _Tally:
 
 
 def _was_never_stored(batch: RecordBatch) -> bool:
-    """Say whether the records of the part that is completing are certain not to be in the log.
+    """Return whether the records of the completing part are certainly not in the log.
 
-    They are if a broker refused them for good the first time that it may have seen them.
+    True if a broker refused them permanently on the first attempt that it can have seen.
     """
     error = unpack_error(batch.result[1])
     return error is not None and error.code > 0 and not error.retriable and batch.attempts == 0

@@ -1,9 +1,9 @@
-"""The sender's deferral with those who are stopped: what one of them holds up, it does later, and all the rest now.
+"""Defers work blocked by a stopped process, so that it cannot stall the sender.
 
-A producer that is stopped (SIGSTOP, a debugger, a frozen container) keeps its lock. The sender waits for it for a
-moment, which is more than any lock is held for, and then leaves everything alone that needs this lock for a while: the
-other partitions have to be served. What cannot be dropped, it remembers: batches on their way back into their deques,
-and memory to be freed. They stay in the state that they are in, from which the next sender would take them up.
+A producer that is stopped (SIGSTOP, a debugger, a frozen container) keeps its lock. The sender waits for it longer than
+any live process holds a lock, then skips all work that needs it for `RETRY_MS` and serves the other partitions. What
+cannot be skipped it remembers: batches to put back, and slots to free. They keep the state that they have in the slab,
+which the next sender recovers from. All of this is private to the sender's one thread.
 """
 
 from __future__ import annotations
@@ -21,63 +21,59 @@ from shmaccum.shm.locks import SlabLock
 logger = logging.getLogger(__name__)
 
 STOPPED_PATIENCE_S: Final = 0.25
-"""How long the sender waits for a lock: long enough to take it over, had its holder died."""
+"""How long the sender waits for a lock: enough to take it over if its holder has died."""
 RETRY_MS: Final = 1000
-"""How long it does without a lock that was not to be had."""
+"""How long the sender skips a lock whose acquire timed out."""
 
 
 class Deferral:
-    """Which locks were not to be had lately. Of the one sender, in its one thread."""
+    """Locks whose last acquire timed out. Used by the sender's one thread."""
 
     def __init__(self) -> None:
         self._until_ms: dict[int, int] = {}
 
     def __bool__(self) -> bool:
-        """Say whether it is tried."""
+        """Return whether any lock is remembered as timed out."""
         return bool(self._until_ms)
 
     def with_lock(self, lock: SlabLock) -> PatientLock:
         """Use as ``with deferral.with_lock(lock): ...``.
 
         Raises:
-            LockTimeoutError: a living process has been in the way for `STOPPED_PATIENCE_S`, or was so a moment ago.
+            LockTimeoutError: a living process has held it for `STOPPED_PATIENCE_S`, or did less than `RETRY_MS` ago.
         """
         return PatientLock(self, lock)
 
     def held_up(self) -> list[int]:
-        """Return the numbers of the locks that are left alone for now."""
+        """Return the numbers of the locks to skip now."""
         if not self._until_ms:
             return []
         now_ms = _now_ms()
         return [number for number, until_ms in self._until_ms.items() if until_ms > now_ms]
 
     def retry_delay_ms(self) -> float:
-        """Return when to try again to get one of them; infinite if there is none."""
+        """Return how long until one of them can be tried again; infinite if there is none."""
         if not self._until_ms:
             return float("inf")
         now_ms = _now_ms()
         return min((until_ms - now_ms for until_ms in self._until_ms.values() if until_ms > now_ms), default=0.0)
 
     def acquire(self, lock: SlabLock) -> None:
-        """Take a lock, which is given back by its own `leave`: what `with_lock` does, where that is too slow.
-
-        Raises:
-            LockTimeoutError: as there.
-        """
+        """Acquire a lock as `with_lock` does, which is too slow for some; its own `leave` releases it."""
         if self._until_ms and self._until_ms.get(lock.number, 0) > _now_ms():
-            raise LockTimeoutError(f"lock {lock.number} was not to be had a moment ago")
+            raise LockTimeoutError(f"lock {lock.number} skipped: the last acquire timed out less than 1 s ago")
         try:
             lock.acquire(STOPPED_PATIENCE_S)
         except LockTimeoutError as error:
             self._until_ms[lock.number] = _now_ms() + RETRY_MS
-            logger.warning("%s; going on with what does not need it", error)
+            logger.warning("%s; deferring the work that needs this lock for 1 s", error)
             raise
         if self._until_ms:
             self._until_ms.pop(lock.number, None)
 
 
 class PatientLock:
-    """A lock, as `Deferral.with_lock` gives it."""
+    """A lock as returned by `Deferral.with_lock`."""
 
     __slots__ = ("_deferral", "_lock")
 
@@ -93,11 +89,11 @@ class PatientLock:
 
 
 class BatchReturns:
-    """The way of batches back into their deques.
+    """Puts batches back into their deques, now or later.
 
     Args:
         partition_map: the deques.
-        deferral: with those who hold their locks.
+        deferral: of work that a stopped process blocks.
     """
 
     def __init__(self, partition_map: PartitionMap, deferral: Deferral) -> None:
@@ -106,11 +102,11 @@ class BatchReturns:
         self._waiting: dict[int, tuple[RecordBatch, Callable[[RecordBatch], None]]] = {}
 
     def __bool__(self) -> bool:
-        """Say whether any batch is on its way."""
+        """Return whether any batch still waits to be put back."""
         return bool(self._waiting)
 
     def put_back(self, batch: RecordBatch, if_later: Callable[[RecordBatch], None]) -> bool:
-        """Put a batch that was taken out of its deque back to its place, now or as soon as can be.
+        """Put a batch back to its place in its deque, now or as soon as its lock is available.
 
         Args:
             batch: in a state outside of the deque.
@@ -125,7 +121,7 @@ class BatchReturns:
         return False
 
     def retry(self) -> None:
-        """Put back what could not be until now."""
+        """Put back batches whose return was deferred."""
         for batch, is_back in list(self._waiting.values()):
             if self._try(batch):
                 del self._waiting[batch.slot]
@@ -141,11 +137,11 @@ class BatchReturns:
         return True
 
     def is_waiting(self, batch: RecordBatch) -> bool:
-        """Say whether a batch is still on its way."""
+        """Return whether a batch still waits to be put back."""
         return batch.slot in self._waiting
 
     def partitions(self) -> list[int]:
-        """Return the partition entries that miss batches: nothing behind those may be sent before them."""
+        """Return the partition entries of these batches: nothing behind one may be sent before it."""
         return [batch.partition for batch, _ in self._waiting.values()]
 
 

@@ -1,11 +1,11 @@
-"""How long and how often the sender tries to deliver a batch: ``delivery.timeout.ms`` and ``retries`` of its producers.
+"""Delivery limits of batches: ``delivery.timeout.ms`` and ``retries`` of their producers.
 
-Both are promises to a producer, and the batches of a slab hold records of several. So each process stores those of its
-producers in its table entry, the largest of each, and a batch has the largest of the processes that appended to it: no
-record is given up before its own producer's time. Only the sender reads the words, and only when a batch is due to
+A batch can hold records of several producers, and both limits are promises to each. So each process stores in its table
+entry the largest ``delivery.timeout.ms`` and ``retries`` of its producers. A batch has the largest values of its
+contributors, so no record fails before its own producer's time. Only the sender reads the words, when a batch is due to
 expire or has failed.
 
-The words are written by their process alone. They stay when it dies, until another process takes the entry.
+Each process writes its own LIMITS word. After its death the word stays until another process takes the entry.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ class DeliveryLimits:
         slab.promise(timeout_ms, retries)
 
     def have_changed(self) -> bool:
-        """Say whether a process has stored limits since the last call."""
+        """Return whether a process has stored limits since the last call."""
         before, self._changed = self._changed, self._slab.words[Super.LIMITS_CHANGED]
         return before != self._changed
 
     def shortest_ms(self) -> int:
-        """Return a time that no batch has less than: of those that are, and of those to come until limits change."""
+        """Return a lower bound for the timeout of present batches, and of new ones until limits change."""
         limits = self._slab.process_rows[:, _LIMITS]
         timeouts = limits[limits != 0] & _MASK
         return int(timeouts.min()) - 1 if len(timeouts) else self._timeout_ms
 
     def timeout_ms(self, batch: RecordBatch) -> int:
-        """Return how old a batch may become."""
+        """Return the age, in milliseconds, at which a batch expires."""
         longest = max((each & LIMITS_MASK for each in self._of(batch)), default=0)
         return longest - 1 if longest else self._timeout_ms
 
@@ -59,7 +59,7 @@ class DeliveryLimits:
         return max((each >> LIMITS_SHIFT for each in self._of(batch)), default=self._retries)
 
     def _of(self, batch: RecordBatch) -> list[int]:
-        """Return the words of those that appended to a batch, as far as there are any."""
+        """Return the LIMITS words of a batch's contributors, as far as they are set."""
         words, geometry = self._slab.words, self._slab.geometry
         found = [words[geometry.process(entry) + _LIMITS] for entry in batch.contributors()]
         return [each for each in found if each]

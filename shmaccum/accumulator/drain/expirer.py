@@ -1,12 +1,15 @@
-"""Batches that are given up before they are acknowledged: too old, or the cluster is out of reach for good.
+"""Fails batches that expire, or whose cluster cannot be reached at all.
 
-``RecordAccumulator.expiredBatches`` and ``abortBatches``, and ``Sender.getExpiredInflightBatches``. A batch's time,
-the longest ``delivery.timeout.ms`` of those that appended to it, runs from its creation, over all retries; a queued
-one that is behind others goes after them. One that is in flight when it is over is given up,
-too: its producers are told at once, but its slot is not free before it is answered (`BatchCompleter.release`).
+``RecordAccumulator.expiredBatches`` and ``abortBatches``, and ``Sender.getExpiredInflightBatches``. A batch's time is
+the longest ``delivery.timeout.ms`` of its contributors. It runs from the creation, over all retries; a queued batch
+expires after those before it. A batch in flight expires, too: its producers get the error at once, and its slot is
+freed when it is answered (`BatchCompleter.release`).
 
-A batch that nobody waits for any more, since all who appended to it are dead, was left for whoever comes next, and the
-time in which there was no sender must not count: each sender that begins gives it a whole ``delivery.timeout.ms``.
+Time without a sender does not count for orphans, batches whose contributors are all dead. So each new sender restarts
+their ``delivery.timeout.ms``, at most `MAX_RENEWALS` times.
+
+The sender takes batches out of deques under their partition's lock. CREATED_MS it stores alone once a batch is placed;
+a death between two of these stores leaves the rest for the next sender to renew.
 """
 
 from __future__ import annotations
@@ -30,18 +33,18 @@ from shmaccum.shm.slab import Slab
 logger = logging.getLogger(__name__)
 
 MAX_RENEWALS: Final = 10
-"""How often a batch's time begins anew: one that is the death of every sender that tries to send it must go at last."""
+"""How often a batch's time is restarted. A batch that crashes every sender that tries to send it must expire."""
 
 
 class BatchExpirer:
-    """Gives up batches of a slab.
+    """Fails batches of a slab before they are acknowledged.
 
     Args:
-        slab: where they are.
+        slab: the slab.
         partition_map: the deques.
-        completer: tells those who contributed.
-        deferral: with those who hold a lock; what they hold up is given up as soon as can be.
-        returns: batches that are on their way back into their deques.
+        completer: completes them.
+        deferral: of work that a stopped process blocks.
+        returns: batches that wait to be put back into their deques.
         limits: of the batches.
 
     Attributes:
@@ -67,12 +70,12 @@ class BatchExpirer:
         self.next_expiry_ms = 0.0
 
     def abort_expired_batches(self, now_ms: int) -> list[BatchOutcome]:
-        """Give up the batches that are older than ``delivery.timeout.ms``; return what was given up."""
+        """Fail the batches that are older than ``delivery.timeout.ms``; return their outcomes."""
         if self._limits.have_changed():
             self.next_expiry_ms = 0.0
         if now_ms < self.next_expiry_ms:
             return []
-        # What is made from now on does not expire before its time is over once more.
+        # A batch created from now on expires later than this.
         self.next_expiry_ms = now_ms + self._limits.shortest_ms()
         in_flight = [
             BatchOutcome(batch, error=DeliveryTimeoutError, incident=batch.attempt_incident)
@@ -87,9 +90,9 @@ class BatchExpirer:
         return in_flight + queued
 
     def renew_orphans(self, now_ms: int) -> None:
-        """Begin the time of those batches anew that dead processes have left behind; a new sender's first act.
+        """Restart the time of all batches that dead processes left; a new sender's first act.
 
-        One store a batch: a sender that dies in between has renewed some, and its successor renews all.
+        One store a batch: if the sender dies in between, the next one renews all.
         """
         states = self._slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
         left = np.flatnonzero((states >= SlotState.OPEN) & (states <= SlotState.IN_FLIGHT)).tolist()
@@ -98,10 +101,10 @@ class BatchExpirer:
             if batch.renewals < MAX_RENEWALS:
                 batch.renew(now_ms)
         if orphans:
-            logger.info("%d batches of processes that have died are left to be sent", len(orphans))
+            logger.info("%d batches of dead processes are queued or in flight; sending them", len(orphans))
 
     def abort_incomplete_batches(self, error: type[KafkaError], incident: int) -> list[BatchOutcome]:
-        """Give up everything that is queued, by reason of an incident; return what was given up."""
+        """Fail all queued batches because of an incident; return their outcomes."""
         self._map.refresh()
         aborted = self._take(None, error, incident)
         if aborted:
@@ -115,13 +118,13 @@ class BatchExpirer:
         expired = [batch for batch in batches if self._has_expired(batch, now_ms)]
         returning = [batch for batch in expired if self._returns.is_waiting(batch)]
         if returning:
-            self._look_again(now_ms)  # they are in no flight, and will be in their deques
+            self._look_again(now_ms)  # they are not in flight: they wait to be put back into their deques
         return [batch for batch in expired if batch not in returning]
 
     def _take(self, now_ms: int | None, error: type[KafkaError], incident: int = 0) -> list[BatchOutcome]:
-        """Take batches out of their deques, to be given up: those that have expired by now, or all of them.
+        """Take batches out of their deques to fail them: the expired ones, or all if ``now_ms`` is None.
 
-        Without an incident, the reason is that of a batch's last attempt.
+        Without an incident, each has that of its last attempt.
         """
         taken: list[BatchOutcome] = []
         for entry in np.flatnonzero(self._slab.partitions[:, Partition.HEAD] != 0).tolist():
@@ -145,7 +148,7 @@ class BatchExpirer:
         return batch
 
     def _has_expired(self, batch: RecordBatch, now_ms: int) -> bool:
-        """Say whether a batch's time is over; if not, remember when it will be."""
+        """Return whether a batch has expired; if not, lower `next_expiry_ms` to its expiry."""
         if batch.created_ms > now_ms + AHEAD_MS:
             batch.bring_back(now_ms)
         expiry_ms = batch.created_ms + self._limits.timeout_ms(batch)

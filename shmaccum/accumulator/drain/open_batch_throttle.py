@@ -1,19 +1,20 @@
-"""When batches that still take records may leave their deques: not always as soon as they may, where they are many.
+"""Limits how many open batches are sent before they are full.
 
-Sending costs by the batch. A batch that leaves before it is full gives up the rest of its slot, and the next record of
-its partition needs another one. With very many partitions that feeds on itself: all are sent as soon as they have
-lingered, or somebody waits for memory, with a record or two; that keeps the sender busy, and memory short. So open
-batches
+Sending costs by the batch. An open batch that leaves early wastes the rest of its slot, and its partition's next record
+needs another one. With thousands of partitions that feeds on itself: batches of one or two records keep the sender busy
+and memory short. So two rules hold open batches back:
 
-* *rest* where sending them is what the sender is busy with: after a pass that took more than a few of them, those that
-  have merely lingered wait three times as long as it took, so that they cost no more than about half of its time. It is
-  not before the sender could not keep up with much more that this exceeds ``linger.ms``;
-* leave only as far as there are free slots to take their places. While fewer than one in `_SHARE` of all slots are
-  free, or somebody waits for memory, a node gets them only when it has answered those before, and as many as that
-  share, or a few. It is these that free memory then: nobody waits for memory while nothing is under way, and no batch
-  for longer than its node takes to answer.
+* *Rest*: after a pass that took more than `A_FEW` open batches, those that have merely lingered wait three times as
+  long as the pass took. They then cost at most about half of the sender's time. This exceeds ``linger.ms`` only when
+  the sender could hardly keep up with more.
+* *Room*: open batches leave only as far as free slots can replace them. Memory is short while fewer than 1/`_SHARE` of
+  all slots are free, or a producer waits for memory. A node then gets open batches only after it has answered the last
+  ones, and at most that share, or `A_FEW`. They free memory: no producer waits for memory while nothing is in flight,
+  and no batch for longer than its node takes to answer.
 
-Full batches, and those that were sent before, have nothing to gain, and are not held back.
+Full batches and retries gain nothing by waiting, and are not held back. The state is private to the sender's one
+thread; it reads FREE_SLOTS and slot headers without a lock, as hints, and writes no shared word. A new sender begins
+without a rest.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ _IN_FLIGHT: Final = int(SlotState.IN_FLIGHT)
 
 _SHARE: Final = 8
 A_FEW: Final = 100
-"""Open batches that take no time to speak of."""
+"""Open batches whose sending takes negligible time."""
 _REST: Final = 3
-"""How long a rest is, of what the sending took; the answers take as long as a half of that."""
+"""Length of a rest, in times of the sending; handling the responses takes half as long as the sending."""
 _LONGEST_REST_MS: Final = 50
-"""The machine may have been busy with something else in between."""
+"""Bound: the sender's processor may have run something else during the pass."""
 
 
 class OpenBatchThrottle:
-    """Says how many open batches may be sent to a node now. The sender's, in its one thread.
+    """Returns how many open batches may be sent to a node now. Used by the sender's one thread.
 
     Args:
-        slab: whose memory may be short.
-        pool: whether anybody waits for it.
+        slab: whose memory can be short.
+        pool: whether a producer waits for its memory.
     """
 
     def __init__(self, slab: Slab, pool: BufferPool) -> None:
@@ -56,12 +57,12 @@ class OpenBatchThrottle:
         self._taken = 0
         self._rest_until_ms = 0.0
         self._last_taken: dict[int, tuple[int, int]] = {}
-        """Node id -> slot and generation of the last open batch that was taken for it."""
+        """Node id -> slot and generation of the last open batch taken for it."""
 
     def room(self, node_id: int) -> int:
-        """Return for how many open batches there is room in the requests to a node now.
+        """Return how many open batches may go into requests to a node now.
 
-        Where that is 0, an answer of the node is to come.
+        0 only while a response of the node is outstanding.
         """
         free = 0 if self._pool.is_exhausted() else self._memory.words[_FREE_SLOTS]
         if free >= self._least_free:
@@ -69,23 +70,23 @@ class OpenBatchThrottle:
         return 0 if self._is_under_way(node_id) else self._at_once
 
     def take(self, node_id: int, count: int, last_slot: int) -> None:
-        """Note that so many open batches are about to be taken for a request to a node."""
+        """Note that ``count`` open batches are about to be taken for a request to a node."""
         words, header = self._memory.words, self._memory.headers_at + last_slot * self._memory.header_words
         self._last_taken[node_id] = last_slot, words[header + _GENERATION]
         self._taken += count
 
     def rest_ms(self, now_ms: float) -> float:
-        """Return how long those that have merely lingered are still to rest; not more than 0 if they are not."""
+        """Return how long batches that have merely lingered still rest; at most 0 if they do not."""
         return self._rest_until_ms - now_ms
 
     def rest_after(self, began_ms: float, ended_ms: float) -> None:
-        """Have open batches rest, if many of them were taken since the last call, and sent in this time."""
+        """Start a rest if the pass between these times took more than `A_FEW` open batches."""
         if self._taken > A_FEW:
             self._rest_until_ms = ended_ms + min(_REST * (ended_ms - began_ms), _LONGEST_REST_MS)
         self._taken = 0
 
     def _is_under_way(self, node_id: int) -> bool:
-        """Say whether the last open batch taken for a node is in flight: requests are answered in their order."""
+        """Return whether the last open batch taken for a node is in flight: nodes answer in order."""
         slot, generation = self._last_taken.get(node_id, (-1, 0))
         if slot < 0:
             return False

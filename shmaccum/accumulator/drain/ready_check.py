@@ -1,8 +1,9 @@
-"""Which partitions have something to send, and how long the others are to wait: ``RecordAccumulator.ready``.
+"""The ready check: which partitions have something to send, and when others will.
 
-Only the one sender calls any of it, in one thread. Nothing here takes a lock: nobody else takes batches from the front
-of a deque, so that what is read of a first batch stays true; that it is closed, or that somebody began to compress it,
-may only come in addition, and is looked at again under the lock before the batch is taken.
+Kafka's ``RecordAccumulator.ready``. Only the sender calls this, in one thread. It takes no lock: only this thread takes
+batches from the front of a deque, so a first batch stays first. Producers can still close it or begin to compress it;
+the drain checks both again under the partition's lock. The sender alone writes the words LEADER, HELD, MUTED and
+IN_FLIGHT of a partition; a new sender stores them again.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ from shmaccum.shm.slab import Slab
 
 FOREVER_MS: Final = float("inf")
 AHEAD_MS: Final = 1000
-"""A time that is further ahead is none of this clock's: it comes from another time namespace, or is damaged. Counted as
-it is, it would hold a batch up for as long as it is ahead, so the time that it is of begins now."""
+"""How far a stored time may be ahead of our clock, in milliseconds; one further ahead counts as now. It comes from
+another time namespace or is damaged, and would delay its batch by as much.
+"""
 
 _MANY: Final = sys.maxsize if COMPILED else 32
-"""Partitions with something in their deques, or processes, from which on numpy, which looks at all of them at once, is
-faster than a loop: a loop of Python, since one of C is always faster. Either way finds the same."""
+"""Number of partitions or processes from which numpy is faster than a Python loop; never if compiled. Same result."""
 
 _PARTITION_COUNT: Final = Super.PARTITION_COUNT
 _PARTITION_WORDS: Final = PARTITION_WORDS
@@ -76,33 +77,32 @@ _LINGER_BITS: Final = np.uint64(LINGER_SHIFT)
 
 
 class ReadyCheckResult(NamedTuple):
-    """What `ReadyCheck.ready` found."""
+    """Result of `ReadyCheck.ready`."""
 
     ready_nodes: set[Node]
     """Nodes that lead a partition with something to send."""
     next_ready_check_delay_ms: float
-    """When to look again, if nothing else happens; infinite where only an event can change the answer."""
+    """When to look again, if nothing else happens; infinite where only an event can change the result."""
     unknown_leader_topics: set[str]
     """Topics with something to send and no known leader."""
 
 
 class ReadyCheck:
-    """Looks at the deques of a slab.
+    """Looks for sendable batches in the deques of a slab.
 
     Args:
-        slab: where they are.
-        pool: whether its memory is exhausted matters.
+        slab: the slab.
+        pool: whether its memory is exhausted.
         partition_map: the deques.
         sequences: without a producer id, where there must be one, nothing is ready.
-        deferral: with those who hold a lock; what needs it is left alone for a while.
-        returns: nothing behind a batch that is still on its way back may be sent.
-        throttle: how many batches may be sent that could still grow.
+        deferral: of work that a stopped process blocks.
+        returns: nothing behind a batch that waits to be put back may be sent.
+        throttle: limits how many open batches may be sent.
         backoff: of batches that are tried again; can be replaced.
-        max_in_flight: ``max.in.flight.requests.per.connection``, here of a partition.
+        max_in_flight: ``max.in.flight.requests.per.connection``, here per partition.
 
     Attributes:
-        closed: whether everything is to be sent at once, because the sender is about to leave.
-        backoff: the same.
+        closed: whether everything is sendable at once, because the sender is about to leave.
     """
 
     def __init__(
@@ -139,13 +139,13 @@ class ReadyCheck:
         self._max_processes = slab.geometry.max_processes
         self._cluster: Cluster | None = None
         self._leader_epochs: list[int] = []
-        """By partition entry: the epoch by which its leader is known, -1 where there is none."""
+        """By partition entry: the epoch of its known leader, -1 for none."""
         self._sent_epochs = [-1] * slab.geometry.slot_count
-        """By slot: the leader's epoch when the batch there was last taken to be sent, by this sender."""
+        """By slot: the leader's epoch when this sender last drained the batch there."""
         self._is_urgent: bool | None = None
 
     def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
-        """Find the nodes to which something can be sent now (see `RecordAccumulator.ready`)."""
+        """Return the nodes to which something can be sent now (see `SenderAccumulator.ready`)."""
         self.store_leaders(cluster)
         words = self._memory.words
         can_number = not self._sequences.need_producer_id
@@ -184,7 +184,7 @@ class ReadyCheck:
         return ReadyCheckResult(nodes, min(delay_ms, retry_ms), unknown)
 
     def waiting(self, leader: int = 0) -> list[int]:
-        """Return the partitions that have something in their deques, in order: all of them, or those of a leader.
+        """Return the partitions with batches in their deques, in order: all of them, or those of a leader.
 
         Args:
             leader: id of its node + 1.
@@ -203,10 +203,10 @@ class ReadyCheck:
         return found
 
     def _not_lingering(self, now_ms: int) -> tuple[list[int], float]:
-        """Return what `waiting` does, without partitions of which nothing can be said but that their one batch lingers.
+        """Return what `waiting` does, without partitions whose only batch lingers.
 
         Returns:
-            The others; and how long to wait for the first of those left out.
+            The partitions; and how long to wait for the first of those left out.
         """
         words = self._memory.words
         count = self._partition_count()
@@ -236,19 +236,19 @@ class ReadyCheck:
                             delay_ms = left_ms
                         continue
             found.append(entry)
-        if delay_ms < FOREVER_MS and self._all_is_urgent():  # once, and not for each partition
+        if delay_ms < FOREVER_MS and self._all_is_urgent():  # checked once, not for each partition
             return self.waiting(), FOREVER_MS
         return found, delay_ms
 
     def _partition_count(self) -> int:
-        """Return how many partition entries are in use (`Slab.partition_count`, which says so where that cannot be)."""
+        """Return how many partition entries are in use (`Slab.partition_count` raises if that is damaged)."""
         count = self._memory.words[_PARTITION_COUNT]
         return count if count <= self._max_partitions else self._slab.partition_count
 
     def _waiting_of_many(self, leader: int) -> npt.NDArray[np.int64]:
-        """Return what `waiting` does of many partitions, looked at all at once."""
+        """Return what `waiting` does, with numpy."""
         table = self._slab.partitions
-        # Compared first: numpy counts twice what it looks at, and fails if others change it in between.
+        # Compared first: nonzero() counts its input twice, and fails if another process changes it in between.
         waits = table[:, Partition.HEAD] != 0
         if leader:
             waits &= table[:, Partition.LEADER] == leader
@@ -256,9 +256,9 @@ class ReadyCheck:
         return found
 
     def _not_lingering_of_many(self, now_ms: int) -> tuple[list[int], float]:
-        """Return what `_not_lingering` does of many partitions, looked at all at once.
+        """Return what `_not_lingering` does, with numpy.
 
-        Where few of them have anything queued none is left out: `ready` has the same answer from looking at each.
+        Where few partitions have batches none is left out: `ready` looks at each with the same result.
         """
         waiting = self._waiting_of_many(0)
         if len(waiting) < _MANY:
@@ -267,7 +267,7 @@ class ReadyCheck:
         is_plain = (table[:, Partition.MUTED] | table[:, Partition.HELD] | table[:, Partition.IN_FLIGHT]) == 0
         is_plain &= (table[:, Partition.LEADER] != 0) & (table[:, Partition.QUEUED] == 1)
         plain = waiting[is_plain[waiting]]
-        heads = table[plain, Partition.HEAD] - _ONE  # without a head, since just now, it is larger than any
+        heads = table[plain, Partition.HEAD] - _ONE  # one emptied meanwhile wraps to the largest number
         is_slot = heads < self._slot_count
         plain, heads = plain[is_slot], heads[is_slot].astype(np.int64)
         waited_ms = now_ms - (headers[heads, Slot.ATTEMPTS] & _TIME).astype(np.int64)
@@ -281,7 +281,7 @@ class ReadyCheck:
         return waiting[others[waiting]].tolist(), float(left_ms[lingers].min())
 
     def may_send(self, at: int) -> bool:
-        """Say whether a partition neither waits for an answer nor has all the requests in flight that it may have."""
+        """Return whether a partition may have one more batch in flight now."""
         memory = self._memory
         if (
             memory.words[at + _MUTED]
@@ -292,14 +292,14 @@ class ReadyCheck:
         return not (self._deferral or self._returns) or not self._is_held_up(at)
 
     def _is_held_up(self, at: int) -> bool:
-        """Say whether somebody who is stopped keeps a partition from being served."""
+        """Return whether a stopped process blocks a partition."""
         entry = (at - self._partitions_at) // PARTITION_WORDS
         return entry in self._returns.partitions() or entry % STRIPES + LOCK_STRIPES in self._deferral.held_up()
 
     def _left_ms(self, at: int, slot: int, now_ms: int) -> float:
-        """Return how long a partition's first batch is not to be sent yet.
+        """Return how long until a partition's first batch may be sent.
 
-        Only this thread takes batches from the front, so what the head says stays true without the lock.
+        Only this thread takes batches from the front, so the head stays valid without the lock.
         """
         words = self._memory.words
         left_ms = self.not_due_ms(slot, now_ms)
@@ -312,22 +312,22 @@ class ReadyCheck:
         return 0 if left_ms > 0 and self._all_is_urgent() else left_ms
 
     def room_to_leave(self, node_id: int, now_ms: int) -> int:
-        """Return how many batches that could still grow may be taken for a node now."""
+        """Return how many open batches may be taken for a node now."""
         if self._throttle.rest_ms(now_ms) > 0 and not self._all_is_urgent():
             return 0
         return self._throttle.room(node_id)
 
     def may_grow(self, at: int, slot: int) -> bool:
-        """Say whether a partition's first batch still takes records; after this it may only be closed."""
+        """Return whether a partition's first batch is open; it can close meanwhile, but never reopen."""
         memory = self._memory
         if memory.words[at + _QUEUED] > 1 or slot >= self._slot_count:
             return False
         return memory.words[self._headers_at + slot * self._header_words + _SLOT_STATE] & _STATE_BITS == _OPEN
 
     def not_due_ms(self, slot: int, now_ms: int) -> float:
-        """Return how long a first batch still backs off, or is left to the producer that compresses it.
+        """Return how long a first batch still backs off, or waits for the producer that compresses it.
 
-        A damaged word may name a slot that there is not: that is due, for taking it tells of it, under the lock.
+        A damaged slot number counts as due: taking it, under the lock, raises the error.
         """
         if slot >= self._slot_count:
             return 0
@@ -335,7 +335,7 @@ class ReadyCheck:
         sealing_since_ms, attempts = memory.words[header + _SEALING], memory.words[header + _ATTEMPTS]
         latest_ms = now_ms + _AHEAD_MS
         if attempts & _TIME_BITS > latest_ms:
-            # The sender alone stores this word of a batch that is in its deque.
+            # Only the sender stores this word once a batch is in its deque.
             attempts = attempts >> _ATTEMPTS_SHIFT << _ATTEMPTS_SHIFT | now_ms
             memory.words[header + _ATTEMPTS] = attempts
         if 0 < sealing_since_ms <= latest_ms and sealing_since_ms + _SEALING_PATIENCE_MS > now_ms:
@@ -346,13 +346,13 @@ class ReadyCheck:
         return float(backoff_ms) - max(0, now_ms - (attempts & TIME_MASK))
 
     def _all_is_urgent(self) -> bool:
-        """Say whether nothing may linger, which does not change in the middle of a look."""
+        """Return whether no batch may linger; the result holds for one ready check."""
         if self._is_urgent is None:
             self._is_urgent = self._pool.is_exhausted() or self.closed or self._flush_in_progress()
         return self._is_urgent
 
     def store_leaders(self, cluster: Cluster) -> None:
-        """Store in the partition table what leaders have changed since the last cluster snapshot."""
+        """Store the leaders that have changed since the last cluster snapshot in the partition table."""
         known = len(self._leader_epochs)
         is_new = cluster is not self._cluster
         if not is_new and self._memory.words[_PARTITION_COUNT] == known:
@@ -376,15 +376,15 @@ class ReadyCheck:
             self._leader_epochs[queue.entry] = cluster.leader_epochs.get(queue.topic_partition, -1)
 
     def note_sent(self, slot: int, entry: int) -> None:
-        """Note that a batch is being sent to the leader of its partition that is known now."""
+        """Note that a batch is being sent to its partition's current leader."""
         self._sent_epochs[slot] = self._leader_epochs[entry]
 
     def _has_new_leader(self, slot: int, entry: int) -> bool:
-        """Say whether a partition has got another leader since a batch was sent (``hasLeaderChanged``, KIP-951)."""
+        """Return whether a partition's leader has changed since a batch was sent (``hasLeaderChanged``, KIP-951)."""
         return entry < len(self._leader_epochs) and 0 <= self._sent_epochs[slot] < self._leader_epochs[entry]
 
     def _flush_in_progress(self) -> bool:
-        """Say whether any process flushes."""
+        """Return whether any process flushes."""
         if self._max_processes >= _MANY:
             return bool(self._slab.process_rows[:, Process.FLUSHING].any())
         words, at = self._memory.words, self._flushing_at

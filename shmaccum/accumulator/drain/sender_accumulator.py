@@ -1,7 +1,7 @@
 """The sender's half of Kafka's RecordAccumulator: ready, drain, reenqueue, complete, expire.
 
-Only the process that has the sender's role makes one. What each step does is in a module of its own; here they are
-put together.
+It combines this package's modules, each of which names the words it owns. Only the process in the sender's role makes
+one. If that dies, `recover` of the next sender goes on from the slot headers.
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ from shmaccum.errors import KafkaError
 
 
 class SenderAccumulator:
-    """The batches of a slab, as its one sender drains them. One thread uses it.
+    """The batches of a slab, as its sender drains them. One thread uses it.
 
     Args:
-        state: what both halves work on.
+        state: shared by both halves of the accumulator.
         config: the settings that all users of the slab share.
 
     Attributes:
-        state: the same.
-        limits: how long and how often batches are tried.
-        sequences: the producer id, and what brokers say of sequence numbers.
+        limits: delivery timeouts and retries of batches.
+        sequences: the producer id and sequence numbers.
         deferral: of work that a stopped process blocks.
     """
 
@@ -73,15 +72,17 @@ class SenderAccumulator:
         self._expirer = BatchExpirer(slab, known, self._completer, self.deferral, self._returns, self.limits)
 
     def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
-        """Find the nodes to which something can be sent.
+        """Return the nodes to which something can be sent.
 
-        A partition's first batch is sendable if it is full or has lingered for ``linger.ms``, if memory is
-        exhausted, or if a flush or the sender's shutdown is in progress; and ready if it does not back off after a
-        failed attempt, its partition is not muted, does not wait for what becomes of sequence numbers given before,
-        and has a known leader. Without a producer id, where there must be one, nothing is ready.
+        A partition's first batch is sendable if it is full or has lingered for ``linger.ms``. It is also sendable if
+        memory is exhausted, or a flush or the sender's shutdown is in progress. It is ready unless one of these holds:
+
+        * it backs off after a failed attempt;
+        * its partition is muted, has no known leader, or waits for the fate of earlier sequence numbers;
+        * there is no producer id, but there must be one.
 
         Args:
-            cluster: what is known of the cluster.
+            cluster: the current cluster snapshot.
             now_ms: monotonic milliseconds.
         """
         self._completer.retry()
@@ -91,52 +92,52 @@ class SenderAccumulator:
     def drain(
         self, cluster: Cluster, nodes: Iterable[Node], max_size: int, now_ms: int
     ) -> dict[int, list[RecordBatch]]:
-        """Take batches out of the deques: by node id, at most one a partition and ``max_size`` bytes a node.
+        """Take batches out of the deques: by node id, at most one per partition and ``max_size`` bytes per node.
 
         A first batch larger than ``max_size`` is taken all the same. The partitions of a node take turns in being
-        the first, so that none starves.
+        first, so that none starves.
         """
         return self._drainer.drain(cluster, nodes, max_size, now_ms)
 
     def rest_after(self, began_ms: float, ended_ms: float) -> None:
-        """Have open batches grow for a while, if it was many of them that what was drained was sent in this time.
+        """Let open batches rest for a while if sending the drained ones took long and many of them were open.
 
         Args:
             began_ms: monotonic milliseconds when the sender began to drain, for all nodes.
-            ended_ms: when it had sent the last of it.
+            ended_ms: when it had sent the last batch.
         """
         self._throttle.rest_after(began_ms, ended_ms)
 
     def has_backlog(self, node: Node) -> bool:
-        """Say whether the last `drain` has left full batches to the node that could go in a next request at once."""
+        """Return whether the last `drain` left full batches that could go to the node in another request at once."""
         return self._drainer.has_backlog(node)
 
     def mute(self, topic_partition: TopicPartition) -> None:
-        """Send nothing of a partition until `unmute`: a batch of it is in flight, and order matters."""
+        """Send nothing of a partition until `unmute`, to keep order while a batch of it is in flight."""
         self._drainer.mute(topic_partition)
 
     def unmute(self, topic_partition: TopicPartition) -> None:
-        """Take a `mute` back."""
+        """Undo `mute`."""
         self._drainer.unmute(topic_partition)
 
     def reenqueue(self, batch: RecordBatch, now_ms: int, incident: int = 0) -> None:
-        """Put a batch that failed by reason of an incident, and may succeed later, back in front of all behind it."""
+        """Put a batch that failed because of an incident, and may succeed later, back in front of all later ones."""
         self._drainer.reenqueue(batch, now_ms, incident)
 
     def put_back(self, batch: RecordBatch) -> None:
-        """Put a batch that came back, and is to be sent otherwise, to its place: that was no attempt."""
+        """Put a batch back to be sent differently, without counting an attempt."""
         self._drainer.put_back(batch)
 
     def can_tell_of_a_piece(self, batch: RecordBatch, pieces_in_flight: int) -> bool:
-        """Say whether one more piece can be sent: all who wait for the batch can be told of it."""
+        """Return whether one more part of a split batch can be sent: its contributors' rings have room."""
         return self._completer.can_tell_of_a_piece(batch, pieces_in_flight)
 
     def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
-        """Tell everybody who contributed what became of their batches in flight; free the slots of those done."""
+        """Complete batches in flight: push their outcomes to all contributors, free the slots of whole ones."""
         self._completer.complete(outcomes)
 
     def release(self, batch: RecordBatch, *, stored: bool) -> None:
-        """Free a batch that expired in flight, now that it is answered; ``stored`` if it came through after all."""
+        """Free a batch that expired in flight, once it is answered; ``stored`` if the broker has it after all."""
         self._completer.release(batch, stored=stored)
 
     @property
@@ -145,28 +146,28 @@ class SenderAccumulator:
         return self._expirer.next_expiry_ms
 
     def abort_expired_batches(self, now_ms: int) -> list[BatchOutcome]:
-        """Give up the batches that are older than their ``delivery.timeout.ms``; return what was given up.
+        """Fail the batches that are older than their ``delivery.timeout.ms``; return their outcomes.
 
-        One that is in flight keeps its slot until `release`: the transport may still be sending from it.
+        A batch in flight keeps its slot until `release`: the transport may still send from it.
         """
         return self._expirer.abort_expired_batches(now_ms)
 
     def abort_incomplete_batches(self, error: type[KafkaError], incident: int = 0) -> list[BatchOutcome]:
-        """Give up everything that is queued, by reason of an incident; return what was given up."""
+        """Fail all queued batches because of an incident; return their outcomes."""
         return self._expirer.abort_incomplete_batches(error, incident)
 
     def recover(self) -> None:
-        """Go on where the last sender died: finish what was completing, put back what was in flight.
+        """Recover from the last sender's death: finish completing batches, put batches in flight back.
 
-        What dead processes have left behind gets its ``delivery.timeout.ms`` anew.
+        The ``delivery.timeout.ms`` of batches left by dead processes starts again.
         """
         self._drainer.recover()
         self._expirer.renew_orphans(time.monotonic_ns() // 1_000_000)
 
     def apply(self, config: ProducerConfig) -> None:
-        """Work by other values of the settings that the users of the slab share."""
+        """Apply new values of the settings that the users of the slab share."""
         self._ready_check.backoff = RetryBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
 
     def send_all(self) -> None:
-        """Make everything sendable at once from now on: the sender is about to leave."""
+        """Make everything sendable at once from now on, because the sender is about to leave."""
         self._ready_check.closed = True

@@ -1,35 +1,39 @@
-"""Sequence numbers: how a broker knows a batch that comes again (KIP-98), and how to go on after a gap (KIP-360).
+"""Sequence numbers of an idempotent producer, kept in the slab (KIP-98, KIP-360).
 
-The counterpart of the idempotent half of Kafka's ``TransactionManager``, with its state in the slab, so that it
-survives the sender. A batch is numbered when it is drained for the first time and keeps its number over retries and
-over the death of senders. The invariants:
+The counterpart of the idempotent half of Kafka's ``TransactionManager``. A broker recognizes a batch that comes again
+by its number. A batch is numbered at its first drain, and keeps the number over retries and deaths of senders.
 
-* A partition's epoch and next sequence are one word. A batch's number counts only if its producer id is the slab's
-  and its epoch the partition's. So the store of a new epoch, with sequence 0, makes void all the numbers that were
-  given before, at once: this is a *bump*. What is still queued is numbered again as it is drained.
-* A batch is numbered anew only if the broker is certain not to have it: nothing of the partition is in flight, and
-  the first batch was refused when there was no other before it, and so were those behind it that it may have stored.
-  A broker stores no number without the one before it, so it has none of those behind them either.
-* Batches that have a number and are tried again go one at a time, in order; and nothing is numbered while the first
-  batch without an answer is not the one that the broker expects next, as far as is known. Hence all batches that a
-  broker may see again are among its last five. It knows these five, unless it has come back from an unclean end: then
-  it knows the last one only (``LogLoader.recoverSegment`` takes a snapshot, which has no more), and answers
-  `OUT_OF_ORDER_SEQUENCE_NUMBER` for those before, as for what does not follow. So a batch that is refused is set
-  *aside* while there are others behind it that were sent before: if the broker has one of them, it has all before it.
-* A broker that does not know a producer id takes any sequence number (since Kafka 2.5). So nothing follows a
-  partition's first batch before that is acknowledged: else the second would be stored in front of it if it failed.
-* A batch that is sent in pieces has the numbers that it was given as a whole. A record that was never stored takes none
-  of them, and what is left over in the end goes to the next batch, if that is not numbered yet.
+Only the sender uses this module, in one thread, and alone writes these words, without a lock: Super.PRODUCER_ID and
+PRODUCER_EPOCH, a partition's NEXT_SEQUENCE, ACKED_SEQUENCE and HELD, a batch's PRODUCER_ID and SEQUENCE. After its
+death `recover` completes a half-done numbering; what else is known (`_Outstanding`) the next sender finds out again.
 
-Where this differs from Kafka: Kafka numbers batches anew as soon as one before them has failed, although they may be
-in flight and stored, and as soon as the first is refused. Here they are sent again under their old number first.
+The invariants:
 
-What a broker stores of a request whose connection has long been closed, after it has answered the same batch on another
-one, nobody can know; an idempotent producer of Kafka has this gap, too.
+* A partition's epoch and next sequence are one word. A number counts only if its producer id is the slab's and its
+  epoch the partition's. So one store of a new epoch, with sequence 0, voids all numbers given before: a *bump*.
+  Queued batches get new numbers as they are drained.
+* A bump needs certainty that the broker has none of the numbered batches. Nothing of the partition may be in flight.
+  The first batch must have been refused when no other preceded it, and so must the later ones that the broker can have
+  stored. A broker stores no number without the one before it, so it has none of the later batches either.
+* Numbered batches that are sent again go one at a time, in order. No batch is numbered while the first unanswered one
+  is not, as far as is known, the one that the broker expects next. Hence every batch that a broker can see again is
+  among its last five.
+* A broker knows these five, but after an unclean shutdown only the last one (``LogLoader.recoverSegment`` takes a
+  snapshot of just that). It then answers `OUT_OF_ORDER_SEQUENCE_NUMBER` for the earlier ones, as for a gap. So a
+  refused batch is *undecided* (``aside``) while later ones that were sent before remain: if the broker has one of
+  them, it has all before it.
+* A broker that does not know a producer id accepts any sequence number (since Kafka 2.5). So nothing follows a
+  partition's first batch until that is acknowledged: if it failed, the second would be stored in front of it.
+* A split batch keeps the numbers that it got as a whole. A record that was never stored uses none of them; unused
+  numbers go to the next batch in the end, if that is not numbered yet.
 
-Only the one sender uses this module, in one thread.
+Unlike here, Kafka renumbers batches as soon as one before them has failed, even if they are in flight and stored, and
+as soon as the first is refused. Here they are sent again under their old number first.
 
-That a batch is numbered once, whenever senders die, is modelled in ``tools/model/pool.pml``; epochs are not.
+One gap remains, as in Kafka's idempotent producer. A broker can store a request of a connection closed long ago, after
+it has answered the same batch on another one. No producer can know that.
+
+``tools/model/pool.pml`` models that a batch is numbered once, whenever senders die; it does not model epochs.
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ from shmaccum.shm.layout import Partition, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
 
 MAX_EPOCH: Final = (1 << 15) - 1
-"""A producer id's last epoch (``Short.MAX_VALUE``): behind it comes a new producer id."""
+"""A producer id's last epoch (``Short.MAX_VALUE``): a new producer id follows it."""
 
 _SUPER_PRODUCER_ID: Final = Super.PRODUCER_ID
 _IN_FLIGHT: Final = Partition.IN_FLIGHT
@@ -60,16 +64,16 @@ _HALF_OF_SEQUENCES: Final = SEQUENCES // 2
 
 
 class _Outstanding:
-    """What is known of a partition besides its words. A new sender finds it out again.
+    """What the sender knows of a partition besides its words. A new sender finds it out again.
 
     Attributes:
         entry: the partition's.
         at: word index of that entry.
         returned: whether one of the batches may be back in the deque.
-        batches: in order, those that are numbered and neither acknowledged nor given up; a few.
-        alone: slot of the first of them if it was last sent when it was the first one already, else -1.
-        refused: whether the broker, asked for it like this, said that it does not follow what is stored.
-        aside: those that were refused and may be stored all the same, in order; in flight as far as others know.
+        batches: in order, the few that are numbered and neither acknowledged nor failed.
+        alone: slot of the first of them if it already was the first when it was last sent, else -1.
+        refused: whether the broker then answered that it does not follow what is stored.
+        aside: undecided batches, in order: refused, but possibly stored. Their state in the slab is IN_FLIGHT.
     """
 
     __slots__ = ("alone", "aside", "at", "batches", "entry", "refused", "returned")
@@ -84,14 +88,14 @@ class _Outstanding:
         self.aside: list[RecordBatch] = []
 
     def to_try(self) -> list[RecordBatch]:
-        """Return the batches that are not set aside."""
+        """Return the batches that are not undecided."""
         if not self.aside:
             return self.batches
         aside = {batch.slot for batch in self.aside}
         return [batch for batch in self.batches if batch.slot not in aside]
 
     def remove(self, slot: int) -> bool:
-        """Take the batch in a slot out of `batches`; say whether it was among them."""
+        """Remove the batch in a slot from `batches`; return whether it was among them."""
         for index in range(len(self.batches)):
             batch = self.batches[index]
             if batch.slot == slot:
@@ -104,7 +108,7 @@ class Sequences:
     """The producer id of a slab, and the sequence numbers of its partitions.
 
     Args:
-        slab: where they are.
+        slab: the slab.
         enabled: ``enable.idempotence``; without it no batch is numbered and nothing is held.
     """
 
@@ -115,17 +119,17 @@ class Sequences:
         self._geometry = slab.geometry
         self._enabled = enabled
         self._partitions: list[_Outstanding | None] = []
-        """By entry, as far as there was reason to look."""
+        """By entry; None until first used."""
         self._forget()
         self._id_is_spent = False
         self.aside_count = 0
-        """How many batches are set aside, of all partitions."""
+        """Number of undecided batches, of all partitions."""
 
     # --- the producer id ----------------------------------------------------------------------------
 
     @property
     def need_producer_id(self) -> bool:
-        """Whether nothing can be numbered, and so nothing sent, before there is a producer id."""
+        """Whether numbering, and so sending, must wait for a producer id."""
         return self._enabled and not self._memory.words[_SUPER_PRODUCER_ID]
 
     def use_producer_id(self, producer_id: int, epoch: int) -> None:
@@ -140,9 +144,9 @@ class Sequences:
         self._forget()
 
     def replace_producer_id(self) -> None:
-        """Have the producer id replaced as soon as the broker can have nothing more that is not known of.
+        """Replace the producer id once the outcome of every numbered batch is known.
 
-        Until then no new batch is numbered; those that are numbered go on.
+        Until then no new batch is numbered; numbered ones are sent on.
         """
         if not self._id_is_spent:
             self._id_is_spent = True
@@ -153,7 +157,7 @@ class Sequences:
     # --- the life of a number -----------------------------------------------------------------------
 
     def is_numbered(self, batch: RecordBatch) -> bool:
-        """Say whether a batch has a number that counts."""
+        """Return whether a batch has a number of the current producer id and epoch."""
         memory = self._memory
         number = memory.words[batch.at + _SEQUENCE]
         return (
@@ -163,7 +167,7 @@ class Sequences:
         )
 
     def drained(self, batch: RecordBatch) -> None:
-        """Give a batch that is about to be sent its number, unless it has one."""
+        """Number a batch that is about to be sent, unless it is numbered."""
         if not self._enabled:
             return
         partition = self._of(batch.partition)
@@ -183,7 +187,7 @@ class Sequences:
         self._go_on(batch.partition, partition)
 
     def stored(self, batch: RecordBatch, records: int) -> None:
-        """Note that the broker has so many more records of a batch, before anybody is told."""
+        """Note that the broker has stored ``records`` more of a batch; before its producers can see that."""
         if not self.is_numbered(batch):
             return
         memory = self._memory
@@ -196,25 +200,25 @@ class Sequences:
             partition.refused = False
 
     def refused(self, batch: RecordBatch) -> None:
-        """Note that the broker says that a batch does not follow what is stored, or that it knows nothing before it.
+        """Note that the broker refused a batch: it does not follow what is stored, or nothing is known before it.
 
-        With another one in flight that may still change: the batch is sent again, and refused again if it is true.
+        With another batch in flight that can still change: the batch is sent again, and refused again if it is true.
         """
         partition = self._of(batch.partition)
         if self._is_asked_for_alone(partition, batch):
             partition.refused = True
 
     def is_stored(self, batch: RecordBatch) -> bool:
-        """Say whether the broker has a batch for certain, whatever it answers: it has one behind it."""
+        """Return whether the broker certainly has a batch, because it has a later one."""
         if batch.in_pieces or not self.is_numbered(batch):
             return False
         return (self._acked(self._of(batch.partition)) - batch.end_sequence()) & _LAST_SEQUENCE < _HALF_OF_SEQUENCES
 
     def set_aside(self, batch: RecordBatch) -> bool:
-        """Set aside a batch of which the broker says that it does not follow what is stored, or say that it cannot be.
+        """Make a refused batch undecided; return whether it can be.
 
-        It can if others behind it were sent before, and are to be sent again. It stays in flight, in no deque, until
-        `take_aside`: after the next answer for one of the partition's batches that is not set aside in its turn.
+        It can if later batches were sent before and will be sent again. It stays in flight, in no deque, until
+        `take_aside`: after the next answer for a batch of the partition that does not become undecided in turn.
         """
         partition = self._of(batch.partition)
         behind = [each for each in partition.to_try() if each.slot != batch.slot]
@@ -231,18 +235,18 @@ class Sequences:
         return True
 
     def is_aside(self, batch: RecordBatch) -> bool:
-        """Say whether a batch is set aside."""
+        """Return whether a batch is undecided."""
         return any(each.slot == batch.slot for each in self._of(batch.partition).aside)
 
     def take_aside(self, entry: int) -> list[RecordBatch]:
-        """Return the batches of a partition that are set aside, in order; they are it no more."""
+        """Return a partition's undecided batches, in order, and forget them."""
         partition = self._of(entry)
         aside, partition.aside = partition.aside, []
         self.aside_count -= len(aside)
         return aside
 
     def left_aside(self) -> list[int]:
-        """Return the entries of partitions with batches set aside and none left that would tell of them."""
+        """Return the partitions whose undecided batches no other batch is left to decide."""
         return [
             partition.entry
             for partition in self._partitions
@@ -250,7 +254,7 @@ class Sequences:
         ]
 
     def finished(self, batch: RecordBatch) -> None:
-        """Note that a batch is acknowledged or given up; what became of it, if it is still in flight, is not known."""
+        """Note that a batch is acknowledged or has failed; while in flight, the broker can still store a failed one."""
         if not self._enabled:
             return
         partition = self._of(batch.partition)
@@ -259,19 +263,19 @@ class Sequences:
         self._go_on(batch.partition, partition)
 
     def give_back(self, batch: RecordBatch) -> None:
-        """Let the next batch have the numbers that one kept for records that were never stored, if it has none yet.
+        """Give the numbers that a split batch did not use to the next batch, if that has none yet.
 
-        A sender that died after this has left another number: the second time changes nothing.
+        Idempotent: a sender that died after this has changed the next number.
         """
         epoch, end = batch.producer_epoch, batch.end_sequence()
         if batch.skipped and self.is_numbered(batch) and self._next(batch.partition) & _SEQUENCE_MASK == end:
             self._set_next(batch.partition, epoch, next_sequence(end, -batch.skipped))
 
     def log_replaced(self, entry: int) -> None:
-        """Note that a partition's topic was made again: its log is empty, and knows nobody.
+        """Note that a partition's topic was recreated: its log is empty and knows no producer.
 
-        The broker takes any number then, so that the next batch must travel alone, as a partition's first. Batches that
-        are numbered keep their numbers: one of them may be in the new log already. With none, the partition is bumped.
+        The broker then accepts any number, so the next batch must travel alone, as a partition's first. Numbered
+        batches keep their numbers: one of them may be in the new log already. Without any, the epoch is bumped.
         """
         if self._enabled:
             at = self._geometry.partition(entry)
@@ -279,7 +283,7 @@ class Sequences:
             self.review(entry)
 
     def recover(self, held: Iterable[RecordBatch], entries: int) -> None:
-        """Go on where the last sender died.
+        """Recover from the last sender's death.
 
         Args:
             held: all batches of the slab, those in flight put back.
@@ -291,7 +295,7 @@ class Sequences:
         for batch in sorted(held, key=lambda batch: batch.position):
             if self.is_numbered(batch):
                 next_word = batch.producer_epoch << _EPOCH_SHIFT | batch.piece_sequence
-                if self._next(batch.partition) == next_word:  # died between the two stores of drained
+                if self._next(batch.partition) == next_word:  # a death between the two stores of `drained`
                     self._set_next(batch.partition, batch.producer_epoch, batch.end_sequence())
                 self._of(batch.partition).batches.append(batch)
         for entry in range(entries):
@@ -300,7 +304,7 @@ class Sequences:
     # --- what may go on -----------------------------------------------------------------------------
 
     def review(self, entry: int) -> None:
-        """After anything else that concerns a partition: bump it if that is due, and say whether it may go on."""
+        """Bump a partition's epoch if that is due, and store whether it is held; after any other change of it."""
         if not self._words[Super.PRODUCER_ID]:
             return
         partition = self._of(entry)
@@ -315,12 +319,12 @@ class Sequences:
             self._id_is_spent = False
 
     def _is_asked_for_alone(self, partition: _Outstanding, batch: RecordBatch) -> bool:
-        """Say whether a batch in flight was sent as the first, and no other is but those that are set aside."""
+        """Return whether a batch was sent as the first, with none but undecided ones in flight."""
         in_flight = self._words[partition.at + Partition.IN_FLIGHT]
         return partition.alone == batch.slot and in_flight == len(partition.aside) + 1
 
     def _go_on(self, entry: int, partition: _Outstanding) -> None:
-        """Review a partition after a batch of it was sent or answered: in the usual case there is little to see."""
+        """Review a partition after a batch of it was sent or answered; skips the work in the usual case."""
         memory = self._memory
         if (
             partition.returned
@@ -334,7 +338,7 @@ class Sequences:
             memory.words[partition.at + _HELD] = 1 if partition.batches and not self._is_known(partition) else 0
 
     def _leads_nowhere(self, partition: _Outstanding) -> bool:
-        """Say whether the numbers that were given lead nowhere, and the broker has none of those that are queued."""
+        """Return whether the broker certainly has none of the queued batches and cannot accept their numbers."""
         if self._words[partition.at + Partition.IN_FLIGHT]:
             return False
         return partition.refused if partition.batches else not self._is_settled(partition)
@@ -353,15 +357,15 @@ class Sequences:
         if partition.refused:
             return True  # until nothing is in flight
         if SlotState.CLOSED in states:
-            return states[0] != SlotState.CLOSED  # the first in the deque is tried again, after those before it
+            return states[0] != SlotState.CLOSED  # the first one must be back in the deque before it is sent again
         if partition.aside:
-            return True  # until it is known what has become of them
+            return True  # until they are decided
         if partition.batches and not self._is_known(partition):
             return True
         return self._id_is_spent or not self._is_settled(partition)
 
     def _is_settled(self, partition: _Outstanding) -> bool:
-        """Say whether the first batch without an answer, or else the next one, is what the broker expects."""
+        """Return whether the broker expects the first unanswered batch, or else the next one."""
         memory = self._memory
         expected = memory.words[partition.at + _NEXT_SEQUENCE] & _SEQUENCE_MASK
         if partition.batches:
@@ -371,7 +375,7 @@ class Sequences:
         return expected == self._acked(partition)
 
     def _is_known(self, partition: _Outstanding) -> bool:
-        """Say whether the broker has acknowledged anything of the producer id in a partition."""
+        """Return whether the broker has acknowledged any batch of this producer id in a partition."""
         return self._memory.words[partition.at + _ACKED_SEQUENCE] & _SEQUENCE_MASK != 0
 
     def _nothing_is_unknown(self) -> bool:

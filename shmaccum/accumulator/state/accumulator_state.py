@@ -1,7 +1,7 @@
-"""The shared state of the accumulator: a slab's memory pool, its partitions and its record format.
+"""Shared state of both halves of the accumulator: pool, partitions, record format.
 
-Both halves work on it: `RecordAccumulator` in the producers, `SenderAccumulator` in the sender. No process holds two
-locks at once: memory is allocated before a partition's lock is acquired, and freed after that is released.
+`RecordAccumulator` uses it in the producers, `SenderAccumulator` in the sender. No process holds two locks at once:
+it allocates slots before it acquires a partition's lock, and frees slots after it has released that.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from shmaccum.shm.shared_settings import UserSettings
 from shmaccum.shm.slab import Slab
 
 _REDO_SHARE: Final = 8
-"""Redo areas take no more than this part of ``buffer.memory`` in a slab whose maker does not compress."""
+"""Redo areas take at most 1/8 of ``buffer.memory`` in a slab whose creator does not compress."""
 
 
 class AccumulatorState:
-    """What a process sees of a slab's batches, whichever half of the accumulator it runs.
+    """One process's view of a slab's batches, for either half of the accumulator.
 
     Args:
         slab: attached; the caller detaches it.
         config: the settings that all users of the slab share.
-        while_waiting: called before a wait for memory and now and then during it, under no lock.
+        while_waiting: called before and during a wait for memory, under no lock.
 
     Attributes:
         slab: where the batches are.
@@ -55,7 +55,7 @@ def _stripe_rebuilder(slab: Slab, stripe: int) -> Callable[[], None]:
 
 
 def levels_of(config: ProducerConfig) -> dict[CompressionType, int]:
-    """Return the level of each compression that has levels (KIP-390)."""
+    """Return the level of each compression type that has levels (KIP-390)."""
     return {
         CompressionType.GZIP: config.compression_gzip_level,
         CompressionType.LZ4: config.compression_lz4_level,
@@ -64,15 +64,14 @@ def levels_of(config: ProducerConfig) -> dict[CompressionType, int]:
 
 
 def attach_for(config: ProducerConfig, *, decides: bool = True, sender: bool = False) -> Slab:
-    """Attach this process to the slab of a configuration, creating it if there is none; empty slabs of the dead go.
+    """Attach this process to a configuration's slab, or create it; sweep slabs of dead processes.
+
+    Raises as `attach_reclaiming`.
 
     Args:
         config: the settings.
-        decides: whether its values of the settings that the users of a slab share are to hold from now on.
-        sender: whether this process is to be the slab's sender.
-
-    Raises:
-        As `attach_reclaiming`.
+        decides: whether its values of the shared settings replace those in the slab.
+        sender: whether this process will be the slab's sender.
     """
     uid = os.geteuid()
     name = config.slab_name(uid)
@@ -82,10 +81,10 @@ def attach_for(config: ProducerConfig, *, decides: bool = True, sender: bool = F
 
 
 def slab_geometry(config: ProducerConfig) -> Geometry:
-    """Return the layout of a slab that is made with these settings.
+    """Return the layout of a slab created with these settings.
 
-    The redo areas, without which producers do not compress, depend on who makes it: they are left out only where they
-    would take much memory, and the maker does not compress.
+    Producers compress only in a slab with redo areas. These are left out only where they would take more than 1/8 of
+    ``buffer.memory`` and the creator does not compress.
     """
     slot_size = slot_size_for(config.batch_size)
     ahead = record_format(message_format_magic(config.message_format_version)).compresses_ahead

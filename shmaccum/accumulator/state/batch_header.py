@@ -1,6 +1,7 @@
-"""The header of a batch that is about to be placed: all of it but what its place and its contributors make of it.
+"""Initializes the header of a new batch, except queue links and contributors.
 
-The slot is still ours alone, so the order of the stores does not matter: the state makes them count.
+The slot is ALLOCATED and owned by this process, so no lock is held and the order of stores does not matter.
+`PartitionQueue.append` makes them count with the state. A death before that leaves a slot that the sender frees.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Final
 from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Slot
 from shmaccum.shm.memory import SlabMemory
 
-# Constants of this module, for they are looked up for every batch.
+# Constants of this module: they are looked up for every batch.
 _SIZE_SHIFT: Final = COMMIT_SIZE_SHIFT
 _COMMIT: Final = Slot.COMMIT
 _MAX_TIMESTAMP: Final = Slot.MAX_TIMESTAMP
@@ -39,18 +40,18 @@ def begin(
     compressed: int,
     linger: int,
 ) -> None:
-    """Fill in the header of a slot that this process has taken.
+    """Initialize the header of a slot that this process has allocated.
 
     Args:
-        memory: of the slab.
+        memory: the slab's.
         header: word index of the header.
-        contributor_words: words of the contributors' bitmap, which is empty yet.
+        contributor_words: length of the contributors' bitmap, which starts empty.
         now_ms: monotonic milliseconds.
         size: bytes of the whole batch, before any compression.
         record_count: records in it.
-        base_timestamp: of the first of them.
-        max_timestamp: largest of all of them.
-        max_record: bytes in the largest of them.
+        base_timestamp: timestamp of the first record.
+        max_timestamp: largest timestamp.
+        max_record: bytes in the largest record.
         compressed: the batch's `Slot.COMPRESSED` word.
         linger: the batch's `Slot.LINGER` word.
     """
@@ -59,7 +60,7 @@ def begin(
     words[header + _MAX_TIMESTAMP] = max_timestamp
     words[header + _BASE_TIMESTAMP] = base_timestamp
     words[header + _CREATED_MS] = now_ms
-    words[header + _ATTEMPTS] = now_ms  # none yet; back-off and linger count from the creation
+    words[header + _ATTEMPTS] = now_ms  # no attempt yet: back-off and linger count from the creation
     words[header + _SEQUENCE] = 0
     words[header + _MAX_RECORD] = max_record
     words[header + _SETTLED] = 0

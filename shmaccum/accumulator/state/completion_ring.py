@@ -1,17 +1,18 @@
-"""Completion rings: how the sender tells each producer what became of the batches it contributed to.
+"""Completion rings: how the sender returns the outcome of batches to producers.
 
-One ring a process, written by the sender and read by the process. A batch is told as a whole or, where it had to be
-sent in pieces, in parts: from its front to its end, each part a completion of its own.
+Each process has one ring. The sender, a single thread, writes cells and RING_TAIL; the process owns RING_HEAD. No lock
+is needed. A batch completes as a whole or, after batch splitting, in parts from front to end, one completion each. A
+sender that dies before it stores RING_TAIL has pushed nothing; a new sender pushes again what `RingWriter.has_told`
+does not find.
 
-A ring cannot overflow. It is as long as the slab has slots, and `PIECES_IN_FLIGHT` more. Let *unread* be the
-completions that the process has not read, *owed* the batches in the slots that it contributed to, and *pieces* those
-in flight. Then unread + owed + pieces never exceeds the length: the end of a batch turns one that is owed into an
-unread one, and any other part of it does so with a piece; a piece is sent only if there is room for it
-(`RingWriter.has_room`); and a process owes itself one batch more only after it has read its ring, when the other
-two are within the length by themselves. What is read between two steps of another process only makes it shorter. (A
-sender that takes over tells what the one before may not have told; see `RingWriter.has_told`.)
+A ring cannot overflow. Its length is the slab's slots plus `PIECES_IN_FLIGHT`. Let *unread* be the completions that
+the process has not popped, *owed* the batches in slots that it contributed to, and *parts* the parts of split batches
+in flight. Then unread + owed + parts never exceeds the length:
 
-Modelled in ``tools/model/pool.pml``.
+* The last completion of a batch turns an owed one into an unread one; any other part turns a part into an unread one.
+* The sender sends a part only if there is room for its completion (`RingWriter.has_room`).
+* A process contributes to one more batch only after it has read its ring, when owed + parts fit into the length.
+* A concurrent pop only makes unread smaller.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _RANGE: Final = Completion.RANGE
 
 
 NOWHERE: Final = (1 << 64) - 1
-"""In place of where a ring is read to, unlike any place where it is written to."""
+"""No read position: differs from every RING_TAIL."""
 _LAST_INDEX: Final = MAX_COUNT
 
 
@@ -56,19 +57,19 @@ class Outcome:
     """One completion as read from a ring.
 
     Attributes:
-        index: its place in the order of all that were ever told.
+        index: its number in the order of all completions ever pushed.
         batch: (generation, slot) in one word: names the batch for ever.
-        first: the first record that it is of.
-        records: how many records it is of; 0 for all that follow: then it is the last one of its batch.
+        first: number of the first record that it covers.
+        records: how many records it covers; 0 for all that follow: then it is the batch's last completion.
         base_offset: offset of the first of them.
-        append_time_ms: as in Kafka's response, -1 where there is none.
-        error: why they were given up.
-        incident: number of the incident that says more of it, 0 for none.
+        append_time_ms: as in Kafka's response, -1 for none.
+        error: why they failed.
+        incident: number of the incident with the details, 0 for none.
     """
 
     __slots__ = ("append_time_ms", "base_offset", "batch", "error", "first", "incident", "index", "records")
 
-    # Without a constructor: compiled, it would be handed its numbers as Python's.
+    # Without a constructor: in the compiled form its numbers would be converted to Python objects.
     index: int
     batch: int
     first: int
@@ -83,9 +84,9 @@ def pack_result(append_time_ms: int, error: type[KafkaError] | None, incident: i
     """Return the result word: no error is 0 in its low 16 bits, Kafka's "none".
 
     Args:
-        append_time_ms: what the log says; of no interest where there is an error.
-        error: why there is no such time.
-        incident: number of the incident that says more of the error.
+        append_time_ms: the broker's log append time; ignored with an error.
+        error: why the records failed.
+        incident: number of the incident with the details of the error.
     """
     if error is None:
         return (append_time_ms + 1) << _RESULT_SHIFT
@@ -100,12 +101,12 @@ def unpack_error(word: int) -> type[KafkaError] | None:
 
 
 def pack_range(first: int, records: int) -> int:
-    """Return the range word of so many records from number ``first`` on; 0 for all that follow."""
+    """Return the range word of ``records`` records from number ``first`` on; 0 for all that follow."""
     return first << RANGE_SHIFT | records
 
 
 class RingWriter:
-    """The sender's side of all the rings."""
+    """The sender's side of all rings. One thread."""
 
     def __init__(self, memory: SlabMemory, geometry: Geometry) -> None:
         self._memory = memory
@@ -115,7 +116,7 @@ class RingWriter:
         self._length = geometry.ring_length
 
     def tell(self, entry: int, batch: int, range_word: int, base_offset_word: int, result_word: int) -> None:
-        """Tell a process the outcome of a batch, or of a part of it."""
+        """Push the outcome of a batch, or of a part of it; the store of RING_TAIL publishes it."""
         memory = self._memory
         tail_at = self._processes_at + entry * _PROCESS_WORDS + _RING_TAIL
         tail = memory.words[tail_at]
@@ -127,7 +128,7 @@ class RingWriter:
         memory.words[tail_at] = tail + 1
 
     def has_told(self, entry: int, batch: int, range_word: int) -> bool:
-        """Say whether a process has been told of these records of a batch, and has not read it yet."""
+        """Return whether a process has an unread completion for these records of a batch."""
         words = self._memory.words
         tail = words[self._processes_at + entry * _PROCESS_WORDS + _RING_TAIL]
         for index in range(tail - self._unread(entry), tail):
@@ -137,11 +138,11 @@ class RingWriter:
         return False
 
     def has_room(self, entry: int, owed: int) -> bool:
-        """Say whether there is room in a process's ring for one more than ``owed`` completions."""
+        """Return whether a process's ring has room for one more than ``owed`` completions."""
         return self._unread(entry) + owed < self._geometry.ring_length
 
     def _unread(self, entry: int) -> int:
-        """Return how many completions a process has not read; nobody reads a dead process's ring."""
+        """Return how many completions a process has not read, at most the ring's length: a dead process reads none."""
         words, base = self._memory.words, self._processes_at + entry * _PROCESS_WORDS
         return min(words[base + _RING_TAIL] - words[base + _RING_HEAD], self._length)
 
@@ -150,7 +151,7 @@ class RingWriter:
 
 
 class RingReader:
-    """One process's side of its own ring. One thread at a time."""
+    """A process's side of its own ring. One thread at a time."""
 
     def __init__(self, name: str, memory: SlabMemory, geometry: Geometry, entry: int) -> None:
         self._name = name
@@ -159,21 +160,21 @@ class RingReader:
         self._ring = geometry.ring(entry)
         self._head_at = geometry.process(entry) + _RING_HEAD
         self.tail_at = geometry.process(entry) + _RING_TAIL
-        """Word index of the tail: differs from `head` when there is something to read."""
+        """Word index of RING_TAIL, which differs from `head` when there is something to read."""
         self.head = self._memory.words[self._head_at]
 
     def check(self) -> None:
-        """Make sure that what there is to read can be so.
+        """Validate the ring's head and tail.
 
         Raises:
-            SlabDamagedError: there is more than the ring can hold, or less than nothing.
+            SlabDamagedError: tail - head is negative or larger than the ring.
         """
         tail = self._memory.words[self.tail_at]
         if self.head > tail or tail > _LAST_INDEX or tail - self.head > self._length:
-            raise damaged(self._name, f"a completion ring of {self._length} is read to {self.head}, written to {tail}")
+            raise damaged(self._name, f"completion ring of {self._length}: head {self.head}, tail {tail}")
 
     def first(self) -> Outcome | None:
-        """Return the first completion that is not taken, None if there is none."""
+        """Return the oldest unread completion, None if there is none."""
         words = self._memory.words
         index = self.head
         if index >= words[self.tail_at]:
@@ -193,8 +194,8 @@ class RingReader:
         return outcome
 
     def take(self, outcome: Outcome) -> None:
-        """Take a completion that has been seen to. Only then: an interrupt in between loses none."""
-        # A signal's handler may have read on meanwhile.
+        """Pop a completion after it has been processed: an interrupt before this loses none."""
+        # A signal handler can have popped further meanwhile.
         self.head = self._memory.words[self._head_at] = max(self.head, outcome.index + 1)
 
 

@@ -1,18 +1,17 @@
-"""The map of topics and partitions, across processes: Kafka's ``CopyOnWriteMap`` of deques.
+"""Map of topics and partitions across processes: Kafka's ``CopyOnWriteMap`` of deques.
 
-It is looked up for every record and changed for every new partition. The truth is in two tables of the slab whose
-entries never move or vanish; every process has dicts of its own, which it brings up to date when the shared generation
-has moved. Looking up takes no lock. Bringing up to date costs by what has changed, not by what is there: new entries
-are at the ends of the tables, and a changed topic's entry has the generation of its change.
+The truth is in two tables of the slab, whose entries never move or vanish. Each process keeps dicts of its own and
+refreshes them when the shared generation has changed. A lookup, one per record, takes no lock. A refresh costs by the
+number of changes: new entries are at the ends of the tables, and a changed topic's entry has the generation of its
+change.
 
-A producer makes the entry of a topic that it asks for; the sender completes it, and alone adds partitions. The number
-of a topic's partitions is stored when all their entries are there: nobody hashes a key over some of them. That number
-drops when the topic is deleted, or deleted and made again with fewer partitions (``Metadata`` of Kafka's client does
-the same). The entries of partitions that are gone stay, with what is queued in them: it expires, unless the topic
-grows again.
+A producer adds the entry of a topic that it asks for; the sender completes it, and alone adds partitions. It stores a
+topic's partition count after all their entries, so that no producer hashes a key over some of them. The count drops
+when the topic is deleted, or recreated with fewer partitions (as in ``Metadata`` of Kafka's client). The entries of
+removed partitions stay. Their batches expire, unless the topic grows again.
 
-Every change of an entry is written under the tables' lock. Its CHANGED word comes first, and the table's generation
-last; if the writer dies in between, whoever takes the lock over raises the generation, so that everybody looks.
+All words of both tables are written under the tables' lock, an entry's CHANGED word first, the table's generation last.
+If the writer dies in between, the process that takes the lock over raises the generation, so every process refreshes.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from shmaccum.shm.slab import Slab
 
 _GENERATION: Final = Super.GENERATION
 _NEVER: Final = (1 << 64) - 1
-"""No generation of the tables: they have not been looked at."""
+"""Generation before the first refresh; the tables never have it."""
 _ID_HALF: Final = 64
 _ID_MASK: Final = (1 << _ID_HALF) - 1
 _CODE_BITS: Final = 16
@@ -40,14 +39,14 @@ _CODE_MASK: Final = (1 << _CODE_BITS) - 1
 
 
 class TopicUpdate(NamedTuple):
-    """What the cluster says of a topic.
+    """The cluster's current state of a topic.
 
     Attributes:
-        name: of the topic, which the map has.
-        partition_count: how many partitions it has now; 0 where it has none, or none are known.
-        error: why nothing could be found out, or why there are none. With partitions, these stay as they are.
+        name: of the topic, which is in the map.
+        partition_count: how many partitions it has now; 0 if it has none or the number is unknown.
+        error: why it is unknown or 0. With an error and a count, the partitions stay as they are.
         topic_id: Kafka's, 128 bits; 0 where the cluster has none.
-        is_answer: whether this answers those who asked, and not only tells of a change.
+        is_answer: whether this answers a request, or is only a change.
     """
 
     name: str
@@ -66,7 +65,7 @@ class TopicEntry:
         self.entry = entry
         self.name = name
         self.queues: tuple[PartitionQueue, ...] = ()
-        """By partition number, as far as this process has looked; replaced, never changed."""
+        """By partition number, as of this process's last refresh; replaced, never changed."""
         self._words = slab.words
         self._at = slab.geometry.topic(entry)
 
@@ -87,18 +86,18 @@ class TopicEntry:
 
     @property
     def error(self) -> type[KafkaError] | None:
-        """Why there was no metadata of it by the last answer; None if there was, or if there is no answer yet."""
+        """Why the last answer had no metadata of it; None if it had, or there is no answer yet."""
         code = int(self._words[self._at + Topic.ERROR]) & _CODE_MASK
         return error_for_code(code - 0x10000 if code & 0x8000 else code) if code else None
 
     @property
     def needed(self) -> int:
-        """How many partitions it has that found no room in the slab, with those before them; 0 if it is not that."""
+        """Partition entries that the topic needs but the full table cannot hold, counted from 0; 0 if it has room."""
         return int(self._words[self._at + Topic.ERROR]) >> _CODE_BITS
 
     @property
     def topic_id(self) -> int:
-        """Kafka's id of the topic, by which one that was made again is told from the one before; 0 if not known."""
+        """Kafka's id of the topic, which changes when it is recreated; 0 if not known."""
         words = self._words
         return int(words[self._at + Topic.ID_HIGH]) << _ID_HALF | int(words[self._at + Topic.ID_LOW])
 
@@ -116,7 +115,7 @@ class PartitionMap:
         self.topics: dict[str, TopicEntry] = {}
         """By name; entries are only ever added."""
         self.queues: dict[TopicPartition, PartitionQueue] = {}
-        """By topic and partition, also those of partitions that are gone; entries are only ever added."""
+        """By topic and partition, including partitions that no longer exist; entries are only ever added."""
         self.by_entry: list[PartitionQueue] = []
         """By partition entry."""
         self._topics_by_entry: list[TopicEntry] = []
@@ -128,20 +127,20 @@ class PartitionMap:
         self._refreshing = native.RLock()
 
     def refresh(self) -> None:
-        """Take in what has changed since the last look. Threads may do so at once.
+        """Read what has changed since the last refresh. Threads may do so at once.
 
         Raises:
-            SlabDamagedError: the tables say what they cannot.
+            SlabDamagedError: the tables are damaged.
         """
         if self._words[Super.GENERATION] != self._generation:
             with self._refreshing:
                 self._refresh()
 
     def _refresh(self) -> None:
-        """Take in new entries, and changed ones. A signal's handler may come in between, and do the same."""
+        """Read new and changed entries. A signal handler can interrupt it and do the same."""
         words, slab = self._words, self._slab
         generation, seen = words[Super.GENERATION], self._generation
-        partitions = words[Super.PARTITION_COUNT]  # before the topics: the topics of all of them are there
+        partitions = words[Super.PARTITION_COUNT]  # before the topics: then those of all partitions are there
         topics = words[Super.TOPIC_COUNT]
         validation.check_counts(slab.name, self._geometry, topics, partitions)
         since = 0 if seen == _NEVER else seen + 1
@@ -162,7 +161,7 @@ class PartitionMap:
             name = self._name(entry)
             topic = self.topics.setdefault(name, TopicEntry(self._slab, entry, name))
             if topic.entry != entry:
-                raise self._slab.damaged(f"topic entry {entry} has the name {name!r} of another one")
+                raise self._slab.damaged(f"topic entry {entry} has the name {name!r} of another entry")
             new.append(topic)
         self._topics_by_entry[first:stop] = new
 
@@ -177,12 +176,12 @@ class PartitionMap:
             if queue is None:
                 queue = self.queues.setdefault(topic_partition, PartitionQueue(self._slab, entry, topic_partition))
             if queue.entry != entry:
-                raise self._slab.damaged(f"partition entry {entry} is {topic_partition}, as is another one")
+                raise self._slab.damaged(f"partition entry {entry} is {topic_partition}, as is another entry")
             new.append(queue)
         self.by_entry[first:stop] = new
 
     def _adopt_count(self, topic: TopicEntry) -> None:
-        """Have a topic's deques be those of the partitions that it has now."""
+        """Set a topic's deques to those of its current partitions."""
         queues, count = topic.queues, topic.partition_count
         there = len(queues)
         if count < there:
@@ -190,18 +189,18 @@ class PartitionMap:
         elif count > there:
             more = [self.queues.get(TopicPartition(topic.name, number)) for number in range(there, count)]
             found = [queue for queue in more if queue is not None]
-            # If some came only just now, the generation is about to move, and they are seen then.
+            # If an entry is newer than this refresh, the generation is about to change, and the next one finds it.
             if len(found) == len(more):
                 topic.queues = (*queues, *found)
 
     def current(self, name: str) -> TopicEntry | None:
-        """Return a topic's entry as of now, None if nobody has asked for it yet."""
+        """Return a topic's entry after a refresh, None if no producer has asked for it yet."""
         if self._memory.words[_GENERATION] != self._generation:
             self.refresh()
         return self.topics.get(name)
 
     def topic(self, name: str) -> TopicEntry | None:
-        """Return a topic's entry, None if nobody has asked for it yet."""
+        """Return a topic's entry, None if no producer has asked for it yet."""
         topic = self.topics.get(name)
         if topic is None:
             self.refresh()
@@ -209,7 +208,7 @@ class PartitionMap:
         return topic
 
     def queue(self, topic_partition: TopicPartition) -> PartitionQueue | None:
-        """Return a partition's deque, None if it is not known to be."""
+        """Return a partition's deque, None if it has no entry."""
         queue = self.queues.get(topic_partition)
         if queue is None:
             self.refresh()
@@ -217,7 +216,7 @@ class PartitionMap:
         return queue
 
     def absence(self, topic_partition: TopicPartition) -> str:
-        """Return why a partition is not there any more, in words; nothing if it is, as far as is known."""
+        """Return in words why a partition no longer exists; "" if it exists as far as is known."""
         self.refresh()
         topic = self.topics.get(topic_partition.topic)
         if topic is None or topic_partition.partition < len(topic.queues):
@@ -225,14 +224,15 @@ class PartitionMap:
         count = len(topic.queues)
         if count:
             partitions = "1 partition" if count == 1 else f"{count} partitions"
-            return f"topic {topic.name!r} has been deleted and made again, and has only {partitions} now"
+            return f"topic {topic.name!r} was deleted and recreated, and has only {partitions} now"
         error = topic.error
         return f"topic {topic.name!r} is gone" + (f": {error.__name__}: {error.meaning()}" if error else "")
 
     def request(self, name: str) -> TopicEntry:
         """Ask the sender, again or for the first time, for a topic's metadata.
 
-        Its answer ends state REQUESTED, but somebody else may ask again before it is seen: `TopicEntry.answers` tells.
+        The answer ends state REQUESTED. Another process may ask again before this one sees that: compare
+        `TopicEntry.answers`.
 
         Raises:
             InvalidTopicError: Kafka does not allow the name.
@@ -245,7 +245,7 @@ class PartitionMap:
             self.refresh()
             topic = self.topics.get(name)
             if topic is not None:
-                # Partitions that are known stay so: producers go by them, and not by the state.
+                # Its known partitions stay usable: producers look at them, not at the state.
                 words[geometry.topic(topic.entry) + Topic.STATE] = TopicState.REQUESTED
             elif words[Super.TOPIC_COUNT] < geometry.max_topics:
                 self._add_topic(name)
@@ -269,10 +269,10 @@ class PartitionMap:
         return [topics[entry].name for entry in (states == np.uint64(TopicState.REQUESTED)).nonzero()[0].tolist()]
 
     def update(self, name: str, partition_count: int, error: type[KafkaError] | None = None, topic_id: int = 0) -> None:
-        """Store an answer about one topic: `update_all`, and raise the error for one that finds no room.
+        """Store an answer about one topic, as `update_all` does, and raise if it finds no room.
 
         Raises:
-            SlabFullError: the partition table is full; the topic has FAILED then.
+            SlabFullError: the partition table is full; the topic has FAILED.
         """
         if self.update_all([TopicUpdate(name, partition_count, error, topic_id)]):
             raise self.no_room(self.topics[name])
@@ -280,17 +280,17 @@ class PartitionMap:
     def update_all(
         self, updates: Iterable[TopicUpdate], lock: AbstractContextManager[None] | None = None
     ) -> list[TopicEntry]:
-        """Store what the cluster says of topics, in one turn of the tables' lock (the sender's side).
+        """Store the cluster's state of topics, under one acquisition of the tables' lock (the sender's side).
 
         Args:
-            updates: what it says.
-            lock: the tables' lock, for a sender that does not wait for it for long.
+            updates: the topics' states.
+            lock: the tables' lock with the sender's short timeout.
 
         Returns:
             The topics whose partitions find no room. They have FAILED, and keep the partitions that they had.
 
         Raises:
-            LockTimeoutError: as ``lock`` says.
+            LockTimeoutError: ``lock`` timed out.
         """
         words = self._words
         with lock or self._slab.tables_lock:
@@ -305,7 +305,7 @@ class PartitionMap:
         return without_room
 
     def _store(self, topic: TopicEntry, update: TopicUpdate, generation: int) -> bool:
-        """Store what the cluster says of a topic; False if there is no room for its partitions."""
+        """Store the cluster's state of a topic; return False if its partitions find no room."""
         words = self._words
         at = self._geometry.topic(topic.entry)
         count, error = update.partition_count, update.error
@@ -324,7 +324,7 @@ class PartitionMap:
                 self._add_partition(topic, number)
             words[at + Topic.PARTITIONS] = count
             words[at + Topic.ERROR] = 0
-            # Last: a sender that takes over before this notices again that the topic was made again.
+            # Last: a sender that takes over before this sees the new topic id once more.
             words[at + Topic.ID_HIGH] = update.topic_id >> _ID_HALF
             words[at + Topic.ID_LOW] = update.topic_id & _ID_MASK
         if update.is_answer or words[at + Topic.STATE] != TopicState.REQUESTED:
@@ -334,7 +334,7 @@ class PartitionMap:
         return has_room
 
     def queues_of(self, name: str) -> list[PartitionQueue]:
-        """Return the deques of all partition entries of a topic: also of partitions that are gone, or half added."""
+        """Return the deques of all partition entries of a topic, including removed or half-added ones."""
         topic = self.topics.get(name)
         found = [] if topic is None else list(topic.queues)
         while (queue := self.queues.get(TopicPartition(name, len(found)))) is not None:
@@ -342,7 +342,7 @@ class PartitionMap:
         return found
 
     def no_room(self, topic: TopicEntry) -> SlabFullError:
-        """Return the error for a topic whose partitions find no room; says how much there would have to be."""
+        """Return the error for a topic whose partitions find no room, with the number to set."""
         geometry, needed = self._geometry, topic.needed
         used = self._words[Super.PARTITION_COUNT]
         return SlabFullError(
@@ -375,5 +375,5 @@ class PartitionMap:
         words[Super.PARTITION_COUNT] = entry + 1
 
     def _rebuild(self) -> None:
-        """Go on after a death in mid-change: entries behind the counts are not there, the rest is whole."""
+        """Recover from a death within a change: entries behind the counts do not exist, the others are whole."""
         self._words[Super.GENERATION] += 1

@@ -1,10 +1,9 @@
 """One partition's deque of batches, linked through the slot headers.
 
-The links, the ends and the count are indexes: what is in the deque, and in which order, the headers say (state
-OPEN or CLOSED, partition, position). All methods but the constructor are called under the partition's lock; a
-state is stored before the links that follow from it, and `rebuild_stripe` makes the links anew after a death.
-
-Modelled in ``tools/model/pool.pml``.
+Every word here is written under the partition's lock, by producers and the sender. The truth is in the slot headers:
+state OPEN or CLOSED, partition, position. Links, ends and count of the deque are indexes. A state is stored before the
+links that follow from it; after a death in between, `rebuild_stripe` recomputes the links. Modelled in
+``tools/model/pool.pml``.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from shmaccum.cluster import TopicPartition
 from shmaccum.shm.layout import STATE_MASK, STRIPES, Partition, Slot, SlotState
 from shmaccum.shm.slab import Slab
 
-# As numpy has them: it looks for methods of an enum's members, and swallows a KeyboardInterrupt that comes meanwhile.
+# As numpy numbers: numpy looks up methods of an enum's members, and swallows a KeyboardInterrupt during that.
 _STATE: Final = np.uint64(STATE_MASK)
 _OPEN: Final = np.uint64(SlotState.OPEN)
 _CLOSED: Final = np.uint64(SlotState.CLOSED)
 
-# For this module alone: numbers of C where it is compiled.
+# Constants of this module: C numbers in the compiled form.
 _HEAD: Final = Partition.HEAD
 _TAIL: Final = Partition.TAIL
 _QUEUED: Final = Partition.QUEUED
@@ -86,7 +85,7 @@ class PartitionQueue:
         return int(self._words[self.queued_at])
 
     def has_full(self) -> bool:
-        """Say whether the first batch is full, and as it is to be sent: nobody is compressing it."""
+        """Return whether the first batch is full and its compression, if any, is finished."""
         words = self._memory.words
         if words[self.queued_at] <= 1:
             return False
@@ -102,7 +101,7 @@ class PartitionQueue:
         return batch_in(self._memory, head - 1) if head else None
 
     def close_open(self) -> int:
-        """Let the last batch take no more records; return its slot, or -1 where none was open."""
+        """Close the open batch; return its slot, or -1 if none was open."""
         words = self._memory.words
         opened = words[self.open_at]
         if not opened:
@@ -115,9 +114,9 @@ class PartitionQueue:
         return slot
 
     def append(self, slot: int, state: SlotState) -> int:
-        """Put the batch of a slot, complete but for its place, at the end; the one open before is closed.
+        """Append a slot's batch, complete but for its place, and close the open one.
 
-        The store of the state makes it, with the records that it has, part of the deque.
+        The store of the state makes the batch, with its records, part of the deque.
 
         Returns:
             The slot of the batch that was closed, or -1.
@@ -133,7 +132,7 @@ class PartitionQueue:
         words[header + _POSITION] = position
         words[header + _PREVIOUS] = tail
         words[header + _NEXT] = 0
-        # From here on without calls and loops, which an interrupt could come between.
+        # No calls or loops from here on: an interrupt between these stores would leave a half-made link.
         words[header + _STATE_WORD] = words[header + _STATE_WORD] & _WITHOUT_STATE | state
         words[self._next_position_at] = position + 1
         words[self._tail_at] = slot + 1
@@ -143,14 +142,14 @@ class PartitionQueue:
         if tail:
             words[self._headers_at + (tail - 1) * self._header_words + _NEXT] = slot + 1
         else:
-            # Last: the sender reads the head without the lock, and finds a whole batch behind it.
+            # Last: the sender reads the head without the lock, and must find a whole batch behind it.
             words[self.head_at] = slot + 1
         return closed
 
     def append_all(self, slots: list[int], last_state: int) -> int:
-        """Put the batches of some slots, one behind the other, at the end: what `append` does, for many at once.
+        """Append the batches of several slots at once, as `append` does for one.
 
-        An interrupt may come in between, and leaves what only the next turn of the lock puts right.
+        An interrupt can stop it halfway; the next holder of the lock then rebuilds the deque.
 
         Args:
             slots: at least one, in the order of their batches, which are complete but for their place.
@@ -185,12 +184,12 @@ class PartitionQueue:
         if tail:
             words[self._headers_at + (tail - 1) * self._header_words + _NEXT] = slots[0] + 1
         else:
-            # Last: the sender reads the head without the lock, and finds whole batches behind it.
+            # Last: the sender reads the head without the lock, and must find whole batches behind it.
             words[self.head_at] = slots[0] + 1
         return closed
 
     def pop_first(self) -> RecordBatch:
-        """Take the batch at the front out: it is IN_FLIGHT."""
+        """Remove the first batch from the deque; it is IN_FLIGHT."""
         memory = self._memory
         at = self._at
         slot = memory.words[at + _HEAD] - 1
@@ -199,8 +198,8 @@ class PartitionQueue:
         header = batch.at
         following = memory.words[header + _NEXT]
         if following > self._slot_count:
-            raise self._slab.damaged(f"slot {following - 1} is to follow slot {slot} in the deque of a partition")
-        memory.words[header + _SEALING] = 0  # whoever compresses it comes too late
+            raise self._slab.damaged(f"slot {slot} links to slot {following - 1} in the deque of a partition")
+        memory.words[header + _SEALING] = 0  # voids the claim of a producer that still compresses it
         memory.words[header + _STATE_WORD] = memory.words[header + _STATE_WORD] & _WITHOUT_STATE | _IN_FLIGHT
         if memory.words[self.open_at] == slot + 1:
             memory.words[self.open_at] = 0
@@ -213,12 +212,12 @@ class PartitionQueue:
         return batch
 
     def put_back(self, batch: RecordBatch) -> None:
-        """Put a batch that was taken out back to its place: in front of all that came after it."""
+        """Put a batch that was taken out back in front of all later ones."""
         words = self._words
         at = self._at
         batch.state = SlotState.CLOSED
         before, behind = 0, words[at + Partition.HEAD]
-        # Bounded by the number of batches: a damaged link must not make this endless.
+        # Bounded by the number of slots: a damaged link could make this endless.
         for _ in range(self._geometry.slot_count):
             if not behind:
                 break
@@ -240,10 +239,10 @@ class PartitionQueue:
         words[at + Partition.QUEUED] += 1
 
     def _check_link(self, slot: int) -> None:
-        """Make sure that a link leads to a batch of this deque.
+        """Validate that a link leads to a batch of this deque.
 
         Raises:
-            SlabDamagedError: it does not. The lock is left unfinished by it, and so the links are made anew.
+            SlabDamagedError: it does not. The lock is left unfinished, so its next holder rebuilds the links.
         """
         memory = self._memory
         if 0 <= slot < self._slot_count:
@@ -255,7 +254,7 @@ class PartitionQueue:
 
 
 def rebuild_stripe(slab: Slab, stripe: int) -> None:
-    """Finish what was being replaced, and make a stripe's deques anew from the slot headers; under its lock."""
+    """Finish replacements and rebuild a stripe's deques from the slot headers; under its lock."""
     words, geometry = slab.words, slab.geometry
     headers = slab.headers
     states = headers[:, Slot.STATE] & _STATE
@@ -288,7 +287,7 @@ def rebuild_stripe(slab: Slab, stripe: int) -> None:
         if tail:
             before = geometry.header(tail - 1)
             words[before + Slot.NEXT] = slot + 1
-            # Only the last of a deque is open.
+            # Only the last batch of a deque can be open.
             words[before + Slot.STATE] = words[before + Slot.STATE] & ~STATE_MASK | SlotState.CLOSED
         else:
             words[at + Partition.HEAD] = slot + 1

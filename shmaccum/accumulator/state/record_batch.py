@@ -1,6 +1,8 @@
 """A batch, read and written through its slot's header.
 
-The header is the truth; this is only a way to name its words. Every property is one read of shared memory.
+The header is the truth; this class only names its words. Each property is one read of shared memory. Producers write a
+queued batch under its partition's lock. In flight, it is the sender's alone. `shmaccum.shm.layout.Slot` describes each
+word, with the store that makes it count.
 """
 
 from __future__ import annotations
@@ -57,9 +59,9 @@ _COMPRESSION_BITS: Final = COMPRESSION_MASK
 _PARTITION_WORDS: Final = PARTITION_WORDS
 
 _LAST_TIME: Final = (1 << 63) - 1
-"""The latest time that there is a number for."""
+"""The latest time, in milliseconds, that a Kafka timestamp can hold."""
 SEQUENCES: Final = 1 << 31
-"""Sequence numbers: behind the largest comes 0 again."""
+"""Sequence numbers wrap around to 0 after the largest."""
 _LAST_SEQUENCE: Final = SEQUENCES - 1
 _EPOCHS: Final = 1 << 15
 _SEQUENCE_BITS: Final = 0xFFFF_FFFF
@@ -73,13 +75,13 @@ class RecordBatch:
 
     __slots__ = ("_memory", "at", "partition", "partition_at", "slot")
 
-    # Without a constructor, in favour of `batch_in`: compiled, it would be handed its numbers as Python's.
+    # Without a constructor, see `batch_in`: in the compiled form its numbers would be converted to Python objects.
     _memory: SlabMemory
     slot: int
     at: int
-    """Word index of the header, for those who read many of its words for every batch."""
+    """Word index of the header, for callers that read many of its words for every batch."""
     partition: int
-    """Partition entry that it belongs to, as long as it is a batch."""
+    """Entry of the partition that it belongs to, as long as it is a batch."""
     partition_at: int
     """Word index of that entry."""
 
@@ -89,7 +91,7 @@ class RecordBatch:
 
     @property
     def state(self) -> SlotState:
-        """Where the batch is in its life."""
+        """State of the slot."""
         return _STATES[self._memory.words[self.at + _STATE] & _STATE_BITS]
 
     @state.setter
@@ -98,8 +100,8 @@ class RecordBatch:
         self._memory.words[at] = self._memory.words[at] & ~STATE_MASK | state
 
     def buffer(self) -> Buffer:
-        """Return the memory it has from the pool."""
-        buffer = Buffer.__new__(Buffer)  # past its constructor, see above
+        """Return its slots, as the pool knows them."""
+        buffer = Buffer.__new__(Buffer)  # bypasses the constructor, see above
         buffer.slot = self.slot
         buffer.slots = self._memory.words[self.at + _STATE] >> _SLOTS_SHIFT & _SLOTS_MASK
         buffer.generation = self._memory.words[self.at + _GENERATION]
@@ -107,43 +109,43 @@ class RecordBatch:
 
     @property
     def position(self) -> int:
-        """Its place in the partition's queue."""
+        """Its place in the partition queue."""
         return self._memory.words[self.at + Slot.POSITION]
 
     @property
     def size(self) -> int:
-        """Committed bytes, with the header that is yet to be written and before any compression."""
+        """Committed bytes, including the header's space, before any compression."""
         return self._memory.words[self.at + Slot.COMMIT] >> COMMIT_SIZE_SHIFT
 
     @property
     def compression(self) -> CompressionType | None:
-        """How its producer has compressed it, NONE where that gained nothing; None while nobody has tried."""
+        """How its producer compressed it, NONE where that gained nothing; None before any try."""
         compressed = self._memory.words[self.at + Slot.COMPRESSED]
         return _COMPRESSIONS[compressed & COMPRESSION_MASK] if compressed else None
 
     @property
     def wanted_compression(self) -> CompressionType:
-        """How the producer that opened it wants it to be compressed.
+        """The compression that the producer that opened it wants.
 
         Raises:
-            CorruptRecordError: its header says what there is not.
+            CorruptRecordError: the header names an unknown compression.
         """
         return CompressionType.for_attributes(self._memory.words[self.at + Slot.LINGER] & COMPRESSION_MASK)
 
     @property
     def linger_ms(self) -> int:
-        """How long it waits for more records: the least ``linger.ms`` of those that appended to it."""
+        """How long it waits for more records: the least ``linger.ms`` of its contributors."""
         return self._memory.words[self.at + Slot.LINGER] >> LINGER_SHIFT
 
     @property
     def stored_size(self) -> int:
-        """Bytes that it has in the slab now: `size`, or less if its producer has compressed it."""
+        """Bytes in the slab now: `size`, or less if its producer has compressed it."""
         compressed = self._memory.words[self.at + Slot.COMPRESSED]
         return compressed >> COMPRESSED_SIZE_SHIFT if compressed else self.size
 
     @property
     def sealing_since_ms(self) -> int:
-        """Monotonic milliseconds when a producer began to compress it; 0 if none does."""
+        """When a producer began to compress it, in monotonic milliseconds; 0 if none does."""
         return self._memory.words[self.at + Slot.SEALING]
 
     @property
@@ -169,57 +171,57 @@ class RecordBatch:
 
     @property
     def created_ms(self) -> int:
-        """Monotonic milliseconds of its creation, or of its last `renew`."""
+        """When it was created, or last renewed (`renew`), in monotonic milliseconds."""
         return self._memory.words[self.at + Slot.CREATED_MS] & TIME_MASK
 
     @property
     def renewals(self) -> int:
-        """How often its time began anew."""
+        """How often `renew` has restarted its time."""
         return self._memory.words[self.at + Slot.CREATED_MS] >> RENEWALS_SHIFT
 
     def renew(self, now_ms: int) -> None:
-        """Begin its time anew."""
+        """Restart its ``delivery.timeout.ms``."""
         self._memory.words[self.at + Slot.CREATED_MS] = self.renewals + 1 << RENEWALS_SHIFT | now_ms
 
     def bring_back(self, now_ms: int) -> None:
-        """Have its time begin now, since it is to begin at a time that our clock has not come to."""
+        """Set a creation time that lies in our clock's future to now."""
         self._memory.words[self.at + Slot.CREATED_MS] = self.renewals << RENEWALS_SHIFT | now_ms
 
     @property
     def attempts(self) -> int:
-        """How often it has been sent and came back."""
+        """How often it was sent and came back."""
         return self._memory.words[self.at + Slot.ATTEMPTS] >> ATTEMPTS_SHIFT
 
     @property
     def last_attempt_ms(self) -> int:
-        """Monotonic milliseconds of the last time it came back, or of its creation."""
+        """When it last came back, or was created, in monotonic milliseconds."""
         return self._memory.words[self.at + Slot.ATTEMPTS] & TIME_MASK
 
     @property
     def attempt_incident(self) -> int:
-        """Number of the incident that ended its last attempt; 0 for none, or if that is not known."""
+        """Number of the incident that ended its last attempt; 0 for none or unknown."""
         words, at = self._memory.words, self.at
         return words[at + Slot.RESULT] >> 16 if self.attempts and not words[at + Slot.RESULT] & 0xFFFF else 0
 
     def note_attempt(self, now_ms: int, incident: int = 0) -> None:
-        """Count an attempt that came back, by reason of an incident."""
+        """Count an attempt that came back because of an incident."""
         self._memory.words[self.at + Slot.RESULT] = incident << 16
         self._memory.words[self.at + Slot.ATTEMPTS] = self.attempts + 1 << ATTEMPTS_SHIFT | now_ms
 
     @property
     def producer_id(self) -> int:
-        """Producer id that it was given, -1 for none."""
+        """Producer id assigned to it, -1 for none."""
         word = self._memory.words[self.at + Slot.PRODUCER_ID]
         return word - 1 if word else -1
 
     @property
     def has_sequence(self) -> bool:
-        """Whether it has been given a sequence number."""
+        """Whether it has a sequence number."""
         return bool(self._memory.words[self.at + Slot.SEQUENCE])
 
     @property
     def producer_epoch(self) -> int:
-        """Epoch that it was given, -1 for none."""
+        """Epoch assigned to it, -1 for none."""
         word = self._memory.words[self.at + Slot.SEQUENCE]
         return (word >> 32) - 1 if word else -1
 
@@ -230,18 +232,18 @@ class RecordBatch:
         return word & 0xFFFFFFFF if word else -1
 
     def set_sequence(self, producer_id: int, epoch: int, sequence: int) -> None:
-        """Give it its identity: the last store commits it. An old one is taken away first.
+        """Assign its identity; the last store commits it. An old identity is cleared first.
 
         Args:
             producer_id: of the slab.
             epoch: of the partition.
-            sequence: of the first record that is not settled.
+            sequence: of the first record that is not complete.
         """
         memory, at = self._memory, self.at
         memory.words[at + _SEQUENCE] = 0
         memory.words[at + _PRODUCER_ID] = producer_id + 1
         if memory.words[at + _PIECE]:
-            # Under these numbers nothing is skipped yet, nor has anything been tried.
+            # Under the new numbers no record is skipped yet, and nothing has been tried.
             settled = memory.words[at + Slot.SETTLED] = self.settled
             memory.words[at + Slot.ATTEMPTS] = self.last_attempt_ms
             sequence = next_sequence(sequence, -settled)
@@ -249,22 +251,22 @@ class RecordBatch:
 
     @property
     def in_pieces(self) -> bool:
-        """Whether it is not sent as a whole, because the whole was refused."""
+        """Whether it is split: sent in parts because the broker refused the whole."""
         return bool(self._memory.words[self.at + _PIECE])
 
     @property
     def settled(self) -> int:
-        """How many records, from the first one on, are told of and done with."""
+        """How many records, from the first on, are complete."""
         return self._memory.words[self.at + Slot.SETTLED] & PROGRESS_MASK
 
     @property
     def skipped(self) -> int:
-        """How many of the settled records took no sequence number, because they were never stored."""
+        """How many of the complete records were never stored and so took no sequence number."""
         return self._memory.words[self.at + Slot.SETTLED] >> PROGRESS_SHIFT
 
     @property
     def piece_sequence(self) -> int:
-        """Sequence number of the first record that is not settled, -1 for none."""
+        """Sequence number of the first record that is not complete, -1 for none."""
         words, at = self._memory.words, self.at
         word = words[at + Slot.SEQUENCE]
         if not word:
@@ -282,39 +284,39 @@ class RecordBatch:
         return memory.words[at + _PRODUCER_ID] - 1, (number >> 32) - 1, sequence
 
     def end_sequence(self) -> int:
-        """Return the sequence number behind those that are kept for it, -1 for none."""
+        """Return the sequence number behind those reserved for it, -1 for none."""
         memory, at = self._memory, self.at
         number = memory.words[at + _SEQUENCE]
         return next_sequence(number & _SEQUENCE_BITS, memory.words[at + _COMMIT] >> 1 & _COUNT_MASK) if number else -1
 
     @property
     def piece_end(self) -> int:
-        """The record behind the piece that is being sent; if that is settled, the next piece is yet to be cut."""
+        """End (exclusive record number) of the part being sent; if that is complete, the next part is not cut yet."""
         return self._memory.words[self.at + _PIECE] & _PROGRESS_MASK
 
     def cut(self, end: int) -> None:
-        """Have it sent in pieces, the next of which ends before record ``end``: from now on, whoever sends it."""
+        """Send it in parts from now on, even under another sender; the next part ends before record ``end``."""
         self._memory.words[self.at + Slot.PIECE] = end
 
     @property
     def part_end(self) -> int:
-        """The record behind the part that the result is of."""
+        """End (exclusive record number) of the part that the result words cover."""
         return self._memory.words[self.at + Slot.PIECE] >> PROGRESS_SHIFT
 
     def set_part(self, end: int) -> None:
-        """Note that the result will be of the records, from the first that is not settled, before ``end``."""
+        """Store that the result will cover the records from the first incomplete one to ``end``, exclusive."""
         self._memory.words[self.at + Slot.PIECE] = end << PROGRESS_SHIFT | self.piece_end
 
     @property
     def part_range(self) -> int:
-        """The part that the result is of, as the range word of a completion."""
+        """The part that the result words cover, as the range word of a completion."""
         if not self._memory.words[self.at + Slot.PIECE]:
             return 0
         is_last = self.part_end == self.record_count
         return pack_range(self.settled, 0 if is_last else self.part_end - self.settled)
 
     def settle(self, *, never_stored: bool) -> None:
-        """Be done with the part that the result is of; what follows has not been tried yet."""
+        """Mark the part that the result words cover as complete; the rest starts without attempts."""
         skipped = self.skipped + (self.part_end - self.settled if never_stored else 0)
         self._memory.words[self.at + Slot.SETTLED] = skipped << PROGRESS_SHIFT | self.part_end
         self._memory.words[self.at + Slot.ATTEMPTS] = self.last_attempt_ms
@@ -325,14 +327,14 @@ class RecordBatch:
         return self._memory.words[self.at + Slot.BASE_OFFSET], self._memory.words[self.at + Slot.RESULT]
 
     def set_result(self, base_offset_word: int, result_word: int) -> None:
-        """Note what became of it; the state COMPLETING, stored next, makes it count."""
+        """Store its outcome; the state COMPLETING, stored next, makes it count."""
         memory, at = self._memory, self.at
         memory.words[at + _BASE_OFFSET] = base_offset_word
         memory.words[at + _RESULT] = result_word
 
     @property
     def drained_ms(self) -> int:
-        """Monotonic milliseconds of its last drain."""
+        """When it was last drained, in monotonic milliseconds."""
         return self._memory.words[self.at + Slot.DRAINED_MS]
 
     @drained_ms.setter
@@ -340,7 +342,7 @@ class RecordBatch:
         self._memory.words[self.at + Slot.DRAINED_MS] = now_ms
 
     def contributors(self) -> list[int]:
-        """Return the process entries that appended to it."""
+        """Return the process entries of its contributors."""
         entries: list[int] = []
         entry = self.next_contributor(0)
         while entry >= 0:
@@ -349,10 +351,10 @@ class RecordBatch:
         return entries
 
     def next_contributor(self, entry: int) -> int:
-        """Return the first process entry, from this one on, that appended to it; -1 if there is none."""
+        """Return the first contributor's process entry from ``entry`` on, -1 if there is none."""
         memory = self._memory
         at, most = self.at + _CONTRIBUTORS, memory.max_processes
-        while entry < most:  # a damaged bit behind must not have the sender write where no ring is
+        while entry < most:  # bounded: after a damaged bit the sender would write outside the rings
             bits = memory.words[at + entry // 64] >> entry % 64
             if bits & 1:
                 return entry
@@ -370,13 +372,13 @@ class RecordBatch:
         )
 
     def check(self, header_size: int) -> None:
-        """Make sure that the header says what records can be sealed by, before anything is done by it.
+        """Validate what sealing needs of the header, before it is used.
 
         Args:
-            header_size: bytes that the format keeps free in front of them.
+            header_size: bytes that the format reserves in front of the records.
 
         Raises:
-            CorruptRecordError: it does not.
+            CorruptRecordError: a word is damaged.
         """
         memory, at = self._memory, self.at
         commit, compressed = memory.words[at + _COMMIT], memory.words[at + _COMPRESSED]
@@ -395,25 +397,25 @@ class RecordBatch:
         is_known = not compressed or compressed & _COMPRESSION_BITS in _COMPRESSIONS
         if not (is_sound and has_times and is_numbered and is_known):
             raise CorruptRecordError(
-                f"slot {self.slot} is to hold {count} records in {size} bytes, {stored_size} of them stored, with room "
-                f"for {room}; {settled} are settled; the first is of {self.base_timestamp} ms, the latest of "
-                f"{self.max_timestamp} ms; its number is {number:#x} of producer {self.producer_id}"
+                f"slot {self.slot} is damaged: {count} records in {size} bytes, {stored_size} bytes stored, slots for "
+                f"{room} bytes; {settled} records complete; first timestamp {self.base_timestamp} ms, largest "
+                f"{self.max_timestamp} ms; sequence word {number:#x} of producer id {self.producer_id}"
             )
 
     def write_off(self) -> None:
-        """Have it given up as a whole, whatever its header says of records, compression and pieces."""
+        """Clear the split and compression words of a damaged header, so that the batch can fail as a whole."""
         words, at = self._memory.words, self.at
         words[at + Slot.PIECE] = 0
         words[at + Slot.SETTLED] = 0
         words[at + Slot.COMPRESSED] = 0
 
     def views(self) -> BatchMemory:
-        """Return its `stored_size` bytes in the slab, writable: adjacent slots as one view.
+        """Return writable views of its `stored_size` bytes in the slab, one for each run of slots.
 
         Release the views before the slab is unmapped.
 
         Raises:
-            CorruptRecordError: the slots that they are in cannot be found.
+            CorruptRecordError: its chain of slots is broken.
         """
         memory, at = self._memory, self.at
         compressed = memory.words[at + _COMPRESSED]
@@ -424,7 +426,7 @@ class RecordBatch:
         count = memory.words[at + _STATE] >> _SLOTS_SHIFT & _SLOTS_MASK
         slots = memory.chain(self.slot, count)
         if len(slots) != count:
-            raise CorruptRecordError(f"slot {self.slot} is to be the first of a chain of {count}, which is broken")
+            raise CorruptRecordError(f"the chain of {count} slots from slot {self.slot} on is broken")
         return tuple([memory.buffer[begin:end] for begin, end in memory.places(slots, 0, size)])
 
 
@@ -432,8 +434,8 @@ def batch_in(memory: SlabMemory, slot: int) -> RecordBatch:
     """Return the batch in a slot of a slab.
 
     Raises:
-        IndexError: there is no such slot, or no such partition as its header names. (Compiled, what follows is reckoned
-            in C, where it would wrap around.)
+        IndexError: no such slot, or its header names no such partition. The check comes first: in the compiled form, C
+            arithmetic on such an index would wrap around.
     """
     if slot >= memory.slot_count:
         raise IndexError(f"slot {slot} of {memory.slot_count}")
@@ -450,5 +452,5 @@ def batch_in(memory: SlabMemory, slot: int) -> RecordBatch:
 
 
 def next_sequence(sequence: int, records: int) -> int:
-    """Return the sequence number behind some records (``DefaultRecordBatch.incrementSequence``)."""
+    """Return the sequence number ``records`` behind another (``DefaultRecordBatch.incrementSequence``)."""
     return (sequence + records) & _LAST_SEQUENCE

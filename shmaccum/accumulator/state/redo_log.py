@@ -1,10 +1,10 @@
-"""Replacing the bytes of a batch that is in its deque: a redo log of one entry for each stripe.
+"""Redo log to replace a queued batch's records with compressed ones.
 
-Records that are committed must survive a death in the middle of being overwritten by themselves in compressed form.
-So the new bytes are written down beside the batch first, in the redo area of its partition's stripe; one store, of the
-header's REDO word, makes them what counts; and from then on anybody can finish. All of it is done under the
-partition's lock: whoever takes that over from a dead or interrupted holder finishes before anything else
-(`rebuild_stripe`), so that nobody ever sees a batch in between, and one area a stripe is enough.
+Committed records must survive a death while their compressed form overwrites them. So a producer first writes the
+compressed bytes to the redo area of the partition's stripe. One store of the header's REDO word then makes them count,
+and any process can finish the copy. All of it happens under the partition's lock. A process that takes the lock over
+from a dead or interrupted holder finishes the copy first (`rebuild_stripe`). So no process sees a half-replaced
+batch, and one area per stripe is enough.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from shmaccum.shm.layout import COMPRESSED_SIZE_SHIFT, Slot
 from shmaccum.shm.slab import Slab
 
 SEALING_PATIENCE_MS: Final = 30
-"""How long the sender leaves a batch alone that a producer is compressing, counted from its closing.
+"""How long, from its closing, the sender leaves a batch to the producer that compresses it.
 
-A slot of 16 KiB takes a tenth of a millisecond to compress, a millisecond with gzip; most of the rest is for a
-producer that has to wait for a processor. It is all that a producer that is stopped or killed at it can hold up.
+16 KiB take 0.1 ms to compress, 1 ms with gzip; the rest is for a producer that waits for a processor. A producer that
+is stopped or killed while it compresses delays the batch by this much at most.
 """
 
 
 def compressed_word(size: int, compression: CompressionType) -> int:
-    """Return the COMPRESSED word of a batch that has ``size`` bytes, its header included, and is compressed so."""
+    """Return the COMPRESSED word of a batch of ``size`` bytes, header included, with this compression."""
     return size << COMPRESSED_SIZE_SHIFT | compression
 
 
 def replace_records(slab: Slab, slot: int, records: BytesLike, start: int, compressed: int) -> None:
-    """Put compressed records in the place of a queued batch's own; under its partition's lock.
+    """Replace a queued batch's records with compressed ones; under its partition's lock.
 
     Args:
-        slab: where it is.
-        slot: of the batch.
-        records: all of its records, compressed; with ``start``, no more bytes than a redo area has.
-        start: where in the slot they begin.
-        compressed: the COMPRESSED word that says so.
+        slab: the slab.
+        slot: the batch's.
+        records: all of its records, compressed; ``start + len(records)`` must fit into a redo area.
+        start: their offset in the slot.
+        compressed: the batch's new COMPRESSED word.
     """
     words, geometry = slab.words, slab.geometry
     header = geometry.header(slot)
@@ -48,17 +48,16 @@ def replace_records(slab: Slab, slot: int, records: BytesLike, start: int, compr
 
 
 def finish(slab: Slab, slot: int) -> None:
-    """Bring to an end what the REDO word of a slot's header says; under its partition's lock.
+    """Finish the replacement that a slot's REDO word announces; under its partition's lock.
 
-    To do it again is harmless. What is in the room for the batch's header is copied along: the header is written when
-    the batch is sealed.
+    It is idempotent. It also copies the space of the batch's header: sealing writes that later.
     """
     words, geometry, buffer = slab.words, slab.geometry, slab.buffer
     header = geometry.header(slot)
     redo = words[header + Slot.REDO]
     size = redo >> COMPRESSED_SIZE_SHIFT
     if size > min(geometry.redo_size, geometry.slot_size):
-        raise slab.damaged(f"{size} bytes are to come from a redo area of {geometry.redo_size} into slot {slot}")
+        raise slab.damaged(f"slot {slot}: REDO word of {size} bytes, redo areas have {geometry.redo_size}")
     area, body = geometry.redo_area(words[header + Slot.PARTITION]), geometry.slot(slot)
     buffer[body : body + size] = buffer[area : area + size]
     words[header + Slot.COMPRESSED] = redo

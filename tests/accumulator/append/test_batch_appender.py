@@ -1,4 +1,4 @@
-"""Appending: what went in comes out, in the batches that it should be in."""
+"""Appended records come out unchanged, in the expected batches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ records = st.lists(st.tuples(st.integers(0, 2**63 - 1), datas, datas, headers), 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(records)
-def test_what_goes_in_comes_out(
+def test_records_round_trip(
     accumulator: Accumulators,
     appended: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
 ) -> None:
@@ -91,7 +91,7 @@ def test_timestamps_in_any_order(accumulator: Accumulators) -> None:
 
 
 @pytest.mark.parametrize("timestamp", [-1, 2**63, -(2**70)])
-def test_a_timestamp_out_of_range(accumulator: Accumulators, timestamp: int) -> None:
+def test_timestamp_out_of_range_is_refused(accumulator: Accumulators, timestamp: int) -> None:
     """It is refused here: a sender that could not seal the batch would hold up everybody's records."""
     with pytest.raises(InvalidTimestampError, match=str(timestamp)):
         add(accumulator, TP0, timestamp=timestamp)
@@ -99,7 +99,7 @@ def test_a_timestamp_out_of_range(accumulator: Accumulators, timestamp: int) -> 
 
 
 @pytest.mark.parametrize(("key", "value"), [(1, b""), (b"", "text"), (b"", [b""])])
-def test_a_key_or_value_of_the_wrong_type(accumulator: Accumulators, key: object, value: object) -> None:
+def test_key_or_value_of_the_wrong_type_is_refused(accumulator: Accumulators, key: object, value: object) -> None:
     with pytest.raises(SerializationError):
         accumulator.append(TP0, 0, key, value)  # type: ignore[arg-type]
     assert_empty(accumulator)
@@ -117,7 +117,7 @@ def fitting_value(accumulator: Accumulators) -> bytes:
     raise AssertionError
 
 
-def test_a_batch_that_is_full_to_the_last_byte(accumulator: Accumulators) -> None:
+def test_batch_full_to_the_last_byte(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
     value = fitting_value(accumulator)
     result = accumulator.append(TP0, 0, None, value)
@@ -130,7 +130,7 @@ def test_a_batch_that_is_full_to_the_last_byte(accumulator: Accumulators) -> Non
     assert log.values(TP0) == [VALUE, value]
 
 
-def test_a_first_record_that_fills_its_batch(accumulator: Accumulators) -> None:
+def test_first_record_that_fills_its_batch(accumulator: Accumulators) -> None:
     overhead = accumulator.format.header_size + len(
         accumulator.format.encode_record(0, 0, 0, accumulator.format.encode_body(None, bytes(900), ()))
     )
@@ -145,7 +145,7 @@ def test_a_first_record_that_fills_its_batch(accumulator: Accumulators) -> None:
 
 
 def race(accumulator: Accumulators, meanwhile: Callable[[], object]) -> None:
-    """Have something happen between the next allocation's success and its use: somebody else is quicker."""
+    """Call ``meanwhile`` between the next allocation and its use, as a faster process would."""
     allocate = accumulator.pool.allocate
 
     def allocate_slowly(size: int, max_block_ms: float, taken: list[Buffer]) -> Buffer:
@@ -157,7 +157,7 @@ def race(accumulator: Accumulators, meanwhile: Callable[[], object]) -> None:
     accumulator.pool.allocate = allocate_slowly  # type: ignore[method-assign]
 
 
-def test_two_want_to_open_a_batch(accumulate: OpenAccumulator) -> None:
+def test_two_processes_open_a_batch_at_once(accumulate: OpenAccumulator) -> None:
     """The slower one appends to the batch of the quicker one, and gives its memory back."""
     slow, quick = accumulate(), accumulate()
     race(slow, lambda: add(quick, TP0, b"quick"))
@@ -172,7 +172,7 @@ def test_two_want_to_open_a_batch(accumulate: OpenAccumulator) -> None:
     assert_empty(slow)
 
 
-def test_the_quicker_one_s_batch_has_no_room(accumulate: OpenAccumulator) -> None:
+def test_two_processes_open_a_batch_and_the_first_is_full(accumulate: OpenAccumulator) -> None:
     slow, quick = accumulate(), accumulate()
     race(slow, lambda: add(quick, TP0, HALF + b"quick"))
     result = slow.append(TP0, 0, KEY, HALF + b"slow")
@@ -184,7 +184,7 @@ def test_the_quicker_one_s_batch_has_no_room(accumulate: OpenAccumulator) -> Non
     assert_empty(slow)
 
 
-def test_an_error_after_the_allocation(accumulator: Accumulators) -> None:
+def test_error_after_the_allocation_frees_the_slot(accumulator: Accumulators) -> None:
     """What goes wrong between getting memory and using it costs no memory, and leaves nothing to wait for."""
 
     class Route:

@@ -66,7 +66,7 @@ def append_batch(accumulator: Accumulators, value: bytes = THIRD, records: int =
 
 
 def drain_first(accumulator: Accumulators) -> RecordBatch:
-    """Take the first batch of a partition as a sender does that waits for nobody any more."""
+    """Drain the first batch of a partition as a sender does once all claims have expired."""
     return drain(accumulator, now_ms() + SEALING_PATIENCE_MS)[0]
 
 
@@ -108,7 +108,7 @@ def stopped_at(text: str, action: Callable[[], object]) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=str)
-def test_a_closed_batch_is_compressed_in_place(accumulate: OpenAccumulator, codec: CompressionType) -> None:
+def test_closed_batch_is_compressed_in_place(accumulate: OpenAccumulator, codec: CompressionType) -> None:
     accumulator = accumulate(compression_type=str(codec))
     values = append_batch(accumulator)
     assert queued(accumulator, TP0) == 2
@@ -124,7 +124,7 @@ def test_a_closed_batch_is_compressed_in_place(accumulate: OpenAccumulator, code
     assert compressed_here(accumulator) == 1
 
 
-def test_the_open_batch_is_not(accumulate: OpenAccumulator) -> None:
+def test_open_batch_is_not_compressed(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(compression_type="zstd")
     add(accumulator, TP0, THIRD)
     (batch,) = drain(accumulator)
@@ -132,7 +132,7 @@ def test_the_open_batch_is_not(accumulate: OpenAccumulator) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"compression_type": "none"}, {"message_format_version": "0.10.2"}])
-def test_nor_what_cannot_be(accumulate: OpenAccumulator, settings: dict[str, str]) -> None:
+def test_no_claim_without_compression_or_in_old_formats(accumulate: OpenAccumulator, settings: dict[str, str]) -> None:
     """Without compression, or in the old formats, nothing is claimed, and no memory is taken for it."""
     accumulator = accumulate(**{"compression_type": "gzip"} | settings)
     values = append_batch(accumulator, THIRD + bytes(20))
@@ -146,7 +146,7 @@ def test_nor_what_cannot_be(accumulate: OpenAccumulator, settings: dict[str, str
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=str)
-def test_what_does_not_get_smaller_stays_as_it_is(accumulate: OpenAccumulator, codec: CompressionType) -> None:
+def test_incompressible_batch_stays_uncompressed(accumulate: OpenAccumulator, codec: CompressionType) -> None:
     """And the sender does not try it again."""
     accumulator = accumulate(compression_type=str(codec))
     values = append_batch(accumulator, noise(900), 1)
@@ -158,7 +158,7 @@ def test_what_does_not_get_smaller_stays_as_it_is(accumulate: OpenAccumulator, c
 
 @pytest.mark.parametrize("size", [BATCH_SIZE, 3 * BATCH_SIZE, 8 * BATCH_SIZE])
 @pytest.mark.parametrize("compressible", [True, False])
-def test_a_large_record_is_compressed_before_it_is_placed(
+def test_large_record_is_compressed_before_it_is_placed(
     accumulate: OpenAccumulator, size: int, compressible: bool
 ) -> None:
     accumulator = accumulate(compression_type="lz4")
@@ -176,7 +176,7 @@ def test_a_large_record_is_compressed_before_it_is_placed(
     assert_empty(accumulator)
 
 
-def test_of_columns_all_but_the_last_batch(accumulate: OpenAccumulator) -> None:
+def test_all_batches_of_columns_but_the_last_are_compressed(accumulate: OpenAccumulator) -> None:
     """And the batch that was open before."""
     accumulator = accumulate(compression_type="zstd", buffer_memory=40 * BATCH_SIZE)
     add(accumulator, TP0, b"first")
@@ -193,7 +193,7 @@ def test_of_columns_all_but_the_last_batch(accumulate: OpenAccumulator) -> None:
     assert_empty(accumulator)
 
 
-def test_the_room_of_a_request_is_that_of_compressed_batches(accumulate: OpenAccumulator) -> None:
+def test_request_size_counts_compressed_bytes(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(compression_type="gzip")
     for partition in (TP0, TP1):
         for number in range(4):
@@ -205,7 +205,7 @@ def test_the_room_of_a_request_is_that_of_compressed_batches(accumulate: OpenAcc
     Log(accumulator).take(drained)
 
 
-def test_it_comes_before_waiting_for_memory(accumulate: OpenAccumulator) -> None:
+def test_compression_precedes_the_wait_for_memory(accumulate: OpenAccumulator) -> None:
     """Producers wait for memory when there is most to send: the time is put to use."""
     accumulator = accumulate(compression_type="lz4", buffer_memory=BATCH_SIZE)
     for _ in range(3):
@@ -217,7 +217,7 @@ def test_it_comes_before_waiting_for_memory(accumulate: OpenAccumulator) -> None
     Log(accumulator).take([batch])
 
 
-def test_a_batch_that_comes_back_is_still_compressed(accumulate: OpenAccumulator) -> None:
+def test_retried_batch_is_still_compressed(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(compression_type="snappy", retry_backoff_ms=0)
     values = append_batch(accumulator)
     (batch,) = drain(accumulator, now_ms())
@@ -229,7 +229,7 @@ def test_a_batch_that_comes_back_is_still_compressed(accumulate: OpenAccumulator
     assert log.values(TP0) == values
 
 
-def test_a_slot_is_as_new_for_the_next_batch(accumulate: OpenAccumulator) -> None:
+def test_reused_slot_has_no_trace_of_compression(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(compression_type="zstd", buffer_memory=2 * BATCH_SIZE)
     log = Log(accumulator)
     expected: list[bytes] = []
@@ -244,7 +244,7 @@ def test_a_slot_is_as_new_for_the_next_batch(accumulate: OpenAccumulator) -> Non
 # --- the sender and the claim -----------------------------------------------------------------------
 
 
-def test_the_sender_waits_a_moment_for_a_producer_that_compresses(accumulate: OpenAccumulator) -> None:
+def test_sender_waits_for_a_claim(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(compression_type="zstd", linger_ms=100_000, delivery_timeout_ms=200_000)
     with stopped_at("stored, compressed =", lambda: append_batch(accumulator)):
         batch = first(accumulator, TP0)
@@ -269,7 +269,7 @@ def test_the_sender_waits_a_moment_for_a_producer_that_compresses(accumulate: Op
     assert len(log.values(TP0)) == 4
 
 
-def test_a_producer_that_comes_when_the_batch_has_been_sent_and_is_back(accumulate: OpenAccumulator) -> None:
+def test_claim_is_void_once_the_batch_was_drained(accumulate: OpenAccumulator) -> None:
     """It may be in the middle of being sent again: no claim outlives the first time."""
     accumulator = accumulate(compression_type="zstd", retry_backoff_ms=0)
     with stopped_at("stored, compressed =", lambda: append_batch(accumulator)):
@@ -279,7 +279,7 @@ def test_a_producer_that_comes_when_the_batch_has_been_sent_and_is_back(accumula
     assert batch.compression is None
 
 
-def test_a_producer_that_comes_when_another_claims_the_slot(accumulate: OpenAccumulator) -> None:
+def test_claim_is_void_when_another_process_claims_the_slot(accumulate: OpenAccumulator) -> None:
     """Even one of the same millisecond."""
     accumulator = accumulate(compression_type="zstd", buffer_memory=BATCH_SIZE)
     queue, compressor = accumulator.map.queues[TP0], accumulator.producer.compressor
@@ -307,7 +307,7 @@ def test_a_producer_that_comes_when_another_claims_the_slot(accumulate: OpenAccu
 
 
 @pytest.mark.parametrize("text", ["records =", "if not self._is_open_to", "with claim.queue.lock"])
-def test_a_producer_that_comes_when_the_slot_has_another_batch(accumulate: OpenAccumulator, text: str) -> None:
+def test_claim_is_void_when_the_slot_has_another_batch(accumulate: OpenAccumulator, text: str) -> None:
     accumulator = accumulate(compression_type="gzip", buffer_memory=BATCH_SIZE)
 
     def fill_and_close() -> None:
@@ -332,7 +332,7 @@ def test_a_producer_that_comes_when_the_slot_has_another_batch(accumulate: OpenA
     assert log.values(TP0) == [THIRD] * 3 + [THIRD[::-1]] * 3
 
 
-def test_a_producer_that_dies_is_not_waited_for_longer(accumulate: OpenAccumulator) -> None:
+def test_claim_of_a_dead_producer_expires(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(compression_type="zstd")
     with stopped_at("stored, compressed =", lambda: append_batch(accumulator)) as pid:
         os.kill(pid, signal.SIGKILL)
@@ -347,7 +347,7 @@ def test_a_producer_that_dies_is_not_waited_for_longer(accumulate: OpenAccumulat
     assert_empty(accumulator)
 
 
-def test_a_stopped_holder_of_the_lock_is_not_waited_for(accumulate: OpenAccumulator) -> None:
+def test_append_does_not_fail_when_a_stopped_process_blocks_compression(accumulate: OpenAccumulator) -> None:
     """The record is in already, or may be: `append` does not fail over what is only a preference."""
     accumulator = accumulate(compression_type="zstd")
     queue, compressor = accumulator.map.queues[TP0], accumulator.producer.compressor
@@ -371,7 +371,7 @@ def test_a_stopped_holder_of_the_lock_is_not_waited_for(accumulate: OpenAccumula
     assert log.values(TP0) == [THIRD]
 
 
-def test_nobody_wakes_the_sender_for_what_it_leaves_alone(accumulate: OpenAccumulator) -> None:
+def test_claimed_batch_does_not_wake_the_sender(accumulate: OpenAccumulator) -> None:
     """An append says that there is a full batch, but not while that is being compressed."""
     accumulator, other = accumulate(compression_type="zstd"), accumulate(compression_type="zstd")
     queue, compressor = accumulator.map.queues[TP0], accumulator.producer.compressor
@@ -387,7 +387,7 @@ def test_nobody_wakes_the_sender_for_what_it_leaves_alone(accumulate: OpenAccumu
 # --- threads and forks ------------------------------------------------------------------------------
 
 
-def test_a_forked_child_leaves_its_parents_claims_alone(accumulate: OpenAccumulator) -> None:
+def test_forked_child_ignores_claims_of_its_parent(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(compression_type="zstd")
     queue, compressor = accumulator.map.queues[TP0], accumulator.producer.compressor
     add(accumulator, TP0, THIRD)
@@ -396,7 +396,7 @@ def test_a_forked_child_leaves_its_parents_claims_alone(accumulate: OpenAccumula
     pid = os.fork()
     if not pid:
         found = compressor.compress_claimed()
-        values = append_batch(accumulator)  # it goes on by itself
+        values = append_batch(accumulator)  # it works on without its parent
         os._exit(found or len(values) != 3)
     assert os.waitpid(pid, 0)[1] == 0
     assert compressor.compress_claimed()
@@ -410,7 +410,7 @@ def test_a_forked_child_leaves_its_parents_claims_alone(accumulate: OpenAccumula
     assert len(log.values(TP0)) == 5
 
 
-def test_threads(accumulate: OpenAccumulator) -> None:
+def test_threads_compress_batches_of_each_other(accumulate: OpenAccumulator) -> None:
     """They close each other's batches, and compress what any of them has closed."""
     accumulator = accumulate(compression_type="lz4", buffer_memory=1000 * BATCH_SIZE)
     threads, count = 6, 300

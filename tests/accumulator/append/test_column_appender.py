@@ -1,4 +1,4 @@
-"""Columns into batches: the same records, byte for byte, as one by one; in order, whoever comes in between."""
+"""Column appends give the same bytes and order as single records, despite concurrent appends."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def values_only(*values: bytes) -> list[Row]:
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(tables, min_size=1, max_size=3))
-def test_what_goes_in_comes_out(accumulate: OpenAccumulator, appends: list[list[Row]]) -> None:
+def test_rows_round_trip(accumulate: OpenAccumulator, appends: list[list[Row]]) -> None:
     """Several appends in a row, the later ones into what the earlier ones left open."""
     accumulator = accumulate(buffer_memory=400 * BATCH_SIZE)
     futures = [append_columns(accumulator, TP0, rows) for rows in appends]
@@ -97,7 +97,7 @@ small_tables = st.lists(
 @pytest.mark.parametrize("version", ["0.8.2", "0.10.2", "3.0-IV1"])
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=small_tables)
-def test_byte_for_byte(accumulate: OpenAccumulator, version: str, rows: list[Row]) -> None:
+def test_columns_and_records_give_the_same_bytes(accumulate: OpenAccumulator, version: str, rows: list[Row]) -> None:
     """The batch is the very same one as that of the records one by one, but for the moment of its creation."""
     accumulator = accumulate(message_format_version=version)
     if version != "3.0-IV1":
@@ -132,8 +132,8 @@ def test_rows_that_raise_the_largest_timestamp(accumulator: Accumulators) -> Non
     assert [record.timestamp for record in decode(accumulator, batch)] == [50, 10, 90, 70]
 
 
-def test_a_record_in_between(accumulate: OpenAccumulator) -> None:
-    """The rows were encoded for a place that somebody else has taken meanwhile: they begin a batch of their own."""
+def test_concurrent_record_moves_rows_to_a_new_batch(accumulate: OpenAccumulator) -> None:
+    """Another producer has taken the place that the rows were encoded for: they begin a new batch."""
     accumulator, quick = accumulate(), accumulate()
     add(accumulator, TP0, b"before")
     bodies = encode_columns(accumulator.format, None, pa.array([b"one", b"two"]), None, 0)
@@ -154,7 +154,7 @@ def test_a_record_in_between(accumulate: OpenAccumulator) -> None:
     assert_empty(accumulator)
 
 
-def test_a_row_that_is_larger_than_a_slot(accumulator: Accumulators) -> None:
+def test_row_larger_than_a_slot(accumulator: Accumulators) -> None:
     large = bytes(3 * BATCH_SIZE)
     future = append_columns(accumulator, TP0, values_only(b"one", large, b"two"))
     assert queued(accumulator, TP0) == 3
@@ -167,7 +167,7 @@ def test_a_row_that_is_larger_than_a_slot(accumulator: Accumulators) -> None:
     assert_empty(accumulator)
 
 
-def test_more_batches_than_a_turn(accumulate: OpenAccumulator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_append_larger_than_a_turn(accumulate: OpenAccumulator, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large append is encoded and placed a part at a time."""
     monkeypatch.setattr(column_appender, "TURN_BATCHES", 3)
     accumulator = accumulate(buffer_memory=100 * BATCH_SIZE)
@@ -179,7 +179,7 @@ def test_more_batches_than_a_turn(accumulate: OpenAccumulator, monkeypatch: pyte
     assert future.get(0).offsets.tolist() == list(range(200))
 
 
-def test_memory_runs_out_half_way(accumulate: OpenAccumulator) -> None:
+def test_future_knows_the_rows_accepted_before_memory_ran_out(accumulate: OpenAccumulator) -> None:
     """The rows that had room are in, and no others; the future knows which."""
     accumulator = accumulate(buffer_memory=3 * BATCH_SIZE)
     rows = values_only(*(b"%d" % number + HALF for number in range(5)))
@@ -194,13 +194,13 @@ def test_memory_runs_out_half_way(accumulate: OpenAccumulator) -> None:
     assert_empty(accumulator)
 
 
-def test_a_row_that_is_larger_than_all_memory(accumulator: Accumulators) -> None:
+def test_row_larger_than_all_memory_is_refused(accumulator: Accumulators) -> None:
     with pytest.raises(RecordTooLargeError):
         append_columns(accumulator, TP0, values_only(bytes(11 * BATCH_SIZE)))
     assert_empty(accumulator)
 
 
-def test_closed(accumulator: Accumulators) -> None:
+def test_closed_accumulator_refuses_columns(accumulator: Accumulators) -> None:
     accumulator.producer.close()
     with pytest.raises(ProducerClosedError):
         append_columns(accumulator, TP0, values_only(VALUE))
@@ -228,7 +228,7 @@ def test_the_future_of_rows(accumulator: Accumulators) -> None:
 
 
 @pytest.mark.plain
-def test_interrupted_anywhere(accumulate: OpenAccumulator) -> None:
+def test_interrupted_append_keeps_batches_whole(accumulate: OpenAccumulator) -> None:
     """What is in is in whole, the sender sees it at once, and no flush waits for what is not."""
     accumulator = accumulate(buffer_memory=64 * BATCH_SIZE)
     values = [b"%d" % number + HALF for number in range(40)]

@@ -1,4 +1,4 @@
-"""Futures of a batch that is told in parts: each record's own part, whatever the others are."""
+"""Futures of a split batch: each record has the outcome of its own part."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_each_record_has_the_outcome_of_its_part(cuts: list[int], base_offsets: 
         assert columns.get().offsets.tolist() == expected
 
 
-def test_what_is_told_twice_takes_nothing_back() -> None:
+def test_duplicate_completion_changes_nothing() -> None:
     result = new_result()
     result.settle(Part(0, 10, -1, None), 4)
     result.settle(Part(4, 20, -1, None), 4)

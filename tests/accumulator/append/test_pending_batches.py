@@ -1,4 +1,4 @@
-"""Futures and callbacks: right, once, in order, in the process that appended, whatever they do."""
+"""Futures and callbacks: correct, once, in order, in the process that appended."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ HALF = bytes(BATCH_SIZE // 2)
 
 
 class Told:
-    """A callback that notes what it is told."""
+    """A callback that records its arguments."""
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
@@ -83,7 +83,7 @@ def test_metadata(accumulator: Accumulators) -> None:
     assert futures[0].exception is None
 
 
-def test_the_log_stamps_the_records(accumulator: Accumulators) -> None:
+def test_log_append_time_replaces_the_timestamp(accumulator: Accumulators) -> None:
     """Under LogAppendTime the timestamp is the broker's."""
     future = accumulator.append(TP0, 7, KEY, VALUE).future
     (batch,) = drain(accumulator)
@@ -91,15 +91,15 @@ def test_the_log_stamps_the_records(accumulator: Accumulators) -> None:
     assert future.get(0).timestamp == 12345
 
 
-def test_an_unknown_offset(accumulator: Accumulators) -> None:
-    """acks=0, or a batch that a broker had already: it is stored, but nobody says where."""
+def test_unknown_offset_is_minus_one(accumulator: Accumulators) -> None:
+    """acks=0, or a duplicate batch: it is stored, but the broker does not return the offset."""
     futures = [accumulator.append(TP0, 7, KEY, VALUE).future for _ in range(2)]
     (batch,) = drain(accumulator)
     accumulator.sender.complete([BatchOutcome(batch)])
     assert [future.get(0).offset for future in futures] == [-1, -1]
 
 
-def test_an_error(accumulator: Accumulators) -> None:
+def test_failed_batch_raises(accumulator: Accumulators) -> None:
     future = accumulator.append(TP0, 7, KEY, VALUE).future
     (batch,) = drain(accumulator)
     accumulator.sender.complete([BatchOutcome(batch, error=RecordTooLargeError)])
@@ -132,7 +132,7 @@ def test_add_callback_and_errback(accumulator: Accumulators) -> None:
 # --- callbacks ------------------------------------------------------------------------------------------
 
 
-def test_callbacks_come_in_order_once_and_here(accumulator: Accumulators) -> None:
+def test_callbacks_run_once_in_order_and_in_this_process(accumulator: Accumulators) -> None:
     told, log = Told(), Log(accumulator)
     for _ in range(30):
         append(accumulator, told, VALUE + HALF)
@@ -159,7 +159,7 @@ def append_with_callback(link: Connection, name: str, count: int) -> list[int]:
     return told.offsets
 
 
-def test_each_process_is_told_of_its_own(accumulator: Accumulators, slab_name: str, start: Start) -> None:
+def test_each_process_completes_its_own_records(accumulator: Accumulators, slab_name: str, start: Start) -> None:
     """Two processes share a batch: the completion of it concerns both, each with its own records."""
     told = Told()
     append(accumulator, told)
@@ -174,7 +174,7 @@ def test_each_process_is_told_of_its_own(accumulator: Accumulators, slab_name: s
     assert told.offsets == [0, 3]
 
 
-def test_a_callback_that_raises(accumulator: Accumulators, caplog: pytest.LogCaptureFixture) -> None:
+def test_raising_callback_is_logged(accumulator: Accumulators, caplog: pytest.LogCaptureFixture) -> None:
     def fail(error: object, metadata: object) -> None:
         raise ValueError("no good")
 
@@ -190,7 +190,7 @@ def test_a_callback_that_raises(accumulator: Accumulators, caplog: pytest.LogCap
     assert "no good" in caplog.text
 
 
-def test_a_callback_that_appends(accumulator: Accumulators) -> None:
+def test_callback_can_append(accumulator: Accumulators) -> None:
     """It may, from within any call that polls, the call of `append` included; its own callback comes later."""
     told = Told()
     left = [3]
@@ -211,7 +211,7 @@ def test_a_callback_that_appends(accumulator: Accumulators) -> None:
     assert told.offsets == [0, 1, 3, 5]  # each appended before the record of the call in which it was
 
 
-def test_a_callback_that_flushes(accumulator: Accumulators) -> None:
+def test_callback_can_flush(accumulator: Accumulators) -> None:
     flushed: list[bool] = []
 
     def flush(error: object, metadata: object) -> None:
@@ -225,7 +225,7 @@ def test_a_callback_that_flushes(accumulator: Accumulators) -> None:
     assert flushed == [True]
 
 
-def test_callbacks_of_several_threads(accumulator: Accumulators) -> None:
+def test_callbacks_run_in_order_under_threads(accumulator: Accumulators) -> None:
     """Many threads append and poll; each callback is called once, by one thread at a time, in order."""
     told, calling = Told(), threading.Lock()
     log = Log(accumulator)
@@ -251,7 +251,7 @@ def test_callbacks_of_several_threads(accumulator: Accumulators) -> None:
     assert not told.errors
 
 
-def test_two_accumulators_of_one_process(accumulate: OpenAccumulator) -> None:
+def test_two_accumulators_share_a_ring(accumulate: OpenAccumulator) -> None:
     """They share the process's ring: however much the one appends and reads, the other misses nothing."""
     busy, quiet = accumulate(), accumulate()
     told = Told()
@@ -275,8 +275,8 @@ def test_two_accumulators_of_one_process(accumulate: OpenAccumulator) -> None:
 
 
 @pytest.mark.plain
-def test_interrupted_at_any_line_of_reading(accumulator: Accumulators) -> None:
-    """Ctrl-C while completions are read: none of them is lost, and none is told twice."""
+def test_interrupted_read_loses_no_completion(accumulator: Accumulators) -> None:
+    """Ctrl-C while completions are read: each is processed exactly once."""
     log = Log(accumulator)
     modules = (pending_batches, completion_ring)
 
@@ -298,7 +298,7 @@ def test_interrupted_at_any_line_of_reading(accumulator: Accumulators) -> None:
         accumulator.producer.await_flush_completion(0)
 
 
-def test_fork(accumulator: Accumulators, start: Start) -> None:
+def test_futures_of_the_parent_fail_in_a_forked_child(accumulator: Accumulators, start: Start) -> None:
     """A forked child appends for itself; what its parent waits for is none of its business, and says so."""
     told = Told()
     future = accumulator.append(TP0, 0, KEY, VALUE, (), told).future
@@ -363,9 +363,7 @@ def append_in_threads(accumulator: Accumulators, link: Connection) -> list[int]:
 
 
 @pytest.mark.parametrize(("has_callbacks", "expected"), [(False, 4), (True, 1)])
-def test_a_flush_is_woken_for_half_of_what_it_waits_for(
-    accumulator: Accumulators, has_callbacks: bool, expected: int
-) -> None:
+def test_flush_wakes_for_half_of_its_batches(accumulator: Accumulators, has_callbacks: bool, expected: int) -> None:
     """Unless there are callbacks, which are called as their batches are done."""
     told, slab = Told(), accumulator.slab
     for _ in range(8):

@@ -20,12 +20,12 @@ def headers(attempts: int, count: int = 1000) -> np.ndarray:
     return rows
 
 
-def test_there_is_none_before_the_first_attempt() -> None:
+def test_no_backoff_before_the_first_attempt() -> None:
     assert RetryBackoff(100, 1000).after_last_attempt_ms(headers(0)).tolist() == [0] * 1000
 
 
 @pytest.mark.parametrize(("attempts", "middle"), [(1, 100), (2, 200), (3, 400), (4, 800)])
-def test_doubles_and_is_spread(attempts: int, middle: int) -> None:
+def test_backoff_doubles_with_jitter(attempts: int, middle: int) -> None:
     backoff = RetryBackoff(100, 1000).after_last_attempt_ms(headers(attempts))
     assert 0.8 * middle - 1 <= backoff.min() < 0.82 * middle
     assert 1.18 * middle < backoff.max() <= min(1.2 * middle, 1000)
@@ -33,24 +33,24 @@ def test_doubles_and_is_spread(attempts: int, middle: int) -> None:
 
 
 @pytest.mark.parametrize("attempts", [5, 6, 40, 65_535])
-def test_never_more_than_the_maximum(attempts: int) -> None:
+def test_backoff_has_a_maximum(attempts: int) -> None:
     backoff = RetryBackoff(100, 1000).after_last_attempt_ms(headers(attempts))
     assert backoff.max() == 1000
     assert backoff.min() >= 800
 
 
-def test_stays_the_same_until_the_next_attempt() -> None:
+def test_backoff_is_stable_until_the_next_attempt() -> None:
     backoff = RetryBackoff(100, 1000)
     rows = headers(2)
     before = backoff.after_last_attempt_ms(rows)
     rows[:, [Slot.NEXT, Slot.PREVIOUS, Slot.DRAINED_MS, Slot.STATE]] = 77
     assert (backoff.after_last_attempt_ms(rows) == before).all()
-    # One row by itself is as it is among the others.
+    # A single row gives the same result as it does among others.
     assert [backoff.after_last_attempt_ms(rows[each : each + 1])[0] for each in range(1000)] == before.tolist()
     assert len(set((backoff.after_last_attempt_ms(headers(3)) - 2 * before).tolist())) > 100
 
 
-def test_a_maximum_that_is_not_more_than_the_first_is_all() -> None:
+def test_no_jitter_if_the_maximum_is_the_initial() -> None:
     """``ExponentialBackoff``: without jitter then."""
     for maximum in (50, 100):
         assert set(RetryBackoff(100, maximum).after_last_attempt_ms(headers(4)).tolist()) == {maximum}

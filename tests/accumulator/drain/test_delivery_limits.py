@@ -28,7 +28,7 @@ def append_and_stay(link: Connection, name: str, settings: dict[str, object]) ->
 # --- lingering ----------------------------------------------------------------------------------------
 
 
-def test_a_batch_lingers_for_as_long_as_its_producer_wants(accumulate: OpenAccumulator) -> None:
+def test_batch_has_the_linger_of_its_producer(accumulate: OpenAccumulator) -> None:
     brief, long = accumulate(linger_ms=10), accumulate(linger_ms=1_000)
     add(brief, TP0)
     add(long, TP1)
@@ -38,7 +38,7 @@ def test_a_batch_lingers_for_as_long_as_its_producer_wants(accumulate: OpenAccum
     drain(brief)
 
 
-def test_a_batch_of_several_lingers_for_the_least(accumulate: OpenAccumulator) -> None:
+def test_shared_batch_has_the_least_linger(accumulate: OpenAccumulator) -> None:
     """The one that lowers it is to wake the sender, which may sleep for longer than that."""
     brief, long = accumulate(linger_ms=10), accumulate(linger_ms=1_000)
     add(long, TP0)
@@ -54,7 +54,7 @@ def test_a_batch_of_several_lingers_for_the_least(accumulate: OpenAccumulator) -
     assert (batch.linger_ms, batch.record_count) == (10, 4)
 
 
-def test_the_longest_linger_that_there_is(accumulate: OpenAccumulator) -> None:
+def test_longest_linger(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(linger_ms=(1 << 63) - 1, delivery_timeout_ms=2**31 - 1)
     add(accumulator, TP0)
     assert not accumulator.sender.ready(CLUSTER, created_ms(accumulator, TP0) + 10**9).ready_nodes
@@ -63,7 +63,7 @@ def test_the_longest_linger_that_there_is(accumulate: OpenAccumulator) -> None:
 # --- limits ---------------------------------------------------------------------------------------------
 
 
-def test_a_batch_has_the_limits_of_its_producer(accumulate: OpenAccumulator) -> None:
+def test_batch_has_the_limits_of_its_producer(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(**LIMITS)
     add(accumulator, TP0)
     batch = first(accumulator, TP0)
@@ -74,7 +74,7 @@ def test_a_batch_has_the_limits_of_its_producer(accumulate: OpenAccumulator) -> 
     assert len(accumulator.sender.abort_expired_batches(batch.created_ms + 5_000)) == 1
 
 
-def test_a_batch_of_several_has_the_longest_limits(
+def test_shared_batch_has_the_longest_limits(
     accumulate: OpenAccumulator, slab_name: str, start: Callable[..., Child]
 ) -> None:
     """Also when the one that has them is dead by then."""
@@ -93,7 +93,7 @@ def test_a_batch_of_several_has_the_longest_limits(
     assert len(accumulator.sender.abort_expired_batches(batch.created_ms + 60_000)) == 1
 
 
-def test_who_comes_with_a_shorter_time_is_seen_at_once(
+def test_shorter_timeout_takes_effect_at_once(
     accumulate: OpenAccumulator, slab_name: str, start: Callable[..., Child]
 ) -> None:
     """Though the sender had nothing to look for before the longer time was over."""

@@ -1,4 +1,4 @@
-"""When batches that still take records leave: where they are many, not all of them at once."""
+"""The throttle of open batches: where they are many, not all leave at once."""
 
 from __future__ import annotations
 
@@ -92,23 +92,23 @@ def begin(slab_name: str) -> Iterator[Callable[..., Open]]:
 # --- places -----------------------------------------------------------------------------------------------------------
 
 
-def test_all_leave_while_there_are_places_for_all(begin: Callable[..., Open]) -> None:
+def test_all_open_batches_leave_with_enough_free_slots(begin: Callable[..., Open]) -> None:
     many = begin(SLOTS // 2)
     assert many.of(many.drain()) == many.partitions
 
 
-def test_as_many_leave_as_there_are_places(begin: Callable[..., Open]) -> None:
+def test_open_batches_leave_up_to_the_free_slots(begin: Callable[..., Open]) -> None:
     many = begin(SLOTS - 200)
     first = many.drain()
     assert many.of(first) == many.partitions[:200]
-    assert many.ready() == {0}  # nobody has taken the places
+    assert many.ready() == {0}  # the free slots are still free
     for each in many.of(first):
         add(many.accumulator, each)
     assert many.ready() == set()
     assert many.drain() == []
 
 
-def test_batches_grow_while_nothing_is_answered(begin: Callable[..., Open]) -> None:
+def test_open_batches_wait_for_a_response(begin: Callable[..., Open]) -> None:
     many = begin(SLOTS)
     under_way = many.drain()
     assert many.of(under_way) == many.partitions[:SHARE]
@@ -125,14 +125,14 @@ def test_batches_grow_while_nothing_is_answered(begin: Callable[..., Open]) -> N
     assert [batch.record_count for batch in many.drain()] == [4] * SHARE
 
 
-def test_what_came_back_is_no_longer_under_way(begin: Callable[..., Open]) -> None:
+def test_failed_batch_is_no_longer_in_flight(begin: Callable[..., Open]) -> None:
     many = begin(SLOTS)
     for batch in many.drain():
         many.accumulator.sender.reenqueue(batch, many.late_ms)
     assert many.ready() == {0}
 
 
-def test_a_few_leave_at_once_however_little_memory_there_is(begin: Callable[..., Open]) -> None:
+def test_few_open_batches_leave_with_little_memory(begin: Callable[..., Open]) -> None:
     many = begin(16, 16)
     assert many.of(many.drain()) == many.partitions
     assert many.ready() == set()
@@ -160,7 +160,7 @@ def test_full_batches_are_not_held_back(begin: Callable[..., Open]) -> None:
     assert many.of(many.drain()) == [full]
 
 
-def test_a_node_that_does_not_answer_holds_no_other_back(begin: Callable[..., Open]) -> None:
+def test_silent_node_delays_no_other(begin: Callable[..., Open]) -> None:
     many = begin(SLOTS - 1)
     add(many.accumulator, many.other)
     many.drain()
@@ -179,7 +179,7 @@ def append_one(link: Connection, name: str, slots: int, value_size: int) -> None
 
 
 @pytest.mark.parametrize("slots", [1, SHARE + 1])
-def test_a_waiter_gets_memory_though_all_batches_linger(
+def test_waiter_gets_memory_of_lingering_batches(
     begin: Callable[..., Open], start: Callable[..., Any], slab_name: str, slots: int
 ) -> None:
     many = begin(SLOTS)
@@ -204,7 +204,7 @@ def test_a_waiter_gets_memory_though_all_batches_linger(
 # --- rest -------------------------------------------------------------------------------------------------------------
 
 
-def test_what_has_only_lingered_rests_after_many_were_sent(begin: Callable[..., Open]) -> None:
+def test_lingered_batches_rest_after_a_large_pass(begin: Callable[..., Open]) -> None:
     many = begin(150)
     assert len(many.drain()) == 150
     for each in many.partitions:
@@ -220,7 +220,7 @@ def test_what_has_only_lingered_rests_after_many_were_sent(begin: Callable[..., 
     assert len(many.drain(now_ms=sent_ms + 30)) == 150
 
 
-def test_nothing_rests_after_a_few(begin: Callable[..., Open]) -> None:
+def test_no_rest_after_a_small_pass(begin: Callable[..., Open]) -> None:
     many = begin(50)
     many.drain()
     for each in many.partitions:
@@ -229,7 +229,7 @@ def test_nothing_rests_after_a_few(begin: Callable[..., Open]) -> None:
     assert many.ready(many.late_ms + 10) == {0}
 
 
-def test_no_rest_is_long(begin: Callable[..., Open]) -> None:
+def test_rest_is_bounded(begin: Callable[..., Open]) -> None:
     many = begin(150)
     many.drain()
     add(many.accumulator, many.partitions[0])
@@ -239,7 +239,7 @@ def test_no_rest_is_long(begin: Callable[..., Open]) -> None:
 
 
 @pytest.mark.parametrize("urgent", ["full", "flush", "leaving"])
-def test_what_is_urgent_does_not_rest(begin: Callable[..., Open], urgent: str) -> None:
+def test_urgent_batches_do_not_rest(begin: Callable[..., Open], urgent: str) -> None:
     many = begin(150)
     many.drain()
     for each in many.partitions:

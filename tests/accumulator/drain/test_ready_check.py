@@ -1,4 +1,4 @@
-"""What is ready among a few partitions and among many, which are looked at in another way, and what is taken of it."""
+"""Ready check and drain, among few partitions (loop) and among many (numpy)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINGER_MS = 10
 FOREVER_FROM_MS = 60_000
 TP_FIRST = TopicPartition("many", 0)
 COUNTS = [5, 40]
-"""Partitions: a few, and so many that those that linger are left out at once."""
+"""Partition counts for the loop and for numpy."""
 NODE0, NODE1, NODE2 = Node(0), Node(1), Node(2)
 
 
@@ -79,13 +79,13 @@ def many(slab_name: str, request: pytest.FixtureRequest) -> Iterator[Many]:
 # --- ready ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_lingers_is_waited_for(many: Many) -> None:
+def test_lingering_batches_delay_the_next_check(many: Many) -> None:
     begun_ms = many.linger()
     result = many.accumulator.sender.ready(many.cluster, begun_ms + 4)
     assert result == (set(), LINGER_MS - 4, set())
 
 
-def test_what_is_full_is_ready_among_those_that_linger(many: Many) -> None:
+def test_full_batch_is_ready_among_lingering_ones(many: Many) -> None:
     begun_ms = many.linger()
     many.fill(0)
     result = many.accumulator.sender.ready(many.cluster, begun_ms)
@@ -93,27 +93,27 @@ def test_what_is_full_is_ready_among_those_that_linger(many: Many) -> None:
     assert LINGER_MS <= result.next_ready_check_delay_ms < FOREVER_FROM_MS
 
 
-def test_what_has_lingered_is_ready(many: Many) -> None:
+def test_lingered_batch_is_ready(many: Many) -> None:
     many.linger()
     last_ms = max(created_ms(many.accumulator, partition) for partition in many.partitions)
     result = many.accumulator.sender.ready(many.cluster, last_ms + LINGER_MS)
     assert result == ({NODE0, NODE1}, float("inf"), set())
 
 
-def test_a_flush_lets_nothing_linger(many: Many) -> None:
+def test_flush_makes_lingering_batches_ready(many: Many) -> None:
     begun_ms = many.linger()
     many.accumulator.producer.begin_flush()
     result = many.accumulator.sender.ready(many.cluster, begun_ms)
     assert result == ({NODE0, NODE1}, float("inf"), set())
 
 
-def test_a_topic_with_a_partition_without_leader_is_told(many: Many) -> None:
+def test_topic_without_leader_is_reported(many: Many) -> None:
     begun_ms = many.linger()
     result = many.accumulator.sender.ready(many.led_by({0: 0, 3: None}), begun_ms)
     assert result == (set(), LINGER_MS, {"many"})
 
 
-def test_deques_that_change_during_the_look(many: Many) -> None:
+def test_deques_can_change_during_the_check(many: Many) -> None:
     """Others put batches into deques that the sender is just looking at, from other processes."""
     begun_ms = many.linger()
     slab = many.accumulator.slab
@@ -135,7 +135,7 @@ def test_deques_that_change_during_the_look(many: Many) -> None:
 
 
 @pytest.mark.parametrize("word", [Partition.MUTED, Partition.HELD, Partition.IN_FLIGHT])
-def test_what_may_not_be_sent_is_neither_ready_nor_waited_for(many: Many, word: int) -> None:
+def test_held_partition_is_neither_ready_nor_waited_for(many: Many, word: int) -> None:
     begun_ms = many.linger()
     for number in range(len(many.partitions)):
         many.set(number, word, 5)
@@ -147,7 +147,7 @@ def test_what_may_not_be_sent_is_neither_ready_nor_waited_for(many: Many, word: 
         many.set(number, word, 0)
 
 
-def test_what_backs_off_is_waited_for_though_a_flush_is_in_progress(many: Many) -> None:
+def test_backoff_holds_during_a_flush(many: Many) -> None:
     begun_ms = many.linger()
     (batch,) = many.accumulator.sender.drain(many.cluster, [NODE0], UNLIMITED, begun_ms)[0]
     many.accumulator.sender.reenqueue(batch, begun_ms + 1000)
@@ -181,9 +181,7 @@ DRAWN_WORDS = {
     ),
     ages_ms=st.lists(st.integers(-3, LINGER_MS - 1), min_size=40, max_size=40),
 )
-def test_looking_at_all_at_once_finds_what_looking_at_each_does(
-    many: Many, changes: list[tuple[int, tuple[int, int]]], ages_ms: list[int]
-) -> None:
+def test_numpy_and_loop_agree(many: Many, changes: list[tuple[int, tuple[int, int]]], ages_ms: list[int]) -> None:
     now_ms = created_ms(many.accumulator, TP_FIRST) if len(many.accumulator.map.queues[TP_FIRST]) else many.linger()
     many.accumulator.sender.ready(many.cluster, now_ms)  # stores the leaders, which are not stored again
     slab = many.accumulator.slab
@@ -209,14 +207,14 @@ def test_looking_at_all_at_once_finds_what_looking_at_each_does(
 # --- drain ------------------------------------------------------------------------------------------------------------
 
 
-def test_batches_come_in_the_order_of_their_partitions_whatever_their_stripes(many: Many) -> None:
+def test_drain_follows_partition_order_across_stripes(many: Many) -> None:
     begun_ms = many.linger()
     drained = many.accumulator.sender.drain(many.cluster, [NODE1], UNLIMITED, begun_ms)[1]
     assert [partition_of(many.accumulator, batch) for batch in drained] == many.partitions[1:]
     assert len(many.partitions) < 2 * STRIPES or len({batch.partition % STRIPES for batch in drained}) == STRIPES
 
 
-def test_a_request_begins_where_the_last_one_was_full(many: Many) -> None:
+def test_request_begins_where_the_last_one_was_full(many: Many) -> None:
     begun_ms = many.linger()
     size = created_size(many)
     taken: list[TopicPartition] = []
@@ -228,7 +226,7 @@ def test_a_request_begins_where_the_last_one_was_full(many: Many) -> None:
 
 @pytest.mark.plain  # a method is replaced
 @pytest.mark.parametrize("appended_to", [1, 2])
-def test_what_is_appended_while_batches_are_taken_does_not_make_a_request_too_large(
+def test_append_during_drain_keeps_the_request_size(
     many: Many, appended_to: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun_ms = many.linger()

@@ -1,4 +1,4 @@
-"""The completion rings: everything is told, nothing is overwritten, and who is told twice does not notice."""
+"""Completion rings lose and overwrite no completion; duplicates have no effect."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ERRORS = [UnknownServerError, KafkaStorageError, SlabFullError]
 
 
 @given(st.integers(-1, 2**47 - 2))
-def test_a_time_fits_a_result_word(append_time_ms: int) -> None:
+def test_time_fits_a_result_word(append_time_ms: int) -> None:
     word = pack_result(append_time_ms, None)
     assert 0 <= word < 2**64
     assert unpack_error(word) is None
@@ -49,14 +49,14 @@ def test_a_time_fits_a_result_word(append_time_ms: int) -> None:
 
 
 @given(st.integers(0, 2**47), st.sampled_from(ERRORS))
-def test_an_error_and_the_number_of_its_incident_fit_a_result_word(incident: int, error: type[KafkaError]) -> None:
+def test_error_and_incident_fit_a_result_word(incident: int, error: type[KafkaError]) -> None:
     word = pack_result(-1, error, incident)
     assert 0 <= word < 2**64
     assert unpack_error(word) is error
     assert word >> 16 == incident
 
 
-def test_every_error_comes_back_as_itself() -> None:
+def test_every_error_round_trips() -> None:
     """An error without a code of its own would be mistaken for its base, or for another."""
     kinds, seen = [KafkaError], []
     while kinds:
@@ -78,7 +78,7 @@ def entry_of(accumulator: Accumulators) -> int:
     return accumulator.slab.geometry.process(accumulator.slab.me)
 
 
-def test_a_producer_that_never_polls_between_appends(accumulator: Accumulators) -> None:
+def test_ring_holds_the_completions_of_all_slots(accumulator: Accumulators) -> None:
     """Round after round every slot completes before it looks: the ring is full and not more."""
     words, entry = accumulator.slab.words, entry_of(accumulator)
     log = Log(accumulator)
@@ -90,7 +90,7 @@ def test_a_producer_that_never_polls_between_appends(accumulator: Accumulators) 
     assert [future.get(0).offset for future in futures] == list(range(5 * SLOTS))
 
 
-def test_many_threads_that_waited_for_memory(accumulator: Accumulators) -> None:
+def test_ring_holds_the_completions_of_threads_that_waited_for_memory(accumulator: Accumulators) -> None:
     """None of them polls between getting its memory and its append; the ring does not overflow all the same."""
     futures: list[FutureRecordMetadata] = []
     threads = [
@@ -119,10 +119,10 @@ def append_and_sleep(link: Connection, name: str, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("told_before", [0, 2])
-def test_senders_that_die_over_telling(
+def test_sender_death_between_push_and_free_loses_no_completion(
     accumulator: Accumulators, slab_name: str, start: Start, told_before: int
 ) -> None:
-    """However often a sender dies between telling and freeing the slots, a producer that looks late misses nothing."""
+    """However often a sender dies between push and free, a producer that reads late misses no completion."""
     producer = start(append_and_sleep, slab_name, SLOTS)
     assert producer.hear() == "appended"
     Log(accumulator).take([drain(accumulator)[0] for _ in range(told_before)])
@@ -145,8 +145,8 @@ def test_senders_that_die_over_telling(
     assert_empty(accumulator)
 
 
-def test_one_part_of_a_batch_is_not_taken_for_another(accumulator: Accumulators) -> None:
-    """A sender that takes over tells of the part that is completing, whether or not that before it has been read."""
+def test_takeover_pushes_the_part_that_is_completing(accumulator: Accumulators) -> None:
+    """A new sender pushes the part that is completing, whether or not the one before it has been read."""
     writer = RingWriter(accumulator.slab.memory, accumulator.slab.geometry)
     me = accumulator.slab.me
     writer.tell(me, 7, pack_range(0, 3), 1, 0)
@@ -158,8 +158,8 @@ def test_one_part_of_a_batch_is_not_taken_for_another(accumulator: Accumulators)
     assert not writer.has_told(me, 7, pack_range(0, 3))
 
 
-def test_told_twice(accumulator: Accumulators) -> None:
-    """A sender died after telling, and its successor tells again what has been read meanwhile: nobody notices."""
+def test_duplicate_completion_is_ignored(accumulator: Accumulators) -> None:
+    """A sender died after a push; the next one pushes again what has been read meanwhile."""
     told = []
     future = accumulator.append(TP0, 0, None, b"value", (), lambda error, metadata: told.append(metadata)).future
     (batch,) = drain(accumulator)

@@ -1,4 +1,4 @@
-"""The copy-on-write map: what one process adds all see, as a whole or not yet, whoever dies in between."""
+"""The copy-on-write map: every process sees a change whole or not at all, despite deaths."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def known(accumulator: Accumulators) -> PartitionMap:
 
 @pytest.fixture
 def other(accumulator: Accumulators) -> PartitionMap:
-    """The same map as somebody else has it, who has not looked since."""
+    """The same map in another process that has not refreshed."""
     return PartitionMap(accumulator.slab)
 
 
@@ -41,7 +41,7 @@ def partitions(of: PartitionMap, topic: str) -> list[int]:
     return [] if entry is None else [queue.topic_partition.partition for queue in entry.queues]
 
 
-def test_a_topic_s_life(known: PartitionMap, other: PartitionMap) -> None:
+def test_topic_lifecycle(known: PartitionMap, other: PartitionMap) -> None:
     assert other.topic("new") is None
     entry = known.request("new")
     assert (entry.state, partitions(known, "new")) == (TopicState.REQUESTED, [])
@@ -60,8 +60,8 @@ def test_a_topic_s_life(known: PartitionMap, other: PartitionMap) -> None:
     assert known.topic("new") is entry
 
 
-def test_a_topic_with_fewer_partitions_than_before(known: PartitionMap, other: PartitionMap) -> None:
-    """Made again with fewer; what is queued for the others stays, and is theirs once more if the topic grows."""
+def test_topic_recreated_with_fewer_partitions(known: PartitionMap, other: PartitionMap) -> None:
+    """Batches of removed partitions stay, and are sent if the topic grows again."""
     entry = known.request("new")
     other.update("new", 5, None, topic_id=1)
     known.refresh()
@@ -81,8 +81,8 @@ def test_a_topic_with_fewer_partitions_than_before(known: PartitionMap, other: P
     assert partitions(PartitionMap(known._slab), "new") == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_topic_that_is_gone(known: PartitionMap, other: PartitionMap) -> None:
-    """Whoever sends to it asks again, as for a new one."""
+def test_deleted_topic(known: PartitionMap, other: PartitionMap) -> None:
+    """A producer that sends to it requests metadata, as for a new one."""
     entry = known.topic(TOPIC)
     assert entry is not None
     other.update(TOPIC, 0, UnknownTopicOrPartitionError)
@@ -105,7 +105,7 @@ def test_many_topics_change_the_generation_once(known: PartitionMap, other: Part
     assert [partitions(known, name) for name in names] == [[0, 1]] * 7
 
 
-def test_an_answer_ends_a_question_and_a_change_does_not(known: PartitionMap, other: PartitionMap) -> None:
+def test_only_an_answer_ends_a_request(known: PartitionMap, other: PartitionMap) -> None:
     """A topic that is found to have grown, while a producer waits for what it asked just now."""
     entry = known.request(TOPIC)
     answers = entry.answers
@@ -116,7 +116,7 @@ def test_an_answer_ends_a_question_and_a_change_does_not(known: PartitionMap, ot
     assert (entry.state, entry.answers) == (TopicState.KNOWN, answers + 1)
 
 
-def test_a_failed_topic(known: PartitionMap, other: PartitionMap) -> None:
+def test_failed_topic(known: PartitionMap, other: PartitionMap) -> None:
     entry = known.request("gone")
     other.update("gone", 0, UnknownTopicOrPartitionError)
     known.refresh()
@@ -129,16 +129,16 @@ def test_a_failed_topic(known: PartitionMap, other: PartitionMap) -> None:
     assert (entry.state, partitions(known, "gone")) == (TopicState.KNOWN, [0])
 
 
-def test_a_known_topic_stays_usable_while_it_is_asked_for_again(known: PartitionMap, other: PartitionMap) -> None:
+def test_known_topic_stays_usable_during_a_request(known: PartitionMap, other: PartitionMap) -> None:
     known.request(TOPIC)
     assert partitions(known, TOPIC) == partitions(other, TOPIC) == [0, 1, 2, 3]
-    other.update(TOPIC, 4, NetworkError)  # no broker is to be had: nothing is said of the topic
+    other.update(TOPIC, 4, NetworkError)  # no broker is reachable: the topic's state is unknown
     known.refresh()
     assert partitions(known, TOPIC) == [0, 1, 2, 3]
 
 
-def test_looking_up_takes_no_lock(known: PartitionMap) -> None:
-    """A lookup of what is known works in the hand of whoever holds the tables' lock, and does not raise anything."""
+def test_lookup_takes_no_lock(known: PartitionMap) -> None:
+    """A lookup of a known topic works while another process holds the tables' lock."""
     with known._slab.tables_lock:
         assert known.queue(TopicPartition(TOPIC, 0)) is not None
         assert known.topic(TOPIC) is not None
@@ -146,20 +146,20 @@ def test_looking_up_takes_no_lock(known: PartitionMap) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250])
-def test_an_illegal_name(known: PartitionMap, name: str) -> None:
+def test_illegal_name_is_refused(known: PartitionMap, name: str) -> None:
     with pytest.raises(InvalidTopicError):
         known.request(name)
     assert known.topic(name) is None
 
 
-def test_the_longest_name(known: PartitionMap, other: PartitionMap) -> None:
+def test_longest_name(known: PartitionMap, other: PartitionMap) -> None:
     name = "x" * 249
     known.request(name)
     assert other.topic(name) is not None
     assert [*other.topics] == [TOPIC, name]
 
 
-def test_the_topic_table_is_full(known: PartitionMap, other: PartitionMap) -> None:
+def test_full_topic_table_raises(known: PartitionMap, other: PartitionMap) -> None:
     for number in range(7):
         known.request(f"topic{number}")
     with pytest.raises(SlabFullError, match=r"no room for topic 'more'.*8 topics; set shmaccum\.max\.topics to 9"):
@@ -168,7 +168,7 @@ def test_the_topic_table_is_full(known: PartitionMap, other: PartitionMap) -> No
     assert known.request("topic3").state is TopicState.REQUESTED  # those that are there are not concerned
 
 
-def test_the_partition_table_is_full(known: PartitionMap, other: PartitionMap) -> None:
+def test_full_partition_table_raises(known: PartitionMap, other: PartitionMap) -> None:
     large, small = known.request("large"), known.request("small")
     with pytest.raises(SlabFullError, match=r"29 partitions of topic 'large': 4 .* 32 .*max\.partitions to 33"):
         other.update("large", 29, None)
@@ -191,7 +191,7 @@ def request_topics(link: Connection, name: str) -> dict[str, int]:
     return entries
 
 
-def test_two_processes_ask_for_the_same_topics(accumulator: Accumulators, slab_name: str, start: Start) -> None:
+def test_two_processes_request_the_same_topics(accumulator: Accumulators, slab_name: str, start: Start) -> None:
     children = [start(request_topics, slab_name) for _ in range(2)]
     for child in children:
         assert child.hear() == "ready"
@@ -213,7 +213,7 @@ def hasty_threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hasty_threads")
-def test_threads_that_see_a_topic_at_the_same_moment(accumulate: OpenAccumulator) -> None:
+def test_threads_refresh_concurrently(accumulate: OpenAccumulator) -> None:
     """However they come in between each other, none ever sees some of its partitions, or any of them twice."""
     rounds = 40
     accumulator = accumulate(shmaccum_max_topics=rounds + 1, shmaccum_max_partitions=4 + rounds * 100)
@@ -243,7 +243,7 @@ def test_threads_that_see_a_topic_at_the_same_moment(accumulate: OpenAccumulator
 
 
 @pytest.mark.plain
-def test_a_look_while_the_sender_adds(known: PartitionMap, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refresh_while_the_sender_adds(known: PartitionMap, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of partitions was read after their entries, and is ahead of them: they are seen at the next look."""
     known.request("new")
     monkeypatch.setattr(TopicEntry, "partition_count", property(lambda entry: 9))
@@ -264,7 +264,7 @@ def roomy(accumulate: OpenAccumulator) -> Accumulators:
     return accumulate(shmaccum_max_topics=4, shmaccum_max_partitions=16)
 
 
-def test_a_half_added_topic_is_used_once_it_is_whole(roomy: Accumulators) -> None:
+def test_half_added_topic_is_used_once_it_is_whole(roomy: Accumulators) -> None:
     """A key is never hashed over some of the partitions."""
     roomy.map.request("new")
     words = roomy.slab.words
@@ -293,8 +293,8 @@ def test_a_half_added_topic_is_used_once_it_is_whole(roomy: Accumulators) -> Non
     assert partitions(roomy.map, "new") == list(range(6))
 
 
-def test_a_change_that_a_death_cuts_short_is_seen_once_it_is_made_again(roomy: Accumulators) -> None:
-    """The dead sender has stored the smaller count, and not moved the generation."""
+def test_change_cut_short_by_a_death_is_seen_after_takeover(roomy: Accumulators) -> None:
+    """The dead sender has stored the smaller count but not raised the generation."""
     other = PartitionMap(roomy.slab)
 
     def shrink_and_die() -> None:

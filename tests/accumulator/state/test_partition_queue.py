@@ -1,4 +1,4 @@
-"""The deque: its links are right after every operation, and a death in one partition holds up no other."""
+"""The deque: its links match the headers after every operation, and a death blocks no other partition."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def assert_whole(accumulator: Accumulators, of: TopicPartition) -> None:
     words, geometry = accumulator.slab.words, accumulator.slab.geometry
     queue = accumulator.map.queues[of]
     with queue.lock:
-        pass  # whoever takes it from a dead holder makes the deque anew
+        pass  # taking over a dead holder's lock rebuilds the deque
     at = geometry.partition(queue.entry)
     headers = accumulator.slab.headers
     states = headers[:, Slot.STATE] & np.uint64(STATE_MASK)
@@ -61,7 +61,7 @@ def numbers(values: list[bytes | None]) -> list[int]:
     return [int(value.rstrip(b"\0")) for value in values if value is not None]
 
 
-def test_empty(accumulator: Accumulators) -> None:
+def test_empty_deque(accumulator: Accumulators) -> None:
     assert first(accumulator, TP0) is None
     assert queued(accumulator, TP0) == 0
     assert_whole(accumulator, TP0)
@@ -69,7 +69,7 @@ def test_empty(accumulator: Accumulators) -> None:
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(["append", "append", "drain", "put back first", "put back last"]), max_size=30))
-def test_any_sequence_of_operations(accumulator: Accumulators, operations: list[str]) -> None:
+def test_deque_keeps_order_under_any_operations(accumulator: Accumulators, operations: list[str]) -> None:
     """In whatever order batches come and go and come back, they stay in the order of append."""
     in_flight = []
     appended = 0
@@ -107,8 +107,8 @@ def test_deques_of_one_stripe_do_not_mix(accumulate: OpenAccumulator) -> None:
 # --- death ----------------------------------------------------------------------------------------------
 
 
-def test_death_leaves_other_partitions_alone(accumulator: Accumulators) -> None:
-    """A lock in a dead hand holds up its own partitions until somebody uses one of them, and nobody else."""
+def test_death_blocks_no_other_partition(accumulator: Accumulators) -> None:
+    """A dead holder's lock blocks only its own partitions, until a process takes it over."""
 
     def die_over_it() -> None:
         with accumulator.map.queues[TP0].lock:

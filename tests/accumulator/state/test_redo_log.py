@@ -1,4 +1,4 @@
-"""Committed records and the compressed ones that take their place: one or the other, wherever somebody dies."""
+"""Replacing records with compressed ones: a death at any point leaves one or the other."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def in_the_middle(accumulator: Accumulators, copied: float) -> None:
 
 
 @pytest.mark.parametrize("copied", [0, 0.3, 0.9, 1])
-def test_killed_in_the_middle_of_copying(accumulator: Accumulators, copied: float) -> None:
+def test_death_during_the_copy_keeps_the_records(accumulator: Accumulators, copied: float) -> None:
     """The records in the slot are torn; those in the redo area are what counts."""
     add_before(accumulator)
     in_the_middle(accumulator, copied)
@@ -97,7 +97,7 @@ def test_killed_in_the_middle_of_copying(accumulator: Accumulators, copied: floa
     assert accumulator.slab.words[Super.REBUILDS] > rebuilds
 
 
-def test_the_next_sender_finishes_for_the_dead(accumulator: Accumulators) -> None:
+def test_next_sender_finishes_the_copy(accumulator: Accumulators) -> None:
     """Nobody else has taken the lock since, and the dead one's place in the process table has been given away."""
     add_before(accumulator)
     in_the_middle(accumulator, 0.5)
@@ -111,7 +111,7 @@ def test_the_next_sender_finishes_for_the_dead(accumulator: Accumulators) -> Non
     assert log.values(TP0) == BEFORE
 
 
-def test_each_stripe_has_an_area_of_its_own(accumulator: Accumulators) -> None:
+def test_stripes_have_separate_redo_areas(accumulator: Accumulators) -> None:
     """What a dead process left in its stripe's is not touched by those who work in other stripes."""
     add_before(accumulator)
     in_the_middle(accumulator, 0.5)
@@ -123,8 +123,8 @@ def test_each_stripe_has_an_area_of_its_own(accumulator: Accumulators) -> None:
     assert len(log.values(TP1)) == 4
 
 
-def test_interrupted_at_any_moment(accumulator: Accumulators) -> None:
-    """The process goes on, and so do its locks; whoever takes them next finishes."""
+def test_interrupted_copy_is_finished(accumulator: Accumulators) -> None:
+    """The process and its locks live on; the lock's next holder finishes the copy."""
     seen = set()
     for moment in range(3000):
         add_before(accumulator)
