@@ -253,7 +253,7 @@ def test_a_record_that_cannot_be_stored_fails_the_job(spark: SparkSession, optio
     with pytest.raises(PythonException) as caught:
         write(rows, small, topic="large")
     assert "RecordBatchTooLargeError: large-0:" in str(caught.value)
-    assert "Up to 10 of the 10 rows that the task has sent so far were given up" in str(caught.value)
+    assert "Up to 10 of the 10 rows that the task has sent so far failed" in str(caught.value)
 
 
 def test_a_log_that_cannot_be_written_fails_the_job(spark: SparkSession, options: Options, tmp_path: Path) -> None:
