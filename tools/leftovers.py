@@ -1,9 +1,9 @@
 """Runs a command and checks that it leaves nothing behind: ``python3 -m tools.leftovers COMMAND ...``.
 
-What counts is whatever the command started, however far it detached itself: processes (senders, Java, Python
-workers) are known by a variable of their environment, which all descendants inherit. A file of shmaccum's in
-/dev/shm, or a listening TCP port, that was not there before counts unless a process that the command did not start
-uses it. What is on its way out is given some seconds. The exit status is the command's, or 1 if something is left.
+It checks everything that the command started, even if detached. Processes (senders, Java, Python workers) are
+recognised by an environment variable, which all descendants inherit. A new file of shmaccum's in /dev/shm, or a new
+listening TCP port, counts unless a process that the command did not start uses it. Things that are about to disappear
+get some seconds. The exit status is the command's, or 1 if something is left.
 
 Uses nothing but the standard library and /proc.
 """

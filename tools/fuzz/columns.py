@@ -47,7 +47,7 @@ _Buffers = list[npt.NDArray[np.uint8]]
 
 
 class _Topic:
-    """A topic nobody has appended to."""
+    """A topic without records."""
 
     queues: tuple[()] = ()
 

@@ -33,7 +33,7 @@ class KafkaCluster:
     """Brokers 1 to ``nodes`` in KRaft mode, each its own controller; ``with KafkaCluster(...) as cluster`` starts it.
 
     Attributes:
-        nodes: the brokers, by id; each can be killed, paused and started again by itself.
+        nodes: the brokers, by id; each can be killed, paused and restarted alone.
         security_protocol: what clients must speak, by Kafka's name for it.
     """
 
@@ -104,7 +104,7 @@ class KafkaCluster:
             raise
 
     def stop(self) -> None:
-        """Kill all brokers, and wait until they are gone: nobody will read what they keep."""
+        """Kill all brokers, and wait until they are gone; their data is not needed any more."""
         for node in self.nodes.values():
             node.kill()
 

@@ -34,9 +34,9 @@ class Node:
         id: its ``node.id``, from 1.
         port: what clients connect to.
         internal_port: the same broker, always open (see `tools.kafka.settings`).
-        advertised_port: what clients are told to connect to: `port`, or a proxy's, set before the first start.
+        advertised_port: port advertised to clients: `port`, or a proxy's, set before the first start.
         data: the directory of its logs (``log.dirs``); a partition is a directory in it.
-        log_file: what the broker says.
+        log_file: the broker's messages.
     """
 
     def __init__(self, id: int, ports: Callable[[], int], directory: Path, detached: bool) -> None:
@@ -96,7 +96,7 @@ class Node:
         """Start the broker, without waiting for it."""
         if self.is_running():
             raise KafkaToolError(f"node {self.id} runs already")
-        self._reap()  # one that ended by itself
+        self._reap()  # one that has exited on its own
         command = java_command("kafka.Kafka", str(self.settings_file), options=jvm_options)
         if not self._detached:
             command = [sys.executable, "-I", "-S", keeper.__file__, str(os.getpid()), *command]

@@ -3,7 +3,7 @@
 ============ ====================================================================================================
 listener     for
 ============ ====================================================================================================
-``CLIENT``   clients: as secure as the cluster is told to be, and advertised under a port that may be a proxy's
+``CLIENT``   clients: with the cluster's configured security, and advertised under a port that can be a proxy's
 ``INTERNAL`` the brokers among themselves, and the tests' administration: always open, never through a proxy
 ``CONTROLLER`` the quorum
 ============ ====================================================================================================
@@ -31,7 +31,7 @@ _MODULES: Final = "org.apache.kafka.common.security"
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports of one node on loopback, and the one that clients are told."""
+    """The ports of one node on loopback, and the one advertised to clients."""
 
     client: int
     internal: int
@@ -134,7 +134,7 @@ def _sasl() -> dict[str, object]:
     return {
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         **{f"listener.name.client.{mechanism}.sasl.jaas.config": config for mechanism, config in jaas.items()},
-        "delegation.token.secret.key": "delegation-secret",  # whoever is logged in can get tokens
+        "delegation.token.secret.key": "delegation-secret",  # every authenticated user can get tokens
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:admin",  # the internal listeners' users have no name
         "allow.everyone.if.no.acl.found": "true",

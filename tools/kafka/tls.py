@@ -106,7 +106,7 @@ def _issue(directory: Path, name: str, begin: datetime, end: datetime) -> Identi
 
 
 def _new_key(key: Path, name: str, config: Path) -> tuple[str, ...]:
-    """Return the options that make a key without a password, for whoever is called by a name."""
+    """Return the options that make a key without a password for this name."""
     kind = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     return (*kind, "-keyout", str(key), "-subj", f"/CN={name}", "-config", str(config))
 

@@ -95,13 +95,13 @@ def verdict(run: Run, result: Result) -> str:
 
 
 def check_all(runs: Sequence[Run], jobs: int) -> bool:
-    """Do runs, so many at a time, print what they come to, and say whether it is what it must be."""
+    """Run them, ``jobs`` at a time, print their results, and return whether all are as expected."""
     with ThreadPoolExecutor(jobs) as pool:
         return report(zip(runs, pool.map(check, runs), strict=True))
 
 
 def report(results: Iterable[tuple[Run, Result]]) -> bool:
-    """Print what runs come to, and say whether it is what it must be."""
+    """Print the results of runs, and return whether all are as expected."""
     good = True
     for run, result in results:
         wrong = verdict(run, result)
