@@ -35,7 +35,7 @@ INSTALL_KERBEROS: Final = (
 
 
 def may_install() -> bool:
-    """Say whether this user may install packages of the system, and it is one with apt-get."""
+    """Return whether this user may install packages of the system, and it is one with apt-get."""
     return os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 

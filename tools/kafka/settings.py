@@ -1,12 +1,8 @@
 """The settings of a small broker: KRaft, combined with its controller, three listeners on loopback.
 
-============ ====================================================================================================
-listener     for
-============ ====================================================================================================
-``CLIENT``   clients: with the cluster's configured security, and advertised under a port that can be a proxy's
-``INTERNAL`` the brokers among themselves, and the tests' administration: always open, never through a proxy
-``CONTROLLER`` the quorum
-============ ====================================================================================================
+* ``CLIENT``: for clients, with the cluster's configured security, and with an advertised port that can be a proxy's
+* ``INTERNAL``: for the brokers among themselves and the tests' administration; always open, never through a proxy
+* ``CONTROLLER``: for the quorum
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Certificates for a cluster on loopback: an authority of its own, and who it vouches for. Made by ``openssl``."""
+"""Creates an authority and certificates for a cluster on loopback with ``openssl``."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def make_certificates(directory: Path) -> Certificates:
 
     Raises:
         KafkaMissingError: there is no openssl.
-        KafkaToolError: openssl refused; says why.
+        KafkaToolError: openssl failed; the text has its message.
     """
     if shutil.which("openssl") is None:
         raise KafkaMissingError(

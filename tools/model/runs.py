@@ -1,4 +1,4 @@
-"""What is checked: the models in several sizes, and the mutants that must fail, each by a property that is named."""
+"""The runs: the models in several sizes, and mutants, each with the property that it must violate."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ The rules apply to every process that was sampled for at least two minutes (the 
 killed) and to /dev/shm as a whole:
 
 * the first quarter of the samples is warm-up and does not count;
-* memory stops growing. The median of the last quarter is at most 10 % or 2 MiB (the larger) above that of the second, or
-  at most 2 % above that of the third. Both rules, because an allocator takes memory in steps and keeps it,
+* memory stops growing. The median of the last quarter is at most 10 % (at least 2 MiB) above that of the second, or at
+  most 2 % above that of the third. Both rules, because an allocator takes memory in steps and keeps it,
   whenever more threads than before are busy at once. One such step is not a leak, and a leak does not stop after one.
   Memory is the process's private memory (RssAnon) and the part of the slab that it has mapped (RssShmem), without the
   accounts, which are mapped files that grow with the records;
