@@ -30,7 +30,7 @@ def send_and_stay(link: Connection, settings: Settings, records: int) -> None:
 
 @pytest.fixture
 def abandon(settings: Settings, slab_name: str, start: Callable[..., Child], until: Until) -> Callable[[int], None]:
-    """Return ``abandon(records)``: leave a slab whose users were all killed, with so many records in it."""
+    """Return ``abandon(records)``: leave a slab whose users were all killed, with this many records in it."""
 
     def run(records: int) -> None:
         child = start(send_and_stay, settings | {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}, records)

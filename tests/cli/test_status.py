@@ -49,7 +49,7 @@ def test_for_people(
         for _ in range(1234):
             producer.send("orders", b"x" * 10, partition=1)
         producer.flush()
-        until(lambda: report(slab_name).memory.used == 0)  # the sender frees it when it has told of the end
+        until(lambda: report(slab_name).memory.used == 0)  # the sender frees it after it has pushed the completion
         out = show(capfd, slab_name)
     lines = out.splitlines()
     form = "compiled" if compiled else "plain Python"

@@ -228,7 +228,7 @@ def test_versions_share_a_slab_if_they_lay_it_out_alike(monkeypatch: pytest.Monk
 
 
 def test_a_version_with_a_new_setting_finds_the_slab_of_the_one_before() -> None:
-    """As long as nobody sets it."""
+    """As long as it has its default."""
 
     class Later(ProducerConfig):
         __slots__ = ()

@@ -70,7 +70,7 @@ def binary_column(name: str, array: pa.Array) -> pa.LargeBinaryArray:
     offsets = _offsets(column)
     if (offsets[1:] < offsets[:-1]).any():  # the code that uses them does not check
         row = int(np.argmax(offsets[1:] < offsets[:-1]))
-        raise SerializationError(f"{name}: row {row} is not in the column's memory: its offsets are wrong")
+        raise SerializationError(f"{name}: row {row} is outside the column's memory: its offsets are wrong")
     return column
 
 
