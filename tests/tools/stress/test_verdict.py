@@ -245,5 +245,5 @@ def test_a_batch_is_there_twice(scene: Any) -> None:
     segment.write_bytes(segment.read_bytes() * 2)
     problems: list[str] = []
     records = list(read_log(scene.log_dir, problems))
-    assert "offset 0 where" in problems[0]
+    assert "offset 0 instead of" in problems[0]
     assert "duplicated" in wrong(judge(scene.accounts, records, PARTITIONS))
