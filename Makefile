@@ -1,6 +1,6 @@
 # make demo | test | test-compiled | sanitize | lint | docs | venv | venv-core | kerberos | kafka | clean
 #
-# Everything is installed into $(VENV). PYTHON=python3.13 make test chooses another interpreter, which gets a
+# Everything is installed into $(VENV). PYTHON=python3.13 make test selects another interpreter, which gets a
 # virtual environment of its own.
 
 PYTHON ?= python3
@@ -16,16 +16,16 @@ WORKERS ?= 3
 demo: $(VENV)/.demo  ## DEMO="--workers 4" passes options on
 	$(BIN)/shmaccum demo $(DEMO)
 
-# A module's tests stay together: they share what is costly to start. Each worker has its own Apache Kafka. Many tests
-# wait more than they work: three workers are for two cores.
+# A module's tests stay together, because they share expensive fixtures. Each worker has its own Apache Kafka. Many
+# tests wait more than they work, so two cores can run three workers.
 test: lint pytest  ## PYTEST="tests/record -x" passes options on; WORKERS=0 runs all in one process
 
 pytest: $(VENV)/.test
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
-# The modules that have a .pxd file are compiled, into build/; the tests of the core run over these, all but those with
-# the marker `plain`. So do the programs that they start: without PYTHONSAFEPATH, `python -c` would take the source
-# that is in its working directory.
+# Compiles the modules that have a .pxd file into build/, and runs the core's tests with them, except those with the
+# marker `plain`. So do the programs that the tests start: without PYTHONSAFEPATH, `python -c` would import the source
+# in its working directory.
 COMPILED := build/compiled
 COMPILED_TESTS ?= tests/test_compiled.py tests/shm tests/pool tests/accumulator tests/record tests/producer \
 	tests/sender/test_loop.py tests/sender/test_idempotence.py tests/sender/test_batch_splitter.py \
@@ -38,7 +38,7 @@ test-compiled: $(VENV)/.test  ## COMPILED_TESTS=tests/producer only runs these
 	SHMACCUM_COMPILED=1 PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(BIN)/pytest -n $(WORKERS) --dist loadfile \
 		-o "pythonpath=$(COMPILED) . tests tests/support" $(COMPILED_TESTS) $(PYTEST)
 
-# Every input of the corpus and some new ones, over modules that AddressSanitizer and UBSan look after.
+# Every input of the corpus and some new ones, on modules compiled with AddressSanitizer and UBSan.
 FUZZ ?= --seconds 30
 
 sanitize: $(VENV)/.test  ## FUZZ="slab --seconds 600" passes options on
@@ -57,13 +57,13 @@ venv: $(VENV)/.test
 
 venv-core: $(VENV)/.test-core  ## without Spark, for the core's tests alone
 
-kerberos: $(VENV)/.test  ## what the tests with a KDC need, which are skipped without it; takes a minute or two
+kerberos: $(VENV)/.test  ## packages for the tests with a KDC, which are skipped without them; takes a minute or two
 	$(PYTHON) -m tools.setup_env $(VENV) kerberos
 
-kafka:  ## KAFKA="--nodes 3 --sasl --tls" passes options on; python3 -m tools.kafka stop ends it
+kafka:  ## KAFKA="--nodes 3 --sasl --tls" passes options on; python3 -m tools.kafka stop stops it
 	$(PYTHON) -m tools.kafka start $(KAFKA)
 
-# The stamps: an environment is made anew only where it is older than what it is made from.
+# The stamps: an environment is rebuilt only if it is older than its sources.
 $(VENV)/.demo: pyproject.toml
 	$(PYTHON) -m tools.setup_env $(VENV) demo
 	@touch $@

@@ -1,14 +1,14 @@
-"""Compiles what every record and every batch passes through, where there is a C compiler and nobody is against it.
+"""Compiles the modules that every record and every batch passes through, if there is a C compiler.
 
-The modules are plain Python, and without a compiler they are installed as such, as a wheel that is tagged so. What
-Cython is to know of their types is in the ``.pxd`` file beside each. By variables of the environment:
+The modules are plain Python, and without a compiler they are installed as such, in a wheel with that tag. The ``.pxd``
+file beside each module declares its types for Cython. Environment variables:
 
-* ``SHMACCUM_PURE=1`` compiles nothing. Nor does an editable install: whoever changes the source is to run what it says.
-* ``SHMACCUM_REQUIRE_COMPILED=1`` makes it an error that something cannot be compiled.
-* ``SHMACCUM_SANITIZE=1`` has AddressSanitizer and UBSan look after what is compiled, for processes that have libasan
-  loaded (``python -m tools.fuzz --sanitize``).
+* ``SHMACCUM_PURE=1`` compiles nothing. Nor does an editable install, in which changes of the source must take effect.
+* ``SHMACCUM_REQUIRE_COMPILED=1`` turns a failure to compile into an error.
+* ``SHMACCUM_SANITIZE=1`` compiles with AddressSanitizer and UBSan, for processes that have libasan loaded
+  (``python -m tools.fuzz --sanitize``).
 
-It is all of them or none: compiled modules call each other in C, and half of the locks in C would be no lock.
+It compiles all modules or none: compiled modules call each other in C, and a lock that is half in C would not lock.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from setuptools.errors import CompileError
 
 DIRECTIVES = {
     "language_level": 3,
-    "annotation_typing": False,  # what is not in a .pxd file stays a Python object, with Python's rules
+    "annotation_typing": False,  # anything not in a .pxd file stays a Python object, with Python's rules
     "boundscheck": True,
-    "wraparound": False,  # no index counts from the end, which is for the sources to see to
+    "wraparound": False,  # the sources must not index from the end
     "cdivision": True,
     "binding": True,
 }
 
 SHARED = "shmaccum._cyutility"
-"""Cython's own code that the modules have in common, such as its memory views: compiled once, not with each of them."""
+"""Cython's own code that the modules share, such as its memory views: compiled once, not with each of them."""
 
 HOT = ("shm.memory", "shm.fast", "record.", "pool.", "accumulator.state.", "accumulator.append.", "sender.kafka.fast")
 """How the names of the modules begin that are compiled with -O2. The others spend their time in the interpreter's own
@@ -42,7 +42,7 @@ SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 
 
 def is_set(variable: str) -> bool:
-    """Return whether a variable of the environment is neither missing, empty nor 0."""
+    """Return whether an environment variable is set, not empty and not 0."""
     return os.environ.get(variable, "0") not in ("", "0")
 
 
@@ -78,33 +78,33 @@ def extensions() -> list[Extension]:
 
 
 class AllOrNone(build_ext):
-    """Compiles all the modules, or, where one cannot be compiled, none."""
+    """Compiles all the modules, or none if one cannot be compiled."""
 
     def run(self) -> None:
-        """Build them; a failure leaves the package as plain Python.
+        """Build the modules; after a failure, install the package as plain Python.
 
         Raises:
             CompileError: they cannot be compiled, and SHMACCUM_REQUIRE_COMPILED is set.
         """
         try:
             super().run()
-        except Exception as error:  # whatever a compiler, or the lack of one, comes to
+        except Exception as error:  # a missing or failing compiler can raise anything
             if is_set("SHMACCUM_REQUIRE_COMPILED"):
                 raise CompileError(
-                    f"{error}. SHMACCUM_REQUIRE_COMPILED is set: see that there is a C compiler"
+                    f"{error}. SHMACCUM_REQUIRE_COMPILED is set: install a C compiler, or unset it"
                 ) from error
-            print(f"shmaccum is installed as plain Python, since it cannot be compiled here: {error}", file=sys.stderr)
+            print(f"shmaccum is installed as plain Python, because compiling it failed: {error}", file=sys.stderr)
             for extension in self.extensions:
                 Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
             self.extensions = []
-            self.distribution.ext_modules = []  # by which the wheel's tag is chosen
+            self.distribution.ext_modules = []  # the wheel's tag depends on it
 
 
 class Wheel(bdist_wheel):
-    """A wheel whose tag says what is in it: of any platform where nothing could be compiled."""
+    """A wheel whose tag matches its content: any platform if nothing was compiled."""
 
     def run_command(self, command: str) -> None:
-        """Run another command; behind ``build``, it is known what the wheel holds."""
+        """Run another command; after ``build``, the wheel's content is known."""
         super().run_command(command)
         if command == "build":
             self.root_is_pure = not self.distribution.has_ext_modules()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""shmaccum beside other ways to send from Python to Kafka, in one run: ``tools/bench.py --help`` says it all.
+"""Compares shmaccum with other ways to send from Python to Kafka; see ``tools/bench.py --help``.
 
-The parts are in `tools.benchmark`; this is only the command's name.
+The implementation is in `tools.benchmark`; this is only the command.
 """
 
 from __future__ import annotations

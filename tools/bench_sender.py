@@ -1,12 +1,12 @@
-"""The sender alone: what a batch costs from the slab to the socket and back to the pool, and what finding it costs.
+"""Measures the sender alone: the cost of sending a batch, and of finding it.
 
-``python -m tools.bench_sender [--partitions 1,8,64] [--rounds 5]``. A slab is filled with full batches of 16 KiB first,
-which is not counted; then the sender empties it into an acknowledging sink in another process (`tools.sink`). Counted
-is the processor time, user and system, of the sender's process: ready, drain, sequence numbers, CRC, request, response,
-completion, memory. A batch is one record here: to the sender that makes no difference.
+``python -m tools.bench_sender [--partitions 1,8,64] [--rounds 5]``. The tool first fills a slab with full batches of
+16 KiB, which does not count. Then the sender empties it into an acknowledging sink in another process (`tools.sink`).
+The cost is the processor time, user and system, of the sender's process: ready, drain, sequence numbers, CRC, request,
+response, completion, memory. A batch is one record here, which makes no difference to the sender.
 
-The second table is `ready` and `drain` alone, with ten batches to send among more and more partitions, the others being
-empty or holding a batch that still lingers. Of all rounds the least counts: it is the one that was disturbed least.
+The second table is `ready` and `drain` alone, with ten batches to send among more and more partitions. The others are
+empty or hold a batch that still lingers. The least of all rounds counts, because it was disturbed least.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ UNLIMITED: Final = 1 << 30
 
 
 class SenderCost(NamedTuple):
-    """What sending full batches took."""
+    """Cost of sending full batches."""
 
     partitions: int
     batches_a_request: float
     cpu_us_a_batch: float
     system_us_a_batch: float
     megabytes_a_core_second: float
-    """10^6 bytes as sent, by one core's second."""
+    """10^6 bytes sent in one second of one core."""
 
 
 class FindingCost(NamedTuple):
-    """What `ready` and `drain` took for `READY_BATCHES` batches."""
+    """Cost of `ready` and `drain` for `READY_BATCHES` batches."""
 
     partitions: int
     lingering: bool
-    """Whether the other partitions hold a batch that is not due."""
+    """Whether the other partitions hold a batch that is not due yet."""
     cpu_us: float
 
 
 class _Slab:
-    """A slab of which this process is producer and sender."""
+    """A slab whose producer and sender are this process."""
 
     def __init__(self, partitions: int, servers: str = "127.0.0.1:1", **settings: object) -> None:
         defaults: dict[str, object] = {
@@ -78,7 +78,7 @@ class _Slab:
         self.partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
 
     def fill(self, batches: int, partitions: int) -> None:
-        """Append so many full batches, in turn to each of the first partitions."""
+        """Append this many full batches, in turn to each of the first partitions."""
         form = self.accumulator.format
         overhead = form.header_size + len(form.encode_record(0, 0, 0, bytes(BATCH_SIZE))) - BATCH_SIZE
         body = form.encode_body(None, bytes(BATCH_SIZE), ())
@@ -105,7 +105,7 @@ def _slab(partitions: int, servers: str = "127.0.0.1:1", **settings: object) -> 
 
 
 def sending_costs(partitions: int, rounds: int, *, batches: int = BATCHES) -> list[SenderCost]:
-    """Empty a slab with so many full batches into a sink, round by round, and return what each took."""
+    """Empty a slab with this many full batches into a sink, round by round; return the cost of each round."""
     with running_sink(partitions) as servers, _slab(partitions, servers) as slab:
         transport = make_transport(slab.config)
         transport.start()
@@ -116,7 +116,7 @@ def sending_costs(partitions: int, rounds: int, *, batches: int = BATCHES) -> li
             while not all(each in slab.accumulator.map.queues for each in slab.partitions):
                 sender.run_once(_now_ms())
                 slab.accumulator.map.refresh()
-            _empty(slab, sender, partitions)  # the connection opens, and the partitions' first batches travel alone
+            _empty(slab, sender, partitions)  # opens the connection; the partitions' first batches are sent alone
             return [_empty(slab, sender, batches) for _ in range(rounds)]
         finally:
             transport.close()
@@ -143,8 +143,8 @@ def _empty(slab: _Slab, sender: Sender, batches: int) -> SenderCost:
 
 
 def finding_costs(partitions: int, rounds: int, *, lingering: bool) -> list[FindingCost]:
-    """Fill some partitions, find and take what they have, and return what that took, round by round."""
-    # The others are another node's, or they would be taken along.
+    """Fill some partitions, find and drain their batches, and return the cost, round by round."""
+    # The other partitions belong to another node, or they would be drained too.
     leaders = {TopicPartition(TOPIC, number): int(number >= READY_BATCHES) for number in range(partitions)}
     cluster = Cluster({0: Node(0), 1: Node(1)}, {TOPIC: partitions}, leaders)
     with _slab(partitions, linger_ms=3_600_000, delivery_timeout_ms=7_200_000, enable_idempotence=False) as slab:

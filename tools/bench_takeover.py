@@ -1,9 +1,9 @@
-"""Measures how soon after its holder's death a lock is taken over: ``python -m tools.bench_takeover``.
+"""Measures the takeover of a lock after its holder's death: ``python -m tools.bench_takeover``.
 
-A holder is killed again and again while others wait for its lock, and the time is taken from the kill to the moment
-that one of them has it. It dies named as the owner, or without a name: that is how it looks from outside in both of
-the windows of `shmaccum.shm.locks`. Around it there can be churn (processes that wait for the same lock are killed,
-and replaced, so many a second) and traffic (processes that use the slab's other locks all the time).
+It kills holders of a lock while other processes wait for it, and measures the time from the kill to the next
+acquisition. The holder dies named as the owner, or nameless: the two windows of `shmaccum.shm.locks` look like that to
+others. In addition there can be churn (waiting processes are killed and replaced, a number per second) and traffic
+(processes use the slab's other locks all the time).
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ NUMBER: Final = 5
 """The lock whose holders are killed."""
 OTHER: Final = 6
 PATIENCE_S: Final = 60.0
-"""How long the slowest takeover may take."""
+"""Limit for a takeover."""
 _GEOMETRY: Final = Geometry(slot_size=64, slot_count=8, max_processes=64, max_topics=4, max_partitions=4)
 _context: Final = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["shmaccum.shm.lifecycle"])
 
 
 class Case(NamedTuple):
-    """What is going on while holders are killed."""
+    """The conditions under which holders are killed."""
 
     named: bool
     waiters: int
     churn: float
-    """Waiting processes killed a second."""
+    """Waiting processes killed per second."""
     busy: int
-    """Processes that use another lock."""
+    """Processes that use another lock all the time."""
 
     def __str__(self) -> str:
         around = [f"{self.waiters} waiting"]
-        around += [f"{self.churn:g} of others killed a second"] * bool(self.churn)
+        around += [f"{self.churn:g} others killed per second"] * bool(self.churn)
         around += [f"{self.busy} busy with another lock"] * bool(self.busy)
         return f"{'named' if self.named else 'nameless'} holder, {', '.join(around)}"
 
@@ -61,7 +61,7 @@ CASES: Final = [
 
 
 class Worker:
-    """A child process that does one thing over and over, until it is killed."""
+    """A child process that repeats one operation until it is killed."""
 
     def __init__(self, work: Callable[..., None], *args: Any) -> None:
         self.link, theirs = _context.Pipe()
@@ -70,14 +70,14 @@ class Worker:
         theirs.close()
 
     def kill(self) -> None:
-        """Kill it, and wait until it is dead."""
+        """Kill it and wait until it is dead."""
         self._process.kill()
         self._process.join()
         self.link.close()
 
 
 def hold(link: Connection, name: str, named: bool) -> None:
-    """Take the lock, say so, and stay there."""
+    """Acquire the lock, report that, and keep it."""
     slab = _join(name)
     slab.locks[NUMBER].acquire(PATIENCE_S)
     if not named:
@@ -87,7 +87,7 @@ def hold(link: Connection, name: str, named: bool) -> None:
 
 
 def take_turns(link: Connection, name: str) -> None:
-    """Take the lock whenever told to, and say when it was had."""
+    """Acquire the lock on each request, and report when."""
     slab = _join(name)
     while True:
         link.recv()
@@ -97,7 +97,7 @@ def take_turns(link: Connection, name: str) -> None:
 
 
 def keep_waiting(link: Connection, name: str) -> None:
-    """Want the lock all the time."""
+    """Wait for the lock all the time."""
     slab = _join(name)
     while True:
         with slab.locks[NUMBER].within(PATIENCE_S):
@@ -147,7 +147,7 @@ def churning(name: str, per_second: float) -> Iterator[None]:
 
 
 def measure(case: Case, rounds: int) -> list[float]:
-    """Kill a holder so many times; return the milliseconds that each takeover took."""
+    """Kill a holder in each round; return the milliseconds that each takeover took."""
     name = f"takeover-{uuid.uuid4().hex[:12]}"
     slab = attach(name, _GEOMETRY)
     slab.locks[NUMBER].rebuild = slab.locks[OTHER].rebuild = lambda: None
@@ -187,7 +187,7 @@ def measure(case: Case, rounds: int) -> list[float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.bench_takeover", description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=20, metavar="N", help="deaths a case (20)")
+    parser.add_argument("--rounds", type=int, default=20, metavar="N", help="deaths per case (20)")
     options = parser.parse_args(arguments)
     print(
         f"{'milliseconds from the kill to the next holder':<68} {'least':>6} {'median':>6} {'9 of 10':>7} {'most':>6}"

@@ -1,8 +1,10 @@
-"""What it costs to send ready-made batches to a broker: ours, and the client libraries that it could be built on.
+"""Measures sending ready-made batches to a broker: our transport against other client libraries.
 
-``python -m tools.bench_transport HOST:PORT [--partitions 4] [--requests 2000]`` sends requests of one 16 KiB batch for
-each partition of a topic, up to five of them unanswered, and reports processor time (user and system) for a batch. The
-topic is made if it is not there, and stays. The libraries send what their own clients send, copies included.
+Run ``python -m tools.bench_transport HOST:PORT [--partitions 4] [--requests 2000]``.
+
+It sends requests with one 16 KiB batch for each partition of a topic, up to five in flight. It reports processor time
+(user and system) per batch. It creates the topic if it is missing, and leaves it. The libraries send what their own
+clients send, copies included.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ TIMEOUT_MS: Final = 30_000
 
 
 def make_batch() -> memoryview:
-    """Return a sealed batch of as many records as go into `BATCH_SIZE`."""
+    """Return a sealed batch with as many records as fit `BATCH_SIZE`."""
     form = record_format(2)
     body = form.encode_body(b"key", bytes(100), ())
     records: list[bytes] = []
@@ -57,7 +59,7 @@ def make_batch() -> memoryview:
 
 
 class Load:
-    """What is sent, and how often."""
+    """The requests of a measurement."""
 
     def __init__(self, servers: str, topic: str, partitions: int, requests: int) -> None:
         self.servers = servers
@@ -67,7 +69,7 @@ class Load:
         self.payload = make_batch()
 
     def measure(self, name: str, send_all: Callable[[], None]) -> None:
-        """Report what sending all of it takes."""
+        """Print the cost of sending all of it."""
         before, begun = os.times(), time.perf_counter()
         send_all()
         after, batches = os.times(), self.requests * len(self.partitions)
@@ -77,7 +79,7 @@ class Load:
 
 
 def check(stored: bool) -> None:
-    """Stop where something was not stored: what it took says nothing then."""
+    """Exit if something was not stored: the measurement is then meaningless."""
     if not stored:
         raise SystemExit("the broker did not store everything")
 
@@ -107,7 +109,7 @@ def ours(load: Load) -> None:
             answered += len(answers)
         return errors
 
-    while send(1):  # a topic that has just been made is known to its leader a little later
+    while send(1):  # the leader of a topic learns of it shortly after its creation
         time.sleep(0.1)
     load.measure("shmaccum", lambda: check(not send(load.requests)))
     transport.close()
@@ -117,7 +119,7 @@ def kafka_python(load: Load) -> None:
     net = NetworkSelector()
     manager = KafkaConnectionManager(net, bootstrap_servers=load.servers)
     manager.bootstrap()
-    # Against librdkafka's mock it finds no version to ask for versions in: it is for Apache Kafka only.
+    # It cannot negotiate versions with librdkafka's mock, so it only works with Apache Kafka.
     connection = manager.get_connection(manager.cluster.brokers()[0].node_id)
     net.poll(future=connection.init_future)
     Topic = ProduceRequest.TopicProduceData
@@ -185,8 +187,8 @@ def main() -> None:
     topic = f"bench-transport-{arguments.partitions}"
     admin = AdminClient({"bootstrap.servers": arguments.servers})
     made = admin.create_topics([NewTopic(topic, arguments.partitions)])
-    with suppress(TimeoutError):  # librdkafka's mock makes topics itself, of four partitions
-        made[topic].exception(5)  # it may be there already
+    with suppress(TimeoutError):  # librdkafka's mock creates topics on its own, with four partitions
+        made[topic].exception(5)  # the topic can exist already
     load = Load(arguments.servers, topic, arguments.partitions, arguments.requests)
     for client in (ours, kafka_python, aiokafka):
         client(load)

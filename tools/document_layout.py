@@ -1,7 +1,7 @@
-"""Makes docs/slab-layout.md from ``shmaccum/shm/layout.py``: its diagram, its words, and the sizes of a default slab.
+"""Generates docs/slab-layout.md from ``shmaccum/shm/layout.py``: diagram, words, sizes of a default slab.
 
-The words and what they mean are read from the module's source, where each is an assignment with its docstring
-behind it, so that there is no second list of them.
+The words and their meanings come from the module's source, where each is an assignment with its docstring after it. So
+there is no second list of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Writes the documents that are generated from the code, so that they say what the code does.
+"""Generates documents from the code, so that they match it.
 
 ``python -m tools.generate_docs`` writes them; with ``--check`` it writes nothing, shows how the files
-differ from what it would write, and exits 1 if they do. A further document is one more entry in `DOCUMENTS`.
+differ from what it would write, and exits 1 if they do. A new document is one more entry in `DOCUMENTS`.
 """
 
 from __future__ import annotations

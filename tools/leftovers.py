@@ -1,11 +1,11 @@
 """Runs a command and checks that it leaves nothing behind: ``python3 -m tools.leftovers COMMAND ...``.
 
-What counts is whatever the command started, however far it detached itself: processes (senders, Java, Python
-workers) are known by a variable of their environment, which all descendants inherit. A file of shmaccum's in
-/dev/shm, or a listening TCP port, that was not there before counts unless a process that the command did not start
-uses it. What is on its way out is given some seconds. The exit status is the command's, or 1 if something is left.
+It checks everything that the command started, even if detached. Processes (senders, Java, Python workers) are
+recognised by an environment variable, which all descendants inherit. A new file of shmaccum's in /dev/shm, or a new
+listening TCP port, counts unless a process that the command did not start uses it. Things that are about to disappear
+get some seconds. The exit status is the command's, or 1 if something is left.
 
-Uses nothing but the standard library and /proc.
+Uses only the standard library and /proc.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def read(pid: int, file: str) -> bytes:
 
 
 def is_started_by(run: str, pid: int) -> bool:
-    """Say whether a process descends from the command; a zombie has no environment any more, and is none."""
+    """Return whether a process descends from the command; a zombie has no environment any more, and does not count."""
     return f"{VARIABLE}={run}".encode() in read(pid, "environ").split(b"\0")
 
 
@@ -85,7 +85,7 @@ def sockets_in_use(users: list[int]) -> set[str]:
 
 
 def leftovers(run: str, files_before: set[str], ports_before: dict[str, str]) -> list[str]:
-    """Return a line for everything that is there and should not be."""
+    """Return a line for each leftover."""
     others = []
     found = []
     looked_at: set[int] = set()

@@ -24,8 +24,13 @@ _PHRASES: Final = re.compile(
     r"|lately|no more|others'|somebody|nobody|deals? with|come to an end|gives? up on|keeps? house|on its way"
     r"|by itself|say whether|sees? to it|who has|who is|he|him|his)\b"
 )
-_SENTENCE_END: Final = re.compile(r"(?<=[.!?:])\s+(?=[A-Z`*\[(])|\n\s*\n|\n(?=\s*(?:[*-]|\d+\.)\s)")
-_CODE: Final = re.compile(r"^\s*```.*?^\s*```|^\|.*$|^\s*>>>.*$", re.MULTILINE | re.DOTALL)
+_SENTENCE_END: Final = re.compile(
+    r"(?<=[.!?:])\s+(?=[A-Z`*\[(])|\n\s*\n|\n(?=\s*(?:[*-]|\d+\.)\s)|\n(?=\s*[\w*]+(?:, [\w*]+)*: )"
+)
+"""The last case is an entry of a list of arguments or attributes."""
+_CODE: Final = re.compile(
+    r"^\s*```.*?^\s*```|^\|[^\n]*$|^\s*>>>[^\n]*$|(?<=::\n\n)(?:    [^\n]*\n|\n)+", re.MULTILINE | re.DOTALL
+)
 
 
 class Finding(NamedTuple):

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-if sys.version_info < (3, 11):  # noqa: UP036 (whoever has an older one is to be told so)
+if sys.version_info < (3, 11):  # noqa: UP036 (an older Python must get this message)
     sys.exit(f"Python 3.11 or later is needed, this is {sys.version.split()[0]}: make PYTHON=python3.12 ...")
 
 from shmaccum.cli.java import INSTALL_JAVA, missing_java
@@ -35,7 +35,7 @@ INSTALL_KERBEROS: Final = (
 
 
 def may_install() -> bool:
-    """Say whether this user may install packages of the system, and it is one with apt-get."""
+    """Return whether this user may install packages of the system, and it is one with apt-get."""
     return os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 

@@ -1,10 +1,10 @@
-"""How the JVM of Spark's driver is started for tests: fast to start rather than fast to run.
+"""Options for the JVM of Spark's driver in tests: fast to start rather than fast to run.
 
-It optimizes little, and takes its classes from an archive (AppCDS), which one trial job makes: with both, a session and
-a first job take less than half of the processor time. An archive that does not fit the JVM or the jars' place is passed
-over by the JVM, so it can be stale but not wrong.
+It optimizes little, and loads its classes from an archive (AppCDS), which one trial job creates. With both, a session
+and a first job take less than half of the processor time. The JVM ignores an archive that does not match its version or
+the jars' location, so a stale archive does no harm.
 
-``python -m tools.spark_jvm`` makes the archive where there is none.
+``python -m tools.spark_jvm`` creates the archive if it is missing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Final
 from tools.kafka.jars import HOME
 
 VARIABLE: Final = "SPARK_SUBMIT_OPTS"
-"""From here every driver takes options for its JVM, whoever starts it."""
+"""Every driver reads options for its JVM from this variable, however it is started."""
 _QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 

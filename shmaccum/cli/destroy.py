@@ -1,4 +1,4 @@
-"""``shmaccum destroy``: remove a slab whose users are gone."""
+"""``shmaccum destroy``: removes a slab whose users are gone."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from shmaccum.shm import names
 from shmaccum.shm.lifecycle import destroy
 
 _EPILOG: Final = """\
-A slab removes itself once its last user has left and nothing is left to send. This is for what stays behind
-when all of them were killed. It is refused while a living process uses the slab, and, without --force, while the
-slab holds records that have not been delivered. Root can remove the slabs of all users.
+A slab removes itself once its last user has left and nothing is left to send. Use this for a slab that stays behind
+because all its users were killed. It is refused while a living process uses the slab. Without --force, it is also
+refused while the slab holds undelivered records. Root can remove the slabs of all users.
 
 examples:
   shmaccum destroy orders
-  shmaccum destroy orders --force     # the records that it holds are lost
+  shmaccum destroy orders --force     # discards the records in it
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     parser.epilog = _EPILOG
     parser.add_argument("name", metavar="NAME", help="the slab's name, as `shmaccum status` shows it")
-    parser.add_argument("--force", action="store_true", help="even if it holds records: they are lost")
+    parser.add_argument("--force", action="store_true", help="remove it even if it holds records, and discard them")
 
 
 def run(args: argparse.Namespace) -> int:
     """Remove the slab.
 
     Raises:
-        SlabError: why it is not removed.
+        SlabError: the slab cannot be removed.
     """
     try:
         lost = destroy(args.name, force=args.force)
     except SlabNotFoundError:
         raise no_such_slab(args.name) from None
-    print(f"slab {args.name!r} is removed" + (f"; {lost} records were lost" if lost else ""))
+    print(f"removed slab {args.name!r}" + (f"; {lost} records were lost" if lost else ""))
     return 0
 
 
 def no_such_slab(name: str) -> SlabNotFoundError:
-    """Return the error for a slab that is not there; says which ones are."""
+    """Return the error for a slab that does not exist; its text lists the slabs that do."""
     there = ", ".join(names.slab_names())
-    return SlabNotFoundError(f"there is no slab {name!r}; {f'there are: {there}' if there else 'there is none at all'}")
+    return SlabNotFoundError(f"there is no slab {name!r}; {f'there are: {there}' if there else 'there are no slabs'}")

@@ -1,17 +1,17 @@
-r"""``shmaccum dump``: print what is in a log directory, one record a line.
+r"""``shmaccum dump``: prints the records of a log directory, one record a line.
 
 The readable form has columns separated by tabs: topic-partition, offset, timestamp, key, value, headers (as
-``name:value``, separated by commas). Bytes are decoded as UTF-8; what is not UTF-8 or not printable, and a
-backslash, is escaped with a backslash, so a line is a record and a tab is a column's end. A null is ``null``,
-and so is that word: ``--json`` tells them apart. There, a line is an object::
+``name:value``, separated by commas). Bytes are decoded as UTF-8. Backslashes, and bytes that are not UTF-8 or not
+printable, are escaped with a backslash, so a line is always a record and a tab always ends a column. A null is
+``null``, and so is that word; ``--json`` distinguishes them. There, a line is an object::
 
     {"topic": "t", "partition": 0, "offset": 7, "timestamp": 1700000000000,
      "key": null, "value": "text", "headers": [["name", {"base64": "/w=="}]]}
 
-with a string where the bytes are valid UTF-8, and their base64 in an object where they are not. Times are
-milliseconds since the epoch; -1 where the message format has none.
+Bytes are a string if they are valid UTF-8, else their base64 in an object. Times are milliseconds since the epoch; -1
+if the message format has none.
 
-Reading takes no lock: what a sender is writing at the moment ends the output. Memory in use is one batch.
+Reading takes no lock: the output ends at a batch that a sender is still writing. It uses memory for one batch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _EXIT_UNREADABLE = 1
 _EXIT_NOT_FOUND = 2
 
 _EPILOG = """\
-A line is a record: topic-partition, offset, timestamp, key, value, headers, with tabs between.
+A line is a record: topic-partition, offset, timestamp, key, value, headers, separated by tabs.
 
 examples:
   shmaccum dump demo-out | head
@@ -48,7 +48,7 @@ _Formatter: TypeAlias = Callable[[TopicPartition, Record], str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     parser.epilog = _EPILOG
     parser.add_argument("directory", metavar="DIR", type=Path, help="the log's directory (log.dir)")
     parser.add_argument("--topic", help="only this topic")
@@ -57,16 +57,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the records to stdout and what is wrong to stderr.
+    """Print the records to stdout and problems to stderr.
 
     Returns:
-        0; or 1 where something is corrupt or cannot be read (what precedes it is printed); or 2 where the
-        directory, the topic or the partition is not there.
+        0. 1 if something is corrupt or cannot be read; all records before it are printed. 2 if the directory, the topic
+        or the partition does not exist.
     """
     try:
         partitions = list_partitions(args.directory)
     except OSError as error:
-        return _fail(_EXIT_NOT_FOUND, f"{args.directory} is no log directory: {error.strerror}")
+        return _fail(_EXIT_NOT_FOUND, f"{args.directory} is not a log directory: {error.strerror}")
     if args.topic is not None:
         partitions = [each for each in partitions if each.topic == args.topic]
         if not partitions:
@@ -78,8 +78,8 @@ def run(args: argparse.Namespace) -> int:
             return _fail(_EXIT_NOT_FOUND, f"{args.directory} has no partition {args.partition}{of_topic}")
     try:
         _print_partitions(args.directory, partitions, _as_json if args.json else _as_text)
-    except BrokenPipeError:  # the reader has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what the exit would try to write again
+    except BrokenPipeError:  # the reader has closed its end, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit would raise again
     except CorruptRecordError as error:
         return _fail(_EXIT_UNREADABLE, str(error))
     except OSError as error:
@@ -99,14 +99,14 @@ def _print_partitions(log_dir: Path, partitions: list[TopicPartition], formatted
             for record in _read_records(log_dir, topic_partition):
                 out.write(formatted(topic_partition, record).encode() + b"\n")
     finally:
-        out.flush()  # before any message to stderr, and while a broken pipe can still be dealt with
+        out.flush()  # before any message to stderr, and while `run` can still catch a broken pipe
 
 
 def _read_records(log_dir: Path, topic_partition: TopicPartition) -> Iterator[Record]:
     """Yield the records of a partition in the order of their offsets.
 
     Raises:
-        CorruptRecordError: names file and position.
+        CorruptRecordError: with file and position.
         OSError: a file cannot be read.
     """
     readers = [SegmentReader(segment, any_owner=True) for segment in list_segments(log_dir / str(topic_partition))]
@@ -118,11 +118,11 @@ def _read_records(log_dir: Path, topic_partition: TopicPartition) -> Iterator[Re
                 raise reader.corrupt(str(error)) from error
         excess = reader.size - reader.end
         if excess and reader is not readers[-1]:
-            raise CorruptRecordError(f"{reader.path} is corrupt at byte {reader.end}: the last batch is cut short")
+            raise CorruptRecordError(f"{reader.path} is corrupt at byte {reader.end}: the last batch is incomplete")
         if excess and not has_writer(log_dir):
             print(
-                f"shmaccum dump: {reader.path}: the {excess} bytes from byte {reader.end} on are part of a batch that "
-                f"was not written whole; the next sender cuts them off",
+                f"shmaccum dump: {reader.path}: the {excess} bytes from byte {reader.end} on are an incomplete batch; "
+                f"the next sender removes them",
                 file=sys.stderr,
             )
 

@@ -1,6 +1,6 @@
-"""The Java runtime that PySpark needs, and a Kafka broker.
+"""Checks the Java runtime that PySpark and a Kafka broker need.
 
-Imports nothing but the standard library, so that the project's set-up can use it before anything is installed.
+Imports only the standard library, so that the project's set-up can use it before anything is installed.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Final
 
 REQUIRED_JAVA: Final = 17
-"""What Spark 4 needs, and a broker of Kafka 4."""
+"""Spark 4 and brokers of Kafka 4 need it."""
 INSTALL_JAVA: Final = ("apt-get", "install", "--yes", "--no-install-recommends", "default-jre-headless")
 """Installs one on Debian: version 17 on Debian 12, 21 on Debian 13."""
 
 
 def java_version() -> int | None:
-    """Return the major version of the Java that Spark would start, None if there is none that runs."""
+    """Return the major version of the Java that Spark would start, or None if none runs."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if java is None:
         return None
     try:
-        # It answers on standard error: openjdk version "17.0.15" 2025-04-15; before 9 it was "1.8.0".
+        # Java prints it on standard error: openjdk version "17.0.15" 2025-04-15; before 9 it was "1.8.0".
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     except (OSError, subprocess.CalledProcessError):
         return None
@@ -34,11 +34,11 @@ def java_version() -> int | None:
 
 
 def missing_java(who: str = "PySpark") -> str:
-    """Return what is wrong with Java for whoever needs it, and the command that mends it; empty if nothing is."""
+    """Return what is wrong with Java, with the command that fixes it; empty if nothing is."""
     version = java_version()
     if version is not None and version >= REQUIRED_JAVA:
         return ""
-    found = "there is none" if version is None else f"this is {version}"
+    found = "found none" if version is None else f"found {version}"
     return (
         f"{who} needs a Java runtime of version {REQUIRED_JAVA} or later, but {found}; install one with "
         f"`{'' if os.geteuid() == 0 else 'sudo '}{' '.join(INSTALL_JAVA)}`, or point JAVA_HOME to one"

@@ -1,7 +1,7 @@
 """The command line: ``shmaccum COMMAND``, or ``python -m shmaccum COMMAND``.
 
-Each command is a module of this package with ``add_arguments(parser)`` and ``run(args)``; only the one that is asked
-for is imported. Exit status: 0 done, 1 failed, 2 misused (the command line or a setting is wrong), 130 interrupted.
+Each command is a module of this package with ``add_arguments(parser)`` and ``run(args)``; only the requested one is
+imported. Exit status: 0 done, 1 failed, 2 misused (the command line or a setting is wrong), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EXIT_INTERRUPTED: Final = 130
 
 _COMMANDS: Final = {
     "demo": "send 336,776 flights from PySpark through one slab, and check what arrived",
-    "sender": "be the sender of a slab, in the foreground",
+    "sender": "run the sender of a slab in the foreground",
     "status": "show slabs: memory, queues, producers, sender",
     "dump": "print the records of a log directory",
     "destroy": "remove a slab whose users are gone",
@@ -36,7 +36,7 @@ examples:
   shmaccum status --watch 1           # while producers work
   shmaccum dump demo-out --json | wc -l
 
-`shmaccum COMMAND --help` tells more.
+`shmaccum COMMAND --help` shows more.
 """
 _HELP_FORMAT: Final = partial(argparse.RawDescriptionHelpFormatter, max_help_position=32)
 
@@ -45,13 +45,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Args:
-        argv: arguments without the program's name; by default those of the process.
+        argv: arguments without the program's name; the process's by default.
 
     Returns:
         The exit status.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # Every option of ours in front of the command ends the program, so the first word is the command.
+    # Every option of ours before the command ends the program, so the first word is the command.
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
     parser, subparser = _parsers(command)
     try:
@@ -59,11 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.error(f"there is no command {command!r}{_suggestion(command)}")
         args, unknown = parser.parse_known_args(arguments)
         if unknown:
-            subparser.error(f"it does not take {' '.join(unknown)}")
+            subparser.error(f"unknown arguments: {' '.join(unknown)}")
         status: int = import_module(f"shmaccum.cli.{command}").run(args)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes there at exit
+    except BrokenPipeError:  # the reader has closed its end, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit would raise again
         return 0
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parsers(command: str) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
-    """Return the parser of all, and that of the command, which alone has its arguments."""
+    """Return the main parser, and the parser of the command; only the latter has the command's arguments."""
     parser = argparse.ArgumentParser(
         prog="shmaccum",
         description="One Kafka producer for all the Python processes of a host.",
@@ -96,4 +96,4 @@ def _parsers(command: str) -> tuple[argparse.ArgumentParser, argparse.ArgumentPa
 
 def _suggestion(command: str) -> str:
     nearest = difflib.get_close_matches(command.lower(), _COMMANDS, n=1)
-    return f"; did you mean {nearest[0]}?" if nearest else f"; there are: {', '.join(_COMMANDS)}"
+    return f"; did you mean {nearest[0]}?" if nearest else f"; the commands are: {', '.join(_COMMANDS)}"

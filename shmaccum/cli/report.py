@@ -1,6 +1,7 @@
-"""What there is to tell about a slab, as data: `shmaccum status` shows it, and its ``--json`` is exactly this.
+"""A report of a slab as data: `shmaccum status` shows it, and ``--json`` prints it.
 
-Fields may be added; none changes its name or meaning. Times are milliseconds since the epoch, sizes are bytes.
+Later versions can add fields; no field changes its name or meaning. Times are milliseconds since the epoch, sizes are
+bytes.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ class Memory:
     """A slab's memory.
 
     Attributes:
-        total, available, used, peak: bytes of slots: in all, free, taken, and the most ever taken at once.
-        slot_size, slot_count: what they are made of.
+        total, available, used, peak: bytes of slots: in all, free, used, and the most ever used at once.
+        slot_size, slot_count: of the slots.
         segment_size: bytes of shared memory, with the tables.
-        waiting_threads: of all processes, for memory.
+        waiting_threads: threads of all processes that wait for memory.
     """
 
     total: int
@@ -52,7 +53,7 @@ class Tables:
 
     Attributes:
         topic_entries, max_topics: entries in use, and in all.
-        partition_entries, max_partitions: those of the partition table.
+        partition_entries, max_partitions: the same for partitions.
     """
 
     topic_entries: int
@@ -63,12 +64,12 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What had to be done because processes died.
+    """Counts of repairs after processes died.
 
     Attributes:
         lock_takeovers: locks taken over from dead holders.
         rebuilds: times that indexes were rebuilt from the slot headers.
-        reclaimed_slots: slots taken back from processes that died before they used them.
+        reclaimed_slots: slots reclaimed from processes that died before they used them.
     """
 
     lock_takeovers: int
@@ -78,17 +79,17 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class SlabReport:
-    """All about a slab that can be read.
+    """The readable state of a slab.
 
     Attributes:
         name: the slab's.
-        owner: the name of the user whose it is, None for one that has none here; owner_uid: the user id.
-        created_ms: when it was made.
-        memory, tables, sender, recovery: see there.
-        log: where the sender's log is, or why there is none; empty while that is not known.
-        incidents: what went wrong between the sender and the brokers, the latest first.
-        processes: producers and senders, alive or dead and not yet cleaned up behind.
-        topics, partitions: see there.
+        owner: the owner's user name, None if this host has none for it; owner_uid: the user id.
+        created_ms: when it was created.
+        memory, tables, sender, recovery: see their classes.
+        log: path of the sender's log, or why there is none; empty while that is unknown.
+        incidents: errors between the sender and the brokers, the latest first.
+        processes: producers and senders, alive, or dead and not yet cleaned up.
+        topics, partitions: see their classes.
         metrics: of the slab, by Kafka's names.
     """
 
@@ -110,7 +111,7 @@ class SlabReport:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableSlab:
-    """A slab of another user or version, or the remains of one.
+    """A slab of another user or version, or an incomplete one.
 
     Attributes:
         name: the slab's.
@@ -122,11 +123,11 @@ class UnreadableSlab:
 
 
 def report(name: str) -> SlabReport:
-    """Read a slab, disturbing nobody.
+    """Read a slab without a lock.
 
     Raises:
-        SlabNotFoundError: there is none of that name.
-        SlabError: why it cannot be read.
+        SlabNotFoundError: no slab has that name.
+        SlabError: it cannot be read.
     """
     with look(name) as view, reporting_damage(name, view.words, view.geometry):
         words, geometry = view.words, view.geometry
@@ -182,12 +183,12 @@ def _recovery(view: SlabView) -> Recovery:
 
 
 def all_reports() -> Iterator[SlabReport | UnreadableSlab]:
-    """Read every slab of the host, by name; of those that cannot be read, the reason."""
+    """Read every slab of the host, in order of names; yield the reason for each that cannot be read."""
     for name in names.slab_names():
         try:
             yield report(name)
         except SlabNotFoundError:
-            continue  # it has gone since
+            continue  # removed since the names were listed
         except SlabError as error:
             yield UnreadableSlab(name, str(error))
 
@@ -195,7 +196,7 @@ def all_reports() -> Iterator[SlabReport | UnreadableSlab]:
 def as_json(slabs: Sequence[SlabReport | UnreadableSlab]) -> dict[str, Any]:
     """Return reports as JSON can hold them: roles and states by their names in lower case.
 
-    In front stand the version and the form, compiled or not, of the command itself.
+    The version and the form, compiled or not, are those of this command itself.
     """
     return {"version": __version__, "form": FORM, "slabs": [_plain(asdict(slab)) for slab in slabs]}
 

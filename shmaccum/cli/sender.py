@@ -1,8 +1,7 @@
-"""``shmaccum sender``: be the sender of a slab in the foreground, as systemd and containers want it.
+"""``shmaccum sender``: runs the sender of a slab in the foreground, for systemd and containers.
 
-It shares the slab of every producer that has the same settings: how long a sender stays is not one of those that
-must agree. Its messages go to standard error. SIGTERM or SIGINT has it deliver what is there and leave with
-status 0; a second one, leave at once.
+It shares the slab of every producer with the same settings; ``sender.idle.ms`` can differ. It logs to standard error.
+On the first SIGTERM or SIGINT it delivers all records and exits with status 0; on a second one it exits at once.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ logger = logging.getLogger(__name__)
 _EPILOG: Final = f"""\
 {SETTINGS_HELP}
 
-A sender in the foreground stays until it is told to leave, unless sender.idle.ms says otherwise. Where another sender
-serves, it waits: one that a producer started hands its role over, another `shmaccum sender` keeps it until it ends.
+The sender stays until a signal ends it, unless sender.idle.ms is set. If another sender serves the slab, it waits: a
+sender that a producer started hands its role over, another `shmaccum sender` keeps it until it exits.
 Exit status: 0 after SIGTERM, SIGINT or SIGHUP once all is delivered, 1 if it cannot serve, 2 for wrong settings.
 
 examples:
@@ -35,7 +34,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     parser.epilog = _EPILOG
     add_settings(parser)
 
@@ -45,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         ConfigError: a setting is wrong.
-        ShmaccumError: why it cannot serve.
+        ShmaccumError: it cannot serve.
         OSError: its log file cannot be written.
     """
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
@@ -53,10 +52,10 @@ def run(args: argparse.Namespace) -> int:
     log = "standard error"
     if config.sender_log_file:
         log += f", {begin_log(config)}"
-    serve(config, _say_serving, log, supervised=True)
+    serve(config, _log_serving, log, supervised=True)
     logger.info("has left")
     return 0
 
 
-def _say_serving(slab: Slab) -> None:
+def _log_serving(slab: Slab) -> None:
     logger.info("serving slab %s as process %d", slab.name, os.getpid())

@@ -1,4 +1,4 @@
-"""How commands are given a producer's settings: a file, and single ones that override it."""
+"""Command-line arguments for a producer's settings: a file, and overrides."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from shmaccum.errors import ConfigError
 
 SETTINGS_HELP: Final = """\
 FILE holds lines of NAME=VALUE as Kafka's own tools read them, or one JSON object, with the names of
-docs/configuration.md. The producers' own file will do. Keep passwords in it: everybody on the host can
-read a command's arguments."""
+docs/configuration.md. The producers' own file works. Keep passwords in it: every user of the host can read a command's
+arguments."""
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -28,12 +28,12 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         type=_setting,
         action="append",
         default=[],
-        help="one setting, which overrides that of FILE; no passwords here",
+        help="one setting, which overrides the one in FILE; no passwords here",
     )
 
 
 def given_settings(args: argparse.Namespace, defaults: Mapping[str, object]) -> dict[str, object]:
-    """Return what was given, on top of ``defaults``.
+    """Return the given settings on top of ``defaults``.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -50,7 +50,7 @@ def _standard_input() -> str:
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
-        raise ConfigError("standard input holds no settings: it is not UTF-8 text") from error
+        raise ConfigError("cannot read settings from standard input: it is not UTF-8 text") from error
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -60,6 +60,6 @@ def _setting(text: str) -> tuple[str, str]:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     if name in ProducerConfig.settings and ProducerConfig.settings[name].type.name == PASSWORD.name:
         raise argparse.ArgumentTypeError(
-            f"{name} belongs into a file, for --config: everybody on the host can read a command's arguments"
+            f"{name} belongs in a file, for --config: every user of the host can read a command's arguments"
         )
     return name, value

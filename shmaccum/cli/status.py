@@ -1,4 +1,4 @@
-"""``shmaccum status``: show slabs, without disturbing those who use them."""
+"""``shmaccum status``: shows slabs without disturbing their users."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from shmaccum.shm.processes import ProcessInfo
 from shmaccum.shm.reclaim import sweep
 
 _EPILOG: Final = """\
-Looking takes no lock and does not keep a slab alive. An empty slab whose users have all died is shown once more, and
-removed. A slab that belongs to another user, or was made by another
-version, is listed with the reason why it cannot be read. docs/status.md describes the JSON.
+Reading takes no lock and does not keep a slab alive. An empty slab whose users have all died is shown once more and
+then removed. A slab of another user or another version is listed with the reason why it cannot be read.
+docs/status.md describes the JSON.
 
 examples:
   shmaccum status
@@ -38,7 +38,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     parser.epilog = _EPILOG
     parser.add_argument("name", metavar="NAME", nargs="?", help="only this slab")
     parser.add_argument("--json", action="store_true", help="one JSON object; with --watch, one a line")
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--watch",
         metavar="SECONDS",
         type=_seconds,
-        help="look again and again, until Ctrl-C; also for a NAME that is not there yet",
+        help="repeat every SECONDS until Ctrl-C; waits for a NAME that does not exist yet",
     )
 
 
@@ -64,10 +64,10 @@ def run(args: argparse.Namespace) -> int:
     """Show the slabs.
 
     Raises:
-        SlabError: the one slab that was asked for is not there, or cannot be read; not with ``--watch``, which waits.
+        SlabError: the named slab does not exist, or cannot be read; not with ``--watch``, which waits.
     """
     if args.name is not None:
-        names.check_name(args.name)  # no slab of a name that none can have will ever appear
+        names.check_name(args.name)  # else --watch would wait forever for an impossible name
     while True:
         slabs = list(all_reports()) if args.name is None else _named(args.name, watch=args.watch is not None)
         if args.json:
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _show_removed(removed: Sequence[str]) -> None:
     for name in removed:
-        console().print(f"{name}: removed, for it was empty and all of its users have died")
+        console().print(f"{name}: removed, because it was empty and all of its users have died")
 
 
 def _named(name: str, *, watch: bool) -> list[SlabReport | UnreadableSlab]:
@@ -94,7 +94,7 @@ def _named(name: str, *, watch: bool) -> list[SlabReport | UnreadableSlab]:
         if watch:
             return []
         raise no_such_slab(name) from None
-    except SlabError as error:  # it can be one that is only just being made
+    except SlabError as error:  # the slab can be one that is being created
         if watch:
             return [UnreadableSlab(name, str(error))]
         raise
@@ -121,7 +121,7 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
     memory, metrics, recovery = slab.memory, slab.metrics, slab.recovery
     rate = metrics["compression-rate-avg"]
     created = datetime.fromtimestamp(slab.created_ms / 1000).astimezone()
-    yield f"  owner     {slab.owner or 'without a name'}, user id {slab.owner_uid}"
+    yield f"  owner     {slab.owner or 'unknown name'}, user id {slab.owner_uid}"
     yield f"  created   {created:%Y-%m-%d %H:%M:%S %Z}"
     yield (
         f"  memory    {in_bytes(memory.used)} of {in_bytes(memory.total)} used, at most {in_bytes(memory.peak)}; "
@@ -148,7 +148,7 @@ def _parts(slab: SlabReport) -> Iterator[RenderableType]:
     )
     yield (
         f"  trouble   {count(int(metrics['record-error-total']), 'record')} failed, "
-        f"{int(metrics['record-lost-total']):,} of them with nobody left to tell, "
+        f"{int(metrics['record-lost-total']):,} of them after their producer had died, "
         f"{count(int(metrics['batch-retry-total']), 'batch')} sent again; "
         f"{count(recovery.lock_takeovers, 'lock')} taken over, {recovery.rebuilds:,} rebuilt, "
         f"{count(recovery.reclaimed_slots, 'slot')} reclaimed"
@@ -194,8 +194,8 @@ def _tables(tables: Tables) -> Iterator[str]:
 
 
 _TOPIC_STATES: Final = {
-    TopicState.UNUSED: "not whole yet",
-    TopicState.REQUESTED: "asked for, no answer yet",
+    TopicState.UNUSED: "not complete yet",
+    TopicState.REQUESTED: "requested, no response yet",
     TopicState.FAILED: "there is no such topic",
 }
 

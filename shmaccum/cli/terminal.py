@@ -1,4 +1,4 @@
-"""How commands print: tables whose cells are never cut, and numbers for people."""
+"""Prints tables whose cells are never cut, and numbers for people."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from rich.padding import Padding
 from rich.table import Table
 
 _WIDE: Final = 10_000
-"""Columns that no row of ours fills: a terminal folds a long line, a pipe gets it whole, nothing is left out."""
+"""Columns, more than any row has: a terminal wraps a long line, a pipe gets it whole, and rich cuts nothing."""
 
 
 class _Console(Console):
-    """Leaves it to the command's caller what a reader means that has seen enough: rich's ends the process with 1."""
+    """Raises BrokenPipeError for the command to handle; rich's own console would exit with status 1."""
 
     def on_broken_pipe(self) -> None:
-        raise  # the BrokenPipeError for which rich calls this
+        raise  # the BrokenPipeError that rich is handling when it calls this
 
 
 def console() -> Console:
-    """Return the standard output, for data: colours on a terminal only, and lines as long as they are."""
+    """Return the standard output, for data: colours on a terminal only, lines of any length."""
     return _Console(width=_WIDE, highlight=False, markup=False, emoji=False)
 
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[object]], *, left: int = 1) -> Padding:
-    """Return a table, two columns in from the left; numbers with thousands separators.
+    """Return a table, indented by two columns; numbers have thousands separators.
 
     Args:
         headings: one a column.
         rows: cells; None is shown as ``-``.
-        left: columns of text, from the left; the others are numbers, aligned to the right.
+        left: number of text columns at the left; the other columns are numbers, aligned right.
     """
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, heading in enumerate(headings):
@@ -54,7 +54,7 @@ def count(number: int, noun: str) -> str:
 
 
 def in_bytes(size: float) -> str:
-    """Return a number of bytes in the largest unit of which it makes one at least."""
+    """Return a number of bytes in the largest unit that gives at least 1."""
     units = ("B", "KiB", "MiB", "GiB")
     power = min(max(int(size).bit_length() - 1, 0) // 10, len(units) - 1)
     return f"{size / 1024**power:,.{1 if power else 0}f} {units[power]}"

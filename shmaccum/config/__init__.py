@@ -1,8 +1,8 @@
-"""What can be set: the only place that knows a setting's name, type, default, range and documentation.
+"""The settings: names, types, defaults, ranges and documentation, in one place.
 
-From the bottom up: `valuetypes` (what text becomes), `validators` (which values are allowed), `configdef` (a
-setting, and a validated set of them), `settings` (the producer's), `rules` (what does not go together) and
-`producerconfig` (what the rest of the package uses). Imports nothing of the package but its errors.
+From the bottom up: `valuetypes` (parse text), `validators` (allowed values), `configdef` (a setting, and a validated
+set of them), `settings` (the producer's), `rules` (contradictions) and `producerconfig` (what the rest of the package
+uses). Imports nothing of the package but its errors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hosts and ports of brokers, as ``bootstrap.servers`` has them."""
+"""Parses the brokers' hosts and ports in ``bootstrap.servers``."""
 
 from __future__ import annotations
 

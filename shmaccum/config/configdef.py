@@ -1,8 +1,8 @@
 """A setting and a validated set of settings: Kafka's ``ConfigDef`` and ``AbstractConfig``.
 
-Everything about a setting stands once, in its `Setting`, an attribute of a subclass of `Config`: the
-attribute ``linger_ms`` is the setting ``linger.ms``. On the class it is the rule; on an instance, the value.
-An instance cannot be changed, and every value in it has passed its type, its validator and the rules.
+A setting is defined once, in its `Setting`, an attribute of a subclass of `Config`: the attribute ``linger_ms`` is the
+setting ``linger.ms``. On the class the attribute is the definition; on an instance, the value. An instance is
+immutable, and every value in it has passed its type, its validator and the rules.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class Importance(StrEnum):
 
 
 class Scope(StrEnum):
-    """Whom a setting concerns."""
+    """Which processes a setting affects."""
 
     SLAB = "slab"
-    """It fixes where bytes go, or what is promised: all users of a slab must have the same value."""
+    """It fixes the layout or a guarantee: all users of a slab must have the same value."""
     SHARED = "shared"
-    """It concerns how the one sender works for all: the newest user's value holds, and changes while the slab lives."""
+    """It sets how the one sender works for all: the newest user's value holds, and changes while the slab lives."""
     PRODUCER = "producer"
-    """It concerns one producer and can differ between those that share a slab."""
+    """It affects one producer and can differ between producers that share a slab."""
     SENDER = "sender"
-    """It concerns one sender process: the value of the process that started it holds, until the next sender."""
+    """It affects one sender process: the value of the process that started it holds, until the next sender."""
 
 
 class SettingDescription(NamedTuple):
@@ -57,15 +57,15 @@ class SettingDescription(NamedTuple):
 
 
 class Setting(Generic[T]):
-    """One setting: the rule on the class, the value on an instance.
+    """One setting: the definition on the class, the value on an instance.
 
     Attributes:
-        name: Kafka's dotted name, made from the attribute's.
-        type: what the value is.
-        default: value where none is given.
-        valid: which values are allowed, or None for every one of the type.
-        importance, scope, group: where it belongs.
-        shown_default: how documentation shows the default, where that stands for something else.
+        name: Kafka's dotted name, derived from the attribute's.
+        type: the value's type.
+        default: the value if the user gives none.
+        valid: which values are allowed, or None if the whole type is.
+        importance, scope, group: its place in the documentation.
+        shown_default: the default in the documentation, if it differs from ``default``.
         doc: what it does, in Markdown, on one line.
     """
 
@@ -105,10 +105,10 @@ class Setting(Generic[T]):
         return self if config is None else cast("T", config[self.name])
 
     def parse(self, value: object) -> T:
-        """Return the value that ``value``, given by a user, stands for.
+        """Parse a value that a user gave.
 
         Raises:
-            ConfigError: says the name, the value and what is allowed.
+            ConfigError: with the name, the value and what is allowed.
         """
         # By name, since an optional password is a password too.
         shown = "[hidden]" if self.type.name == PASSWORD.name else repr(value)
@@ -123,7 +123,7 @@ class Setting(Generic[T]):
 
     def describe(self) -> SettingDescription:
         """Return what documentation shows of the setting."""
-        # Text as it would be given, the rest as JSON has it: true, null, [].
+        # A string as it would be given, everything else as JSON: true, null, [].
         plain = isinstance(self.default, str) and self.default != ""
         default = str(self.default) if plain else json.dumps(self.default, default=repr)
         return SettingDescription(
@@ -146,10 +146,10 @@ class Config:
     settings: ClassVar[Mapping[str, Setting[Any]]] = {}
     """Every setting of the class, by name, in the order of definition."""
     elsewhere: ClassVar[Mapping[str, str]] = {}
-    """Settings that users know from other programs and will not find here -> what to do about it."""
+    """Settings that users know from other programs and that do not exist here -> what to do instead."""
     rules: ClassVar[tuple[Callable[[Any], Mapping[str, object]], ...]] = ()
-    """Run in order once all values are parsed (``AbstractConfig.postProcessParsedConfig``): each returns the
-    settings that it changes, or raises a ConfigError where they contradict each other."""
+    """Run in order after all values are parsed (``AbstractConfig.postProcessParsedConfig``): each returns the settings
+    that it changes, or raises a ConfigError if they contradict each other."""
 
     def __init_subclass__(cls) -> None:
         own = {setting.name: setting for setting in vars(cls).values() if isinstance(setting, Setting)}
@@ -162,10 +162,10 @@ class Config:
 
     @classmethod
     def parse(cls, given: Mapping[str, object]) -> Self:
-        """Return the settings that ``given`` stands for, defaults filled in.
+        """Parse and validate ``given``; fill in defaults.
 
         Args:
-            given: dotted names to values, each of the setting's own type or text for one.
+            given: dotted names to values, each of the setting's own type or its text form.
 
         Raises:
             ConfigError: lists every unknown name and wrong value; if there are none, every contradiction.
@@ -192,12 +192,12 @@ class Config:
         if name in cls.settings:
             return cls.settings[name]
         if name in cls.elsewhere:
-            raise ConfigError(f"{name}: there is no such setting; {cls.elsewhere[name]}")
-        import difflib  # only for whoever has made a mistake
+            raise ConfigError(f"{name}: no such setting; {cls.elsewhere[name]}")
+        import difflib  # only needed after a mistake
 
         nearest = difflib.get_close_matches(str(name).lower(), cls.settings, n=1)
-        advice = f"did you mean {nearest[0]}?" if nearest else "docs/configuration.md lists those that there are"
-        raise ConfigError(f"{name}: there is no such setting; {advice}")
+        advice = f"did you mean {nearest[0]}?" if nearest else "docs/configuration.md lists all settings"
+        raise ConfigError(f"{name}: no such setting; {advice}")
 
     @property
     def explicit(self) -> frozenset[str]:
@@ -221,7 +221,7 @@ class Config:
 
 
 def _refuse(problems: Sequence[str]) -> None:
-    """Raise what was found wrong, if anything, as one ConfigError."""
+    """Raise the problems, if there are any, as one ConfigError."""
     if len(problems) == 1:
         raise ConfigError(problems[0])
     if problems:

@@ -1,8 +1,8 @@
-"""Settings that users bring along from other clients and that are not settings here: what to do about each.
+"""Settings of other clients that do not exist here, with advice for each.
 
-Kafka's own are those of its producer (``ProducerConfig``, ``SslConfigs``, ``SaslConfigs``) that have no meaning
-without a JVM or belong to what is not supported, and those of its consumer that stand beside a producer's in many a
-file; the others are librdkafka's names for what has Kafka's name here.
+They are settings of Kafka's producer (``ProducerConfig``, ``SslConfigs``, ``SaslConfigs``) that make no sense without
+a JVM or that belong to unsupported features. Settings of its consumer are here because many files hold both. The
+others are librdkafka's names for settings that have Kafka's names here.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 _TRANSACTIONS: Final = "transactions are not supported; idempotence (enable.idempotence) is, and survives a restart"
-_METRICS: Final = "leave it out: metrics are read with Producer.metrics() and shmaccum status"
-_JAVA_ONLY: Final = "leave it out: it is about Java's TLS and SASL libraries, which are not used here"
+_METRICS: Final = "leave it out: read metrics with Producer.metrics() and shmaccum status"
+_JAVA_ONLY: Final = "leave it out: it configures Java's TLS and SASL libraries, which are not used here"
 _TLS_VERSIONS: Final = "leave it out: TLS 1.2 and 1.3 are used, with the ciphers that OpenSSL is configured for"
 _TICKET: Final = (
-    "leave it out: with sasl.kerberos.keytab tickets are renewed in time; a credential cache is kept fresh by kinit, "
-    "k5start or sssd"
+    "leave it out: with sasl.kerberos.keytab the sender renews tickets in time; kinit, k5start or sssd keeps a "
+    "credential cache fresh"
 )
 _TOKEN: Final = "leave it out: tokens come from the callable that sasl.oauthbearer.token.provider names"
 _CONSUMER: Final = "leave it out: it is a setting of consumers"
@@ -24,7 +24,7 @@ ELSEWHERE: Final = {
     "transactional.id": _TRANSACTIONS,
     "transaction.timeout.ms": _TRANSACTIONS,
     "transaction.two.phase.commit.enable": _TRANSACTIONS,
-    "partitioner.class": "pass the partition to send, or have a column partition; partitioner.ignore.keys may do",
+    "partitioner.class": "pass the partition to send, or add a column partition; partitioner.ignore.keys can be enough",
     "enable.metrics.push": _METRICS,
     "metric.reporters": _METRICS,
     "metrics.num.samples": _METRICS,
@@ -72,24 +72,24 @@ ELSEWHERE: Final = {
     "max.poll.records": _CONSUMER,
     "session.timeout.ms": _CONSUMER,
     "value.deserializer": _CONSUMER,
-    "metadata.broker.list": "it is librdkafka's name for bootstrap.servers",
-    "request.required.acks": "it is librdkafka's name for acks",
-    "compression.codec": "it is librdkafka's name for compression.type",
-    "message.send.max.retries": "it is librdkafka's name for retries",
-    "message.timeout.ms": "it is librdkafka's name for delivery.timeout.ms",
-    "message.max.bytes": "it is librdkafka's name for max.request.size",
-    "queue.buffering.max.ms": "it is librdkafka's name for linger.ms",
-    "queue.buffering.max.kbytes": "it is librdkafka's buffer.memory, which is in bytes",
+    "metadata.broker.list": "librdkafka's name for bootstrap.servers",
+    "request.required.acks": "librdkafka's name for acks",
+    "compression.codec": "librdkafka's name for compression.type",
+    "message.send.max.retries": "librdkafka's name for retries",
+    "message.timeout.ms": "librdkafka's name for delivery.timeout.ms",
+    "message.max.bytes": "librdkafka's name for max.request.size",
+    "queue.buffering.max.ms": "librdkafka's name for linger.ms",
+    "queue.buffering.max.kbytes": "librdkafka's buffer.memory, which is in bytes",
     "queue.buffering.max.messages": "leave it out: buffer.memory bounds what is buffered",
     "batch.num.messages": "leave it out: batch.size bounds a batch",
-    "max.in.flight": "it is librdkafka's name for max.in.flight.requests.per.connection",
-    "sasl.mechanisms": "it is librdkafka's name for sasl.mechanism",
-    "ssl.ca.location": "it is librdkafka's name for ssl.truststore.location",
-    "ssl.ca.pem": "it is librdkafka's name for ssl.truststore.certificates",
+    "max.in.flight": "librdkafka's name for max.in.flight.requests.per.connection",
+    "sasl.mechanisms": "librdkafka's name for sasl.mechanism",
+    "ssl.ca.location": "librdkafka's name for ssl.truststore.location",
+    "ssl.ca.pem": "librdkafka's name for ssl.truststore.certificates",
     "ssl.certificate.location": "put the certificate and its key into one PEM file: ssl.keystore.location",
     "ssl.key.location": "put the certificate and its key into one PEM file: ssl.keystore.location",
-    "ssl.certificate.pem": "it is librdkafka's name for ssl.keystore.certificate.chain",
-    "ssl.key.pem": "it is librdkafka's name for ssl.keystore.key",
-    "enable.ssl.certificate.verification": "leave it out: a certificate that is not trusted is never accepted",
+    "ssl.certificate.pem": "librdkafka's name for ssl.keystore.certificate.chain",
+    "ssl.key.pem": "librdkafka's name for ssl.keystore.key",
+    "enable.ssl.certificate.verification": "leave it out: an untrusted certificate is always rejected",
 }
-"""Setting -> completes "there is no such setting; ..."."""
+"""Setting -> completes "no such setting; ..."."""

@@ -1,8 +1,8 @@
-"""Reads ``sasl.jaas.config``: the form in which Kafka's Java clients, and Spark's options, have credentials.
+"""Parses ``sasl.jaas.config``: credentials as Kafka's Java clients and Spark's options write them.
 
 The format is that of JAAS's configuration files (``org.apache.kafka.common.security.JaasConfig``):
-``<login module> <control flag> (<name>=<value>)*;``, with values in quotes or as single words. No message of an
-error here contains any of the text: it is secret.
+``<login module> <control flag> (<name>=<value>)*;``, with values in quotes or as single words. No error message
+here contains any of the text: it is secret.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class JaasEntry(NamedTuple):
     """One login module and its options."""
 
     module: str
-    """Its class, without the package, which differs where Kafka is shaded."""
+    """Its class without the package, which differs where Kafka is shaded."""
     options: Mapping[str, str]
 
 
@@ -32,10 +32,10 @@ class _Token(NamedTuple):
 
 
 def parse_jaas(text: str) -> JaasEntry:
-    """Return what the setting's text says.
+    """Parse the setting's text.
 
     Raises:
-        ValueError: says what was expected, and nothing of the text.
+        ValueError: with what was expected, and nothing of the text.
     """
     tokens = list(_tokens(text))
     if len(tokens) < 3 or tokens[-1] != _END or tokens[1].text.lower() not in _CONTROL_FLAGS:
@@ -45,7 +45,7 @@ def parse_jaas(text: str) -> JaasEntry:
         raise ValueError("expected a single login module")
     names, equals, values = options[::3], options[1::3], options[2::3]
     if len(options) % 3 or any(token != _EQUALS for token in equals) or any(token.is_mark for token in names + values):
-        raise ValueError('expected options as <name>="<value>", with blanks between')
+        raise ValueError('expected options as <name>="<value>", separated by blanks')
     by_name = {name.text: value.text for name, value in zip(names, values, strict=True)}
     return JaasEntry(tokens[0].text.rpartition(".")[2], by_name)
 
@@ -66,7 +66,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _skip(text: str, position: int) -> int:
-    """Return where the next token begins, behind blanks and comments."""
+    """Return where the next token begins, after blanks and comments."""
     match = _SKIPPED.match(text, position)
     assert match is not None  # it may be empty
     return match.end()

@@ -1,7 +1,7 @@
-"""The options of Java's ``Krb5LoginModule`` in a ``sasl.jaas.config``, as settings.
+"""Translates the options of Java's ``Krb5LoginModule`` in ``sasl.jaas.config`` into settings.
 
 The rules are those of ``com.sun.security.auth.module.Krb5LoginModule`` and of Kafka's ``KerberosLogin``, for a client.
-No error contains a value: the text they stand in is secret.
+No error contains a value: the surrounding text is secret.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 _HIDDEN: Final = "sasl.jaas.config = [hidden]: "
 _CACHE: Final = "set KRB5CCNAME in the environment of the producers, which the sender inherits"
-_NEVER_ASKED: Final = "leave it out: nobody is asked for a password here"
+_NEVER_ASKED: Final = "leave it out: there is no password prompt here"
 _UNSUPPORTED: Final = {
-    "renewTGT": "leave it out: the ticket cache is not renewed here; keep it fresh (kinit -R), or use a keytab",
+    "renewTGT": "leave it out: the sender does not renew the ticket cache; keep it fresh (kinit -R), or use a keytab",
     "useFirstPass": _NEVER_ASKED,
     "tryFirstPass": _NEVER_ASKED,
     "storePass": _NEVER_ASKED,
     "clearPass": _NEVER_ASKED,
 }
-"""Options that mean something only where they are true, and then cannot be done -> what to do instead."""
+"""Options that only matter if they are true, and are then unsupported -> what to do instead."""
 _WITHOUT_EFFECT: Final = ("storeKey", "doNotPrompt", "refreshKrb5Config", "debug")
-"""Options that make no difference to a client here, true or false."""
+"""Options without effect on a client here, true or false."""
 _OPTIONS: Final = {
     *("useKeyTab", "keyTab", "principal", "useTicketCache", "ticketCache", "isInitiator", "serviceName"),
     *_UNSUPPORTED,
@@ -36,22 +36,22 @@ _KEYTAB_PREFIX: Final = "FILE:"
 
 
 def kerberos_settings(config: ProducerSettings, options: Mapping[str, str]) -> dict[str, object]:
-    """Return the settings that say what the options of a ``Krb5LoginModule`` say.
+    """Return the settings that are equivalent to the options of a ``Krb5LoginModule``.
 
-    With ``useKeyTab`` and ``useTicketCache``, Java tries the cache first. Both are the same principal's, so the keytab
-    alone is used.
+    With ``useKeyTab`` and ``useTicketCache``, Java tries the cache first. Both belong to the same principal, so only
+    the keytab is used.
 
     Args:
-        config: the settings beside it.
+        config: the other settings.
         options: of the login module.
 
     Raises:
-        ConfigError: an option is unknown or not supported, needs another one, or contradicts a setting.
+        ConfigError: an option is unknown or unsupported, needs another one, or contradicts a setting.
     """
     if unknown := len(set(options) - _OPTIONS):
         raise ConfigError(
-            f"{_HIDDEN}{unknown} of its options {'is' if unknown == 1 else 'are'} none of Krb5LoginModule, which has "
-            f"{', '.join(sorted(_OPTIONS))}; upper and lower case count"
+            f"{_HIDDEN}{unknown} of its options {'is' if unknown == 1 else 'are'} unknown; Krb5LoginModule has "
+            f"{', '.join(sorted(_OPTIONS))}, and their case matters"
         )
     for name, advice in _UNSUPPORTED.items():
         if _is_true(options, name):
@@ -75,20 +75,20 @@ def _keytab(options: Mapping[str, str]) -> str:
         return ""
     missing = [name for name in ("keyTab", "principal") if not options.get(name)]
     if missing:
-        raise ConfigError(f"{_HIDDEN}useKeyTab=true needs {' and '.join(missing)}: no default of Java's is looked for")
+        raise ConfigError(f"{_HIDDEN}useKeyTab=true needs {' and '.join(missing)}: Java's defaults are not used")
     return keytab[len(_KEYTAB_PREFIX) :] if keytab.upper().startswith(_KEYTAB_PREFIX) else keytab
 
 
 def _is_true(options: Mapping[str, str], name: str, default: str = "false") -> bool:
-    """Return what Java takes a value for: everything but true, in upper or lower case, is false."""
+    """Return a value as Java parses it: everything but true, in upper or lower case, is false."""
     return options.get(name, default).lower() == "true"
 
 
 def _put(settings: dict[str, object], config: ProducerSettings, setting: str, option: str, value: str) -> None:
-    """Set what an option says, if it says anything.
+    """Set what an option gives, if it gives anything.
 
     Raises:
-        ConfigError: the setting says something else.
+        ConfigError: the setting has another value.
     """
     if not value:
         return

@@ -1,8 +1,8 @@
-"""The producer's configuration, and the identity of the slab that follows from it.
+"""The producer's configuration, and the slab's name and digest derived from it.
 
-Two configurations whose settings of scope slab are equal, once resolved, name the same slab and have the
-same digest, in every process and for every order and spelling in which the settings were given. A setting that has
-its default does not enter either, so that a version that brings new settings still finds the slab of the one before.
+Two configurations with equal settings of scope slab, once resolved, name the same slab and have the same digest. That
+holds in every process, for every order and spelling of the settings. A setting that has its default does not count, so
+a version that brings new settings still finds the slab of the version before.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from shmaccum.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 _SCRYPT_COST: Final = 1 << 14
-"""With blocks of 1 KiB: 16 MiB and some 40 ms for every guess."""
+"""With blocks of 1 KiB: 16 MiB and some 40 ms for each guess."""
 
 
 class ProducerConfig(ProducerSettings):
-    """All settings of a producer, valid by themselves and together. Made by `parse` or `from_json`."""
+    """All settings of a producer, each valid alone and all together. Made by `parse` or `from_json`."""
 
     __slots__ = ()
     rules = RULES + SECURITY_RULES
     elsewhere = ELSEWHERE
 
     def slab_name(self, uid: int) -> str:
-        """Return the name of the slab for a user: ``shmaccum.name``, or one that no other settings of scope slab have.
+        """Return the slab's name for a user: ``shmaccum.name``, or a hash of the settings of scope slab.
 
-        Nor has another layout of the slab: programs of versions that lay it out otherwise have a slab each.
+        The hash covers the layout's version too: programs whose versions lay out the slab differently use different
+        slabs.
 
         Args:
             uid: user id of the slab's owner.
@@ -47,11 +48,11 @@ class ProducerConfig(ProducerSettings):
         return self.shmaccum_name or f"auto-{self._slab_hash([uid, ABI_VERSION]).hex()[:16]}"
 
     def slab_digest(self, uid: int) -> int:
-        """Return 64 bits, unsigned, that tell whether two configurations can share a slab.
+        """Return 64 bits, unsigned, by which two configurations that can share a slab are equal.
 
-        The upper half covers the settings of scope slab but for its name and passwords. The lower one covers the
-        passwords, salted with the name, by a function that takes long enough to make guessing dear, since the
-        digest stays in the slab; it is 0 where there is none.
+        The upper half covers the settings of scope slab except its name and passwords. The lower half covers the
+        passwords, or is 0 if there are none. It is salted with the name and slow to compute, because the digest stays
+        readable in the slab and guesses must be expensive.
 
         Args:
             uid: user id of the slab's owner.
@@ -65,19 +66,19 @@ class ProducerConfig(ProducerSettings):
         return settings << 32 | int.from_bytes(key, "big")
 
     def fixed_settings(self) -> dict[str, object]:
-        """Return what all users of the slab must agree on, without its name and passwords, as JSON can hold it."""
+        """Return the settings all users of the slab must agree on, without name and passwords, as JSON can hold it."""
         fixed = self._settings_of(Scope.SLAB)
         del fixed["shmaccum.name"]
         return {name: value for name, value in fixed.items() if self.settings[name].type.name != PASSWORD.name}
 
     def shared_settings(self) -> dict[str, object]:
-        """Return the settings of which the newest user's values hold, as JSON can hold them."""
+        """Return the settings for which the newest user's values hold, as JSON can hold them."""
         return self._settings_of(Scope.SHARED)
 
     def with_shared(self, values: Mapping[str, object]) -> Self:
         """Return this configuration with the values that hold in its slab.
 
-        One that this version does not know, or takes for wrong, changes nothing: another version has set it.
+        A value that is unknown to this version, or invalid in it, changes nothing: another version has set it.
         """
         config = type(self)(dict(self._values), self._explicit)
         for name, value in values.items():
@@ -86,13 +87,13 @@ class ProducerConfig(ProducerSettings):
                 try:
                     config._values[name] = setting.parse(value)
                 except ConfigError as error:
-                    logger.warning("the slab's setting %s; this sender keeps %r", error, self[name])
+                    logger.warning("Ignored a setting in the slab: %s; this sender keeps %r.", error, self[name])
         return config
 
     def to_json(self, uid: int) -> str:
-        """Return what the sender needs to know: all but what a producer does itself, passwords readable.
+        """Return what the sender needs: all settings but those of group Producer, passwords readable.
 
-        The slab's name is written out: another version of this package may derive another one.
+        The slab's name is included: another version of this package can derive another one.
 
         Args:
             uid: user id of the slab's owner.
@@ -105,18 +106,20 @@ class ProducerConfig(ProducerSettings):
     def from_json(cls, text: str) -> Self:
         """Return the configuration that `to_json` wrote, in this version of the package or another one.
 
-        All settings but those of one producer are explicit in it. A setting that this version does not have is left
-        out, unless all users of the slab must agree on it, and it is not as by default.
+        All settings but those of group Producer are explicit in it. A setting that this version does not have is
+        dropped, unless all users of the slab must agree on it and its value is not the default.
 
         Raises:
-            ConfigError: the text is not whole, or comes from a version with a setting that cannot be left out.
+            ConfigError: the text is incomplete, or contains a required setting that this version does not have.
         """
         try:
             given = json.loads(text)
         except ValueError as error:
-            raise ConfigError(f"the configuration handed over is not whole: {error}") from error
+            raise ConfigError(f"the configuration passed to the sender is incomplete: {error}") from error
         if not isinstance(given, dict) or not isinstance(given.get("settings"), dict):
-            raise ConfigError(f"the configuration handed over is no set of settings but {type(given).__name__}")
+            raise ConfigError(
+                f"the configuration passed to the sender must be a set of settings, not {type(given).__name__}"
+            )
         known = {name: value for name, value in given["settings"].items() if name in cls.settings}
         missing = [name for name in given.get("fixed", ()) if name not in known]
         if missing:
@@ -139,11 +142,11 @@ class ProducerConfig(ProducerSettings):
 
 
 _OWN: Final = frozenset(name for name, setting in ProducerConfig.settings.items() if setting.group == Group.PRODUCER)
-"""What a producer does before a record is in a batch: callables among it, and nothing that a sender needs."""
+"""Settings for what a producer does before a record is in a batch: some are callables, and the sender needs none."""
 
 
 def _plain(value: object) -> object:
-    """Return a value as JSON has it."""
+    """Return a value as JSON can hold it."""
     if isinstance(value, Password):
         return value.value
     return list(value) if isinstance(value, tuple) else value

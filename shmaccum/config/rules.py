@@ -1,7 +1,7 @@
-"""Which settings contradict each other, and which follow from others.
+"""Rules between settings: which contradict each other, and which follow from others.
 
-A rule looks at all settings once each of them is valid by itself. Its habit is Kafka's: a value that the
-user gave is refused where it cannot be kept; one that nobody gave is fitted to the others, and the log says so.
+A rule runs once each setting is valid alone. As in Kafka, a rule refuses a value that the user gave and that cannot be
+kept. It adjusts a default to the other settings, and logs that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT_FOR_IDEMPOTENCE: Final = 5
-"""``ProducerConfig.MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION_FOR_IDEMPOTENCE``: what a broker remembers."""
+"""``ProducerConfig.MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION_FOR_IDEMPOTENCE``: how many batches a broker remembers."""
 
 MOST_SLOTS: Final = (1 << 24) - 1
 """``shm.layout.MAX_SLOTS``."""
@@ -34,17 +34,17 @@ KEEP: Final[Changes] = {}
 
 
 def acks_have_one_spelling(config: ProducerSettings) -> Changes:
-    """``-1`` is ``all``: one of them, so that settings that mean the same are the same."""
+    """Replace ``-1`` by its other spelling ``all``, so that equal settings compare equal."""
     return {"acks": "all"} if config.acks == "-1" else KEEP
 
 
 def idempotence_is_possible(config: ProducerSettings) -> Changes:
-    """``ProducerConfig.postProcessAndValidateIdempotenceConfigs``, and the message format."""
+    """Apply ``ProducerConfig.postProcessAndValidateIdempotenceConfigs``, and check the message format."""
     if not config.enable_idempotence:
         return KEEP
     in_flight = config.max_in_flight_requests_per_connection
     if in_flight > MAX_IN_FLIGHT_FOR_IDEMPOTENCE:
-        # Kafka 4 no longer turns idempotence off in this case, not even where nobody asked for it.
+        # Kafka 4 no longer turns idempotence off in this case, not even if it is only the default.
         raise ConfigError(
             f"max.in.flight.requests.per.connection = {in_flight}: idempotence allows at most "
             f"{MAX_IN_FLIGHT_FOR_IDEMPOTENCE}; lower it or set enable.idempotence to false"
@@ -63,12 +63,12 @@ def idempotence_is_possible(config: ProducerSettings) -> Changes:
             f"enable.idempotence = True: not possible with {' and '.join(obstacles)}; it needs retries above 0, "
             "acks all and message.format.version 0.11 or later"
         )
-    logger.info("Idempotence is off because of %s.", " and ".join(obstacles))
+    logger.info("Turned idempotence off: not possible with %s.", " and ".join(obstacles))
     return {"enable.idempotence": False}
 
 
 def delivery_covers_one_request(config: ProducerSettings) -> Changes:
-    """``KafkaProducer.configureDeliveryTimeout``."""
+    """Apply ``KafkaProducer.configureDeliveryTimeout``."""
     needed = min(config.linger_ms + config.request_timeout_ms, INT_MAX)
     if config.delivery_timeout_ms >= needed:
         return KEEP
@@ -77,12 +77,12 @@ def delivery_covers_one_request(config: ProducerSettings) -> Changes:
             f"delivery.timeout.ms = {config.delivery_timeout_ms}: must be at least linger.ms + request.timeout.ms, "
             f"which is {needed}"
         )
-    logger.warning("delivery.timeout.ms is raised to %d, which is linger.ms + request.timeout.ms.", needed)
+    logger.warning("Raised delivery.timeout.ms to %d, which is linger.ms + request.timeout.ms.", needed)
     return {"delivery.timeout.ms": needed}
 
 
 def batch_fits_memory(config: ProducerSettings) -> Changes:
-    """The slab has at least one slot."""
+    """Check that the slab has at least one slot."""
     if config.batch_size > config.buffer_memory:
         raise ConfigError(
             f"batch.size = {config.batch_size}: must be at most buffer.memory, which is {config.buffer_memory}; "
@@ -92,7 +92,7 @@ def batch_fits_memory(config: ProducerSettings) -> Changes:
 
 
 def slots_fit_layout(config: ProducerSettings) -> Changes:
-    """The slab's words can count the slots, and the records of a batch."""
+    """Check that the slab's words can count the slots, and the records of a batch."""
     if config.batch_size > LARGEST_BATCH:
         raise ConfigError(
             f"batch.size = {config.batch_size}: must be at most {LARGEST_BATCH}; the slab counts at most "
@@ -109,37 +109,37 @@ def slots_fit_layout(config: ProducerSettings) -> Changes:
 
 
 def request_fits_memory(config: ProducerSettings) -> Changes:
-    """There can be memory for every record that ``max.request.size`` lets pass."""
+    """Check that memory can hold every record that ``max.request.size`` allows."""
     if config.max_request_size <= config.buffer_memory:
         return KEEP
     if "max.request.size" in config.explicit:
         raise ConfigError(
             f"max.request.size = {config.max_request_size}: must be at most buffer.memory, which is "
-            f"{config.buffer_memory}; a record of that size could never be taken"
+            f"{config.buffer_memory}; a record of that size could never be accepted"
         )
-    logger.info("max.request.size is lowered to %d, which is buffer.memory.", config.buffer_memory)
+    logger.info("Lowered max.request.size to %d, which is buffer.memory.", config.buffer_memory)
     return {"max.request.size": config.buffer_memory}
 
 
 def format_has_compression(config: ProducerSettings) -> Changes:
-    """KIP-110: zstd came after record batches and was not given to the formats before them."""
+    """Check that the format has zstd: KIP-110 added it to record batches only, not to the formats before them."""
     if config.compression_type == "zstd" and not _has_record_batches(config.message_format_version):
         raise ConfigError(
-            f"compression.type = zstd: message.format.version {config.message_format_version} does not have it; "
+            f"compression.type = zstd: message.format.version {config.message_format_version} does not support it; "
             "use 0.11 or later, or another compression"
         )
     return KEEP
 
 
 def reconnect_backoff_is_constant(config: ProducerSettings) -> Changes:
-    """``CommonClientConfigs.postProcessReconnectBackoffConfigs``: who gives one wait alone means every wait."""
+    """``CommonClientConfigs.postProcessReconnectBackoffConfigs``: the first wait, given alone, sets the maximum too."""
     if "reconnect.backoff.ms" not in config.explicit or "reconnect.backoff.max.ms" in config.explicit:
         return KEEP
     return {"reconnect.backoff.max.ms": config.reconnect_backoff_ms}
 
 
 def kafka_has_brokers(config: ProducerSettings) -> Changes:
-    """A cluster is found by one of its brokers."""
+    """Check that transport kafka has brokers to discover the cluster from."""
     if config.transport != "kafka" or config.bootstrap_servers:
         return KEEP
     advice = "; to write to log.dir, set transport to log" if config.log_dir else ""
@@ -149,7 +149,7 @@ def kafka_has_brokers(config: ProducerSettings) -> Changes:
 
 
 def kafka_has_record_batches(config: ProducerSettings) -> Changes:
-    """KIP-896: what brokers of Kafka 4 take begins with record batches."""
+    """Check that the format is one that brokers of Kafka 4 accept: record batches or later (KIP-896)."""
     if config.transport == "kafka" and not _has_record_batches(config.message_format_version):
         raise ConfigError(
             f"message.format.version = {config.message_format_version}: transport kafka sends record batches, which "
@@ -159,14 +159,14 @@ def kafka_has_record_batches(config: ProducerSettings) -> Changes:
 
 
 def log_has_directory(config: ProducerSettings) -> Changes:
-    """There is no directory that would do for everybody."""
+    """Check that transport log has a directory: there is no sensible default."""
     if config.transport == "log" and not config.log_dir:
         raise ConfigError("log.dir is missing: transport log needs a directory to write to")
     return KEEP
 
 
 def batch_fits_segment(config: ProducerSettings) -> Changes:
-    """The log takes a full batch."""
+    """Check that a segment can hold a full batch."""
     if config.segment_bytes < config.batch_size:
         raise ConfigError(
             f"segment.bytes = {config.segment_bytes}: must be at least batch.size, which is {config.batch_size}; "
@@ -176,7 +176,7 @@ def batch_fits_segment(config: ProducerSettings) -> Changes:
 
 
 def tables_follow_memory(config: ProducerSettings) -> Changes:
-    """As much memory for tables as is reasonable beside the memory for batches, where nobody said how many entries."""
+    """Size the tables in proportion to the memory for batches, unless the user gave a size."""
     changes: dict[str, object] = {}
     if config.shmaccum_max_topics == AUTO:
         changes["shmaccum.max.topics"] = _entries(config.buffer_memory, 3072, 512, 100_000)
@@ -190,7 +190,7 @@ def _entries(memory: int, bytes_an_entry: int, least: int, most: int) -> int:
 
 
 def topic_fits_table(config: ProducerSettings) -> Changes:
-    """The slab has room for one topic at least."""
+    """Check that the slab has room for at least one topic."""
     if config.num_partitions > config.shmaccum_max_partitions:
         raise ConfigError(
             f"num.partitions = {config.num_partitions}: must be at most shmaccum.max.partitions, which is "
@@ -200,7 +200,7 @@ def topic_fits_table(config: ProducerSettings) -> Changes:
 
 
 def _has_record_batches(version: str) -> bool:
-    """Say whether a valid ``message.format.version`` is 0.11 or later, the format v2 of KIP-98."""
+    """Return whether a valid ``message.format.version`` is 0.11 or later, the format v2 of KIP-98."""
     if version.startswith("v"):
         return version == "v2"
     major, minor = version.split("-")[0].split(".")[:2]
@@ -223,4 +223,4 @@ RULES: Final[tuple[Callable[[ProducerSettings], Changes], ...]] = (
     tables_follow_memory,
     topic_fits_table,
 )
-"""In this order: a rule sees what those before it have changed."""
+"""In this order: a rule sees the changes of those before it."""

@@ -1,7 +1,7 @@
-"""What TLS and SASL need, and which of their settings exclude each other.
+"""Rules for TLS and SASL: what each needs, and which settings exclude each other.
 
-The credentials of a ``sasl.jaas.config`` become those of the settings that have a name of their own, so that the
-same credentials are the same in whichever form they were given.
+The credentials of a ``sasl.jaas.config`` become the equivalent settings with names of their own, so that the same
+credentials compare equal in whichever form they were given.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOGIN_MODULES: Final = {
 
 
 def jaas_is_spelled_out(config: ProducerSettings) -> Changes:
-    """``sasl.jaas.config`` is replaced by the settings that say the same."""
+    """Replace ``sasl.jaas.config`` by the equivalent settings."""
     if config.sasl_jaas_config is None:
         return KEEP
     try:
@@ -37,7 +37,7 @@ def jaas_is_spelled_out(config: ProducerSettings) -> Changes:
         raise ConfigError(f"sasl.jaas.config = [hidden]: {error}") from None
     expected = _LOGIN_MODULES[config.sasl_mechanism]
     if module != expected:
-        known = module if module in _LOGIN_MODULES.values() else "a login module that is none of Kafka's"
+        known = module if module in _LOGIN_MODULES.values() else "a login module that Kafka does not have"
         raise ConfigError(
             f"sasl.jaas.config = [hidden]: it is for {known}, but sasl.mechanism {config.sasl_mechanism} needs "
             f"{expected}"
@@ -58,7 +58,7 @@ def jaas_is_spelled_out(config: ProducerSettings) -> Changes:
 def _username_and_password(config: ProducerSettings, module: str, options: Mapping[str, str]) -> dict[str, object]:
     if config.sasl_username or config.sasl_password is not None:
         raise ConfigError("sasl.jaas.config = [hidden]: leave out sasl.username and sasl.password, or leave out this")
-    # Spark writes serviceName into the line of every module; Kafka passes it over.
+    # Spark writes serviceName into the line of every module; Kafka ignores it.
     optional = {"serviceName"} if module == "PlainLoginModule" else {"serviceName", "tokenauth"}
     if set(options) - optional != {"username", "password"}:
         raise ConfigError(
@@ -74,14 +74,14 @@ def _username_and_password(config: ProducerSettings, module: str, options: Mappi
 
 
 def sasl_has_credentials(config: ProducerSettings) -> Changes:
-    """A mechanism has what it needs, once there is SASL at all."""
+    """Check that the mechanism has what it needs, if SASL is on."""
     if not config.security_protocol.startswith("SASL_") or config.sasl_jaas_config is not None:
-        return KEEP  # a sasl.jaas.config that is still there has been refused
+        return KEEP  # a sasl.jaas.config that is still there has already been refused
     mechanism = config.sasl_mechanism
     if mechanism == "GSSAPI":
         if config.sasl_username or config.sasl_password is not None:
             raise ConfigError(
-                "sasl.mechanism = 'GSSAPI', which is the default: Kerberos has no use for sasl.username and "
+                "sasl.mechanism = 'GSSAPI', which is the default: Kerberos does not use sasl.username and "
                 "sasl.password; set sasl.mechanism to PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, or leave those two out"
             )
         needed: dict[str, object] = {"sasl.kerberos.service.name": config.sasl_kerberos_service_name}
@@ -102,13 +102,13 @@ def sasl_has_credentials(config: ProducerSettings) -> Changes:
         verb = "is" if len(missing) == 1 else "are"
         raise ConfigError(
             f"{' and '.join(missing)} {verb} missing: security.protocol {config.security_protocol} with "
-            f"sasl.mechanism {mechanism} cannot do without"
+            f"sasl.mechanism {mechanism} needs {'it' if len(missing) == 1 else 'them'}"
         )
     return KEEP
 
 
 def pem_has_no_store_password(config: ProducerSettings) -> Changes:
-    """Kafka refuses such a password, since whoever gives one means another file or another type."""
+    """Refuse a store password for PEM, as Kafka does: another file or another type must be meant."""
     kind = type(config)
     for type_of, password in (
         (kind.ssl_keystore_type, kind.ssl_keystore_password),
@@ -123,7 +123,7 @@ def pem_has_no_store_password(config: ProducerSettings) -> Changes:
 
 
 def certificates_are_given_once(config: ProducerSettings) -> Changes:
-    """KIP-651: a store is a file or text, and a certificate has its key beside it."""
+    """Check KIP-651: a store is a file or text, and a certificate comes with its key."""
     chain, key = config.ssl_keystore_certificate_chain, config.ssl_keystore_key
     if config.ssl_keystore_location and (chain is not None or key is not None):
         raise ConfigError(
@@ -143,4 +143,4 @@ SECURITY_RULES: Final[tuple[Callable[[ProducerSettings], Changes], ...]] = (
     pem_has_no_store_password,
     certificates_are_given_once,
 )
-"""In this order: a rule sees what those before it have changed."""
+"""In this order: a rule sees the changes of those before it."""

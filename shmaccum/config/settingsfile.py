@@ -1,6 +1,6 @@
-"""Files of settings: JSON, or Java properties as Kafka's own tools read them.
+"""Reads files of settings: JSON, or Java properties as Kafka's own tools read them.
 
-Which of the two a file is, its content says: JSON begins with ``{``, and no line of Kafka's settings does.
+The content decides: JSON begins with ``{``, and no line of Kafka's settings does.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ logger = logging.getLogger(__name__)
 
 _ESCAPE: Final = re.compile(r"\\(?:u(?P<code>[0-9A-Fa-f]{4})|(?P<char>.))", re.DOTALL)
 _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-# The key ends at the first separator that no backslash stands before; one '=' or ':' and the blanks around it go.
+# The key ends at the first separator without a backslash before it; one = or : and the blanks around it are dropped.
 _PROPERTY: Final = re.compile(r"(?P<key>(?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
 _BLANKS: Final = " \t\f"
 
 
 def read_settings(path: str | os.PathLike[str]) -> dict[str, object]:
-    """Read a file of settings. Warn of one with passwords that everybody on the host can read.
+    """Read a file of settings. Log a warning if it holds passwords and is readable by every user of the host.
 
     Raises:
-        ConfigError: it cannot be read, or is not what it begins as.
+        ConfigError: it cannot be read, or begins as JSON and is not valid JSON.
     """
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except OSError as error:
-        raise ConfigError(f"the settings cannot be read from {path}: {error.strerror}") from error
+        raise ConfigError(f"cannot read settings from {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not a file of settings: it is not UTF-8 text") from error
     given = parse_settings(text, str(path))
     secrets = [name for name, value in given.items() if value and _is_secret(name)]
     if secrets and mode & stat.S_IROTH:
         logger.warning(
-            "%s holds %s, and everybody on the host can read it (mode %04o): chmod o-r it, and change what is secret",
+            "%s holds %s and every user of the host can read it (mode %04o): chmod o-r it, and change those secrets.",
             path,
             ", ".join(secrets),
             mode,
@@ -57,21 +57,21 @@ def _is_secret(name: str) -> bool:
 
 
 def parse_settings(text: str, name: str) -> dict[str, object]:
-    """Return the settings that a text holds; ``name`` stands for it in errors.
+    """Return the settings in a text; ``name`` names it in errors.
 
     Raises:
-        ConfigError: it begins as JSON does, and is none.
+        ConfigError: it begins as JSON and is not valid JSON.
     """
     if not text.lstrip().startswith("{"):
         return dict(parse_properties(text))
     try:
         return dict(json.loads(text))
     except ValueError as error:
-        raise ConfigError(f"{name} begins as JSON does, but is not: {error}") from error
+        raise ConfigError(f"{name} begins as JSON but is not valid JSON: {error}") from error
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Return the keys and values of Java properties (``java.util.Properties.load``); the last of a key counts."""
+    """Return the keys and values of Java properties (``java.util.Properties.load``); the last value of a key wins."""
     found = {}
     for line in _logical_lines(text):
         match = _PROPERTY.fullmatch(line)
@@ -81,7 +81,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Yield the lines that are not blank or comments, those that end with a lone backslash joined to the next."""
+    """Yield lines without blanks and comments; join a line that ends with a lone backslash to the next."""
     pending = ""
     continued = False
     for line in re.split(r"\r\n|\r|\n", text):

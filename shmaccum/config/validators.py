@@ -1,4 +1,4 @@
-"""What values a setting may have beyond its type: Kafka's ``ConfigDef.Validator`` and its kinds."""
+"""Which values a setting allows beyond its type: Kafka's ``ConfigDef.Validator``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Validator(Generic[T_contra]):
-    """A test of a value, and the words for it.
+    """A test of a value, and its description.
 
     Attributes:
-        allows: says whether a value may stand.
-        allowed: completes "must be ..."; stands in the documentation too.
-        reason: why, where a user of Kafka would not expect it.
+        allows: returns whether a value is allowed.
+        allowed: completes "must be ..."; the documentation shows it too.
+        reason: why, if a user of Kafka would not expect it.
     """
 
     allows: Callable[[T_contra], bool]
@@ -36,27 +36,27 @@ def between(low: int, high: int) -> Validator[int]:
 
 
 def between_or(low: int, high: int, other: int) -> Validator[int]:
-    """Allow ``low`` to ``high``, both included, and one value besides."""
+    """Allow ``low`` to ``high``, both included, and one more value."""
     return Validator(lambda value: low <= value <= high or value == other, f"between {low} and {high}, or {other}")
 
 
 def one_of(*choices: str, reason: str = "") -> Validator[str]:
-    """Allow these texts and no other (``ConfigDef.ValidString``)."""
+    """Allow these texts only (``ConfigDef.ValidString``)."""
     shown = [choice or "empty" for choice in choices]
     allowed = f"one of {', '.join(shown)}" if len(shown) > 1 else shown[0]
     return Validator(lambda value: value in choices, allowed, reason)
 
 
 def matching(pattern: str, allowed: str) -> Validator[str]:
-    """Allow text that the regular expression matches as a whole; ``allowed`` says it in words."""
+    """Allow text that the regular expression matches as a whole; ``allowed`` describes it in words."""
     expression = re.compile(pattern)
     return Validator(lambda value: expression.fullmatch(value) is not None, allowed)
 
 
 def _has_no_duplicates(values: Sequence[object]) -> bool:
-    # Callables may be unhashable, so no set.
+    # No set: callables can be unhashable.
     return not any(value in values[:index] for index, value in enumerate(values))
 
 
 DISTINCT: Final = Validator(_has_no_duplicates, "a list without duplicates")
-"""Allow lists in which nothing stands twice (``ConfigDef.ValidList.anyNonDuplicateValues``)."""
+"""Allow lists without repeated elements (``ConfigDef.ValidList.anyNonDuplicateValues``)."""

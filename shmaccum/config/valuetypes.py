@@ -1,7 +1,7 @@
 """The types of settings: Kafka's ``ConfigDef.Type`` and ``ConfigDef.parseType``.
 
-A type takes a value of its own kind or text for one, since text is all that Spark can pass on. Text is
-trimmed first. A parsed value parses to itself, so that what one process resolved another can parse again.
+A type parses a value of its own kind or its text, because Spark can only pass text on. Text is trimmed first. A parsed
+value parses to itself, so that one process can parse what another resolved.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 """Java's ``Long.MAX_VALUE``: the largest value of a `LONG`; as a default it means "never"."""
 
-# Java's parsers take neither the underscores nor the non-ASCII digits that Python's int() and float() take.
+# Java's parsers reject the underscores and the non-ASCII digits that Python's int() and float() accept.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 # Kafka's own pattern (Utils.HOST_PORT_PATTERN) also takes a protocol before it, which has no meaning to a client.
 _ADDRESS = re.compile(
@@ -45,7 +45,7 @@ class ValueType(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Password:
-    """Text that must not be shown: it prints as ``[hidden]`` (``org.apache.kafka.common.config.types.Password``)."""
+    """Secret text: it prints as ``[hidden]`` (``org.apache.kafka.common.config.types.Password``)."""
 
     value: str
 
@@ -124,7 +124,7 @@ def _parse_serializer(value: object) -> Any:
 
 
 def _resolved(value: object, what: str) -> object:
-    """Return what a dotted name stands for; what is no text stays as it is."""
+    """Import a dotted name; return anything but text unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -140,18 +140,18 @@ DOUBLE: Final = ValueType("double", _parse_double)
 BOOLEAN: Final = ValueType("boolean", _parse_boolean)
 STRING: Final = ValueType("string", _parse_string)
 STRING_OR_NUMBER: Final = ValueType("string", _parse_string_or_number)
-"""Text that can be a number, which may then be given as one."""
+"""Text that can be a number; it can be given as one."""
 PASSWORD: Final = ValueType("password", _parse_password)
 PATH: Final = ValueType("string", _parse_path)
 """A file's name: also a ``PathLike``; not trimmed; made absolute, so that it means the same in every process."""
 CLASS: Final = ValueType("class", _parse_callable)
-"""A callable, a class for one, or its dotted name, which is imported."""
+"""A callable (a class, for example), or its dotted name, which is imported."""
 SERIALIZER: Final = ValueType("class", _parse_serializer)
-"""A callable, an object with a method ``serialize``, a class of such, or a dotted name."""
+"""A callable, an object with a method ``serialize``, a class of such objects, or a dotted name."""
 
 
 def path_or(word: str) -> ValueType[str]:
-    """Return the type of a `PATH` instead of which there can be one certain word, in any case."""
+    """Return the type of a `PATH` or one keyword, in any case."""
 
     def parse(value: object) -> str:
         return word if isinstance(value, str) and value.strip().lower() == word else _parse_path(value)
@@ -160,30 +160,30 @@ def path_or(word: str) -> ValueType[str]:
 
 
 def word(spelling: Callable[[str], str]) -> ValueType[str]:
-    """Return the type of text that may be in any case and is taken as ``spelling`` (``str.upper``) writes it."""
+    """Return the type of text in any case, normalised with ``spelling`` (``str.upper``)."""
     return ValueType("string", lambda value: spelling(_parse_string(value)))
 
 
 def list_of(element: ValueType[T]) -> ValueType[tuple[T, ...]]:
-    """Return the type of a list or tuple of ``element``, or of text with commas between (Kafka's LIST)."""
+    """Return the type of a list or tuple of ``element``, or of comma-separated text (Kafka's LIST)."""
 
     def parse(value: object) -> tuple[T, ...]:
         if isinstance(value, str):
             value = value.split(",") if value.strip() else ()
         if not isinstance(value, list | tuple):
-            raise ValueError("expected a list, or text with commas between")
+            raise ValueError("expected a list, or comma-separated text")
         return tuple(element.parse(part) for part in value)
 
     return ValueType("list", parse)
 
 
 def optional(inner: ValueType[T]) -> ValueType[T | None]:
-    """Return the type that also takes None."""
+    """Return a type that also accepts None."""
     return ValueType(inner.name, lambda value: None if value is None else inner.parse(value))
 
 
 AUTO: Final = -1
-"""Stands for ``auto``: a number that follows from other settings."""
+"""Stands for ``auto``: a number derived from other settings."""
 _AUTO_NAME: Final = "auto"
 
 

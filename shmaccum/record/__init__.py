@@ -1,5 +1,5 @@
-"""Kafka's record formats: everything that knows a byte of them, and nothing that knows where the bytes live.
+"""Kafka's record formats: bytes only, independent of where they are stored.
 
 Start at `shmaccum.record.format` to write, at `shmaccum.record.reader` to read. Only
-`shmaccum.record.columns.encoder`, and what builds on it, needs pyarrow.
+`shmaccum.record.columns.encoder` and its callers need pyarrow.
 """

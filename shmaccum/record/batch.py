@@ -1,4 +1,4 @@
-"""What a reader sees of a stored batch, whatever its format. See `shmaccum.record.reader`."""
+"""A stored batch of any format, as a reader sees it. See `shmaccum.record.reader`."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class Record(NamedTuple):
 class Batch(ABC):
     """A batch of format 2, or one outer message of format 0 or 1: a wrapper or a single record.
 
-    It keeps the memory that it was read from alive, and shows that memory as it is at the moment.
+    It keeps the memory that it was read from alive, and reflects later changes of that memory.
 
     Attributes:
-        position: where it starts in what was read, in bytes.
-        size: its bytes, those of offset and size included.
+        position: where it starts in the input, in bytes.
+        size: its bytes, including those of offset and size.
         magic: message format.
         attributes: compression id and flags.
-        timestamp_type: whether the records have timestamps, and of whom.
+        timestamp_type: whether the records have timestamps, and which.
         crc: checksum as stored, CRC-32C in format 2, else CRC-32.
         last_offset: offset of its last record.
-        partition_leader_epoch: -1 where unknown.
-        base_timestamp: what timestamp deltas count from; of formats 0 and 1 the message's own timestamp.
+        partition_leader_epoch: -1 if unknown.
+        base_timestamp: what timestamp deltas count from; in formats 0 and 1 the message's own timestamp.
         max_timestamp: largest timestamp in it, milliseconds since the epoch, or -1.
-        producer_id: -1, and so for the next two, where the batch is not idempotent.
+        producer_id: -1, as for the next two, if the batch is not idempotent.
         producer_epoch: epoch of that id.
         base_sequence: sequence number of its first record.
     """
@@ -88,7 +88,7 @@ class Batch(ABC):
         """Offset of its first record.
 
         Raises:
-            CorruptRecordError: it takes decompressing to know (formats 0 and 1), and that failed.
+            CorruptRecordError: formats 0 and 1 have to decompress the batch for it, and that failed.
         """
 
     @property
@@ -97,12 +97,12 @@ class Batch(ABC):
         """Number of its records.
 
         Raises:
-            CorruptRecordError: it takes decompressing to know (formats 0 and 1), and that failed.
+            CorruptRecordError: formats 0 and 1 have to decompress the batch for it, and that failed.
         """
 
     @property
     def compression(self) -> CompressionType:
-        """How its records are compressed.
+        """Compression of its records.
 
         Raises:
             CorruptRecordError: Kafka has no such compression.
@@ -111,13 +111,13 @@ class Batch(ABC):
 
     @abstractmethod
     def is_valid(self) -> bool:
-        """Say whether the bytes are those that the stored checksum was made of."""
+        """Return whether the stored checksum matches the bytes."""
 
     @abstractmethod
     def records(self) -> Iterator[Record]:
-        """Yield its records in their order.
+        """Yield its records in order.
 
         Raises:
-            CorruptRecordError: they do not hold together, or decompress to more than
+            CorruptRecordError: they are inconsistent, or decompress to more than
                 `shmaccum.record.compression.MAX_DECOMPRESSED_SIZE` bytes.
         """

@@ -1,7 +1,7 @@
-"""CRC-32C, imported when it is first asked for.
+"""CRC-32C, imported on first use.
 
-Producers leave the checksum to the sender, and its package takes more memory of a process than numpy's largest module:
-it imports ``importlib.metadata`` and ``argparse``.
+Producers leave the checksum to the sender. The package takes more memory in a process than numpy's largest module,
+because it imports ``importlib.metadata`` and ``argparse``.
 """
 
 from __future__ import annotations

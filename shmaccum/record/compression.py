@@ -1,8 +1,7 @@
-"""The compressions of Kafka's batches, byte-compatible with its Java client, by way of cramjam.
+"""Compression of Kafka's batches, byte-compatible with its Java client, with cramjam.
 
-What is compressed is always a whole section of records. Nothing here trusts compressed input: whatever it
-claims to hold, no more than ``max_size`` bytes come out of it, and all that can be wrong with it is a
-`CorruptRecordError`.
+The unit of compression is a whole section of records. Nothing here trusts compressed input: at most ``max_size`` bytes
+come out of it, whatever it claims, and any defect raises a `CorruptRecordError`.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from shmaccum.record.fields import BytesLike
 from shmaccum.record.lz4_frame import FAST, LEAST_HIGH_LEVEL, compress_frame, readable_frame
 
 MAX_DECOMPRESSED_SIZE: Final = 256 * 1024 * 1024
-"""Bytes that a section of records may have by default once decompressed: far above any batch that Kafka accepts."""
+"""Default limit for the bytes of a decompressed section of records: far above any batch that Kafka accepts."""
 
 COMPRESSION_CODEC_MASK: Final = 0x07
-"""Bits of a batch's attributes that hold the id of its compression, in every message format."""
+"""Bits of a batch's attributes with the id of its compression, in every message format."""
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -32,11 +31,11 @@ _XERIAL_BLOCK_SIZE: Final = 32 * 1024
 _BLOCK_LENGTH: Final = struct.Struct(">i")
 
 _DEFLATE_LEVEL: Final = 6
-"""What zlib means by -1, the default of ``compression.gzip.level``."""
+"""zlib's meaning of -1, the default of ``compression.gzip.level``."""
 
 
 class CompressionType(enum.IntEnum):
-    """Kafka's compression types; the value is the id that a batch's attributes carry, `str` is Kafka's name."""
+    """Kafka's compression types; the value is the id in a batch's attributes, `str` is Kafka's name."""
 
     NONE = 0
     GZIP = 1
@@ -49,10 +48,10 @@ class CompressionType(enum.IntEnum):
 
     @classmethod
     def for_name(cls, name: str) -> CompressionType:
-        """Return the type that ``compression.type`` names.
+        """Return the type with a name as in ``compression.type``.
 
         Raises:
-            UnsupportedCompressionTypeError: Kafka has none of that name.
+            UnsupportedCompressionTypeError: Kafka has no type with that name.
         """
         for compression in cls:
             if str(compression) == name:
@@ -62,10 +61,10 @@ class CompressionType(enum.IntEnum):
 
     @classmethod
     def for_attributes(cls, attributes: int) -> CompressionType:
-        """Return the type that the lowest three bits of a batch's attributes name.
+        """Return the type in the lowest three bits of a batch's attributes.
 
         Raises:
-            CorruptRecordError: Kafka has none of that id.
+            CorruptRecordError: Kafka has no type with that id.
         """
         try:
             return cls(attributes & COMPRESSION_CODEC_MASK)
@@ -74,17 +73,17 @@ class CompressionType(enum.IntEnum):
 
 
 DEFAULT_LEVELS: Final = {CompressionType.GZIP: -1, CompressionType.LZ4: 9, CompressionType.ZSTD: 3}
-"""Of the types that have levels (KIP-390), Kafka's default."""
+"""Kafka's default for the types that have levels (KIP-390)."""
 
 
 def compress(compression: CompressionType, data: BytesLike, magic: int, level: int | None = None) -> bytes:
     """Compress a section of records.
 
     Args:
-        compression: how.
+        compression: the type.
         data: the section.
-        magic: message format that it is of.
-        level: as ``compression.<type>.level`` has it; None for Kafka's default, and where the type has no levels.
+        magic: its message format.
+        level: as in ``compression.<type>.level``; None for Kafka's default, and for types without levels.
 
     Raises:
         UnsupportedCompressionTypeError: zstd in a message format before 2 (KIP-110).
@@ -112,16 +111,16 @@ def compress(compression: CompressionType, data: BytesLike, magic: int, level: i
 def decompress(
     compression: CompressionType, data: BytesLike, magic: int, max_size: int = MAX_DECOMPRESSED_SIZE
 ) -> bytes:
-    """Undo `compress`, whoever did it.
+    """Undo `compress`, or the compression of another client.
 
     Args:
         compression: how ``data`` is compressed.
-        data: the compressed section; may be any bytes at all.
-        magic: message format of the batch that it comes from.
-        max_size: most bytes that may come out.
+        data: the compressed section; it can be any bytes.
+        magic: message format of its batch.
+        max_size: most bytes of the result.
 
     Raises:
-        CorruptRecordError: ``data`` is not what it should be, or holds more than ``max_size`` bytes.
+        CorruptRecordError: ``data`` is invalid, or decompresses to more than ``max_size`` bytes.
     """
     try:
         match compression:
@@ -135,7 +134,7 @@ def decompress(
                 return _decompress_with(cramjam.lz4.decompress_into, readable_frame(data, magic), max_size)
             case CompressionType.ZSTD:
                 if magic < 2:
-                    raise CorruptRecordError(f"a batch of message format {magic} says that it is compressed by zstd")
+                    raise CorruptRecordError(f"a batch of message format {magic} claims to be compressed with zstd")
                 return _decompress_with(cramjam.zstd.decompress_into, data, max_size)
     except (cramjam.DecompressionError, IndexError, struct.error) as error:
         raise CorruptRecordError(
@@ -144,7 +143,7 @@ def decompress(
 
 
 def _decompress_with(decompress_into: Callable[..., int], data: BytesLike, max_size: int) -> bytes:
-    out = np.empty(max_size, np.uint8)  # pages that stay untouched cost nothing
+    out = np.empty(max_size, np.uint8)  # untouched pages cost nothing
     size = decompress_into(data, out)
     return out[:size].tobytes()
 
@@ -169,7 +168,7 @@ def _decompress_snappy(data: BytesLike, max_size: int) -> bytes:
         (length,) = _BLOCK_LENGTH.unpack_from(view, position)
         position += _BLOCK_LENGTH.size
         if not 0 < length <= len(view) - position:
-            raise CorruptRecordError(f"snappy block at byte {position} says that it has {length} bytes")
+            raise CorruptRecordError(f"snappy block at byte {position} claims to have {length} bytes")
         block = _decompress_snappy_block(view[position : position + length], room)
         room -= len(block)
         position += length
@@ -180,5 +179,5 @@ def _decompress_snappy(data: BytesLike, max_size: int) -> bytes:
 def _decompress_snappy_block(block: memoryview, room: int) -> bytes:
     size = cramjam.snappy.decompress_raw_len(block)
     if size > room:
-        raise CorruptRecordError(f"snappy block of {len(block)} bytes is to hold {size} bytes; at most {room} may come")
+        raise CorruptRecordError(f"snappy block of {len(block)} bytes claims to hold {size}; at most {room} fit")
     return bytes(cramjam.snappy.decompress_raw(block))

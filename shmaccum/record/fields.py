@@ -1,4 +1,4 @@
-"""What a record is made of before it has a format: keys, values and headers, and which Python objects may be them."""
+"""The fields of a record before encoding, and the Python types that they can have."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ BytesLike: TypeAlias = bytes | bytearray | memoryview
 """A key, a value or the value of a header, serialized."""
 
 BatchMemory: TypeAlias = tuple[memoryview, ...]
-"""Where the bytes of a batch are, in their order: one view, or several where its slots are not adjacent. The first one
-has all of the header."""
+"""The bytes of a batch in order: one view, or several if its slots are not adjacent. The first one holds the whole
+header."""
 
 Headers: TypeAlias = Mapping[str, BytesLike | str | None] | Sequence[tuple[str, BytesLike | str | None]]
-"""Headers in their order: pairs, among which a name may occur more than once, or a dict. Text becomes UTF-8."""
+"""Headers in order: pairs, in which a name can occur more than once, or a dict. Text becomes UTF-8."""
 
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 NO_PARTITION_LEADER_EPOCH: Final = -1
-"""Kafka's values for what is not there (``org.apache.kafka.common.record.RecordBatch``)."""
+"""Kafka's values for absent fields (``org.apache.kafka.common.record.RecordBatch``)."""
 
 
 def plain_bytes(what: str, data: BytesLike) -> bytes:
     """Return the bytes of any object with the buffer protocol.
 
-    ``len`` of a memoryview or an array counts items, which need not be bytes. So everything but `bytes`
-    goes through here before it is measured.
+    ``len`` of a memoryview or an array counts items, which need not be bytes. So everything but `bytes` is converted
+    here before it is measured.
 
     Args:
         what: name of the field, for the error's message.
@@ -61,7 +61,7 @@ def header_name(name: object) -> bytes:
 
 
 def header_value(name: str, value: BytesLike | str) -> bytes:
-    """Return the bytes of a header's value: those of text in UTF-8.
+    """Return the bytes of a header's value; text becomes UTF-8.
 
     Raises:
         SerializationError: ``value`` is neither bytes-like nor text, or holds a lone surrogate.

@@ -1,8 +1,8 @@
-"""The message formats behind one shape: what the accumulator fills and the sender seals, whatever the magic.
+"""The message formats behind one interface, for the accumulator and the sender.
 
-A batch is built in place: `RecordFormat.header_size` bytes are kept free, records are written behind them one by
-one, and `RecordFormat.seal` makes the whole ready to be sent. Sealing never changes the records, and to seal again
-gives the same bytes: whoever takes over from a sender that died in between may simply do so.
+A batch is built in place: `RecordFormat.header_size` bytes stay free, the accumulator writes records after them one by
+one, and the sender seals the batch with `RecordFormat.seal`. Sealing never changes the records, and sealing again gives
+the same bytes. So a sender that replaces one that died in between can seal the batch again.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from shmaccum.record.v2.records import write_header
 _UNCOMPRESSED: Final = CompressionType.NONE
 
 
-class RecordFormat:  # not an ABC: compiled, it is a class of C, which has no metaclass
+class RecordFormat:  # not an ABC: the compiled form is a C class, which has no metaclass
     """One of Kafka's message formats. Stateless: `record_format` has one instance of each.
 
     Attributes:
         magic: the number of the format.
         header_size: bytes kept free at the start of a batch.
-        record_overhead_max: most bytes that a record takes besides its body.
+        record_overhead_max: most bytes that a record takes in addition to its body.
         compresses_ahead: whether the records of a batch can be compressed before it is sealed.
     """
 
@@ -41,7 +41,7 @@ class RecordFormat:  # not an ABC: compiled, it is a class of C, which has no me
 
         Raises:
             SerializationError: a field is of the wrong type.
-            UnsupportedForMessageFormatError: there are headers, and the format has no place for them.
+            UnsupportedForMessageFormatError: there are headers, and the format has none.
         """
         raise NotImplementedError
 
@@ -52,7 +52,7 @@ class RecordFormat:  # not an ABC: compiled, it is a class of C, which has no me
             offset_delta: place of the record in its batch, from 0.
             timestamp: milliseconds since the epoch.
             base_timestamp: timestamp of the batch's first record.
-            body: what `encode_body` gave.
+            body: from `encode_body`.
         """
         raise NotImplementedError
 
@@ -70,29 +70,29 @@ class RecordFormat:  # not an ABC: compiled, it is a class of C, which has no me
         rest: BatchMemory = (),
         level: int | None = None,
     ) -> memoryview:
-        """Make a batch ready to be sent.
+        """Write header and checksum of a batch before its first send.
 
         Args:
-            batch: writable memory: `header_size` free bytes and the records, no more and no less.
+            batch: writable memory: exactly `header_size` free bytes and the records.
             record_count: records in all; at least one.
             base_timestamp: timestamp of its first record, milliseconds since the epoch.
             max_timestamp: largest timestamp in it.
-            compression: how the records are to be compressed.
-            producer_id: of an idempotent producer, else -1, and so for the next two.
+            compression: of the sealed batch.
+            producer_id: of an idempotent producer, else -1, as for the next two.
             producer_epoch: epoch of that id.
             base_sequence: sequence number of the first record.
-            compressed: whether the records in ``batch`` are compressed so already; only where `compresses_ahead`.
-            rest: where the records go on, if not all of them are in ``batch``.
+            compressed: whether the records in ``batch`` are already compressed; only if `compresses_ahead`.
+            rest: memory of the records that are not in ``batch``.
             level: of the compression, None for Kafka's default.
 
         Returns:
-            ``batch`` itself, and then ``rest`` belongs to the sealed batch as well, where there is nothing to compress.
-            Else memory of its own with all of it; so do formats 0 and 1 where there is a rest.
+            ``batch`` itself if there is nothing to compress; then ``rest`` belongs to the sealed batch too. Otherwise,
+            and in formats 0 and 1 if there is a rest, private memory with the whole batch.
 
         Raises:
             IllegalStateError: the batch is empty, or its offsets do not increase (formats 0 and 1).
-            UnsupportedCompressionTypeError: the format does not know the compression.
-            UnsupportedForMessageFormatError: the format has no place for a producer id.
+            UnsupportedCompressionTypeError: the format does not support the compression.
+            UnsupportedForMessageFormatError: the format does not support a producer id.
         """
         raise NotImplementedError
 
@@ -100,13 +100,13 @@ class RecordFormat:  # not an ABC: compiled, it is a class of C, which has no me
         """Give the records of a sealed batch their offsets in the log, from ``base_offset``.
 
         Args:
-            sealed: the batch; of format 2, the memory with its header is enough.
+            sealed: the batch; in format 2, the memory with its header is enough.
             record_count: records in it.
             base_offset: of the first.
 
         Returns:
-            The batch with its offsets: ``sealed`` itself, changed in place, but for a compressed set of
-            format 0, which has to be compressed anew (see `shmaccum.record.legacy.records`).
+            The batch with its offsets: ``sealed`` itself, changed in place. Only a compressed set of format 0 has to be
+            compressed again, into private memory (see `shmaccum.record.legacy.records`).
         """
         raise NotImplementedError
 
@@ -117,7 +117,7 @@ class _DefaultFormat(RecordFormat):
     def __init__(self) -> None:
         super().__init__(v2.MAGIC, v2.HEADER_SIZE, v2.RECORD_OVERHEAD_MAX, compresses_ahead=True)
 
-    # As they are: a method around each would be a call more for every record.
+    # Bound directly: a method around each would add a call for every record.
     encode_body = staticmethod(v2.encode_body)
     encode_record = staticmethod(v2.encode_record)
 
@@ -170,7 +170,7 @@ class _DefaultFormat(RecordFormat):
 
 
 class _LegacyFormat(RecordFormat):
-    """Message formats 0 and 1. What is compressed is a set of messages, which becomes one message of another set."""
+    """Message formats 0 and 1. Compression turns a set of messages into one message of another set."""
 
     def __init__(self, magic: int) -> None:
         super().__init__(magic, 0, legacy.BODY_OFFSET[magic], compresses_ahead=False)
@@ -205,7 +205,7 @@ class _LegacyFormat(RecordFormat):
             raise IllegalStateError(f"message format {self.magic} is compressed when it is sealed, not before")
         if producer_id != NO_PRODUCER_ID:
             raise UnsupportedForMessageFormatError(
-                f"message format {self.magic} has no place for producer id {producer_id}: "
+                f"message format {self.magic} has no field for producer id {producer_id}: "
                 "set message.format.version to 0.11.0 or newer, or enable.idempotence to false"
             )
         if rest:
@@ -231,7 +231,7 @@ _FORMATS: Final[tuple[RecordFormat, ...]] = (_LegacyFormat(0), _LegacyFormat(1),
 
 
 def record_format(magic: int) -> RecordFormat:
-    """Return the message format of that magic.
+    """Return the message format with that magic.
 
     Raises:
         ConfigError: Kafka has no such format.

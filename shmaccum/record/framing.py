@@ -1,7 +1,7 @@
-"""What all message formats agree on, so that a reader can walk a log before it knows the format of an entry.
+"""The common framing of all message formats, by which a reader walks a log.
 
-An entry, a batch of format 2 or a message of format 0 or 1, begins with an offset (8 bytes) and a size (4 bytes,
-which counts what follows it); its magic is always its 17th byte (``org.apache.kafka.common.record.Records``).
+An entry is a batch of format 2 or a message of format 0 or 1. It begins with an offset (8 bytes) and a size (4 bytes,
+which counts the bytes after it); its magic is always its 17th byte (``org.apache.kafka.common.record.Records``).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final
 from shmaccum.errors import CorruptRecordError
 
 LOG_OVERHEAD: Final = 12
-"""Bytes of offset and size, which the size itself does not count."""
+"""Bytes of offset and size, which the size does not count."""
 MAGIC_OFFSET: Final = 16
 
 _SIZE: Final = struct.Struct(">i")
 _SIZE_OFFSET: Final = 8
 _MIN_SIZE: Final = 14
-"""The least that a size can say: a message of format 0 with neither key nor value."""
+"""Smallest valid size: a message of format 0 with neither key nor value."""
 
 
 def entry_end(buf: memoryview, start: int) -> int:
@@ -28,11 +28,11 @@ def entry_end(buf: memoryview, start: int) -> int:
         CorruptRecordError: its size is impossible, or it reaches past the end of ``buf``.
     """
     if len(buf) - start < LOG_OVERHEAD:
-        raise CorruptRecordError(f"{len(buf) - start} bytes at byte {start} are too few for an entry: it is cut short")
+        raise CorruptRecordError(f"{len(buf) - start} bytes at byte {start} are too few for an entry: it is incomplete")
     (size,) = _SIZE.unpack_from(buf, start + _SIZE_OFFSET)
     if size < _MIN_SIZE:
-        raise CorruptRecordError(f"the entry at byte {start} gives its size as {size}; the least is {_MIN_SIZE}")
+        raise CorruptRecordError(f"the entry at byte {start} has size {size}; the least is {_MIN_SIZE}")
     end: int = start + LOG_OVERHEAD + size
     if end > len(buf):
-        raise CorruptRecordError(f"the entry at byte {start} is cut short: {end - len(buf)} bytes are missing")
+        raise CorruptRecordError(f"the entry at byte {start} is incomplete: {end - len(buf)} bytes are missing")
     return end

@@ -1,9 +1,8 @@
-"""LZ4 frames with the header checksum that a Kafka of the message format in question expects.
+"""LZ4 frames with the header checksum that Kafka expects in each message format.
 
-The checksum of an LZ4 frame's descriptor covers the descriptor. Kafka before 0.10 computed it over the four
-bytes of the frame's magic number too (KAFKA-3160), and its consumers insisted on that. So a frame in message
-format 0 is written with the wrong checksum, and read whatever its checksum says
-(``Lz4BlockOutputStream``, ``Lz4BlockInputStream``).
+The header checksum of an LZ4 frame covers its descriptor. Kafka before 0.10 computed it over the four bytes of the
+frame's magic number too (KAFKA-3160), and its consumers required that. So a frame in message format 0 is written with
+the wrong checksum, and read with any checksum (``Lz4BlockOutputStream``, ``Lz4BlockInputStream``).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import cramjam
 from shmaccum.record.fields import BytesLike
 
 _DESCRIPTOR: Final = 4
-"""Where the descriptor begins: behind the frame's magic number."""
+"""Where the descriptor begins: after the frame's magic number."""
 _CONTENT_SIZE_FLAG: Final = 0x08
 FAST: Final = 0
 """LZ4's fast compressor. Kafka's default level selects it, the others its high one (``Lz4BlockOutputStream``)."""
@@ -26,7 +25,7 @@ LEAST_HIGH_LEVEL: Final = 3
 def compress_frame(data: BytesLike, magic: int, level: int = FAST) -> bytes:
     """Return ``data`` as one frame of independent blocks, the only kind that Kafka's Java client reads."""
     compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-    compressor.compress(bytes(data))  # it takes nothing but bytes
+    compressor.compress(bytes(data))  # it accepts only bytes
     frame = bytearray(compressor.finish())
     if magic == 0:
         end = _checksum_position(frame)
@@ -35,7 +34,7 @@ def compress_frame(data: BytesLike, magic: int, level: int = FAST) -> bytes:
 
 
 def readable_frame(frame: BytesLike, magic: int) -> BytesLike:
-    """Return the frame as any LZ4 library reads it: one of message format 0 gets the right header checksum.
+    """Return the frame as any LZ4 library reads it: message format 0 needs a corrected header checksum.
 
     Raises:
         IndexError: the frame ends within its header.
@@ -62,7 +61,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def _xxh32(data: bytearray) -> int:
-    """Return xxHash32 with seed 0 of fewer than 16 bytes: no longer than any header that it is taken of."""
+    """Return xxHash32 with seed 0 of fewer than 16 bytes: no header is longer."""
     prime1, prime2, prime3, prime4, prime5 = _PRIMES
     words_end = len(data) & ~3
     digest = prime5 + len(data)

@@ -1,7 +1,7 @@
-"""Kafka's hash of keys: which partition a record with a key goes to (``Utils.murmur2``, ``BuiltInPartitioner``).
+"""Kafka's hash of keys, which selects a partition (``Utils.murmur2``, ``BuiltInPartitioner``).
 
-It is 32-bit MurmurHash2 with Kafka's seed. All clients of Kafka that want the same key in the same partition must
-agree on it to the bit.
+It is 32-bit MurmurHash2 with Kafka's seed. All Kafka clients that want a key in the same partition must compute the
+same bits.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ MASK: Final = 0xFFFFFFFF
 POSITIVE: Final = 0x7FFFFFFF
 """Clears the sign of a 32-bit number, as ``Utils.toPositive`` does."""
 
-# The same, for this module alone: numbers of C where it is compiled.
+# Copies for this module alone: C numbers in the compiled form.
 _SEED: Final = SEED
 _MULTIPLIER: Final = MULTIPLIER
 _MASK: Final = MASK
 _POSITIVE: Final = POSITIVE
 
 _UNPACK_WORDS: Final = [struct.Struct(f"<{count}I").unpack_from for count in range(65)]
-"""Readers of keys up to 259 bytes, ready made: to look up a format takes as long as to hash a word."""
+"""Readers of keys up to 259 bytes: looking a format up takes as long as hashing a word."""
 
 
 def murmur2(data: bytes) -> int:
-    """Return the hash as Java has it: a signed number of 32 bits."""
+    """Return the hash as in Java: a signed number of 32 bits."""
     digest = _murmur2_unsigned(data)
     return digest - 0x100000000 if digest > _POSITIVE else digest
 
@@ -37,7 +37,7 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
 
 
 def _murmur2_unsigned(data: bytes) -> int:
-    # Numbers are cut to 32 bits only where a higher bit would come back down: each cut costs as much as a product.
+    # Truncated to 32 bits only where a higher bit would come back down: each truncation costs as much as a product.
     size = len(data)
     count = size >> 2
     words = _UNPACK_WORDS[count](data) if count < len(_UNPACK_WORDS) else struct.unpack_from(f"<{count}I", data)

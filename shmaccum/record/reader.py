@@ -1,7 +1,7 @@
-"""Reading what Kafka's formats hold: a log segment, a message set, a batch; for dump and for recovery.
+"""Reads logs, message sets and batches in Kafka's formats, for dump and recovery.
 
-Nothing is trusted. Whatever the bytes are, the only error is `CorruptRecordError`, every loop is bounded by the
-bytes that are there, and no length that they claim is allocated before it is checked.
+It trusts nothing. Whatever the bytes are, the only error is `CorruptRecordError`, the number of bytes bounds every
+loop, and claimed lengths are checked before any allocation.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["Batch", "Record", "TimestampType", "iter_batches", "valid_prefix"]
 
 
 def iter_batches(buf: BytesLike, *, check_crc: bool = True) -> Iterator[Batch]:
-    """Yield the batches of a log, one after the other and of any format. Records are decoded only when asked for.
+    """Yield the batches of a log, of any format. Records are decoded only on request.
 
     Args:
         buf: the bytes of a log, from the start of a batch. They are not copied.
-        check_crc: refuse a batch whose checksum is wrong; otherwise `Batch.is_valid` says so.
+        check_crc: refuse a batch whose checksum is wrong; otherwise see `Batch.is_valid`.
 
     Raises:
-        CorruptRecordError: the bytes behind the last batch yielded are no batch, or only the beginning of one.
+        CorruptRecordError: the bytes after the last batch yielded are not a batch, or only the beginning of one.
     """
     view = memoryview(buf)
     start = 0
@@ -50,5 +50,5 @@ def valid_prefix(buf: BytesLike) -> int:
         for batch in iter_batches(buf):
             end = batch.position + batch.size
     except CorruptRecordError:
-        pass  # the end of what can be recovered
+        pass  # nothing after this can be recovered
     return end

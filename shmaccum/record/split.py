@@ -1,7 +1,7 @@
-"""Batches made smaller (``ProducerBatch.split``): the records of one, written anew as batches of their own.
+"""Batch splitting (``ProducerBatch.split``): rewrites a batch's records as smaller batches.
 
-What is read here is an unsealed batch as the accumulator leaves it in a slot, and so is what is written: to be sealed
-as any other. A record keeps all that it has but its place.
+It reads an unsealed batch as the accumulator leaves it in a slot, and writes such batches, which are sealed like any
+other. Each record keeps everything but its place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shmaccum.record.reader import Record, iter_batches
 
 
 class Piece(NamedTuple):
-    """Some records as an unsealed batch, in memory of its own."""
+    """A part of a split batch: some records as an unsealed batch, in private memory."""
 
     memory: memoryview
     """Writable: `RecordFormat.header_size` free bytes and the records."""
@@ -24,7 +24,7 @@ class Piece(NamedTuple):
     base_timestamp: int
     max_timestamp: int
     compression: CompressionType | None = None
-    """How the records are compressed already, NONE where that gained nothing; None where nobody has tried."""
+    """How the records are already compressed; NONE if that gained nothing, None if it has not been tried."""
 
 
 def read_records(
@@ -36,18 +36,18 @@ def read_records(
     max_timestamp: int,
     compression: CompressionType = CompressionType.NONE,
 ) -> list[Record]:
-    """Return the records of an unsealed batch, which is left as it is.
+    """Return the records of an unsealed batch, without changing it.
 
     Args:
         record_format: of the batch.
-        batch: `RecordFormat.header_size` free bytes and the records, no more and no less.
+        batch: exactly `RecordFormat.header_size` free bytes and the records.
         record_count: records in it.
         base_timestamp: timestamp of its first record, milliseconds since the epoch.
         max_timestamp: largest timestamp in it.
-        compression: how its records are compressed already.
+        compression: how its records are already compressed.
 
     Raises:
-        CorruptRecordError: there are no such records.
+        CorruptRecordError: the records are invalid.
     """
     sealed = record_format.seal(
         memoryview(bytearray(batch)),
@@ -60,12 +60,12 @@ def read_records(
         producer_epoch=NO_PRODUCER_EPOCH,
         base_sequence=NO_SEQUENCE,
     )
-    # The checksum has just been made.
+    # No check: `seal` has just computed the checksum.
     return [record for entry in iter_batches(sealed, check_crc=False) for record in entry.records()]
 
 
 def write_piece(record_format: RecordFormat, records: Sequence[Record], max_size: int | None = None) -> Piece:
-    """Write the first of some records as a batch: as many as fit, but always one.
+    """Write the first of some records as a part of a split batch: as many as fit, but at least one.
 
     Args:
         record_format: of the batch.

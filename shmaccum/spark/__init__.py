@@ -1,7 +1,7 @@
-"""Spark on top of the Producer: the data source ``shmaccum``, and `producer` for code that runs in Python workers.
+"""Spark on top of the Producer: the data source, and `producer` for Python workers.
 
-Spark finds the format ``shmaccum`` alone, by the package ``pyspark_shmaccum``. ``register(spark)`` makes it known to
-threads of Python, too. All Python workers of a host, of whatever executor, share one slab and one sender.
+Spark finds the format ``shmaccum`` through the package ``pyspark_shmaccum``. ``register(spark)`` also makes it known to
+Python threads. All Python workers of a host, of any executor, share one slab and one sender.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what only some processes need when it is first asked for: those that plan a job need none of it."""
+    """Import on first use what the processes that plan a job do not need."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -1,7 +1,7 @@
-"""The Spark data source ``shmaccum``: what runs on the driver.
+"""The Spark data source ``shmaccum``: the part that runs on the driver.
 
-Options, columns and save modes are those of Spark's own Kafka sink (``KafkaSourceProvider``), so that a job moves
-from one to the other by its format's name. Whatever can be known to be wrong before a task runs is refused here.
+Options, columns and save modes are those of Spark's own Kafka sink (``KafkaSourceProvider``), so a job switches from
+one to the other by the format's name. Errors that can be detected before a task runs are raised here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shmaccum.spark.task import WriteTask
 from shmaccum.spark.writers import BatchWriter, StreamRowWriter
 
 _WRITES_ONLY: Final = (
-    "format shmaccum only writes. Read a topic with format('kafka') of spark-sql-kafka-0-10; a table to write to needs "
+    "format shmaccum only writes. Read a topic with format('kafka') of spark-sql-kafka-0-10. A table to write to needs "
     "its columns: CREATE TABLE t (key STRING, value STRING) USING shmaccum"
 )
 
@@ -37,29 +37,29 @@ class ShmAccumDataSource(DataSource):
 
     Use it as ``df.write.format("shmaccum").mode("append")`` or ``df.writeStream.format("shmaccum")``.
 
-    Options (names in any case; others are ignored, as ``includeHeaders`` is by Spark's sink):
+    Options (names in any case; unknown ones are ignored, and so is ``includeHeaders`` of Spark's sink):
 
-    * ``topic``: where all rows go, whatever a column ``topic`` says.
-    * ``kafka.bootstrap.servers``: brokers to begin with, required.
-    * ``kafka.*``: the producer's other settings (docs/configuration.md); not ``key.serializer``,
-      ``value.serializer`` and ``interceptor.classes``. A relative path is taken from the driver's directory, and
-      must mean the same on every host.
+    * ``topic``: the topic of all rows, which overrides a column ``topic``.
+    * ``kafka.bootstrap.servers``: brokers to discover the cluster from, required.
+    * ``kafka.*``: the producer's other settings (docs/configuration.md), except ``key.serializer``,
+      ``value.serializer`` and ``interceptor.classes``. A relative path starts at the driver's directory, and must mean
+      the same on every host.
 
     Columns (others are ignored):
 
     * ``value`` (string or binary), required; null is a tombstone.
     * ``key`` (string or binary); null or absent: the record has none.
-    * ``topic`` (string), required unless the option is given; null is an error then.
+    * ``topic`` (string), required without the option; then null is an error.
     * ``partition`` (int); null or absent: the producer chooses it, as Kafka's default partitioner does.
     * ``headers`` (array<struct<key: string, value: binary>>).
     * ``timestamp`` (timestamp, or bigint milliseconds since the epoch); null or absent: the time of sending.
 
-    The save mode is ``append``: Spark refuses ``errorifexists``, its default, and ``ignore`` for every data source
-    written in Python, and this one refuses ``overwrite``. A stream's output mode is ``append``, or ``complete``, of
-    which every micro-batch is appended; Spark refuses ``update``, which ``foreachBatch`` is the way around.
+    The save mode is ``append``. Spark refuses ``ignore`` and ``errorifexists``, its default, for every data source
+    written in Python; this one refuses ``overwrite``. A stream's output mode is ``append``, or ``complete``, of which
+    every micro-batch is appended. Spark refuses ``update``; use ``foreachBatch`` instead.
 
-    A task ends well only when all its rows are acknowledged. Rows of a task that fails, or of a job that is aborted,
-    stay where they have been acknowledged already, and are there twice when Spark tries again.
+    A task succeeds only when all its rows are acknowledged. If a task fails or a job is aborted, rows that are already
+    acknowledged stay in Kafka, and a retry by Spark writes them a second time.
     """
 
     @classmethod
@@ -68,7 +68,7 @@ class ShmAccumDataSource(DataSource):
         return "shmaccum"
 
     def schema(self) -> StructType:
-        """Refuse to say what would be read.
+        """Refuse to return a schema: there is nothing to read.
 
         Raises:
             ConfigError: always.
@@ -100,11 +100,11 @@ class ShmAccumDataSource(DataSource):
             SerializationError: the columns are wrong.
         """
         if overwrite:
-            raise ConfigError("save mode overwrite is not supported: what is in a topic stays there; use append")
+            raise ConfigError("save mode overwrite is not supported: records stay in their topic; use append")
         return BatchWriter(write_task(self.options, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Return the writer of a streaming query; ``overwrite`` is output mode complete, and appends all the same.
+        """Return the writer of a streaming query; ``overwrite``, output mode complete, appends too.
 
         Raises:
             ConfigError, InvalidTopicError, SerializationError: as `writer`.
@@ -118,7 +118,7 @@ class ShmAccumDataSource(DataSource):
 
 
 def write_task(options: Mapping[str, str], schema: StructType) -> WriteTask:
-    """Return what the tasks of a write need to know, once everything about it has been checked.
+    """Check a write completely, and return its task for the executors.
 
     Raises:
         ConfigError, InvalidTopicError, SerializationError: as `ShmAccumDataSource.writer`.

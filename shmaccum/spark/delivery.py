@@ -1,7 +1,7 @@
-"""One task of a write, on an executor: Arrow batches into the slab, and out of it acknowledged.
+"""One task of a write, on an executor: sends Arrow batches and waits for acknowledgement.
 
-A task returns only when every row that it sent has been acknowledged, and raises if one was given up, so that Spark
-tries it again. What it must remember does not grow with its rows: an append that is acknowledged is forgotten.
+A task returns only when every row that it sent is acknowledged, and raises if one failed, so that Spark retries the
+task. Its memory does not grow with its rows: it drops each acknowledged append.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from shmaccum.spark.quickack import acknowledge_at_once
 from shmaccum.spark.worker import producer
 
 _SHARE_OF_MEMORY: Final = 4
-"""The rows of one append come to at most this fraction of ``buffer.memory``. ``max.block.ms`` bounds the wait for
-memory of a whole append, and rows that need all the slab at once would have to wait for everybody else's."""
+"""The rows of one append take at most this fraction of ``buffer.memory``. ``max.block.ms`` bounds the wait for the
+memory of a whole append, and rows that need the whole slab at once would wait for all other producers."""
 
 
 def deliver(
     batches: Iterable[pa.RecordBatch], config: ProducerConfig, topic: str | None, columns: Mapping[str, str]
 ) -> tuple[int, int]:
-    """Send the rows of one task, and wait until they are acknowledged: see `shmaccum.spark.task.WriteTask`.
+    """Send the rows of one task and wait until they are acknowledged: see `shmaccum.spark.task.WriteTask`.
 
     Returns:
-        How many rows, and the bytes of their keys and values.
+        The number of rows, and the bytes of their keys and values.
     """
     acknowledge_at_once()
     deliveries = _Deliveries(producer(config))
@@ -47,7 +47,7 @@ def deliver(
 
 
 class _Deliveries:
-    """What one task has sent."""
+    """The appends of one task."""
 
     def __init__(self, to: Producer) -> None:
         self._producer = to
@@ -56,7 +56,7 @@ class _Deliveries:
         self._bytes = 0
 
     def send(self, topic: str, rows: pa.RecordBatch) -> None:
-        """Send rows, unless it is known by now that some of those before failed."""
+        """Send rows, unless an earlier append is already known to have failed."""
         self._settle()
         self._pending.append((self._producer.send_batch(topic, rows), rows.num_rows))
         self._records += rows.num_rows
@@ -65,15 +65,15 @@ class _Deliveries:
     def finish(self) -> tuple[int, int]:
         """Wait until everything is acknowledged; return how much it was, as `deliver`.
 
-        A flush rather than a wait for the futures: it does not let the last batches linger. It takes in what else
-        this process has sent, which in a Spark worker, with its one task at a time, is next to nothing.
+        It flushes instead of waiting for the futures, because a flush does not let the last batches linger. The flush
+        also covers other records of this process; a Spark worker runs one task at a time, so there are hardly any.
         """
         self._producer.flush()
         self._settle()
         return self._records, self._bytes
 
     def _settle(self) -> None:
-        """Forget the oldest appends as far as they are done, and raise if one of them failed."""
+        """Drop the oldest appends that are complete, and raise if one of them failed."""
         error: ShmaccumError | None = None
         failed_rows = 0
         while self._pending and self._pending[0][0].is_done:
@@ -83,7 +83,7 @@ class _Deliveries:
                 failed_rows += rows
         if error is not None:
             raise type(error)(
-                f"{error} Up to {failed_rows} of the {self._records} rows that the task has sent so far were given up; "
+                f"{error} Up to {failed_rows} of the {self._records} rows that the task has sent so far failed; "
                 "a retry sends them all again."
             ) from error
 
@@ -97,8 +97,8 @@ def group_by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]
     topics = batch.column("topic")
     if topics.null_count:
         raise SerializationError(
-            f"null topic present in the data, in {topics.null_count} of {batch.num_rows} rows; use the option topic to "
-            "set one for all rows"
+            f"null topic present in the data, in {topics.null_count} of {batch.num_rows} rows; set one for all rows "
+            "with the option topic"
         )
     rows = batch.select([name for name in batch.schema.names if name != "topic"])
     encoded = topics.dictionary_encode()
@@ -115,7 +115,7 @@ def group_by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]
 
 
 def parts_of(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in parts of about ``limit`` bytes, a row at least, without copying them."""
+    """Yield the rows in parts of about ``limit`` bytes, at least one row each, without a copy."""
     rows = max(1, batch.num_rows * limit // max(1, batch.nbytes))
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)

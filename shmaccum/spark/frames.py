@@ -1,7 +1,7 @@
-"""DataFrames with the columns that make records, and no others.
+"""Reduces DataFrames to the columns that make records.
 
-Spark hands a sink written in Python every column of the DataFrame, asks nobody which of them are written, and refuses
-names that occur twice. A sink of Spark's own, such as ``kafka``, takes the columns that it writes.
+Spark passes every column of a DataFrame to a sink written in Python, does not ask which of them it writes, and refuses
+duplicate names. Spark's own sinks, such as ``kafka``, select their columns.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ _CASTS: Final[Mapping[str, tuple[str, ...]]] = {
     "headers": ("array<struct<key:string,value:string>>",),
     "timestamp": ("timestamp_ntz", "date"),
 }
-"""Column -> the types that are cast to the first one of `COLUMN_TYPES`. To text, every atomic type is."""
+"""Column -> types that are cast to the first one of `COLUMN_TYPES`. Every atomic type is cast to text."""
 
 
 def kafka_columns(frame: DataFrame) -> DataFrame:
-    """Return a DataFrame with the columns that are written, cast to types that can be written.
+    """Return a DataFrame with only the columns that are written, cast to types that can be written.
 
-    ``kafka_columns(df).write`` and ``kafka_columns(df).writeStream`` write what ``df.write`` would, and spare Spark to
-    carry other columns to its Python workers. A key, value or topic of another atomic type (a number, a date)
-    becomes text, as by ``CAST(key AS STRING)``; ``partition`` an int; ``timestamp`` a timestamp. ``headers`` can have
-    text for values.
+    ``kafka_columns(df).write`` and ``kafka_columns(df).writeStream`` write the same records as ``df.write``, but Spark
+    does not carry the other columns to its Python workers. A key, value or topic of another atomic type (a number, a
+    date) becomes text, as by ``CAST(key AS STRING)``; ``partition`` an int; ``timestamp`` a timestamp. ``headers`` can
+    have text for values.
 
     Args:
         frame: batch or streaming.
 
     Raises:
-        SerializationError: there is no column ``value``, one of the columns is there twice, or one cannot be cast.
+        SerializationError: there is no column ``value``, a column name occurs twice, or a column cannot be cast.
     """
     kinds: dict[str, DataType] = {}
     for field in frame.schema.fields:
         if field.name in COLUMN_TYPES:
             if field.name in kinds:
-                raise SerializationError(f"column {field.name!r} is there twice: leave out or rename one of the two")
+                raise SerializationError(f"column {field.name!r} occurs twice: drop or rename one of the two")
             kinds[field.name] = field.dataType
     if "value" not in kinds:
         raise SerializationError(f"required column 'value' not found; the columns are: {', '.join(frame.columns)}")
@@ -50,10 +50,10 @@ def kafka_columns(frame: DataFrame) -> DataFrame:
 
 
 def to_kafka(frame: DataFrame, options: Mapping[str, str]) -> None:
-    """Write a batch DataFrame: its columns by `kafka_columns`, in mode append, from any thread.
+    """Write a batch DataFrame, reduced by `kafka_columns`, in mode append, from any thread.
 
     Args:
-        frame: batch; of a stream, use ``kafka_columns(frame).writeStream``.
+        frame: batch; for a stream, use ``kafka_columns(frame).writeStream``.
         options: of the data source, such as ``{"kafka.bootstrap.servers": "broker1:9092", "topic": "flights"}``.
 
     Raises:
@@ -62,7 +62,7 @@ def to_kafka(frame: DataFrame, options: Mapping[str, str]) -> None:
         pyspark.errors.PySparkException: as ``DataFrameWriter.save``.
     """
     if frame.isStreaming:
-        raise ConfigError("to_kafka writes batches: of a stream, use kafka_columns(df).writeStream.format('shmaccum')")
+        raise ConfigError("to_kafka writes batches; for a stream, use kafka_columns(df).writeStream.format('shmaccum')")
     activate(frame.sparkSession)
     kafka_columns(frame).write.format("shmaccum").mode("append").options(**options).save()
 

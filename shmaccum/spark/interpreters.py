@@ -1,8 +1,8 @@
-"""Which Python Spark runs a data source with: on the driver, where it plans, and on executors.
+"""Selects the Python that runs a data source: on the driver, which plans, and on executors.
 
-Spark takes the same command for both: that of ``PYSPARK_PYTHON`` for a data source that is registered, and that of
-``PYSPARK_DRIVER_PYTHON``, if it is set, for one that it found itself (``PythonUtils.defaultPythonExec``). With
-``--archives``, an executor has ``./environment/bin/python`` in its working directory; the driver has not, and cannot
+Spark uses one command for both. It takes that of ``PYSPARK_PYTHON`` for a registered data source. For one that Spark
+found, it takes that of ``PYSPARK_DRIVER_PYTHON``, if that is set (``PythonUtils.defaultPythonExec``). With
+``--archives``, an executor has ``./environment/bin/python`` in its working directory. The driver has not, and cannot
 plan with it. One setting of a session is for the tasks alone: `TASKS` (``ArrowPythonRunner.pythonExec``).
 """
 
@@ -18,18 +18,18 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 TASKS: Final = "spark.sql.execution.pyspark.python"
-"""The setting for the Python of tasks; by default it is that of the function, or data source, which they run."""
+"""The setting for the Python of tasks; the default is that of the function or data source that they run."""
 
 
 @contextmanager
 def pythons_apart(spark: SparkSession) -> Iterator[None]:
-    """Have tasks run with ``PYSPARK_PYTHON``, and what is registered meanwhile be planned with a Python of the driver.
+    """Run tasks with ``PYSPARK_PYTHON``, and plan data sources registered inside the block with a Python of the driver.
 
-    That is the one of ``PYSPARK_PYTHON`` too, unless it is a path that leads nowhere on the driver: then this
-    process's own. What `TASKS` is set to already holds.
+    The driver uses ``PYSPARK_PYTHON`` too, unless that is a path that does not exist on the driver; then it uses this
+    process's own Python. A `TASKS` setting that the user gave stays.
 
     Args:
-        spark: a session that has a JVM in this process.
+        spark: a session with a JVM in this process.
     """
     context = spark.sparkContext
     python = context.pythonExec
@@ -50,5 +50,5 @@ def _is_missing(spark: SparkSession, python: str) -> bool:
     if os.sep not in python:
         return False
     jvm: Any = spark._jvm
-    directory = jvm.java.lang.System.getProperty("user.dir")  # this process may have left it
+    directory = jvm.java.lang.System.getProperty("user.dir")  # this process can have changed its own
     return shutil.which(os.path.join(directory, python)) is None

@@ -1,4 +1,4 @@
-"""The data source's options: what they mean to the producer, and messages that name them as the user wrote them."""
+"""Translates the data source's options to settings, and error messages back to options."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ logger = logging.getLogger(__name__)
 PREFIX: Final = "kafka."
 
 _NOT_SUPPORTED: Final = {
-    "key.serializer": "keys are written as the bytes or text that they are; use DataFrame operations to serialize them",
-    "value.serializer": "values are written as the bytes or text that they are; use DataFrame operations to serialize "
-    "them",
-    "interceptor.classes": "rows are sent column by column, and an interceptor would need every single record",
+    "key.serializer": "keys are written as bytes or text; serialize them with DataFrame operations",
+    "value.serializer": "values are written as bytes or text; serialize them with DataFrame operations",
+    "interceptor.classes": "rows are sent column by column, and an interceptor needs single records",
 }
 
 
 def producer_config(options: Mapping[str, str]) -> ProducerConfig:
-    """Return the settings that options with the prefix ``kafka.`` stand for.
+    """Return the settings in the options with the prefix ``kafka.``.
 
     Args:
         options: names in lower case.
 
     Raises:
-        ConfigError: an option is wrong, not supported, or lacks the prefix where that cannot work.
+        ConfigError: an option is wrong, not supported, or lacks a prefix that it needs.
     """
     settings = {name.removeprefix(PREFIX): value for name, value in options.items() if name.startswith(PREFIX)}
     for name, reason in _NOT_SUPPORTED.items():
@@ -40,7 +39,7 @@ def producer_config(options: Mapping[str, str]) -> ProducerConfig:
             advice = f"option {name}: did you mean {PREFIX}{name}? The producer's settings have the prefix {PREFIX}"
             if name == "bootstrap.servers":
                 raise ConfigError(advice)
-            logger.warning("%s; without it, the option is ignored", advice)
+            logger.warning("%s; without the prefix, the option is ignored.", advice)
     try:
         return ProducerConfig.parse(settings)
     except ConfigError as error:
@@ -48,21 +47,21 @@ def producer_config(options: Mapping[str, str]) -> ProducerConfig:
 
 
 def as_options(text: str, given: Mapping[str, object] = {}) -> str:
-    """Return an error's text with the producer's settings named as options, ``kafka.linger.ms`` for ``linger.ms``.
+    """Rename settings in an error's text to options, ``linger.ms`` to ``kafka.linger.ms``.
 
     Args:
         text: of an error.
-        given: settings that the user gave; these are named so even if there are no such settings.
+        given: settings that the user gave; these are renamed even if they do not exist.
     """
     names = sorted({*ProducerConfig.settings, *ProducerConfig.elsewhere, *given}, key=len, reverse=True)
     dotted = "|".join(re.escape(name) for name in names if "." in name)
-    # A name without a dot is a word of the language, too: only what stands before its value, or a colon, is a name.
+    # A name without a dot is also a word of the language: it only counts before its value or a colon.
     plain = "|".join(re.escape(name) for name in names if "." not in name)
     pattern = rf"(?<![\w./'\"-])(?:(?:{dotted})(?![\w-]|\.\w)|(?:{plain})(?= = |:))"
     return re.sub(pattern, rf"{PREFIX}\g<0>", text)
 
 
 def with_options_named(error: ShmaccumError) -> ShmaccumError:
-    """Return the error that a task raises for one of the producer's: of the same class, with `as_options`."""
+    """Return the task's error for one of the producer's: of the same class, with `as_options`."""
     text = as_options(str(error))
     return error if text == str(error) else type(error)(text)

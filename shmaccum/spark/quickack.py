@@ -1,12 +1,11 @@
-"""The connection of a Spark Python worker to its JVM: what comes in is acknowledged at once.
+"""Disables delayed acknowledgement on a Spark Python worker's connection to its JVM.
 
-By default Spark talks to its workers by TCP, and writes the end of a task's rows as a packet of its own, of a few
-bytes. The JVM's side holds such a packet back until what was written before is acknowledged (Nagle's algorithm). The
-worker's side puts an acknowledgement off by up to 40 ms once the two have taken turns, as they have from a worker's
-second task on, in the hope that an answer takes it along. But there is no answer before the end of the rows is known,
-and until it comes, nobody works.
+By default Spark talks to its workers by TCP, and writes the end of a task's rows as a small packet of its own. Nagle's
+algorithm on the JVM's side holds that packet until the data before it is acknowledged. From its second task on, the
+worker's side delays its acknowledgement by up to 40 ms, to send it along with a response. But the worker only responds
+after the end of the rows, so both sides wait.
 
-``TCP_QUICKACK`` ends that until the worker answers the next time, so it is set in every task. Nothing else of the
+``TCP_QUICKACK`` disables the delay until the worker writes the next time, so every task sets it. Nothing else of the
 connection changes, and nothing on Spark's side.
 """
 
@@ -18,14 +17,14 @@ import stat
 from typing import Final
 
 _LOOPBACK: Final = ("127.0.0.1", "::1")
-"""What Spark has its workers listen at."""
+"""Addresses at which Spark's workers listen."""
 
 
 def acknowledge_at_once() -> None:
-    """Have this process's TCP connections within the host acknowledge what comes until it has written again.
+    """Set TCP_QUICKACK on this process's TCP connections within the host; it lasts until the process writes again.
 
-    Spark does not say which connection is its own. A worker has hardly another, and where it has, that is acknowledged
-    sooner, too.
+    Spark does not tell which connection is its own. A worker rarely has another one, and quick acknowledgement does
+    not harm that.
     """
     for number in map(int, os.listdir("/proc/self/fd")):
         try:
@@ -34,7 +33,7 @@ def acknowledge_at_once() -> None:
                     if _is_within_this_host(connection):
                         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         except OSError:
-            continue  # closed since, or not connected
+            continue  # closed in the meantime, or not connected
 
 
 def _is_within_this_host(connection: socket.socket) -> bool:

@@ -1,7 +1,7 @@
-"""What columns a DataFrame must have to be written: checked on the driver, before any task runs.
+"""Checks a DataFrame's columns on the driver, before any task runs.
 
 The columns and types are those of Spark's own Kafka sink (``org.apache.spark.sql.kafka010.KafkaWriter``), and
-``timestamp`` besides. Like there, a column of any other name is ignored.
+``timestamp``. As there, a column of any other name is ignored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shmaccum.errors import ConfigError, SerializationError
 logger = logging.getLogger(__name__)
 
 _SHOWN: Final = 5
-"""A warning names so many columns."""
+"""Most columns that a warning names."""
 _warned_of: set[tuple[str, ...]] = set()
 
 _TEXT_OR_BYTES: Final = ("string", "binary")
@@ -30,7 +30,7 @@ COLUMN_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "headers": ("array<struct<key:string,value:binary>>",),
     "timestamp": ("timestamp", "bigint"),
 }
-"""Column -> the types that it may have, as Spark writes them."""
+"""Column -> allowed types, as Spark writes them."""
 
 
 def record_columns(schema: StructType, *, topic_given: bool) -> dict[str, str]:
@@ -38,20 +38,19 @@ def record_columns(schema: StructType, *, topic_given: bool) -> dict[str, str]:
 
     Args:
         schema: of the DataFrame.
-        topic_given: the option ``topic`` is set; it then stands for all rows, and a column ``topic`` is ignored.
+        topic_given: whether the option ``topic`` is set; it holds for all rows, and a column ``topic`` is ignored.
 
     Raises:
-        SerializationError: there is no column ``value``, two columns have one name, or a column is of a type that it
-            may not have.
-        ConfigError: neither the option nor a column says the topic.
+        SerializationError: there is no column ``value``, two columns have one name, or a column's type is not allowed.
+        ConfigError: neither the option nor a column gives the topic.
     """
     names = [field.name for field in schema.fields]
     there = {field.name: field.dataType.simpleString() for field in schema.fields}
     if len(there) < len(names):
         twice = ", ".join(sorted({name for name in names if names.count(name) > 1}))
         raise SerializationError(
-            f"columns of the same name: {twice}. Spark cannot hand these to a sink written in Python, even where they "
-            "are not written: select the columns that are, by shmaccum.spark.kafka_columns(df)"
+            f"columns of the same name: {twice}. Spark cannot pass these to a sink written in Python, even if it does "
+            "not write them: select the written columns with shmaccum.spark.kafka_columns(df)"
         )
     if "value" not in there:
         raise SerializationError(f"required column 'value' not found; the columns are: {', '.join(there)}")
@@ -59,8 +58,8 @@ def record_columns(schema: StructType, *, topic_given: bool) -> dict[str, str]:
         there.pop("topic", None)
     elif "topic" not in there:
         raise ConfigError(
-            "option topic is required when there is no column 'topic'. A table's own OPTIONS do not reach it: "
-            "give them to the statement, INSERT INTO t WITH ('topic' = '...') SELECT ..."
+            "option topic is required without a column 'topic'. A table's own OPTIONS do not reach it: "
+            "give it to the statement, INSERT INTO t WITH ('topic' = '...') SELECT ..."
         )
     written = {name: there[name] for name in COLUMN_TYPES if name in there}
     for name, spark_type in written.items():
@@ -70,14 +69,14 @@ def record_columns(schema: StructType, *, topic_given: bool) -> dict[str, str]:
 
 
 def warn_of_unused(schema: StructType, written: Collection[str]) -> None:
-    """Log how many columns Spark carries to its Python workers for nothing; once in a process for the same columns."""
+    """Log which columns Spark carries to its Python workers in vain; once in a process for the same columns."""
     unused = tuple(name for name in schema.fieldNames() if name not in written)
     if unused and unused not in _warned_of:
         _warned_of.add(unused)
         shown = ", ".join(unused[:_SHOWN]) + (", ..." if len(unused) > _SHOWN else "")
         logger.warning(
-            "%d of %d columns are not written (%s), and Spark still carries them to its Python workers: select those "
-            "that are, by shmaccum.spark.kafka_columns(df)",
+            "%d of %d columns are not written (%s), but Spark still carries them to its Python workers: select the "
+            "others with shmaccum.spark.kafka_columns(df).",
             len(unused),
             len(schema.fields),
             shown,
@@ -85,10 +84,10 @@ def warn_of_unused(schema: StructType, written: Collection[str]) -> None:
 
 
 def wrong_type(column: str, spark_type: str) -> SerializationError:
-    """Return the error for a column of a type that cannot be written, with the cast that helps."""
+    """Return the error for a column of an unsupported type, with the cast that helps."""
     allowed = COLUMN_TYPES[column]
     if spark_type.startswith(("struct", "array", "map", "variant")):
-        advice = f"to_json({column}) makes text of it" if "string" in allowed else "build it of that type"
+        advice = f"convert it with to_json({column})" if "string" in allowed else "build it of that type"
     else:
         name = "STRING" if "string" in allowed else allowed[0].upper()
         advice = f"use CAST({column} AS {name})"

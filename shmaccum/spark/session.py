@@ -1,9 +1,9 @@
-"""What a session needs to find the data source, also in threads of Python.
+"""Makes the data source known to a session, also in Python threads.
 
-Spark looks a data source written in Python up in the active session of the calling thread, and finds none in a thread
-that Python code started (``ThreadPoolExecutor``, pyspark's ``InheritableThread``): DATA_SOURCE_NOT_FOUND. A source of
-Spark's own, such as ``kafka``, is not looked up there. `register` closes that gap for ``DataFrameWriter.save`` and the
-like, by the call that ``SparkSession.createDataFrame`` makes for its own thread.
+Spark looks a data source written in Python up in the calling thread's active session. A thread that Python code
+started (``ThreadPoolExecutor``, pyspark's ``InheritableThread``) has none: DATA_SOURCE_NOT_FOUND. Spark's own sources,
+such as ``kafka``, are not looked up there. `register` closes that gap for ``DataFrameWriter.save`` and the like, with
+the call that ``SparkSession.createDataFrame`` makes for its own thread.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from shmaccum.spark.datasource import ShmAccumDataSource
 from shmaccum.spark.interpreters import pythons_apart
 
 _STARTS: Final = {"DataFrameWriter": ("save", "saveAsTable", "insertInto"), "DataStreamWriter": ("start", "toTable")}
-"""The methods that look a data source up, by the class that has them."""
+"""The methods that look a data source up, by class."""
 
 
 def register(spark: SparkSession) -> None:
     """Register the data source with a session, and let every thread of this process find it.
 
-    From then on, pyspark's ``DataFrameWriter`` and ``DataStreamWriter`` make the DataFrame's session the active one of
-    a thread that has none, before they write: it is set for that thread, and stays. Spark Connect needs none of that;
-    there, only the registration is done. A second call changes nothing.
+    Afterwards pyspark's ``DataFrameWriter`` and ``DataStreamWriter`` activate the DataFrame's session in a thread
+    without one before they write; it stays active there. Spark Connect does not need that: there, only the
+    registration happens. A second call changes nothing.
 
-    The session's tasks in Python run with ``PYSPARK_PYTHON`` then, whatever Spark plans with on the driver
-    (``spark.sql.execution.pyspark.python`` is set, if it is not): so an archive need not be unpacked there.
+    The session's Python tasks then run with ``PYSPARK_PYTHON``, with whatever Python Spark plans on the driver
+    (``spark.sql.execution.pyspark.python`` is set, if it is not). So an archive need not be unpacked on the driver.
 
-    ``DataStreamWriter`` also refuses this format with ``trigger(continuous=...)``: Spark never runs the tasks of a
-    Python sink then. Without this call, the sink cannot see the trigger: it refuses to commit, and the query goes on
-    without writing.
+    ``DataStreamWriter`` also refuses this format with ``trigger(continuous=...)``, with which Spark never runs the
+    tasks of a Python sink. Without this call the sink cannot see the trigger: it refuses to commit, and the query
+    continues without writing.
 
     Args:
         spark: the session.
@@ -65,13 +65,13 @@ def _add(spark: SparkSession) -> None:
     try:
         spark.dataSource.register(ShmAccumDataSource)
     except AnalysisException as error:
-        # Spark 4.0 refuses to register what it has found by the package pyspark_shmaccum. Later versions do not.
+        # Spark 4.0 refuses to register a source that it found through the package pyspark_shmaccum. Later ones do not.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
 
 
 def activate(spark: SparkSession) -> None:
-    """Make a session the active one of this thread, unless the thread has one.
+    """Activate a session in this thread, unless the thread has an active one.
 
     Args:
         spark: the session.
@@ -83,7 +83,7 @@ def activate(spark: SparkSession) -> None:
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Return whether a session is one of Spark Connect, which has no JVM in this process."""
+    """Return whether a session belongs to Spark Connect, which has no JVM in this process."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 

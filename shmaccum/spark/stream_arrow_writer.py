@@ -1,4 +1,4 @@
-"""The writer of a streaming query that gets Arrow batches: only pyspark 4.1 and later have the base of it."""
+"""Writer of a streaming query that gets Arrow batches; needs pyspark 4.1's base class."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a task of a write is told, and what it tells: made on the driver, pickled to the executors, and back.
+"""A task of a write and its result, which Spark pickles between driver and executors.
 
-The processes of the driver that plan and commit a job need nothing else, and may be new for every job: Spark ends them
-when they have been idle for a minute. So this imports neither pyarrow nor the producer: an executor does,
-when its first task begins.
+The driver's processes that plan and commit a job need nothing else. They can be new for every job, because Spark ends
+them after a minute of idleness. So this module imports neither pyarrow nor the producer; an executor imports both when
+its first task begins.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
-    """What a task tells the driver: how much it wrote, all of it acknowledged.
+    """A task's result for the driver: how much it wrote, all of it acknowledged.
 
     Attributes:
         records: rows.
@@ -35,11 +35,11 @@ class TaskCommit(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class WriteTask:
-    """What all tasks of a write have in common; made on the driver and pickled to the executors.
+    """The common part of all tasks of a write; made on the driver and pickled to the executors.
 
     Attributes:
         config: of the producer.
-        topic: where all rows go, or None: the column ``topic`` says it.
+        topic: the topic of all rows, or None if the column ``topic`` gives it.
         columns: the columns that make records, with their types as Spark writes them.
     """
 
@@ -48,15 +48,15 @@ class WriteTask:
     columns: Mapping[str, str]
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
-        """Send the rows of one task, and wait until they are acknowledged.
+        """Send the rows of one task and wait until they are acknowledged.
 
         Args:
-            batches: with the columns of `columns`, and any others.
+            batches: with the columns in `columns`, and any others.
 
         Raises:
             SerializationError: a topic is null.
-            KafkaError: why a row was not taken, or was given up; says how many the latter are.
-            SlabError, SenderError: the slab cannot be used, or the sender not be started.
+            KafkaError: a row was refused, or failed; the text has the number of failed rows.
+            SlabError, SenderError: the slab cannot be used, or the sender cannot be started.
         """
         from shmaccum.spark.delivery import deliver
 

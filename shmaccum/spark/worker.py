@@ -1,8 +1,8 @@
-"""The producers of a Spark Python worker: one for each configuration, kept from task to task.
+"""The producers of a Spark Python worker: one for each configuration, kept between tasks.
 
-Spark runs many tasks in one worker process, one after the other, and kills it when it has been idle for a while.
-A producer that dies with its worker leaves nothing undone: what it has sent is in the slab, and the sender, which is
-a process of its own, delivers it.
+Spark runs many tasks in one worker process, one after the other, and kills it when it has been idle for a while. The
+death of a producer with its worker loses nothing: its accepted records are in the slab, and the sender, another
+process, delivers them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _is_set_aside = False
 
 
 class _WorkerProducer(Producer):
-    """A producer that is kept until it is closed."""
+    """A producer kept until it is closed."""
 
     def close(self, timeout: float | None = None) -> None:
         key = _key(self.config)
@@ -40,12 +40,11 @@ class _WorkerProducer(Producer):
 def producer(config: Mapping[str, object] | ProducerConfig) -> Producer:
     """Return this process's producer for a configuration: for ``foreachPartition``, ``mapInArrow`` and the like.
 
-    It is made at the first call and kept for the tasks that follow, so a task leaves it open; it is closed at the
-    process's exit. A task that must know that its records arrived waits for their futures, or flushes.
+    The first call creates it, and later tasks reuse it, so a task does not close it; the process's exit does. A task
+    that must know that its records arrived waits for their futures, or flushes.
 
-    A relative ``log.dir`` is taken from the worker's own directory, which is another one for every executor. A
-    serializer or interceptor that is not given by its dotted name is another object in every task, and so makes
-    another producer.
+    A relative ``log.dir`` starts at the worker's own directory, which differs between executors. A serializer or
+    interceptor that is not given by its dotted name is a new object in every task, and so creates a new producer.
 
     Args:
         config: settings by Kafka's names, without Spark's prefix ``kafka.``, or a `ProducerConfig`.
@@ -66,14 +65,14 @@ def producer(config: Mapping[str, object] | ProducerConfig) -> Producer:
 
 
 def _set_aside_what_stays() -> None:
-    """Keep the garbage collector from what a Spark worker has imported by now (`gc.freeze`).
+    """Exclude everything a Spark worker has imported so far from garbage collection (`gc.freeze`).
 
-    Spark has a worker collect all its garbage after every task, and that goes through all objects there are: tens of
-    milliseconds for those of pyspark, pandas, pyarrow and numpy, which stay as long as the process does, and several
-    times what else a short task takes. What a task makes is collected as before.
+    Spark makes a worker collect all its garbage after every task, which visits all objects. For the objects of pyspark,
+    pandas, pyarrow and numpy, which live as long as the process, that takes tens of milliseconds: several times the
+    rest of a short task. Objects that a task creates are collected as before.
 
-    Called when a producer is asked for again: the first task imports to its very end, where Spark makes its answer an
-    Arrow array, and with its first one pyarrow imports pandas.
+    Called when a producer is requested again, because the first task imports until its end. There Spark makes its
+    result an Arrow array, and pyarrow imports pandas for its first one.
     """
     global _is_set_aside
     if not _is_set_aside and TaskContext.get() is not None:
@@ -87,14 +86,14 @@ def _key(config: ProducerConfig) -> _Key:
 
 
 def close_all() -> None:
-    """Close all the producers of this process: what happens at its exit."""
+    """Close all producers of this process; runs at its exit."""
     with ExitStack() as closing:
         for kept in list(_producers.values()):
             closing.callback(kept.close)
 
 
 def _after_fork_in_child() -> None:
-    # The producers stay: each goes on in the child as a process of its own. Only the lock may be the parent's.
+    # The producers stay: each continues in the child as a process of its own. A thread of the parent can hold the lock.
     global _lock
     _lock = threading.Lock()
 

@@ -1,6 +1,6 @@
-"""The writers that Spark pickles to the executors, of the kinds that every pyspark from 4.0 on has.
+"""The writers that Spark pickles to the executors, for every pyspark from 4.0 on.
 
-Whatever Spark gives, a `WriteTask` gets Arrow batches of it.
+Each converts Spark's input to Arrow batches for a `WriteTask`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROWS_PER_BATCH: Final = 10_000
-"""As many as Spark puts into an Arrow batch (``spark.sql.execution.arrow.maxRecordsPerBatch``)."""
+"""The number that Spark puts into an Arrow batch (``spark.sql.execution.arrow.maxRecordsPerBatch``)."""
 
 Commits = Sequence[WriterCommitMessage | None]
-"""What the tasks returned; None of one that failed."""
+"""The tasks' results; None for one that failed."""
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -40,50 +40,50 @@ class BatchWriter(DataSourceArrowWriter):
         return self._task.write(iterator)
 
     def commit(self, messages: Commits) -> None:
-        """Take note, on the driver, that all tasks are done: nothing is left to do."""
+        """Log, on the driver, that all tasks are done; there is nothing else to do."""
         logger.info("%s", _total(messages))
 
     def abort(self, messages: Commits) -> None:
-        """Take note, on the driver, that the job failed: what has been acknowledged stays, as in Kafka's own sink."""
-        logger.warning("the job did not complete: %s; these stay in Kafka", _total(messages))
+        """Log, on the driver, that the job failed; acknowledged rows stay, as with Spark's own Kafka sink."""
+        logger.warning("The job failed: %s; these stay in Kafka.", _total(messages))
 
 
 class StreamCommits:
-    """What the writers of a streaming query do on the driver."""
+    """The driver's part of the writers of a streaming query."""
 
     def commit(self, messages: Commits, batchId: int) -> None:
-        """Take note that a micro-batch is done: nothing is left to do.
+        """Log that a micro-batch is done; there is nothing else to do.
 
         Raises:
-            ConfigError: a task returned nothing. With trigger(continuous=...), Spark never calls the
-                tasks of a Python sink, and commits the epochs all the same.
+            ConfigError: a task returned nothing. With trigger(continuous=...), Spark never calls the tasks of a Python
+                sink, but commits the epochs.
         """
         if None in messages:
             raise ConfigError(
                 f"epoch {batchId} is not committed: {messages.count(None)} of {len(messages)} tasks wrote nothing. "
                 "Spark never runs the tasks of a Python sink with trigger(continuous=...). Stop the query, and use "
-                "trigger(processingTime='1 second'), or format('kafka'); docs/spark.md, Continuous trigger, says how "
-                "to go on with its checkpoint"
+                "trigger(processingTime='1 second'), or format('kafka'); docs/spark.md, Continuous trigger, explains "
+                "how to continue with its checkpoint"
             )
         logger.info("batch %d: %s", batchId, _total(messages))
 
     def abort(self, messages: Commits, batchId: int) -> None:
-        """Take note that a micro-batch failed, or that its query was stopped: Spark does not say which.
+        """Log that a micro-batch failed, or that its query was stopped: Spark does not tell which.
 
-        What has been acknowledged stays, and comes again with the next try. Where that is nothing, there is nothing
-        to warn of: of a failure, Spark itself gives the reason.
+        Acknowledged rows stay, and the next attempt writes them again. Without any, this is not a warning: Spark itself
+        reports the cause of a failure.
         """
         written = any(isinstance(message, TaskCommit) and message.records for message in messages)
         logger.log(
             logging.WARNING if written else logging.INFO,
-            "batch %d did not complete: %s; these stay in Kafka, and are written again when the query goes on",
+            "batch %d failed: %s; these stay in Kafka, and are written again when the query continues",
             batchId,
             _total(messages),
         )
 
 
 class StreamRowWriter(StreamCommits, DataSourceStreamWriter):
-    """Writer of a streaming query that gets rows: pyspark 4.0 has no other."""
+    """Writer of a streaming query that gets rows, the only kind in pyspark 4.0."""
 
     def __init__(self, task: WriteTask) -> None:
         self._task = task
@@ -94,8 +94,8 @@ class StreamRowWriter(StreamCommits, DataSourceStreamWriter):
 
 
 def batches_of_rows(rows: Iterator[Row], columns: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    """Yield rows as Arrow batches that have ``columns``, by their types as Spark writes them, and no others."""
-    import pyarrow as pa  # the driver's processes, which commit, have no use for it
+    """Yield rows as Arrow batches that have only ``columns``, by their types as Spark writes them."""
+    import pyarrow as pa  # not at the top: the driver's processes, which commit, do not need it
 
     kinds = {
         "string": pa.string(),
@@ -112,7 +112,7 @@ def batches_of_rows(rows: Iterator[Row], columns: Mapping[str, str]) -> Iterator
 
 
 def _plain(value: Any) -> Any:
-    """Return a row's value as Arrow takes it: of a timestamp, Spark gives the local time and does not say so."""
+    """Return a row's value as Arrow takes it: Spark gives a timestamp as local time without a zone."""
     return value.astimezone() if isinstance(value, datetime) else value
 
 

@@ -30,7 +30,7 @@ def send_and_stay(link: Connection, settings: Settings, records: int) -> None:
 
 @pytest.fixture
 def abandon(settings: Settings, slab_name: str, start: Callable[..., Child], until: Until) -> Callable[[int], None]:
-    """Return ``abandon(records)``: leave a slab whose users were all killed, with so many records in it."""
+    """Return ``abandon(records)``: leave a slab whose users were all killed, with this many records in it."""
 
     def run(records: int) -> None:
         child = start(send_and_stay, settings | {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}, records)
@@ -59,7 +59,7 @@ def destroy(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
 def test_what_is_not_there(slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
     status, out, err = destroy(capfd, slab_name)
     assert (status, out) == (1, "")
-    assert f"there is no slab '{slab_name}'; there " in err
+    assert f"there is no slab '{slab_name}'; there are" in err
 
 
 def test_one_that_all_have_left_in_death(
@@ -70,7 +70,7 @@ def test_one_that_all_have_left_in_death(
         status, out, err = destroy(capfd, slab_name)
         if "there is no slab" not in err:
             break  # else a producer of another test has come by and removed it
-    assert (status, out, err) == (0, f"slab '{slab_name}' is removed\n", "")
+    assert (status, out, err) == (0, f"removed slab '{slab_name}'\n", "")
     assert slab_name not in names.slab_names()
 
 
@@ -82,7 +82,7 @@ def test_one_with_records_only_by_force(
     assert (status, out) == (1, "")
     assert f"slab '{slab_name}' holds 3 undelivered records; start a producer" in err
     assert report(slab_name).partitions[0].queued_records == 3
-    assert destroy(capfd, slab_name, "--force") == (0, f"slab '{slab_name}' is removed; 3 records were lost\n", "")
+    assert destroy(capfd, slab_name, "--force") == (0, f"removed slab '{slab_name}'; 3 records were lost\n", "")
     assert slab_name not in names.slab_names()
 
 

@@ -201,8 +201,8 @@ def test_topics_and_partitions_can_be_chosen(log_dir: Path, writer: Writer, capf
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("gone",), "gone is no log directory: No such file or directory"),
-        (("log/.lock",), "log/.lock is no log directory: Not a directory"),
+        (("gone",), "gone is not a log directory: No such file or directory"),
+        (("log/.lock",), "log/.lock is not a log directory: Not a directory"),
         (("log", "--topic", "u"), "log has no topic 'u'"),
         (("log", "--partition", "2"), "log has no partition 2"),
         (("log", "--topic", "t", "--partition", "-1"), "log has no partition -1 of topic 't'"),
@@ -291,7 +291,7 @@ def test_a_torn_tail_ends_the_output_and_is_told_where_nobody_writes(
     assert run(log_dir) == 0
     captured = capfd.readouterr()
     assert captured.out == "t-0\t0\t1000\tnull\ta\t\n"
-    assert f"{segment}: the 20 bytes from byte {len(whole)} on are part of a batch" in captured.err
+    assert f"{segment}: the 20 bytes from byte {len(whole)} on are an incomplete batch" in captured.err
 
 
 def test_a_torn_batch_before_the_last_segment_is_corrupt(log_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -305,7 +305,7 @@ def test_a_torn_batch_before_the_last_segment_is_corrupt(log_dir: Path, capfd: p
     assert run(log_dir) == 1
     assert capfd.readouterr() == (
         "",
-        f"shmaccum dump: {segment} is corrupt at byte 0: the last batch is cut short\n",
+        f"shmaccum dump: {segment} is corrupt at byte 0: the last batch is incomplete\n",
     )
 
 

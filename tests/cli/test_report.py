@@ -1,4 +1,4 @@
-"""What is told of a slab: of one with producers and a sender at work, and of what cannot be read."""
+"""The report of a slab: with producers and a sender at work, and of unreadable slabs."""
 
 from __future__ import annotations
 

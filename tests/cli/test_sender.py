@@ -136,13 +136,13 @@ def test_its_messages_go_to_its_file_as_well(
         ([], "bootstrap.servers is missing"),
         (
             ["-X", "lingr.ms=5", "-X", "transport=log", "-X", "log.dir=x"],
-            "lingr.ms: there is no such setting; did you mean linger.ms?",
+            "lingr.ms: no such setting; did you mean linger.ms?",
         ),
         (
             ["-X", "transport=log", "-X", "log.dir=x", "-X", "linger.ms=soon"],
             "linger.ms = 'soon': expected a whole number",
         ),
-        (["--config", "/nowhere/x.properties"], "cannot be read from /nowhere/x.properties: No such file"),
+        (["--config", "/nowhere/x.properties"], "cannot read settings from /nowhere/x.properties: No such file"),
     ],
 )
 def test_wrong_settings_are_misuse(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:

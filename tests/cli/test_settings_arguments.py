@@ -32,5 +32,5 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_standard_input_that_is_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), encoding="utf-8"))
-    with pytest.raises(ConfigError, match="standard input holds no settings: it is not UTF-8 text"):
+    with pytest.raises(ConfigError, match="cannot read settings from standard input: it is not UTF-8 text"):
         parsed("--config", "-")

@@ -49,7 +49,7 @@ def test_for_people(
         for _ in range(1234):
             producer.send("orders", b"x" * 10, partition=1)
         producer.flush()
-        until(lambda: report(slab_name).memory.used == 0)  # the sender frees it when it has told of the end
+        until(lambda: report(slab_name).memory.used == 0)  # the sender frees it after it has pushed the completion
         out = show(capfd, slab_name)
     lines = out.splitlines()
     form = "compiled" if compiled else "plain Python"
@@ -58,7 +58,7 @@ def test_for_people(
     assert "  memory    0 B of 1.0 MiB used, at most " in out
     assert re.search(r"  tables    1 of \d+ topics; \d+ of [\d,]+ partitions\n", out)
     assert "1,234 records" in out
-    assert "0 records failed, 0 of them with nobody left to tell, " in out
+    assert "0 records failed, 0 of them after their producer had died, " in out
     rows = [line.split() for line in lines]
     assert [str(os.getpid()), "producer", "alive", "1,234"] in [row[:4] for row in rows]
     assert ["orders-1", "node", "0", "0", "0", "0", "0", "1,234", "0", "1,233"] in rows
@@ -218,7 +218,7 @@ def attach_and_die(link: Connection, name: str) -> None:
 def test_an_empty_slab_of_the_dead_is_removed(
     slab_name: str, start: Callable[..., Child], capfd: pytest.CaptureFixture[str], json_too: bool
 ) -> None:
-    said = f"{slab_name}: removed, for it was empty and all of its users have died"
+    said = f"{slab_name}: removed, because it was empty and all of its users have died"
     while True:
         assert start(attach_and_die, slab_name).join() == -signal.SIGKILL
         out = show(capfd, *["--json"] * json_too)

@@ -119,7 +119,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(name: str, advice: str) -> 
     with pytest.raises(ConfigError) as refused:
         Server.parse({name: 1})
 
-    assert str(refused.value).startswith(f"{name}: there is no such setting; ")
+    assert str(refused.value).startswith(f"{name}: no such setting; ")
     assert advice in str(refused.value)
 
 
@@ -144,7 +144,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     assert str(refused.value).splitlines() == [
         "3 problems in the configuration:",
         "- poll.ms = 0: must be at least 1 (the clock ticks in milliseconds)",
-        "- hots: there is no such setting; did you mean host?",
+        "- hots: no such setting; did you mean host?",
         "- host = 1: expected text (str), not int",
     ]
 

@@ -228,7 +228,7 @@ def test_versions_share_a_slab_if_they_lay_it_out_alike(monkeypatch: pytest.Monk
 
 
 def test_a_version_with_a_new_setting_finds_the_slab_of_the_one_before() -> None:
-    """As long as nobody sets it."""
+    """As long as it has its default."""
 
     class Later(ProducerConfig):
         __slots__ = ()
@@ -335,7 +335,7 @@ def test_no_secret_is_among_what_the_slab_holds() -> None:
 
 @pytest.mark.parametrize("text", ["", '{"log.dir": "/da', "[]", "null"])
 def test_a_configuration_that_is_not_whole_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="handed over"):
+    with pytest.raises(ConfigError, match="passed to the sender"):
         ProducerConfig.from_json(text)
 
 

@@ -85,10 +85,10 @@ def test_the_content_says_which_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "cannot be read from .*settings: No such file or directory"),
+        (None, "cannot read settings from .*settings: No such file or directory"),
         (b"\xff\xfe", "is not UTF-8 text"),
-        (b'{"acks": ', "begins as JSON does, but is not"),
-        (b'{"acks": 1} x', "begins as JSON does, but is not"),
+        (b'{"acks": ', "begins as JSON but is not valid JSON"),
+        (b'{"acks": 1} x', "begins as JSON but is not valid JSON"),
     ],
 )
 def test_what_cannot_be_read(content: bytes | None, said: str, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_passwords_that_everybody_can_read_are_warned_of(
     assert read_settings(file)["sasl.password"] == "secret"
     (warning,) = caplog.messages
     assert warning.startswith(
-        f"{file} holds sasl.password, and everybody on the host can read it (mode 0644): chmod o-r"
+        f"{file} holds sasl.password and every user of the host can read it (mode 0644): chmod o-r"
     )
 
 

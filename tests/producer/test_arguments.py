@@ -161,5 +161,5 @@ def test_a_producer_of_a_file(settings: Callable[..., dict[str, object]], slab_n
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"the settings cannot be read from .*missing: No such file"):
+    with pytest.raises(ConfigError, match=r"cannot read settings from .*missing: No such file"):
         Producer.from_file(tmp_path / "missing")

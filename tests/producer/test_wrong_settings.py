@@ -106,8 +106,8 @@ def test_settings_that_work(login: dict[str, object], slab_name: str) -> None:
     [
         ({}, "bootstrap.servers is missing: transport kafka needs brokers to begin with"),
         ({"bootstrap.servers": "broker1"}, "bootstrap.servers = 'broker1': expected host:port"),
-        ({"bootstrap.server": "broker1:9092"}, "bootstrap.server: there is no such setting; did you mean boot"),
-        ({"bootstrap.servers": "broker1:9092", "linger.sm": 5}, "linger.sm: there is no such setting; did you mean li"),
+        ({"bootstrap.server": "broker1:9092"}, "bootstrap.server: no such setting; did you mean boot"),
+        ({"bootstrap.servers": "broker1:9092", "linger.sm": 5}, "linger.sm: no such setting; did you mean li"),
         ({"bootstrap.servers": "broker1:9092", "acks": "some"}, "acks = 'some': must be one of all, -1, 0, 1"),
     ],
 )

@@ -212,7 +212,7 @@ def record_of(*fields: bytes | int) -> bytes:
         (record_of(b"\0", 0, 0, -1, -1, 0), 2, "2 records in 7 bytes"),
         (record_of(b"\0", 0, 0, -1, -1, 0), 2**31 - 1, "2147483647 records"),
         (record_of(b"\0", 0, 0, -1, -1, 0), -1, "-1 records"),
-        (record_of(b"\0", 0, 0, -1, -1, 0) + b"\0", 1, "1 bytes behind its last record"),
+        (record_of(b"\0", 0, 0, -1, -1, 0) + b"\0", 1, "1 bytes after its last record"),
         (record_of(b"\0", 0, 0, -1, -1, 0, b"x"), 1, "fields end 1 bytes earlier"),
         (record_of(b"\0", 0, 0, -2, -1, 0), 1, "-2 bytes"),
         (record_of(b"\0", 0, 0, 2**40, -1, 0), 1, "1099511627776 bytes"),
@@ -243,10 +243,10 @@ def test_an_unknown_compression_is_corrupt(attributes: int) -> None:
     ("log", "complaint"),
     [
         (lambda magic: message(magic, None, 0, CompressionType.GZIP), "no value"),
-        (lambda magic: wrapper(magic, b"", 0), "no messages"),
+        (lambda magic: wrapper(magic, b"", 0), "no inner messages"),
         (lambda magic: wrapper(magic, message(1 - magic, b"", 0), 0), "wrapper"),
         (lambda magic: wrapper(magic, wrapper(magic, message(magic, b"", 0), 0), 0), "compressed itself"),
-        (lambda magic: wrapper(magic, message(magic, b"", 0)[:-1], 0), "cut short"),
+        (lambda magic: wrapper(magic, message(magic, b"", 0)[:-1], 0), "incomplete"),
         (lambda magic: message(magic, b"12345678", 0, CompressionType.ZSTD), "zstd"),
         (lambda magic: message(magic, b"12345678", 0, CompressionType.GZIP), "gzip"),
     ],
@@ -269,11 +269,11 @@ def test_the_offset_of_a_wrapper_is_not_less_than_those_within() -> None:
 @pytest.mark.parametrize(
     ("key_size", "value_size", "complaint"),
     [
-        (-2, 0, "is to have -2"),
-        (2**31 - 1, 0, "is to have 2147483647"),
+        (-2, 0, "claims to have -2"),
+        (2**31 - 1, 0, "claims to have 2147483647"),
         (1, 0, "ends before its value"),
-        (-1, 1, "is to have 1"),
-        (-1, -2, "is to have -2"),
+        (-1, 1, "claims to have 1"),
+        (-1, -2, "claims to have -2"),
     ],
 )
 def test_what_can_be_wrong_with_a_message(magic: int, key_size: int, value_size: int, complaint: str) -> None:
@@ -285,7 +285,7 @@ def test_what_can_be_wrong_with_a_message(magic: int, key_size: int, value_size:
 
 
 def test_a_message_may_not_have_more_than_key_and_value() -> None:
-    with pytest.raises(CorruptRecordError, match="1 bytes behind its value"):
+    with pytest.raises(CorruptRecordError, match="1 bytes after its value"):
         by_ourselves(legacy.encode_record(1, 0, NOW, legacy.encode_body(None, None) + b"x"))
 
 
@@ -298,7 +298,7 @@ def test_a_message_may_not_have_more_than_key_and_value() -> None:
         (2, 48, "its header alone takes 61"),
         (3, 100, "magic 3"),
         (255, 100, "magic 255"),
-        (2, 2**31 - 1, "cut short"),
+        (2, 2**31 - 1, "incomplete"),
     ],
 )
 def test_what_can_be_wrong_with_an_entry(magic: int, size: int, complaint: str) -> None:

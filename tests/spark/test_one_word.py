@@ -193,9 +193,9 @@ def test_columns_that_are_not_written_stay_behind(
 
 
 def test_what_cannot_be_made_a_column_is_refused(spark: SparkSession, options: Options) -> None:
-    with pytest.raises(SerializationError, match=r"'value' is of unsupported type struct.*: to_json\(value\)"):
+    with pytest.raises(SerializationError, match=r"'value' is of unsupported type struct.*: .* with to_json\(value\)"):
         kafka_columns(spark.range(1).selectExpr("struct(id) as value"))
-    with pytest.raises(SerializationError, match="'value' is there twice"):
+    with pytest.raises(SerializationError, match="'value' occurs twice"):
         kafka_columns(spark.range(1).selectExpr("id as value", "id as value"))
     with pytest.raises(SerializationError, match="required column 'value' not found; the columns are: id"):
         kafka_columns(spark.range(1))

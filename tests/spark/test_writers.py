@@ -77,7 +77,7 @@ def test_the_driver_says_how_much_was_written(
     writer.abort([TaskCommit(3, 30), None], *batch_id)
     committed, aborted = caplog.messages
     assert "2 of 2 tasks finished, with 7 records of 70 bytes" in committed
-    assert "did not complete: 1 of 2 tasks finished, with 3 records of 30 bytes; these stay in Kafka" in aborted
+    assert "failed: 1 of 2 tasks finished, with 3 records of 30 bytes; these stay in Kafka" in aborted
 
 
 def test_a_stopped_query_that_wrote_nothing_is_not_warned_of(

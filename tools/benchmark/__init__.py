@@ -1,17 +1,16 @@
-"""Measures shmaccum beside its peers: the same records, the same settings, the same machine, the same run.
+"""Compares shmaccum with its peers: same records, settings, machine and run.
 
 Contestants are shmaccum (`send`, and `send_batch` for columns), confluent-kafka, kafka-python, aiokafka, and Spark's
-own Kafka sink. shmaccum is measured as pip installs it, which is compiled where there is a C compiler (into
-build/compiled, a minute, if it is not there yet), and here and there as plain Python, too. Brokers are Apache Kafka,
+own Kafka sink. shmaccum runs as pip installs it: compiled, if there is a C compiler. The tool compiles it into
+build/compiled if necessary, which takes a minute. Some variants also run the plain form. Brokers are Apache Kafka
 and a sink that only acknowledges, each in processes of its own.
 
-How a figure comes about. A case has variants; in each, every contestant has its turn in every round, after a round of
-warm-up that does not count. A turn is made of fresh processes: they connect and send some records first, wait for each
-other, and what is measured begins when all are told to go, and ends when the last of them has its last
-acknowledgement. Processor time is that of *all* processes that the contestant is made of (workers, our sender, Spark's
-JVM), those that ended included; the broker's is kept apart. What comes out is the median of the rounds, with quartiles;
-ratios are of the same round, and the median of them.
+A case has variants. In each, every contestant has a turn in every round, after a warm-up round that does not count. A
+turn uses new processes. They connect, send some records, and wait for each other. The measurement begins when the tool
+starts them all, and ends with the last acknowledgement of the last one. Processor time is that of *all* processes of
+the contestant (workers, our sender, Spark's JVM), including those that have exited; the broker's is separate. The
+result is the median of the rounds, with quartiles. Ratios compare turns of the same round; the result is their median.
 
-Every record is counted: by the acknowledgements that the contestant saw, where it keeps them, and by what the broker
-has in the end. A turn after which records are missing, or too many, makes the variant void.
+Every record is counted: by the acknowledgements that the contestant saw, if it keeps them, and by the records in the
+broker at the end. Missing or surplus records make the variant void.
 """

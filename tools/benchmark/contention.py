@@ -1,4 +1,4 @@
-"""What it costs to be many: the throughput of many producers against that of one, on as many partitions."""
+"""The cost of contention: throughput of many producers against that of one, on the same partitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tools.benchmark.tables import Table, number
 
 
 def contention_table(result: Result) -> Table:
-    """Return how many times one producer's records a second all of so many send together, ours / confluent-kafka's."""
+    """Return the throughput of many producers together, as a multiple of one's: ours / confluent-kafka's."""
     many = PRODUCERS[1:]
     head = [f"{OURS} / {CONFLUENT}", *(f"{producers} producers" for producers in many)]
     rows = [

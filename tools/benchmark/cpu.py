@@ -1,8 +1,8 @@
-"""Processor time and memory of all processes that descend from this one, by what they are.
+"""Measures processor time and memory of all descendants of this process, by kind.
 
-The tool is a subreaper (`tools.stress.processes`): whatever a contestant starts stays its descendant, however far
-it detaches itself, and is waited for by it or by somebody in between. So the time of a process is found either in the
-process, or, when it has ended, in what its parent has waited for.
+The tool is a subreaper (`tools.stress.processes`): a contestant's processes stay its descendants, even if they detach
+themselves. The tool, or a process in between, waits for them. So the time of a process is in the process
+itself or, after its exit, in the parent that waited for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WORKERS: Final = "workers"
 SENDER: Final = "sender"
 JVM: Final = "jvm"
 ENDED: Final = "ended"
-"""Of processes that have ended: what they were is not known any more."""
+"""Processes that have exited: their kind is no longer known."""
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -38,18 +38,18 @@ class _Process(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What processes have used so far.
+    """Resources used by processes so far.
 
     Attributes:
-        seconds: of processor time, user and system, by what they are.
-        system_s: of it, in the kernel, by the clock's ticks; without the broker and what has ended.
+        seconds: of processor time, user and system, by kind.
+        system_s: the part in the kernel, in clock ticks; without the broker and exited processes.
     """
 
     seconds: Mapping[str, float]
     system_s: float
 
     def since(self, before: Usage) -> Usage:
-        """Return what has been used since."""
+        """Return the usage since then."""
         kinds = self.seconds.keys() | before.seconds.keys()
         return Usage(
             {kind: self.seconds.get(kind, 0.0) - before.seconds.get(kind, 0.0) for kind in kinds},
@@ -58,28 +58,28 @@ class Usage:
 
     @property
     def contestant_s(self) -> float:
-        """All but the broker's."""
+        """Processor time of all but the broker."""
         return sum(seconds for kind, seconds in self.seconds.items() if kind != BROKER)
 
 
 class Meter:
-    """Reads what all descendants of this process have used so far.
+    """Reads the usage of all descendants of this process.
 
-    The time of a process that ends goes to the parent that waits for it, but is lost with one that ignores SIGCHLD, as
-    the daemon does that Spark forks its workers from. The children of such a parent are remembered as they were last
-    seen; one that starts and ends between two looks is missed.
+    The time of a process that exits goes to the parent that waits for it. It is lost if the parent ignores SIGCHLD, as
+    the daemon does that Spark forks its workers from. For children of such a parent the last observation counts; one
+    that starts and exits between two observations is missed.
     """
 
     def __init__(self) -> None:
         self._unwaited: dict[tuple[int, int], tuple[str, float]] = {}
-        """Pid and start time -> what it is, and its seconds."""
+        """Pid and start time -> kind and seconds."""
 
     def usage(self, brokers: Collection[int], workers: Collection[int]) -> Usage:
-        """Look at all processes.
+        """Observe all processes.
 
         Args:
             brokers: pids of the processes that brokers descend from.
-            workers: pids of those that contestants descend from; an orphan that descends from neither is a sender.
+            workers: pids that contestants descend from; an orphan that descends from neither is a sender.
         """
         seconds: dict[str, float] = defaultdict(float)
         system_s = 0.0
@@ -99,7 +99,7 @@ class Meter:
 
 
 def memory(brokers: Collection[int], workers: Collection[int]) -> int:
-    """Return the bytes of memory of all processes but the brokers', each shared page counted once (PSS)."""
+    """Return the bytes of memory of all processes except the brokers', each shared page counted once (PSS)."""
     total = 0
     for process, kind in _descendants(brokers, workers):
         if kind != BROKER:
@@ -108,7 +108,7 @@ def memory(brokers: Collection[int], workers: Collection[int]) -> int:
 
 
 def others(brokers: Collection[int]) -> list[int]:
-    """Return the pids of all descendants but the brokers', those that are ending too."""
+    """Return the pids of all descendants except the brokers', including those that are exiting."""
     return [process.pid for process, kind in _descendants(brokers, ()) if kind != BROKER]
 
 
@@ -163,9 +163,9 @@ def _ignores_children(pid: int) -> bool:
 
 
 def _clock(pid: int) -> float:
-    """Return a process's processor time: from its clock, since what /proc tells is in ticks of 10 ms."""
+    """Return a process's processor time from its clock, because /proc counts in ticks of 10 ms."""
     try:
-        return time.clock_gettime((~pid << 3) | 2)  # CPUCLOCK_SCHED of a process: what clock_getcpuclockid(3) returns
+        return time.clock_gettime((~pid << 3) | 2)  # CPUCLOCK_SCHED of a process, as clock_getcpuclockid(3) returns it
     except OSError:
         return 0.0
 

@@ -1,4 +1,4 @@
-"""The processes of one turn: forked, made ready, let go at once, and seen to their end."""
+"""The processes of one turn: forks them, starts them together, and waits for their end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEAST_WARM_UP: Final = 1000
 """Records."""
 
 Work = Callable[["Member"], Any]
-"""What a member does; calls `Member.wait_for_go` when it is ready. What it returns is its result."""
+"""The work of a member: it calls `Member.wait_for_go` when it is ready, and returns its result."""
 
 
 class Member:
@@ -36,13 +36,13 @@ class Member:
         self.began_s = self.ended_s = 0.0
 
     def wait_for_go(self) -> None:
-        """Say that all is ready, and wait until all others are."""
+        """Report ready, and wait until all others are."""
         self._link.send("ready")
         self._link.recv()
         self.began_s = time.monotonic()
 
     def done(self, result: Any) -> None:
-        """Tell the result, and wait until everybody has, so that what all of them use can be looked at."""
+        """Report the result, then wait until all have, so that the tool can measure what all of them use."""
         self.ended_s = time.monotonic()
         self._link.send((self.began_s, self.ended_s, result))
         self._link.recv()
@@ -50,7 +50,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a member tells: when it began and ended, by the monotonic clock, and its result."""
+    """A member's report: begin and end by the monotonic clock, and the result."""
 
     began_s: float
     ended_s: float
@@ -58,7 +58,7 @@ class Report:
 
 
 class Crew:
-    """Processes that begin at the same time; ``with`` ends them, in good order if nothing went wrong."""
+    """Processes that begin at the same time; ``with`` ends them, orderly unless something failed."""
 
     def __init__(self, children: Children, works: Sequence[Work]) -> None:
         self._children = children
@@ -76,7 +76,7 @@ class Crew:
             _hear(link)
 
     def go(self) -> None:
-        """Let them go."""
+        """Start them all."""
         for link in self._links:
             link.send("go")
 
@@ -101,7 +101,7 @@ class Crew:
 def _hear(link: Connection) -> Any:
     try:
         if not link.poll(PATIENCE_S):
-            raise BenchmarkError(f"a worker has said nothing for {PATIENCE_S:.0f} s")
+            raise BenchmarkError(f"a worker has not responded for {PATIENCE_S:.0f} s")
         heard = link.recv()
     except EOFError:
         raise BenchmarkError("a worker has died") from None
@@ -111,7 +111,7 @@ def _hear(link: Connection) -> Any:
 
 
 def _be(work: Work, link: Connection) -> int:
-    # What is inherited from the tool is not for a contestant's garbage collection to look through, and thereby to copy.
+    # A contestant's garbage collection must not visit, and so copy, the pages inherited from the tool.
     gc.freeze()
     try:
         work(Member(link))
@@ -123,12 +123,12 @@ def _be(work: Work, link: Connection) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a producer has sent.
+    """The result of a producer.
 
     Attributes:
         records, bytes: of its load.
         warm_up: records that it had sent before.
-        acknowledged: how many of the load's records it was told of, None if it did not ask.
+        acknowledged: how many of the load's records were acknowledged, None if it did not ask.
     """
 
     records: int
@@ -154,8 +154,8 @@ def sending(
         servers: ``bootstrap.servers``.
         settings: the same for all.
         name: of the turn.
-        make_load: returns what to send. It is made where it is sent from, so that the tool stays small.
-        warm_up_share: of the load, its first records are sent once more before, and do not count.
+        make_load: returns the load. It is created in the sending process, so that the tool stays small.
+        warm_up_share: fraction of the load's first records to send once before; these do not count.
     """
 
     def work(member: Member) -> None:

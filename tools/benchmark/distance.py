@@ -1,8 +1,8 @@
-"""How far each case is from what the machine gives at best, and who spends the rest.
+"""Compares each case with the machine's limit, and attributes the rest to processes.
 
-The limit of a record is what cannot be left out. In the producer: one copy into the slab, and record by record a turn
-of the semaphore. In the sender: one checksum, one pass through the socket (which has the kernel's own copy in it). From
-Spark: the transfer of a row into Python. What is more is the rest, and is told of whoever spends it.
+The limit of a record is the work that cannot be avoided. In the producer: one copy into the slab and, record by record,
+one turn of the semaphore. In the sender: one checksum and one pass through the socket, with the kernel's own copy. From
+Spark: the transfer of a row into Python. The rest is attributed to the process that uses it.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from tools.benchmark.spark.host import ARROW
 from tools.benchmark.tables import Table, number
 
 _RECORD_OVERHEAD: Final = 9
-"""Bytes of a small record beside key and value, in format v2: lengths, deltas, attributes."""
+"""Bytes of a small record in addition to key and value, in format v2: lengths, deltas, attributes."""
 _BATCH_SIZE: Final = 16 * 1024
 
 
 class Limits(NamedTuple):
-    """The costs that `tools.benchmark.cases.limits` measures, in nanoseconds; of a byte, where nothing else is said."""
+    """The costs measured by `tools.benchmark.cases.limits`, in nanoseconds; per byte unless stated otherwise."""
 
     copy: float
     checksum: float
     socket: float
     semaphore: float
-    """Of a turn."""
+    """Per turn."""
     row: float
-    """Of the transfer of one from Spark."""
+    """Per row transferred from Spark."""
     round_trip: float
 
 
 class _Case(NamedTuple):
-    """What is compared with its limit."""
+    """A measurement and its limit."""
 
     case: str
     variant: str
     contestant: str
     title: str
     semaphores: int = 0
-    """Turns a record."""
+    """Semaphore turns per record."""
     rows: int = 0
-    """Transferred from Spark, a record."""
+    """Rows transferred from Spark per record."""
 
 
 _CASES: Final = (
@@ -79,7 +79,7 @@ def limits_of(result: Result) -> Limits | None:
 
 
 def distance_table(result: Result, case: str = "") -> Table:
-    """Return the limit, what was reached, and who spends the rest, of a case or of all of them."""
+    """Return the limit, the result, and the rest by process, for one case or all."""
     limits = limits_of(result)
     rows: list[list[str]] = []
     if limits is not None:

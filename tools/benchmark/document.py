@@ -1,4 +1,4 @@
-"""Renews the tables of docs/performance.md and docs/performance/tables.md; their text is written by hand.
+"""Regenerates the tables of docs/performance.md and docs/performance/tables.md; their text is written by hand.
 
 ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` enclose each table; `PARTS` has the names.
 """
@@ -25,15 +25,15 @@ _PART: Final = re.compile(r"(<!-- begin ([\w-]+) -->\n).*?(<!-- end \2 -->)", re
 
 
 def renew(text: str, result: Result) -> str:
-    """Return a document with its generated parts made anew.
+    """Return a document with its generated parts regenerated.
 
     Raises:
-        BenchmarkError: it asks for a part that there is not.
+        BenchmarkError: the document names an unknown part.
     """
 
     def part(found: re.Match[str]) -> str:
         if found[2] not in PARTS:
-            raise BenchmarkError(f"there is no part {found[2]!r} to generate; there are {', '.join(PARTS)}")
+            raise BenchmarkError(f"there is no part {found[2]!r} to generate; the parts are {', '.join(PARTS)}")
         return f"{found[1]}\n{PARTS[found[2]](result)}\n\n{found[3]}"
 
     return _PART.sub(part, text)
@@ -57,7 +57,7 @@ def _machine(result: Result) -> str:
 
 
 def _caution(result: Result) -> str:
-    """Return what keeps the figures from being taken too seriously, if anything does."""
+    """Return a warning about the figures, if there is a reason for one."""
     machine = result["machine"]
     reasons = [
         ("less than the whole load, where what happens once weighs more than it should", result["scale"] < 1),
@@ -80,7 +80,7 @@ def _form(result: Result) -> str:
 
 
 def _with_distance(case: str, make: Callable[[Result], str]) -> Callable[[Result], str]:
-    """Return what also says how far a case is from its limit."""
+    """Return a function that adds a case's distance from its limit."""
 
     def both(result: Result) -> str:
         table = distance_table(result, case)
@@ -98,7 +98,7 @@ def _losses(result: Result) -> str:
 
 
 def _each(case: str) -> Callable[[Result], str]:
-    """Return what makes a table of each variant of a case."""
+    """Return a function that renders a table for each variant of a case."""
 
     def make(result: Result) -> str:
         parts = []
@@ -113,7 +113,7 @@ def _each(case: str) -> Callable[[Result], str]:
 
 
 def _together(case: str, *, alone: tuple[str, ...] = ()) -> Callable[[Result], str]:
-    """Return what makes one table of all variants of a case, but for some that have one of their own."""
+    """Return a function that renders one table of a case's variants, except some with tables of their own."""
 
     def make(result: Result) -> str:
         variants = [variant for variant in variants_of(result, case) if not trouble_of(variant)]

@@ -1,15 +1,15 @@
-"""What can go wrong with a benchmark."""
+"""Errors of a benchmark."""
 
 from __future__ import annotations
 
 
 class BenchmarkError(Exception):
-    """A measurement could not be made; the message says which, why, and where to look."""
+    """A measurement failed; the message has the reason and where to look."""
 
 
 class VoidError(BenchmarkError):
-    """A contestant did not deliver what it was given: its figures say nothing."""
+    """A contestant did not deliver its records, so its figures are meaningless."""
 
 
 class MissingError(BenchmarkError):
-    """What a case needs is not to be had here; the message says what, and how to get it."""
+    """A case needs something that is not available here; the message has what, and how to get it."""

@@ -1,8 +1,8 @@
-"""The two forms of the package: compiled, as pip installs it where there is a C compiler, and as plain Python.
+"""The two forms of the package: compiled, as pip installs it with a C compiler, and plain Python.
 
-The tool itself runs the plain one, and not all of it. What it forks chooses a form before it imports a contestant, and
-finds out that it has it; what that starts (our sender, Spark's Python) is looked at too. So a figure is never that of
-the other form.
+The tool itself runs parts of the plain form. Its child processes choose a form before they import a contestant, and
+check that they have it. The tool also checks the processes that they start (our sender, Spark's Python). So no figure
+comes from the other form.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tools.benchmark.errors import BenchmarkError, MissingError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _BUILT: Final = ROOT / "build" / "compiled"
-"""Where ``make test-compiled`` has it, too."""
+"""``make test-compiled`` uses the same directory."""
 _LIBRARIES: Final = f"shmaccum/**/*{EXTENSION_SUFFIXES[0]}"
-"""For this interpreter, that is."""
+"""For this interpreter."""
 _COMPILERS: Final = ("cc", "gcc", "clang")
 
 
@@ -34,7 +34,7 @@ class Form:
 
     Attributes:
         compiled: which one.
-        home: the directory that has it.
+        home: the directory that contains it.
     """
 
     compiled: bool
@@ -42,19 +42,19 @@ class Form:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name for reports."""
         return "compiled" if self.compiled else "plain Python"
 
     def enter(self) -> None:
-        """Have this process, and what it starts, use this form.
+        """Switch this process, and processes that it starts, to this form.
 
         Raises:
-            BenchmarkError: it has imported a producer before, or gets another form.
+            BenchmarkError: it has already imported a producer, or imports another form.
         """
         if "shmaccum.accumulator" in sys.modules:
             raise BenchmarkError("the package was imported before its form was chosen")
         for name in [name for name in sys.modules if name.partition(".")[0] == "shmaccum"]:
-            del sys.modules[name]  # the few that the tool itself has, which keep nothing
+            del sys.modules[name]  # the few that the tool itself has imported, which hold no state
         paths = [str(self.home), str(ROOT)]
         sys.path[:0] = paths
         inherited = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
@@ -62,42 +62,42 @@ class Form:
         importlib.invalidate_caches()
         found = importlib.import_module("shmaccum")
         if found.compiled != self.compiled or not str(found.__file__).startswith(str(self.home)):
-            raise BenchmarkError(f"wanted is the package as {self.name}, found is {found.__file__}")
+            raise BenchmarkError(f"the package should be {self.name}, but the import found {found.__file__}")
 
     def check(self, pids: Iterable[int]) -> None:
-        """See that processes which have all of the package have this form of it.
+        """Check that processes which have imported the package have this form of it.
 
         Raises:
-            BenchmarkError: one has the other.
+            BenchmarkError: one has the other form.
         """
         for pid in pids:
             try:
                 maps = Path(f"/proc/{pid}/maps").read_text()
             except OSError:
-                continue  # it has ended
+                continue  # it has exited
             if maps and (f"{_BUILT}/shmaccum/" in maps) != self.compiled:
-                raise BenchmarkError(f"a process does not run the package as {self.name}, which is to be measured")
+                raise BenchmarkError(f"a process does not run the package as {self.name}, the form to be measured")
 
 
 PLAIN: Final = Form(False, ROOT)
 COMPILED: Final = Form(True, _BUILT)
-"""To be had by `compiled_form` only, which sees that it is there."""
+"""Use `compiled_form`, which ensures that it exists."""
 
 
 def has_compiler() -> bool:
-    """Say whether there is a C compiler."""
+    """Return whether there is a C compiler."""
     return any(map(shutil.which, _COMPILERS))
 
 
 def compiled_form(scratch: Path, say: Callable[[str], None]) -> Form:
-    """Return the compiled form, built by pip if there is none that is newer than its source.
+    """Return the compiled form; build it with pip unless one is newer than its source.
 
     Args:
         scratch: a directory for pip.
-        say: is told that it takes a while.
+        say: called with a message if that takes a while.
 
     Raises:
-        MissingError: it cannot be had here; says why.
+        MissingError: it is not available here; the text has the reason.
     """
     if not has_compiler():
         raise MissingError("there is no C compiler")
@@ -115,7 +115,7 @@ def _is_up_to_date() -> bool:
 
 
 def _build(scratch: Path) -> None:
-    for left in (ROOT / "build").glob("lib*"):  # what is there already would be taken along
+    for left in (ROOT / "build").glob("lib*"):  # setuptools would include leftovers
         shutil.rmtree(left)
     target = _BUILT.with_name(f"compiled-{os.getpid()}")
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]

@@ -1,4 +1,4 @@
-"""What is sent: the same records for every contestant, made before anything is measured."""
+"""The load: the same records for every contestant, created before the measurement."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS_A_BATCH: Final = 10_000
-"""As many as Spark puts into an Arrow batch."""
+"""The number that Spark puts into an Arrow batch."""
 
 _DISTINCT: Final = 1000
-"""Different values: enough that no cache has all of a compressed batch, few enough to make them in no time."""
+"""Different values: enough that no cache holds all of a compressed batch, few enough to create quickly."""
 _DISTINCT_BYTES: Final = 16 << 20
 _DISTINCT_KEYS: Final = 10_000
 
@@ -29,11 +29,11 @@ class Load:
     """Records for one producer.
 
     Attributes:
-        topic: where to.
+        topic: to send to.
         values: of the records.
         keys: of the records, if they have some.
-        partitions: of the records, if they are told.
-        keep: whether what becomes of every record is asked for: a future or a callback each.
+        partitions: of the records, if given.
+        keep: whether every record's result is requested, by a future or a callback each.
         batches: instead of `values` and `keys`, Arrow batches with these columns.
     """
 
@@ -46,7 +46,7 @@ class Load:
 
     @property
     def count(self) -> int:
-        """How many records these are."""
+        """Number of records."""
         return len(self.values) or sum(batch.num_rows for batch in self.batches)
 
     @property
@@ -63,7 +63,7 @@ class Load:
         """Yield the arguments for one record after the other.
 
         Args:
-            any_partition: what a library takes for a partition that it is to choose itself.
+            any_partition: the library's value for a partition that it chooses itself.
         """
         if self.batches:
             return itertools.chain.from_iterable(_rows(batch, any_partition) for batch in self.batches)
@@ -75,21 +75,21 @@ class Load:
         )
 
     def first(self, count: int) -> Load:
-        """Return the first records of these: at least so many, if there are."""
+        """Return a load with the first records: at least ``count``, if there are that many."""
         if self.batches:
             return replace(self, batches=self.batches[: -(-count // self.batches[0].num_rows)])
         return replace(self, values=self.values[:count])
 
 
 def _rows(batch: pa.RecordBatch, any_partition: Any) -> Iterator[Call]:
-    """Yield the rows of a batch, taken out of it in the cheapest way there is."""
+    """Yield the rows of a batch, extracted in the cheapest way."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     keys = columns["key"].to_pylist() if "key" in columns else itertools.repeat(None)
     return zip(columns["value"].to_pylist(), keys, itertools.repeat(any_partition))
 
 
 def make_values(count: int, size: int) -> list[bytes]:
-    """Return values of a size, like JSON of some application: they compress to a fifth or so."""
+    """Return values of a size, like an application's JSON: they compress to about a fifth."""
     chance = random.Random(size)
     rows = [_row(chance) for _ in range(_DISTINCT)]
     least = min(map(len, rows))
@@ -116,7 +116,7 @@ def make_keys(count: int) -> list[bytes]:
 
 
 def make_batches(count: int, size: int, *, keys: bool, rows: int = ROWS_A_BATCH) -> list[pa.RecordBatch]:
-    """Return Arrow batches of so many rows each, and ``count`` rows in all."""
+    """Return Arrow batches of ``rows`` rows each, and ``count`` rows in all."""
     import pyarrow as pa
 
     columns = {"value": pa.array(make_values(count, size), pa.binary())}

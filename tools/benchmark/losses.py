@@ -1,4 +1,4 @@
-"""Where a peer is better: found in the figures, so that nothing is passed over."""
+"""Finds every figure in which a peer is better."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SAID_BY: Final = {
     "cpu_s": ("records_per_core_s", "mb_per_core_s"),
     "wall_s": ("records_per_s", "mb_per_s"),
 }
-"""What says nothing that another figure does not say."""
+"""Figures that only repeat another one."""
 
 
 def losses(result: Result) -> Table:
-    """Return what a peer is better at: how many times the peer's ours is, or where less is better, ours the peer's."""
+    """Return where a peer is better, as ours ÷ theirs; if less is better, the inverse."""
     rows = []
     for case in result["cases"]:
         for variant in variants_of(result, case["name"]):
@@ -51,6 +51,6 @@ def _is_said(figure: str, figures: Sequence[str]) -> bool:
 
 
 def _rounds(variant: Result, contestant: str, figure: str) -> Sequence[Result]:
-    """Return the rounds with a figure; if it is of all of them together, that."""
+    """Return the rounds with a figure, or the pooled figure of all rounds."""
     measured = variant["contestants"][contestant]
     return [measured["pooled"]] if figure in measured["pooled"] else measured["rounds"]

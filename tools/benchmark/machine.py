@@ -1,4 +1,4 @@
-"""What it was measured on, as far as somebody else needs to know."""
+"""Describes the machine of a run, without identifying it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command: a directory for the run, the cases, the report."""
+"""The command: creates the run's directory, runs the cases, prints the report."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
         for document in options.documents:
             document.write_text(renew(document.read_text(), result))
         print(as_text(result), flush=True)
-    except BrokenPipeError:  # the reader has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes there at exit
+    except BrokenPipeError:  # the reader has closed its end, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit would raise again
         return 0
     except BenchmarkError as error:
         print(f"tools/bench.py: {error}", file=sys.stderr)
@@ -58,11 +58,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class Interrupted(Exception):
-    """A run was interrupted; says what is saved of it."""
+    """A run was interrupted; the text says what was saved."""
 
 
 def _measure(options: Options, given: list[str]) -> Result:
-    """Run the cases; whatever happens, no process and no file is left behind.
+    """Run the cases; leave no process and no file behind in any case.
 
     Raises:
         Interrupted: before it was done.
@@ -101,7 +101,7 @@ def _measure(options: Options, given: list[str]) -> Result:
 
 
 def _choose_form(options: Options, workshop: Workshop, result: dict[str, Any], progress: Progress) -> None:
-    """Have the compiled form, unless it cannot be had or is not wanted."""
+    """Use the compiled form, unless it is not available or not wanted."""
     if options.plain:
         result["form"]["why"] = "--plain was given"
         return
@@ -127,7 +127,7 @@ def _run(options: Options, workshop: Workshop, result: dict[str, Any], progress:
 
 
 def _keep(options: Options, result: dict[str, Any], progress: Progress, place: int, case: Result) -> None:
-    """Note a case's result so far, also in the file."""
+    """Store a case's result so far, also in the file."""
     result["cases"][place:] = [case]
     result["took_s"] = round(progress.seconds, 1)
     if options.json is not None:
@@ -140,7 +140,7 @@ def _keep(options: Options, result: dict[str, Any], progress: Progress, place: i
 
 
 def _saved(options: Options, result: Result) -> str:
-    """Say what there is of an interrupted run."""
+    """Return a text on what an interrupted run has saved."""
     if options.json is None:
         return "without --json nothing was saved"
     if not result["cases"]:
@@ -153,7 +153,7 @@ def _saved(options: Options, result: Result) -> str:
 
 
 def _list(options: Options) -> None:
-    """Print the cases with their variants, as they would run, and how long that would take."""
+    """Print the cases with their variants, as they would run, and the expected time."""
     workshop = Workshop(Path(), options.scale, smoke=options.smoke)
     if has_compiler() and not options.plain:
         workshop.ours = COMPILED

@@ -1,4 +1,4 @@
-"""Runs variants: contestants take turns, round by round, and what comes of it is kept."""
+"""Runs variants: contestants take turns, round by round; collects the results."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def run_case(
     Args:
         case: which.
         variants: of it.
-        rounds: how many count.
-        progress: is told of it.
-        keep: is given the case's result after every variant.
-        warm_up: whether there is a round before, where variants want it.
+        rounds: number of rounds that count.
+        progress: receives messages.
+        keep: called with the case's result after every variant.
+        warm_up: whether a warm-up round comes first, if the variant wants it.
     """
     progress.say(f"case {case.number}, {case.name}: {case.title}")
     done: list[Result] = []
     for variant in variants:
         done.append(run_variant(variant, rounds, progress, warm_up=warm_up))
         keep(case_result(case, done))
-    case.close()  # in good order; who is interrupted before ends everything without asking
+    case.close()  # orderly; an interrupted run kills everything instead
 
 
 def run_variant(variant: Variant, rounds: int, progress: Progress, *, warm_up: bool) -> Result:
@@ -69,6 +69,6 @@ def run_variant(variant: Variant, rounds: int, progress: Progress, *, warm_up: b
 
 
 def in_turn(contestants: Sequence[str], number: int) -> list[str]:
-    """Return the contestants in the order of a round: each of them begins some rounds."""
+    """Return the contestants in the order of a round: each is first in some rounds."""
     first = number % len(contestants)
     return [*contestants[first:], *contestants[:first]]

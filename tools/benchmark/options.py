@@ -1,4 +1,4 @@
-"""What can be asked for on the command line."""
+"""The command-line options."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import tools.benchmark
 from tools.benchmark.cases import CASES
 
 _EPILOG: Final = """\
-Exit status: 0 if all that was asked for was measured, 1 if something is void or missing (the report says what and why),
-2 if it could not be run, 130 if it was interrupted. Progress goes to standard error, the report to standard output.
+Exit status: 0 if everything requested was measured, 1 if something is void or missing (the report has the reason), 2 if
+it could not run, 130 if it was interrupted. Progress goes to standard error, the report to standard output.
 
 examples:
   tools/bench.py --list
@@ -27,7 +27,7 @@ DEFAULT_ROUNDS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to do; see `parse`."""
+    """The options; see `parse`."""
 
     cases: Sequence[str]
     rounds: int
@@ -54,15 +54,15 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--case", metavar="CASE", nargs="+", default=[], help="these, by number or name; --list shows them")
     add("--rounds", metavar="R", type=_count, help=f"rounds that count [{DEFAULT_ROUNDS}; smoke: 1]")
     add("--scale", metavar="X", type=_positive, help="how large the loads are [1]")
-    add("--smoke", action="store_true", help="every case with next to no load: shows that it works, and no more")
+    add("--smoke", action="store_true", help="every case with a minimal load: only shows that it works")
     add(
         "--plain",
         action="store_true",
         help="shmaccum as plain Python only; otherwise also compiled, if that is possible",
     )
     add("--list", action="store_true", help="show the cases and their variants, and measure nothing")
-    add("--json", metavar="FILE", type=Path, help="write everything that was measured to FILE, also in between")
-    add("--from", dest="result", metavar="FILE", type=Path, help="measure nothing, take the result of --json FILE")
+    add("--json", metavar="FILE", type=Path, help="write everything that was measured to FILE, after every variant")
+    add("--from", dest="result", metavar="FILE", type=Path, help="measure nothing, use the result of --json FILE")
     add("--plots", metavar="DIRECTORY", type=Path, help="write the plots, as SVG, into DIRECTORY")
     add(
         "--document",
@@ -114,7 +114,7 @@ def case_name(text: str) -> str:
     """Return the name of a case, given by name or number.
 
     Raises:
-        ValueError: there is none; says which there are.
+        ValueError: there is no such case; the text lists the cases.
     """
     for name, make in CASES.items():
         if text in (name, str(make.number)):

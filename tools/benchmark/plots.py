@@ -1,4 +1,4 @@
-"""The plots of docs/performance/tables.md, from a result: what was not measured is left out."""
+"""The plots of docs/performance/tables.md, without variants that were not measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLOUR_OF: Final = dict(
 
 
 def write_plots(result: Result, directory: Path) -> list[Path]:
-    """Write the plots of all that was measured; return the files."""
+    """Write the plots of everything measured; return the files."""
     written = []
     for name, make in PLOTS.items():
         drawing = make(result)
@@ -32,7 +32,7 @@ def write_plots(result: Result, directory: Path) -> list[Path]:
 
 
 def _bars(case: str, figure: str, title: str, unit: str) -> Callable[[Result], str]:
-    """Return what draws a figure of all variants of a case."""
+    """Return a function that draws a figure of all variants of a case."""
 
     def draw(result: Result) -> str:
         groups = [
@@ -104,4 +104,4 @@ PLOTS: Final[Mapping[str, Callable[[Result], str]]] = {
     "sizes": _sizes,
     "latency": _bars("latency", "p99_ms", "Append to acknowledgement, p99", "milliseconds, less is better"),
 }
-"""Name of the file, between ``performance-`` and ``.svg`` -> what draws it; nothing if there is nothing to draw."""
+"""File name between ``performance-`` and ``.svg`` -> function that draws it, empty if there is nothing to draw."""

@@ -1,4 +1,4 @@
-"""Says on standard error where a run is, and how long it will still take."""
+"""Prints a run's progress and remaining time on standard error."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import time
 
 
 class Progress:
-    """On one line of a terminal, or a line a variant.
+    """Progress on one line of a terminal, or one line per variant.
 
     Args:
-        expected_s: how long everything takes, about, by what is known beforehand.
+        expected_s: approximate seconds of the whole run, as far as known beforehand.
     """
 
     def __init__(self, expected_s: float = 0.0) -> None:
@@ -22,29 +22,29 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """Seconds since the start."""
         return time.monotonic() - self._began
 
     def expect(self, seconds: float) -> None:
-        """Say how long everything takes, about."""
+        """Set the approximate seconds of the whole run."""
         self._expected_s = seconds
 
     def say(self, text: str) -> None:
-        """Say something that stays."""
+        """Print a line that stays."""
         self._write(text, "\n")
 
     def doing(self, text: str) -> None:
-        """Say what is being done, until something else is."""
+        """Show the current activity until the next one."""
         if self._live:
             self._write(text, "")
 
     def done(self, expected_s: float, took_s: float) -> None:
-        """Learn how long something took that was expected to take so long."""
+        """Record the real duration of a step, to correct the estimate."""
         self._done_s += expected_s
         self._took_s += took_s
 
     def _left(self) -> str:
-        """Return how long it will still take, by how the expectations have come true so far."""
+        """Return the remaining time, corrected by how accurate the estimates have been."""
         if not self._done_s or self._done_s >= self._expected_s:
             return ""
         left_s = (self._expected_s - self._done_s) * self._took_s / self._done_s

@@ -14,7 +14,7 @@ from tools.benchmark.targets import target_table
 
 
 def as_text(result: Result) -> str:
-    """Return the report: medians, with quartiles in parentheses; ratios are ours by theirs, medians too."""
+    """Return the report: medians, with quartiles in parentheses; ratios are ours ÷ theirs, medians too."""
     return "\n".join(_lines(result))
 
 

@@ -1,4 +1,4 @@
-"""The result of a benchmark, as JSON has it: what the report, the plots and the document are made from.
+"""The result of a benchmark as JSON: the source of report, plots and document.
 
 ```
 {"format": 2, "started": ISO time, "took_s": 1.0, "command": [...], "scale": 1.0, "rounds": 3, "machine": {...},
@@ -11,7 +11,7 @@
       "ratios": {peer: {figure: [low, median, high] of the first contestant's by the peer's}}}]}]}
 ```
 
-A round of ours has a figure ``compiled``: 1 or 0, by what the package in the contestant's process says of itself.
+A round of ours has a figure ``compiled``: 1 or 0, as reported by the package in the contestant's process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tools.benchmark.statistics import Figures, Spread, ratio, summary
 FORMAT: Final = 2
 
 Result = Mapping[str, Any]
-"""All of it, or one variant's part."""
+"""The whole result, or one variant's part."""
 
 
 def case_result(case: Case, variants: Sequence[Result]) -> dict[str, Any]:
@@ -43,10 +43,10 @@ def variant_result(
     """Return the result of a variant.
 
     Args:
-        variant: what was measured.
-        rounds: what each contestant came to, in each round.
-        trouble: ``void`` or ``missing`` -> why, or nothing.
-        took_s: how long it took.
+        variant: the measured one.
+        rounds: each contestant's figures, in each round.
+        trouble: ``void`` or ``missing`` -> why, or empty.
+        took_s: its duration.
     """
     first = variant.contestants[0]
     pooled = {name: {} if trouble else _rounded(variant.pooled(name)) for name in variant.contestants}
@@ -77,7 +77,7 @@ def variant_result(
 
 
 def _rounded(figures: Figures) -> dict[str, float]:
-    """Return figures with as many digits as can mean something."""
+    """Return figures rounded to meaningful digits."""
     return {name: float(f"{value:.6g}") for name, value in figures.items()}
 
 
@@ -104,7 +104,7 @@ def median(result: Result, case: str, variant: str, contestant: str, figure: str
 
 
 def ratio_of(result: Result, case: str, variant: str, peer: str, figure: str, ours: str | None = None) -> Spread | None:
-    """Return how many times a peer's figure ours is, None if it was not measured.
+    """Return our figure ÷ a peer's, None if it was not measured.
 
     Args:
         result: to look in.
@@ -112,7 +112,7 @@ def ratio_of(result: Result, case: str, variant: str, peer: str, figure: str, ou
         variant: of the case.
         peer: whose figure is 1.
         figure: by its name.
-        ours: of which of our contestants, if it is not the first.
+        ours: which of our contestants, if not the first.
     """
     for each in variants_of(result, case):
         if each["name"] == variant:
@@ -148,18 +148,18 @@ def incomplete(result: Result) -> list[str]:
 
 
 def load(path: Path) -> Result:
-    """Return a result that a run has written.
+    """Load a result that a run has written.
 
     Raises:
-        BenchmarkError: it cannot be read, is damaged, or was written by another version; says what and why.
+        BenchmarkError: it cannot be read, is damaged, or was written by another version.
     """
     again = "measure again, by --all --json FILE"
     try:
         result = json.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
-        raise BenchmarkError(f"{path} cannot be read: {error}") from None
+        raise BenchmarkError(f"cannot read {path}: {error}") from None
     except json.JSONDecodeError as error:
-        raise BenchmarkError(f"{path} is no JSON, or only a part of one ({error}): {again}") from None
+        raise BenchmarkError(f"{path} is not complete JSON ({error}): {again}") from None
     form = result.get("format") if isinstance(result, dict) else None
     if form is None:
         raise BenchmarkError(f"{path} is not a result of tools/bench.py --json")
@@ -174,7 +174,7 @@ def load(path: Path) -> Result:
 
 
 def _look_through(result: Result) -> None:
-    """Touch whatever the tables are made of."""
+    """Access everything that the tables use."""
     for name in ("started", "took_s", "command", "rounds", "machine", "form", "settings", "cases"):
         result[name]
     for case in result["cases"]:

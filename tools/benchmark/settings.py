@@ -1,4 +1,4 @@
-"""The settings that are the same for all contestants, and what each of them calls them."""
+"""The settings for all contestants, and each library's names for them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 MEBIBYTE = 1 << 20
 SENDER_IDLE_MS = 100
-"""Our sender is to be gone soon after a turn."""
+"""Our sender must exit soon after a turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a producer is told. Sizes are bytes.
+    """A producer's settings. Sizes are bytes.
 
-    The defaults are those of Kafka 4's own producer, which are also ours. ``buffer_memory`` bounds what is not
-    acknowledged yet; kafka-python 3 and aiokafka have no such bound.
+    The defaults are those of Kafka 4's own producer, which are also ours. ``buffer_memory`` bounds the records that are
+    not acknowledged yet; kafka-python 3 and aiokafka have no such bound.
     """
 
     acks: str = "all"
@@ -29,7 +29,7 @@ class Settings:
 
 
 def by_kafkas_names(settings: Settings) -> dict[str, Any]:
-    """Return the settings as Kafka's own producer and Spark's sink call them."""
+    """Return the settings by the names of Kafka's own producer and Spark's sink."""
     return {
         "acks": settings.acks,
         "linger.ms": settings.linger_ms,
@@ -43,15 +43,15 @@ def by_kafkas_names(settings: Settings) -> dict[str, Any]:
 
 
 def for_shmaccum(settings: Settings, name: str) -> dict[str, Any]:
-    """Return the settings as shmaccum calls them, with a slab of this name."""
+    """Return the settings by shmaccum's names, with a slab of this name."""
     return by_kafkas_names(settings) | {"shmaccum.name": name, "sender.idle.ms": SENDER_IDLE_MS}
 
 
 def for_confluent(settings: Settings) -> dict[str, Any]:
-    """Return the settings as librdkafka calls them.
+    """Return the settings by librdkafka's names.
 
-    Its bounds on *numbers* of records are lifted, since the others have none; keys are hashed by murmur2, as all others
-    do it.
+    Its bounds on *numbers* of records are lifted, because the others have none; keys are hashed with murmur2, as in all
+    others.
     """
     return {
         "acks": settings.acks,
@@ -70,7 +70,7 @@ def for_confluent(settings: Settings) -> dict[str, Any]:
 
 
 def for_kafka_python(settings: Settings) -> dict[str, Any]:
-    """Return the settings as kafka-python calls them."""
+    """Return the settings by kafka-python's names."""
     return {
         "acks": settings.acks,
         "linger_ms": settings.linger_ms,
@@ -83,7 +83,7 @@ def for_kafka_python(settings: Settings) -> dict[str, Any]:
 
 
 def for_aiokafka(settings: Settings) -> dict[str, Any]:
-    """Return the settings as aiokafka calls them; it has one request in flight for a broker and no setting for that."""
+    """Return the settings by aiokafka's names; it has one request in flight per broker and no setting for that."""
     return {
         "acks": settings.acks,
         "linger_ms": settings.linger_ms,
@@ -95,6 +95,6 @@ def for_aiokafka(settings: Settings) -> dict[str, Any]:
 
 
 def difference(settings: Settings) -> dict[str, Any]:
-    """Return what is not as by default, by Kafka's names."""
+    """Return the settings that differ from their defaults, by Kafka's names."""
     default = by_kafkas_names(Settings())
     return {name: value for name, value in by_kafkas_names(settings).items() if value != default[name]}

@@ -1,4 +1,4 @@
-"""What is made of the rounds: medians, quartiles, and ratios of figures of the same round."""
+"""Statistics over rounds: medians, quartiles, and ratios within the same round."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 Figures = Mapping[str, float]
-"""What one turn of a contestant came to, by name."""
+"""The figures of one turn of a contestant, by name."""
 
 
 class Spread(NamedTuple):
-    """The middle of some figures, and where the middle half of them lies."""
+    """The median of some figures, and their quartiles."""
 
     low: float
     median: float
@@ -19,13 +19,13 @@ class Spread(NamedTuple):
 
 
 def quantile(figures: Sequence[float], share: float) -> float:
-    """Return the figure below which a share of them lies, with a line drawn between neighbours.
+    """Return the figure below which a share of them lies, with linear interpolation.
 
     Raises:
         ValueError: there are no figures.
     """
     if not figures:
-        raise ValueError("of no figures there is no quantile")
+        raise ValueError("there is no quantile of no figures")
     ordered = sorted(figures)
     place = share * (len(ordered) - 1)
     below, above = ordered[math.floor(place)], ordered[math.ceil(place)]
@@ -46,7 +46,7 @@ def summary(rounds: Sequence[Figures]) -> dict[str, Spread]:
 
 
 def ratio(ours: Sequence[Figures], theirs: Sequence[Figures], name: str) -> Spread | None:
-    """Return the spread over the rounds of our figure by theirs; None if there is nothing to compare."""
+    """Return the spread over the rounds of our figure ÷ theirs; None if there is nothing to compare."""
     ratios = [
         mine[name] / other[name]
         for mine, other in zip(ours, theirs, strict=False)

@@ -1,6 +1,6 @@
-"""Two kinds of plots as SVG, by hand: bars with their quartiles, and lines over an axis of sizes or counts.
+"""Draws two kinds of plots as SVG: bars with quartiles, and lines.
 
-Text and lines are of a colour that can be read on white and on black, since documents are shown on both.
+Text and lines have a colour that is readable on white and on black, because documents are shown on both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tools.benchmark.tables import number
 INK: Final = "#7a7f87"
 COLOURS: Final = ("#d1495b", "#2e86ab", "#edae49", "#66a182", "#8d6a9f", "#9c6644")
 PALE: Final = "#e29aa2"
-"""Beside the first of the colours: of the same family."""
+"""For use beside the first colour: of the same family."""
 _FONT: Final = "font-family='sans-serif' font-size='12'"
 _WIDTH: Final = 760
 _LABELS: Final = 310
@@ -29,7 +29,7 @@ _FEW_DECADES: Final = 3
 
 
 class Bar(NamedTuple):
-    """A bar: what it is, how long, and its quartiles."""
+    """A bar: label, length, and quartiles."""
 
     label: str
     spread: Spread
@@ -37,14 +37,14 @@ class Bar(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Bars that belong together, under a title."""
+    """Bars under one title."""
 
     title: str
     bars: Sequence[Bar]
 
 
 class Line(NamedTuple):
-    """Points from left to right, by an axis that is drawn evenly."""
+    """Points from left to right, on an evenly spaced axis."""
 
     label: str
     points: Mapping[str, float]
@@ -74,7 +74,7 @@ def bars(title: str, unit: str, groups: Sequence[Group]) -> str:
 
 
 def lines(title: str, unit: str, axis: str, all_lines: Sequence[Line]) -> str:
-    """Return lines on a logarithmic scale, over an axis whose places are taken from the points, in their order."""
+    """Return lines on a logarithmic scale; the axis has the points' places in order."""
     places = list(dict.fromkeys(place for line in all_lines for place in line.points))
     marks = _marks([value for line in all_lines for value in line.points.values()])
     right, low, high = _WIDTH - _LEGEND, _HEIGHT - 10, 40
@@ -103,8 +103,8 @@ def lines(title: str, unit: str, axis: str, all_lines: Sequence[Line]) -> str:
 
 
 def _marks(values: Sequence[float]) -> list[float]:
-    """Return round numbers, not too many, of which the first is below all values and the last above."""
-    # A decade more below: the logarithm of a value just under a power of ten is rounded up.
+    """Return a few round numbers that enclose all values."""
+    # One decade more at the bottom: the logarithm of a value just under a power of ten is rounded up.
     least, most = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     steps = (1, 2, 5) if most - least <= _FEW_DECADES else (1,)
     marks = [step * 10.0**power for power in range(least - 1, most + 1) for step in steps]

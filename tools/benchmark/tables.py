@@ -1,4 +1,4 @@
-"""Tables of what was measured: rows of text, which the report and the document set in their own ways."""
+"""Tables of results: rows of text, formatted by the report and the document."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _DIGITS: Final = 3
 
 
 class Table(NamedTuple):
-    """A heading, and rows of as many cells each."""
+    """A heading, and rows with the same number of cells."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -52,7 +52,7 @@ class Table(NamedTuple):
 def by_contestant(variant: Result) -> Table:
     """Return a variant's figures, a row for each contestant: the median, and the quartiles where there are rounds.
 
-    The ratios are ours by theirs, of the first two figures.
+    The ratios are ours ÷ theirs, of the first two figures.
     """
     figures = variant["figures"]
     compared = figures[:2] if any(variant["ratios"].values()) else []
@@ -68,7 +68,7 @@ def by_contestant(variant: Result) -> Table:
 def side_by_side(variants: Sequence[Result]) -> Table:
     """Return the medians of many variants with the same contestants and figures, a row for each variant.
 
-    A cell has all contestants' figures; the last columns are ours by the last contestant's, of the first two figures.
+    A cell has all contestants' figures; the last columns are ours ÷ the last contestant's, of the first two figures.
     """
     figures = variants[0]["figures"]
     contestants = list(variants[0]["contestants"])
@@ -95,7 +95,7 @@ def costs(variants: Sequence[Result]) -> Table:
 
 
 def with_spread(spread: Sequence[float] | None, unit: str = "") -> str:
-    """Return a median, with the quartiles if they are others."""
+    """Return a median, with the quartiles if they differ."""
     if spread is None:
         return "-"
     low, middle, high = map(number, spread)
@@ -103,7 +103,7 @@ def with_spread(spread: Sequence[float] | None, unit: str = "") -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with three digits that count, and thousands set apart."""
+    """Return a number with three significant digits and thousands separators."""
     if value == 0:
         return "0"
     if abs(value) >= 10**_DIGITS:
@@ -122,13 +122,13 @@ def _median(summary: dict[str, Any], figure: str) -> str:
 
 
 def markdown(table: Table) -> str:
-    """Set a table as Markdown."""
+    """Format a table as Markdown."""
     lines = [table.head, ["---", *["---:"] * (len(table.head) - 1)], *table.rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 def plain(table: Table) -> str:
-    """Set a table as text."""
+    """Format a table as text."""
     widths = [max(len(row[place]) for row in (table.head, *table.rows)) for place in range(len(table.head))]
     lines = []
     for first, *others in (table.head, *table.rows):

@@ -1,4 +1,4 @@
-"""What was to be reached, and what was: the table that a run ends with."""
+"""The targets and whether they are met: the last table of a run."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Part:
     """One number of a target.
 
     Attributes:
-        label: what it is.
+        label: its name.
         reached: finds it in a result; None if it was not measured.
-        bound: what the median is to be.
+        bound: for the median.
         at_least: whether more is better.
-        unit: behind the number.
-        plain: finds what the plain form reaches, which is not what the target is about.
+        unit: after the number.
+        plain: finds the plain form's value, to which the target does not apply.
     """
 
     label: str
@@ -42,7 +42,7 @@ class Part:
     plain: Find = lambda _: None
 
     def met(self, result: Result) -> bool | None:
-        """Say whether it is met; None if it was not measured."""
+        """Return whether it is met; None if it was not measured."""
         reached = self.reached(result)
         if reached is None:
             return None
@@ -67,7 +67,7 @@ class Target:
 def _better(
     case: str, variant: str, peer: str, figure: str, bound: float, *, label: str = "", plain: str | None = None
 ) -> Part:
-    """Return the part that our figure, of which more is better, is so many times the peer's."""
+    """Return a part: our figure, of which more is better, is a multiple of the peer's."""
     return Part(
         label or peer,
         lambda result: ratio_of(result, case, variant, peer, figure),
@@ -77,7 +77,7 @@ def _better(
 
 
 def _less(case: str, variant: str, peer: str, figure: str, bound: float, label: str) -> Part:
-    """Return the part that the peer's figure, of which less is better, is so many times ours."""
+    """Return a part: the peer's figure, of which less is better, is a multiple of ours."""
 
     def reached(result: Result) -> Spread | None:
         found = ratio_of(result, case, variant, peer, figure)
@@ -87,7 +87,7 @@ def _less(case: str, variant: str, peer: str, figure: str, bound: float, label: 
 
 
 def _at_most(case: str, variant: str, peer: str, figure: str, bound: float, label: str) -> Part:
-    """Return the part that our figure is no more than so many times the peer's."""
+    """Return a part: our figure is at most a multiple of the peer's."""
     return Part(label, lambda result: ratio_of(result, case, variant, peer, figure), bound, at_least=False)
 
 
@@ -167,7 +167,7 @@ TARGETS: Final = (
 
 
 def target_table(result: Result) -> Table:
-    """Return target, bound, reached, and whether it is met; and what the plain form reaches, where it took part."""
+    """Return target, bound, value, and whether it is met; also the plain form's values, if it took part."""
     compiled = result["form"]["compiled"]
     rows = []
     for target in TARGETS:
@@ -182,7 +182,7 @@ def target_table(result: Result) -> Table:
 
 
 def _reached(target: Target, result: Result, *, plain: bool) -> list[str]:
-    """Return what was reached of each part; nothing where the plain form took no part in any."""
+    """Return the value of each part; empty if the plain form took part in none."""
     found = [part.plain(result) if plain else part.reached(result) for part in target.parts]
     if plain and not any(found):
         return []

@@ -1,4 +1,4 @@
-"""What all cases work with: processes, brokers, a directory, and how large the loads are to be."""
+"""Shared resources of all cases: processes, brokers, a directory, the loads' scale."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from tools.stress.processes import Children
 T = TypeVar("T")
 
 _QUIET_S: Final = 20.0
-"""How long what a turn started may take to go away."""
+"""Limit for everything that a turn started to exit."""
 
 
 class Measured:
-    """What was seen of a turn.
+    """The measurements of a turn.
 
     Attributes:
         reports: of the members.
-        usage: of processor time, from the go to the last report.
+        usage: processor time, from the start to the last report.
         memory: of all processes of the contestant when all were done, in bytes (PSS).
-        counts: what the broker counted meanwhile.
+        counts: what the broker counted in that time.
         form: of the package, None for a peer.
     """
 
@@ -54,15 +54,15 @@ class Measured:
 
 
 class Workshop:
-    """Everything that is there while a benchmark runs; `close` leaves nothing of it.
+    """All resources of a running benchmark; `close` releases them.
 
     Args:
-        directory: for files, removed by whoever made it.
+        directory: for files; its creator removes it.
         scale: of all loads, 1 by default.
-        smoke: the least that shows that a case works.
+        smoke: use the smallest loads that show that a case works.
 
     Attributes:
-        ours: the form of the package that is compared with the peers; the compiled one, once it is there.
+        ours: the form of the package that is compared with the peers; the compiled one, once it is available.
     """
 
     def __init__(self, directory: Path, scale: float, *, smoke: bool) -> None:
@@ -79,36 +79,36 @@ class Workshop:
         self._prefix = f"bench-{os.getpid()}"
 
     def count(self, at_full_scale: int, least: int = 200) -> int:
-        """Return how many records to send where so many are meant at scale 1."""
+        """Return the number of records to send for a number at scale 1."""
         return least if self.smoke else max(least, int(at_full_scale * self.scale))
 
     def seconds(self, at_full_scale: float, least: float = 0.3) -> float:
-        """Return how long something is to last."""
+        """Return a duration for one at scale 1."""
         return least if self.smoke else max(least, at_full_scale * self.scale)
 
     def some(self, of: Sequence[T], every: int) -> Sequence[T]:
-        """Return what a case is to have variants of: all of them, in a smoke run only every so many-th."""
+        """Return the variants to run: all of them, or in a smoke run every ``every``-th."""
         return of[::every] if self.smoke else of
 
     def form_of(self, contestant: str) -> Form | None:
-        """Return the form of the package that a contestant is, None if it is a peer."""
+        """Return the form of the package that a contestant uses, None for a peer."""
         if contestant in (OURS, OUR_COLUMNS):
             return self.ours
         return PLAIN_FORM if contestant in (PLAIN, PLAIN_COLUMNS) else None
 
     def with_plain(self, ours: str, plain: str, peers: Sequence[str] = ()) -> Sequence[str]:
-        """Return contestants, the plain form among them if it is not the only one there is."""
+        """Return contestants, with the plain form unless it is the only one available."""
         return (ours, *[plain] * self.ours.compiled, *peers)
 
     def new_name(self) -> str:
-        """Return a name that nothing else has: for a turn, its topic and slab."""
+        """Return a unique name: for a turn, its topic and slab."""
         return f"{self._prefix}-{next(self._numbers)}"
 
     def broker(self, kind: str) -> Broker:
-        """Return the broker of a kind, started if it does not run yet.
+        """Return the broker of a kind; start it if it does not run yet.
 
         Raises:
-            MissingError: it cannot be had here.
+            MissingError: it is not available here.
         """
         if kind not in self._brokers:
             self._brokers[kind] = Broker(kind, self.children, self.directory / kind)
@@ -116,7 +116,7 @@ class Workshop:
 
     @contextmanager
     def topic(self, broker: Broker, name: str, partitions: int) -> Iterator[str]:
-        """Have a topic meanwhile."""
+        """Create a topic for the block, and delete it afterwards."""
         broker.create_topic(name, partitions)
         try:
             yield name
@@ -124,15 +124,15 @@ class Workshop:
             broker.delete_topic(name)
 
     def measure(self, broker: Broker | None, works: Sequence[Work], form: Form | None = None) -> Measured:
-        """Have processes work together, and see what that took.
+        """Run processes together and measure them.
 
         Args:
-            broker: which they send to.
-            works: of each.
-            form: of the package that they have, None if it is not theirs.
+            broker: to send to.
+            works: one for each process.
+            form: of the package in the processes, None for peers.
 
         Raises:
-            BenchmarkError: one of them failed, or our sender is of another form.
+            BenchmarkError: a process failed, or our sender has another form.
         """
         before_counts = dict(broker.counts()) if broker else {}
         with Crew(self.children, works) as crew:
@@ -150,37 +150,37 @@ class Workshop:
         self.wait_quiet()
         since = {name: after[name] - counts[name] for name in after}
         for gauge in ("open", "producing"):
-            if gauge in after:  # what there is, and not what has come since the go
+            if gauge in after:  # the current value, not the increase since the start
                 since[gauge] = after[gauge] - before_counts[gauge]
         return Measured(reports, used, memory, since, form)
 
     def usage(self, workers: Sequence[int]) -> cpu.Usage:
-        """Return what all processes have used so far."""
+        """Return the usage of all processes so far."""
         self.children.reap()
         return self._meter.usage(self._broker_pids(), workers)
 
     def check_senders(self, form: Form, workers: Sequence[int]) -> None:
-        """See that our senders which are there have a form of the package.
+        """Check that our running senders have a form of the package.
 
         Raises:
-            BenchmarkError: one has the other.
+            BenchmarkError: one has the other form.
         """
         form.check(cpu.senders(self._broker_pids(), workers))
 
     def check_delivered(self, broker: Broker, topic: str, expected: int, acknowledged: Sequence[int | None]) -> None:
-        """See that the records of a turn are there.
+        """Check that the records of a turn have arrived.
 
         Args:
-            broker: where.
+            broker: to look in.
             topic: of the turn.
-            expected: how many it must have by now.
-            acknowledged: how many records short of its load each producer was told of, or None where it did not ask.
+            expected: number of records that it must have by now.
+            acknowledged: records short of its load for each producer, or None if it did not ask.
 
         Raises:
             VoidError: records are missing, or too many.
         """
         if any(acknowledged):
-            raise VoidError(f"producers were not told of {sum(each or 0 for each in acknowledged)} records")
+            raise VoidError(f"producers got no acknowledgement for {sum(each or 0 for each in acknowledged)} records")
         found = broker.records(topic)
         if found != expected:
             raise VoidError(f"the broker has {found} records of {expected}")
@@ -189,17 +189,17 @@ class Workshop:
         """Wait until nothing is left of a turn.
 
         Raises:
-            BenchmarkError: something does not go away.
+            BenchmarkError: something does not exit.
         """
-        self._until(lambda: not cpu.others(self._broker_pids()), "processes of a turn stay")
+        self._until(lambda: not cpu.others(self._broker_pids()), "processes of a turn still run")
 
     def close(self) -> None:
-        """End everything."""
+        """Stop everything."""
         try:
             self.children.kill_all()
         finally:
             for name in names.slab_names():
-                # Those of turns, and those that a member has made for itself and named by its pid.
+                # Slabs of turns, and slabs that a member created and named by its pid.
                 if name.startswith(self._prefix + "-") or name.rpartition("-")[2] in self._members:
                     unlink(name)
 

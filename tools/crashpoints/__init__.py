@@ -1,15 +1,15 @@
-"""Every crash point: each operation is run over and over, and killed one step later each time.
+"""Tests every crash point: kills each operation one step later each time.
 
-A *step* is a bytecode instruction of the package that may change anything outside of its own frame: memory that
-processes share, files, semaphores. To die before an instruction that cannot (a jump, a load) is to die before the next
-one that can. For each step of each operation one process, the *victim*, runs the operation and is killed by SIGKILL
-just before that step; another, the *survivor*, then looks at what is left:
+A *step* is a bytecode instruction of the package that can change anything outside its own frame: shared memory, files,
+semaphores. A death before any other instruction (a jump, a load) equals a death before the next step. For each step of
+each operation, one process, the *victim*, runs the operation and is killed by SIGKILL just before that step. Another,
+the *survivor*, then checks the remains:
 
-1. It takes over what the dead one held, and walks the whole slab (`tools.crashpoints.checker`).
-2. It does every operation at once: append, deliver through a sender, fill the memory to the last slot, leave.
-3. It compares the log, as kafka-python reads it, with what was appended: exactly the records that the victim knew to be
-   in and, of those that it was about to append, the first ones or none; each once, in order, and whole.
+1. It takes over the victim's locks and checks the whole slab (`tools.crashpoints.checker`).
+2. It runs every operation: append, deliver through a sender, fill the memory to the last slot, leave.
+3. It compares the log, as kafka-python reads it, with the appended records. The log must hold the records that the
+   victim knew to be accepted. Of its last call it can also hold the first ones. Each is there once, in order, whole.
 
-Each point has a slab of its own, a victim and a survivor that are forked from one process with everything imported:
+Each point has a slab of its own. Victim and survivor are forked from one process that has imported everything, so
 hundreds of points take seconds.
 """

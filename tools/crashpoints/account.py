@@ -1,6 +1,6 @@
-"""What a victim says of itself before it dies: what it is about to append, what it has appended, and where it dies.
+"""A victim's account before its death: the records of its next call, accepted records, and where it dies.
 
-It is told over a pipe, one line a message, so that it is known to the last word that came before the death.
+It writes one message a line to a pipe, so that the survivor gets all messages up to the death.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ Records = list[tuple[int, str]]
 
 
 class Account:
-    """The victim's side of the pipe."""
+    """The victim's end of the pipe."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def will_append(self, records: Records) -> None:
-        """Say which records the next call is to append."""
+        """Announce the records that the next call will append."""
         self._say({"will": records})
 
     def has_appended(self) -> None:
-        """Say that the call has returned."""
+        """Report that the call has returned."""
         self._say({"did": True})
 
     def dies(self, steps: int, place: str) -> None:
-        """Say where it ends, after so many steps."""
+        """Report where it dies, and after how many steps."""
         self._say({"steps": steps, "place": place})
 
     def failed(self, traceback: str) -> None:
-        """Say that it ends by an error of its own."""
+        """Report that it ends with an error of its own."""
         self._say({"error": traceback})
 
     def _say(self, message: object) -> None:
@@ -41,14 +41,14 @@ class Account:
 
 @dataclass
 class Told:
-    """The survivor's side: all that the victim said.
+    """The survivor's end: everything the victim reported.
 
     Attributes:
-        known: records that it knew to be in, in their order.
-        doubtful: those of the call that it died in: the first ones may be in.
-        steps: that it ran.
-        place: before which instruction it died.
-        error: its traceback, if it ended by an error of its own.
+        known: records that it knew to be accepted, in order.
+        doubtful: records of the call in which it died; the first ones can be accepted.
+        steps: number of steps that it ran.
+        place: the instruction before which it died.
+        error: its traceback, if it ended with an error of its own.
     """
 
     known: Records = field(default_factory=list)
@@ -59,7 +59,7 @@ class Told:
 
 
 def read_account(descriptor: int) -> Told:
-    """Read what a victim said, to its death."""
+    """Read a victim's messages up to its death."""
     told = Told()
     with os.fdopen(descriptor) as lines:
         for line in lines:

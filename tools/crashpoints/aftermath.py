@@ -1,4 +1,4 @@
-"""What the survivor does when the victim is dead; everything that is not as it must be is a line."""
+"""The survivor's actions after the victim's death; each violation becomes a line of text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tools.stress.slabcheck import unrest
 
 
 def survive(survivor: Survivor, told: Told, wrong: list[str]) -> None:
-    """Go on where the victim died; what is wrong is added to ``wrong``, and ends it: what followed would come of it."""
+    """Continue after the victim's death; the first violations, added to ``wrong``, end this."""
     before = len(survivor.own)
     _take_over(survivor)
     wrong += violations(survivor.accumulator, in_flight=True)
@@ -35,7 +35,7 @@ def survive(survivor: Survivor, told: Told, wrong: list[str]) -> None:
 
 
 def _take_over(survivor: Survivor) -> None:
-    """Take every lock once, which rebuilds what the dead left half-changed, and clean up behind them."""
+    """Acquire every lock once, which rebuilds half-changed indexes, and clean up after dead processes."""
     slab = survivor.slab
     for lock in slab.locks:
         with lock.within(PATIENCE_MS / 1000):
@@ -45,14 +45,14 @@ def _take_over(survivor: Survivor) -> None:
 
 
 def _recover(survivor: Survivor) -> None:
-    """Give back what was for the scene, and be the sender."""
+    """Return the memory that was held for the scene, and become the sender."""
     while survivor.held:
         survivor.give_one_back()
     survivor.serve()
 
 
 def _do_everything(survivor: Survivor) -> None:
-    """Append, flush, deliver, and take all the memory there is."""
+    """Append, flush, deliver, and allocate all memory."""
     survivor.know_topic()
     for partition in range(len(PARTITIONS)):
         for text, size in (("after", 0), ("after, half", HALF), ("after, half again", HALF), ("after, large", LARGE)):
@@ -69,11 +69,11 @@ def _do_everything(survivor: Survivor) -> None:
 
 
 def _unrest(survivor: Survivor) -> list[str]:
-    """Say what is not at rest although all is delivered."""
+    """Return what is not at rest although everything is delivered."""
     wrong = []
     bumps = survivor.slab.words[Super.EPOCH_BUMPS]
     if bumps and not any(own.future.failed() for own in survivor.own):
-        wrong.append(f"{bumps} epochs were given up: sequence numbers that a broker would refuse")
+        wrong.append(f"{bumps} epochs were abandoned because of sequence numbers that a broker would refuse")
     with look(survivor.slab.name) as view:
         wrong += unrest(view)
     return wrong
@@ -95,7 +95,7 @@ def _compare_log(survivor: Survivor, told: Told, before: int) -> list[str]:
         found[stored.partition].append("" if stored.value is None else stored.value.decode())
     for number, own in enumerate(survivor.own):
         if not own.future.is_done:
-            wrong.append(f"record {number} {own.value!r}: nothing is told of it")
+            wrong.append(f"record {number} {own.value!r}: its future is not resolved")
         elif own.future.succeeded():
             offset = own.future.get(0).offset
             if found[own.partition][offset : offset + 1] != [own.value]:

@@ -1,7 +1,7 @@
-"""The invariants of a slab that nobody is at work in and whose dead have been cleaned up after.
+"""Checks the invariants of a slab at rest, after cleaning up after dead processes.
 
-Each check states one, and yields a line for everything that is not so. What the indexes say (bitmap, deques, counts)
-is compared with what follows from the slot headers, read anew here.
+Each check states one invariant, and yields a line for each violation. It compares the indexes (bitmap, deques, counts)
+with what it computes from the slot headers.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _SENT: Final = (SlotState.IN_FLIGHT, SlotState.COMPLETING)
 
 
 def violations(accumulator: Accumulators, *, in_flight: bool) -> list[str]:
-    """Return a line for everything in the slab that is not as it must be.
+    """Return a line for each violation of an invariant in the slab.
 
     Args:
-        accumulator: of the slab; its process is the only one alive.
-        in_flight: whether there may be batches that a dead sender left in flight.
+        accumulator: of the slab; its process is the only live one.
+        in_flight: whether batches can be in flight that a dead sender left.
     """
     slab = accumulator.slab
     batches = [batch_in(slab.memory, first) for first, _ in _taken(slab)]
@@ -62,7 +62,7 @@ def violations(accumulator: Accumulators, *, in_flight: bool) -> list[str]:
 
 
 def _only_this_process_is_left(slab: Slab) -> Iterator[str]:
-    """The dead have no table entry and want no lock; nobody flushes, and nobody is waited for."""
+    """Dead processes have no table entry and want no lock; there is no flush and no waiter."""
     for entry in range(slab.geometry.max_processes):
         at = slab.geometry.process(entry)
         if entry != slab.me and slab.words[at + Process.STATE]:
@@ -73,14 +73,14 @@ def _only_this_process_is_left(slab: Slab) -> Iterator[str]:
 
 
 def _nobody_waits_for_memory(slab: Slab) -> Iterator[str]:
-    """No ticket is out."""
+    """There is no ticket of a waiter."""
     head, tail = slab.words[Super.WAITER_HEAD], slab.words[Super.WAITER_TAIL]
     if head != tail:
         yield f"tickets {head} to {tail - 1} wait for memory"
 
 
 def _taken(slab: Slab) -> Iterator[tuple[int, int]]:
-    """Yield what is taken, by the headers: (first slot, slots)."""
+    """Yield allocated slots by the headers: (first slot, number of slots)."""
     for slot in range(slab.geometry.slot_count):
         state = slab.words[slab.geometry.header(slot) + Slot.STATE]
         if state & STATE_MASK:
@@ -88,7 +88,7 @@ def _taken(slab: Slab) -> Iterator[tuple[int, int]]:
 
 
 def _every_slot_is_free_or_allocated_once(slab: Slab) -> Iterator[str]:
-    """Every chain has as many slots as its first one says, within the slab, and no two of them share one."""
+    """Every chain has as many slots as its first header states, all in the slab, and no slot is in two chains."""
     taken: dict[int, int] = {}
     for first, count in _taken(slab):
         slots = list(_chain(slab, first, count))
@@ -101,7 +101,7 @@ def _every_slot_is_free_or_allocated_once(slab: Slab) -> Iterator[str]:
 
 
 def _chain(slab: Slab, first: int, count: int) -> Iterator[int]:
-    """Yield a batch's slots; ends after one more than there are to be. A batch of one slot has no links."""
+    """Yield a batch's slots; stop one after the expected number. A batch of one slot has no links."""
     yield first
     following = slab.words[slab.geometry.header(first) + Slot.CHAIN] if count > 1 else 0
     for _ in range(count):
@@ -112,7 +112,7 @@ def _chain(slab: Slab, first: int, count: int) -> Iterator[int]:
 
 
 def _the_bitmap_is_what_the_headers_say(slab: Slab) -> Iterator[str]:
-    """A slot's bit is set if no chain has it; the count of free slots is that of the bits; peaks are above it."""
+    """A slot's bit is set if no chain has it; the count of free slots is the number of bits; peaks are not lower."""
     geometry, words = slab.geometry, slab.words
     taken = {slot for first, count in _taken(slab) for slot in _chain(slab, first, count)}
     bits = int.from_bytes(slab.buffer[geometry.bitmap : geometry.bitmap + geometry.bitmap_size], "little")
@@ -127,7 +127,7 @@ def _the_bitmap_is_what_the_headers_say(slab: Slab) -> Iterator[str]:
 
 
 def _no_memory_is_a_dead_ones(slab: Slab) -> Iterator[str]:
-    """A slot that is ALLOCATED and not in a deque yet has a living owner."""
+    """An ALLOCATED slot that is not in a deque yet has a live owner."""
     for first, _ in _taken(slab):
         state = slab.words[slab.geometry.header(first) + Slot.STATE]
         if state & STATE_MASK == SlotState.ALLOCATED and not slab.owner_is_alive(state):
@@ -135,9 +135,9 @@ def _no_memory_is_a_dead_ones(slab: Slab) -> Iterator[str]:
 
 
 def _deques_are_what_the_headers_say(slab: Slab, batches: list[RecordBatch]) -> Iterator[str]:
-    """A partition's deque has its batches that are OPEN or CLOSED, by position; only the last one is OPEN.
+    """A partition's deque holds its OPEN and CLOSED batches, by position; only the last one is OPEN.
 
-    Links lead both ways, ends and counts fit, and the next position is behind all that are taken.
+    Links lead both ways, ends and counts match, and the next position is after all used ones.
     """
     words = slab.words
     for entry in range(words[Super.PARTITION_COUNT]):
@@ -169,7 +169,7 @@ def _deques_are_what_the_headers_say(slab: Slab, batches: list[RecordBatch]) -> 
 
 
 def _walk(slab: Slab, partition_at: int) -> Iterator[int]:
-    """Yield a deque's slots from its head on; ends after one more than there are."""
+    """Yield a deque's slots from its head; stop one after the expected number."""
     following = slab.words[partition_at + Partition.HEAD]
     for _ in range(slab.geometry.slot_count + 1):
         if not following:
@@ -179,7 +179,7 @@ def _walk(slab: Slab, partition_at: int) -> Iterator[int]:
 
 
 def _committed_records_are_whole(accumulator: Accumulators, batches: list[RecordBatch]) -> Iterator[str]:
-    """What a batch's commit word says is there: so many records, in so many bytes, that can be decoded."""
+    """A batch holds the records and bytes that its commit word states, and they can be decoded."""
     for batch in batches:
         if batch.state not in (*_QUEUED, *_SENT):
             continue
@@ -206,14 +206,14 @@ def _committed_records_are_whole(accumulator: Accumulators, batches: list[Record
 
 
 def _nothing_is_half_replaced(slab: Slab) -> Iterator[str]:
-    """No batch waits for compressed records to be copied over its own."""
+    """No batch has compressed records in its redo log."""
     for first, _ in _taken(slab):
         if slab.words[slab.geometry.header(first) + Slot.REDO]:
             yield f"slot {first}: its records are still to be replaced"
 
 
 def _nothing_is_in_flight(slab: Slab, batches: list[RecordBatch]) -> Iterator[str]:
-    """No batch is in the sender's hands, and no partition is counted or held as if one were."""
+    """No batch is in flight, and no partition is counted or muted as if one were."""
     yield from (f"{batch!r} is nobody's" for batch in batches if batch.state in _SENT)
     for entry in range(slab.words[Super.PARTITION_COUNT]):
         at = slab.geometry.partition(entry)
@@ -223,7 +223,7 @@ def _nothing_is_in_flight(slab: Slab, batches: list[RecordBatch]) -> Iterator[st
 
 
 def _tables_are_whole(slab: Slab) -> Iterator[str]:
-    """Every topic has a name of its own and a state, and as many partitions as it says; every partition has a topic."""
+    """Every topic has a unique name, a state, and its stated number of partitions; every partition has a topic."""
     words, geometry = slab.words, slab.geometry
     topics = range(words[Super.TOPIC_COUNT])
     found = set()
@@ -245,7 +245,7 @@ def _tables_are_whole(slab: Slab) -> Iterator[str]:
 
 
 def _rings_are_within_bounds(slab: Slab) -> Iterator[str]:
-    """This process's ring holds no more than it has room for. (Nobody reads the others'.)"""
+    """This process's completion ring is within its capacity. (The others' rings have no reader.)"""
     at = slab.geometry.process(slab.me)
     unread = slab.words[at + Process.RING_TAIL] - slab.words[at + Process.RING_HEAD]
     if not 0 <= unread <= slab.geometry.ring_length:

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.sample and options.seed is None:
         options.seed = secrets.randbelow(1 << 32)
     started = time.monotonic()
-    # Both, even where a shell has had one ignored.
+    # Both signals, even if a shell has set one to be ignored.
     handlers = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with Harness(options.jobs) as harness:
@@ -74,23 +74,23 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help=f"only this one; may be given more than once: {', '.join(OPERATIONS)}",
     )
     parser.add_argument(
-        "--sample", type=_count, default=0, metavar="N", help="so many steps of each operation [all of them]"
+        "--sample", type=_count, default=0, metavar="N", help="only N steps of each operation [all of them]"
     )
-    parser.add_argument("--seed", type=int, metavar="X", help="of the sample [a new one, which is told]")
+    parser.add_argument("--seed", type=int, metavar="X", help="of the sample [a new one, which the report shows]")
     parser.add_argument(
         "--jobs",
         type=_count,
         default=4 * len(os.sched_getaffinity(0)),
         metavar="J",
-        help="points at a time; most of them wait for a lock to be taken over [%(default)s]",
+        help="points at a time; most of them wait for a lock takeover [%(default)s]",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what came of it to FILE")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
     options = parser.parse_args(arguments)
     if options.seed is not None and not options.sample:
         parser.error("--seed is for --sample: without it, all steps are taken")
     if options.json is not None:
         try:
-            options.json.touch()  # fails now rather than after all the work
+            options.json.touch()  # an unwritable file must fail now rather than after all the work
         except OSError as error:
             parser.error(f"--json: {error}")
     return options
@@ -103,7 +103,7 @@ def _count(text: str) -> int:
 
 
 def _progress(on_terminal: bool) -> Progress:
-    """Return what tells how many points are done: in place on a terminal, now and then elsewhere."""
+    """Return a function that shows how many points are done: in place on a terminal, periodically elsewhere."""
     told = [time.monotonic()]
 
     def tell(done: int, total: int) -> None:

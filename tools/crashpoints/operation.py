@@ -1,4 +1,4 @@
-"""What an operation consists of."""
+"""The definition of an operation."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def _nothing(survivor: Survivor) -> None:
 
 @dataclass(frozen=True)
 class Operation:
-    """Something that a process can die over.
+    """Something during which a process can die.
 
     Attributes:
-        name: what it is called on the command line.
-        begin: gets the victim ready, and returns what is run step by step.
-        prepare: sets the scene, in the survivor, which has settled in as producer and sender.
-        meanwhile: what the survivor does over and over while the victim lives, and once when it is dead.
-        alone: the survivor comes only when the victim is dead; nothing is prepared.
-        refusing: whether the log refuses some batches, whoever is the sender: see `tools.crashpoints.sending.Log`.
+        name: on the command line.
+        begin: prepares the victim, and returns the function to run step by step.
+        prepare: sets the scene in the survivor, which is already a producer and the sender.
+        meanwhile: run by the survivor over and over while the victim lives, and once when it is dead.
+        alone: whether the survivor attaches only after the victim's death; then nothing is prepared.
+        refusing: whether the log refuses some batches, for any sender: see `tools.crashpoints.sending.Log`.
         settings: of the slab, by Kafka's names.
     """
 

@@ -1,4 +1,4 @@
-"""One point: a victim that dies at a step, and a survivor that looks at what is left."""
+"""One point: a victim that dies at a step, and a survivor that checks the remains."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tools.crashpoints.survivor import Survivor
 from tools.crashpoints.victim import BOUND_S, Victim, be_victim
 
 TO_THE_END: Final = -1
-"""The step of a victim that is killed when it has done all of its operation."""
+"""The step of a victim that is killed after its whole operation."""
 
 _LOOK_S: Final = 0.0005
 
 
 @dataclass
 class Outcome:
-    """What came of a point.
+    """The result of a point.
 
     Attributes:
-        step: at which the victim was to die.
-        steps: that it ran.
+        step: at which the victim should die.
+        steps: number of steps that it ran.
         place: where it died.
-        recovery_ms: from its death until all was as it must be, and everything had been done once.
-        problems: what was not as it must be; empty if all survived.
+        recovery_ms: from its death until all checks and all operations were done.
+        problems: the violations; empty if there are none.
     """
 
     step: int
@@ -45,13 +45,13 @@ class Outcome:
 
 
 def run_point(operation: Operation, step: int, name: str, directory: Path) -> Outcome:
-    """Do one point in this process, which is not to be used any more if there are problems.
+    """Run one point in this process; do not use the process again if there are problems.
 
     Args:
-        operation: what the victim does.
+        operation: the victim's.
         step: before which it dies, or `TO_THE_END`.
         name: of the slab.
-        directory: for the log; is made, and removed.
+        directory: for the log; created and removed here.
     """
     signal.signal(signal.SIGALRM, _give_up)
     signal.alarm(BOUND_S)
@@ -89,7 +89,7 @@ def _run(operation: Operation, outcome: Outcome, name: str, directory: Path) -> 
     told = read_account(account)
     outcome.steps, outcome.place = told.steps, told.place
     if os.waitstatus_to_exitcode(status) != -signal.SIGKILL:
-        outcome.problems.append(f"the victim was not killed, status {status}: {told.error or 'held up for ever'}")
+        outcome.problems.append(f"the victim was not killed, status {status}: {told.error or 'stuck'}")
     survive(survivor, told, outcome.problems)
     outcome.recovery_ms = (time.monotonic() - died) * 1000
 

@@ -1,4 +1,4 @@
-"""What is told at the end."""
+"""The report at the end of a run."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from tools.crashpoints.run import Findings
 
 _SHOWN: int = 3
-"""Points of an operation whose problems are told in full."""
+"""Most points of an operation whose problems are shown in full."""
 
 
 def as_text(findings: Sequence[Findings]) -> str:
-    """Return a table, and what is wrong with those points that did not survive."""
+    """Return a table, and the problems of the points that failed."""
     lines = [f"{'operation':<28} {'steps':>7} {'points':>7} {'survived':>9} {'recovery':>12}"]
     for of in findings:
         slowest = max(outcome.recovery_ms for outcome in of.outcomes)
@@ -27,12 +27,12 @@ def as_text(findings: Sequence[Findings]) -> str:
             lines += [f"  {line}" for problem in outcome.problems for line in problem.splitlines()]
         if of.failed[_SHOWN:]:
             steps = ", ".join(str(outcome.step) for outcome in of.failed[_SHOWN:])
-            lines.append(f"\n{of.operation.name}: the same or other things at steps {steps}")
+            lines.append(f"\n{of.operation.name}: the same or other problems at steps {steps}")
     return "\n".join(lines)
 
 
 def as_json(findings: Sequence[Findings]) -> dict[str, Any]:
-    """Return the same for programs."""
+    """Return the report for programs."""
     return {
         of.operation.name: {
             "steps": of.steps,

@@ -1,4 +1,4 @@
-"""All points, so many at a time: each in a process forked from this one, which does one after the other."""
+"""Runs all points, several at a time, in processes forked from this one."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from tools.crashpoints.survivor import Survivor
 from tools.crashpoints.victim import BOUND_S, die_with_parent
 
 Progress = Callable[[int, int], object]
-"""Told how many points are done, and of how many."""
+"""Called with the number of points done, and of all points."""
 
 
 @dataclass
 class Findings:
-    """What came of the points of one operation.
+    """The results of one operation's points.
 
     Attributes:
         operation: which one.
-        steps: that it has.
-        outcomes: of its points, as they came.
+        steps: number of its steps.
+        outcomes: of its points, in order of completion.
     """
 
     operation: Operation
@@ -47,17 +47,17 @@ class Findings:
 
     @property
     def survived(self) -> int:
-        """How many points left everything as it must be."""
+        """Number of points without violations."""
         return sum(not outcome.problems for outcome in self.outcomes)
 
     @property
     def failed(self) -> list[Outcome]:
-        """The other ones."""
+        """The outcomes with problems."""
         return [outcome for outcome in self.outcomes if outcome.problems]
 
 
 class Harness:
-    """Runs points. Use it as a context manager: nothing is left behind, whatever comes.
+    """Runs points. Use it as a context manager: it leaves nothing behind in any case.
 
     Args:
         jobs: points at a time.
@@ -70,7 +70,7 @@ class Harness:
         self._started = 0
 
     def __enter__(self) -> Harness:
-        # In memory: what a log survives besides the death of its writer is not asked here.
+        # In memory: these tests do not cover the death of the host.
         self._directory = Path(tempfile.mkdtemp(prefix="crashpoints-", dir=names.SHM_DIRECTORY))
         _warm_up(f"{self._prefix}warm-up", self._directory / "warm-up")
         return self
@@ -83,11 +83,11 @@ class Harness:
     def run(
         self, operations: Sequence[Operation], progress: Progress, sample: int = 0, seed: int = 0
     ) -> list[Findings]:
-        """Run operations to their ends, to count their steps, and then kill them at each, or at some.
+        """Run operations to their ends to count their steps, then kill them at each step or at a sample.
 
         Args:
             operations: what to run.
-            progress: told how it goes.
+            progress: called after each point.
             sample: how many steps of each operation to take; 0 for all.
             seed: of the choice.
         """
@@ -98,7 +98,7 @@ class Harness:
             (to_the_end,) = of.outcomes
             of.steps = to_the_end.steps
             if not of.steps:
-                to_the_end.problems.append("it has no steps at all: nothing was tried")
+                to_the_end.problems.append("it has no steps, so nothing was tested")
         self._run_all(((of, step) for of in findings for step in _choice(of, sample, seed)), progress)
         self._end_workers()
         return findings
@@ -124,21 +124,21 @@ class Harness:
                 progress(done, total)
 
     def _finished(self) -> Iterator[tuple[Findings, Outcome]]:
-        """Wait, and yield what came of the points that have ended."""
+        """Wait, and yield the outcomes of points that have ended."""
         busy = [worker for worker in self._workers if worker.busy]
         ready = wait([worker.link for worker in busy], 1.0)
         for worker in busy:
             if worker.link in ready or worker.is_overdue():
                 findings, outcome = worker.finish()
                 if outcome.problems:
-                    # Its process may have more of it.
+                    # Its process can have more of its problem, so it runs no further point.
                     self._workers.remove(worker)
                     worker.end()
                 yield findings, outcome
 
 
 class _Worker:
-    """A process that does points, one at a time."""
+    """A process that runs points, one at a time."""
 
     def __init__(self, operations: dict[str, Operation]) -> None:
         self.link, theirs = Pipe()
@@ -152,21 +152,21 @@ class _Worker:
 
     @property
     def busy(self) -> bool:
-        """Whether it is at a point."""
+        """Whether it runs a point."""
         return self._point is not None
 
     def start(self, findings: Findings, step: int, name: str, directory: Path) -> None:
-        """Begin a point."""
+        """Start a point."""
         self._point = findings, step
         self._deadline_s = time.monotonic() + 2 * BOUND_S
         self.link.send((findings.operation.name, step, name, directory))
 
     def is_overdue(self) -> bool:
-        """Say whether its process can be taken for stuck: it bounds its own time, which is half of this."""
+        """Return whether its process must be stuck: it bounds its own time, which is half of this."""
         return time.monotonic() > self._deadline_s
 
     def finish(self) -> tuple[Findings, Outcome]:
-        """Return what came of its point."""
+        """Return the outcome of its point."""
         assert self._point is not None
         (findings, step), self._point = self._point, None
         with contextlib.suppress(EOFError):
@@ -175,17 +175,17 @@ class _Worker:
         return findings, Outcome(step, problems=["the survivor died, or was held up for ever"])
 
     def end(self) -> None:
-        """End its process."""
+        """Kill its process."""
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
         self.link.close()
 
 
 def _work(link: Connection, operations: dict[str, Operation]) -> NoReturn:
-    """Do the points that are asked for."""
+    """Run the points that the harness requests."""
     die_with_parent()
-    logging.disable()  # that batches are given up is what some operations are about
-    gc.freeze()  # or every victim would copy all that the collector touches
+    logging.disable()  # some operations are about failing batches
+    gc.freeze()  # else every victim would copy all pages that the collector touches
     try:
         while True:
             name, *point = link.recv()
@@ -195,13 +195,13 @@ def _work(link: Connection, operations: dict[str, Operation]) -> NoReturn:
 
 
 def _choice(of: Findings, sample: int, seed: int) -> Sequence[int]:
-    """Return the steps of an operation to take; the choice does not depend on what other operations there are."""
+    """Return the steps of an operation to test; the choice does not depend on the other operations."""
     steps = range(of.steps)
     return random.Random(f"{seed} {of.operation.name}").sample(steps, min(sample, of.steps)) if sample else steps
 
 
 def _warm_up(name: str, directory: Path) -> None:
-    """Do once in this process what points do, so that their processes have everything imported from the start."""
+    """Run once in this process what points run, so that their processes have imported everything."""
     import pyarrow as pa
 
     import shmaccum.accumulator.append.column_appender
@@ -214,11 +214,11 @@ def _warm_up(name: str, directory: Path) -> None:
     problems: list[str] = []
     survive(survivor, Told(), problems)
     if problems:
-        raise RuntimeError(f"nobody died, and all the same: {problems}")
+        raise RuntimeError(f"the warm-up, without a death, found problems: {problems}")
 
 
 def _remove_slabs(prefix: str) -> None:
-    """Remove what points that failed have left."""
+    """Remove the slabs that failed points have left."""
     ours = f"{names.PREFIX}{prefix}", f"sem.{names.PREFIX}{prefix}"
     for entry in os.listdir(names.SHM_DIRECTORY):
         if entry.startswith(ours):

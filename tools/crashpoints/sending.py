@@ -1,4 +1,4 @@
-"""A sender that is run by hand, pass by pass, into a log, and that never sleeps."""
+"""A sender driven pass by pass, into a log, that never sleeps."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tools.crashpoints.settings import INVALID, LARGEST
 from tools.support.accumulators import Accumulators
 
 LATER_MS = 1_000
-"""How far ahead of the clock the passes are: nothing backs off or is being compressed any more."""
+"""Lead of the passes over the clock: no backoff and no background compression is pending then."""
 _REMEMBERED = 5
-"""Batches of a producer that a broker knows again."""
+"""Batches of a producer that a broker remembers to detect duplicates."""
 
 
 class Log(LogTransport):
-    """The log transport, which does not wait, and refuses what a broker would.
+    """The log transport without waits, which refuses what a broker would refuse.
 
     Attributes:
         refusing: whether it also refuses batches of more than `LARGEST` bytes, and records that are `INVALID`.
-        held: whether answers are kept back for now.
+        held: whether responses are held back for now.
     """
 
     def __init__(self, config: ProducerConfig, *, refusing: bool) -> None:
@@ -45,7 +45,7 @@ class Log(LogTransport):
         self._refused: list[ProduceResponse] = []
 
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
-        """Write the batches that are not refused."""
+        """Write the batches that it does not refuse."""
         for batch in batches:
             refusal = self._refusal(batch)
             if refusal is None:
@@ -54,7 +54,7 @@ class Log(LogTransport):
                 self._refused.append(refusal)
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
-        """Return the answers that are there."""
+        """Return the available responses."""
         if self.held:
             return []
         refused, self._refused = self._refused, []
@@ -73,10 +73,10 @@ class Log(LogTransport):
         return None
 
     def _follows(self, batch: ProduceBatch) -> bool:
-        """Say whether a batch follows its producer's last one in the log, or is in it (``ProducerAppendInfo``)."""
+        """Return whether a batch follows its producer's last one in the log, or is in it (``ProducerAppendInfo``)."""
         stored = [each for each in batches_of(self._log_dir, batch.topic_partition) if _is_of(each, batch)]
         if not stored:
-            return True  # a broker that does not know a producer takes what it sends
+            return True  # a broker accepts any sequence from an unknown producer
         begins = [(each.producer_epoch, each.base_sequence, each.record_count) for each in stored[-_REMEMBERED:]]
         if (batch.producer_epoch, batch.base_sequence, batch.record_count) in begins:
             return True
@@ -90,13 +90,13 @@ def _is_of(stored: Batch, batch: ProduceBatch) -> bool:
 
 
 def batches_of(log_dir: Path, partition: TopicPartition) -> Iterator[Batch]:
-    """Yield the batches that a partition has in the log."""
+    """Yield a partition's batches in the log."""
     for segment in sorted((log_dir / str(partition)).glob("*.log")):
         yield from iter_batches(segment.read_bytes(), check_crc=False)
 
 
 class HandSender:
-    """The sender of a slab: takes the role, and gives it back with `resign`."""
+    """The sender of a slab: acquires the role, and releases it in `resign`."""
 
     def __init__(self, accumulator: Accumulators, config: ProducerConfig, *, refusing: bool) -> None:
         self._slab = accumulator.slab
@@ -107,7 +107,7 @@ class HandSender:
         self.loop = Sender(accumulator.sender, self.transport, self._doorbell, config)
 
     def run_once(self) -> None:
-        """Make a pass of the loop."""
+        """Run one pass of the loop."""
         self.loop.run_once(later_ms())
 
     def resign(self) -> None:

@@ -1,4 +1,4 @@
-"""The settings of a point's slab: small, so that there are few steps and all memory is soon taken."""
+"""The settings of a point's slab: small, for few steps and little memory."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ PARTITIONS: Final = tuple(TopicPartition(TOPIC, number) for number in range(2))
 SLOT: Final = 1024
 SLOTS: Final = 8
 LARGEST: Final = 600
-"""Bytes of a batch above which a transport that refuses does so."""
+"""Bytes above which a refusing log refuses a batch."""
 INVALID: Final = b"invalid"
 """A record that it refuses."""
 TOO_LARGE: Final = 700
-"""Bytes of a record that it refuses even by itself, and that fits a slot with others."""
+"""Bytes of a record that it refuses even alone, and that fits a slot with others."""
 
 
 def config_of(name: str, log_dir: Path, settings: Mapping[str, object]) -> ProducerConfig:
@@ -41,7 +41,7 @@ def config_of(name: str, log_dir: Path, settings: Mapping[str, object]) -> Produ
 
 
 def value(text: str, size: int = 0) -> str:
-    """Return a record's value that is known by its text, and compresses well."""
+    """Return a record's value that its text identifies, and that compresses well."""
     return text.ljust(size, ".")
 
 

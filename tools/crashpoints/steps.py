@@ -1,4 +1,4 @@
-"""Steps of an operation: the instructions of the package before which it makes a difference to die."""
+"""Steps of an operation: the package's instructions before which a death matters."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any, Final
 import shmaccum
 
 TURNS: Final = 24
-"""How often one instruction counts at most: more often than the slab has locks, or a small slab slots. A loop that goes
-on for longer (spinning over a lock) does the same again."""
+"""Most times that one instruction counts: more than the slab has locks, or a small slab slots. A longer loop (spinning
+over a lock) only repeats itself."""
 
 _PACKAGE: Final = str(Path(shmaccum.__file__).parent)
 _TRACED_BESIDES: Final = frozenset({multiprocessing.shared_memory.__file__})
-"""It makes the segment, in several system calls."""
+"""It creates the segment, in several system calls."""
 
 _INERT: Final = re.compile(
     r"""
@@ -31,15 +31,15 @@ _INERT: Final = re.compile(
     """,
     re.VERBOSE,
 )
-"""Instructions that touch nothing but their frame and memory of the process, or (a property) run other instructions
-that are steps themselves. Reading shared memory leaves it as it is."""
+"""Instructions that touch only their frame and private memory, or (a property) run other instructions that are steps
+themselves. Reading shared memory does not change it."""
 _TOOL: Final = 3
-"""A number for `sys.monitoring` that no debugger, coverage tool or profiler has."""
+"""A number for `sys.monitoring` that no debugger, coverage tool or profiler uses."""
 _FIRST_IN_PLACE: Final = dis._nb_ops.index(("NB_INPLACE_ADD", "+="))  # type: ignore[attr-defined]
 
 
 def is_step(name: str, argument: int | None) -> bool:
-    """Say whether an instruction may change anything outside of its frame."""
+    """Return whether an instruction can change anything outside its frame."""
     if name == "BINARY_OP":
         return argument is not None and argument >= _FIRST_IN_PLACE  # a numpy array changes in place
     return _INERT.fullmatch(name) is None
@@ -49,7 +49,7 @@ class Steps:
     """Runs an operation in this thread, and acts just before one of its steps.
 
     Args:
-        at: number of that step; one behind the last is never reached.
+        at: number of that step; a number after the last step is never reached.
         act: called there with its place, ``file:line function instruction``.
 
     Attributes:
@@ -61,13 +61,13 @@ class Steps:
         self._at = at
         self._act = act
         self._not_again: object = None
-        """Tells the interpreter that it need not tell of an instruction again."""
+        """Disables further events of an instruction in the interpreter."""
         self._turns_left: dict[CodeType, bytearray] = {}
-        """Of each code object that is run, by the number of the instruction; none of what is not traced."""
+        """Steps of each code object by the number of the instruction; empty if it is not traced."""
 
     def run(self, operation: Callable[[], object]) -> None:
         """Run an operation."""
-        if sys.version_info >= (3, 12):  # where frames tell of instructions no more, or not of all of them
+        if sys.version_info >= (3, 12):  # here frames no longer report all instructions
             monitoring = sys.monitoring
             self._not_again = monitoring.DISABLE
             monitoring.use_tool_id(_TOOL, __name__)
@@ -123,7 +123,7 @@ def _all_turns(code: CodeType) -> bytearray:
             prefixes.append(instruction.offset)
             continue
         if is_step(instruction.opname, instruction.arg):
-            # An interpreter that tells of the prefix may not tell of the instruction that it belongs to.
+            # An interpreter that reports the prefix can leave out the instruction that it belongs to.
             for offset in (*prefixes, instruction.offset):
                 turns[offset >> 1] = TURNS
         prefixes.clear()

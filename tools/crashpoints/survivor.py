@@ -1,4 +1,4 @@
-"""The survivor: sets the scene for the victim, and goes on when that is dead."""
+"""The survivor: sets the scene for the victim, and continues after its death."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tools.crashpoints.victim import attached, die
 from tools.support.accumulators import Accumulators
 
 PATIENCE_MS: Final = 5_000
-"""How long anything that is to be had at once may take; the machine may be busy."""
+"""Limit for steps that need no waiting; the machine can be busy."""
 
 
 @dataclass(frozen=True)
 class Appended:
-    """A record of the survivor's own."""
+    """A record that the survivor has appended."""
 
     partition: int
     value: str
@@ -33,15 +33,15 @@ class Appended:
 
 
 class Survivor:
-    """The process that goes on, as a producer and as the sender.
+    """The process that continues, as a producer and as the sender.
 
     Attributes:
         config: the slab's settings.
         refusing: whether the log refuses some batches.
         own: the records that it has appended.
-        held: memory that it has taken and not given back.
-        victim_lives: whether it does, as far as is known.
-        sender: the sender that it is, if it is.
+        held: memory that it has allocated and not freed.
+        victim_lives: whether the victim lives, as far as is known.
+        sender: its sender, while it is one.
     """
 
     def __init__(self, config: ProducerConfig, *, refusing: bool = False) -> None:
@@ -55,7 +55,7 @@ class Survivor:
 
     @property
     def accumulator(self) -> Accumulators:
-        """The slab's; attaches when it is first asked for."""
+        """The slab's; attaches on first use."""
         if self._accumulator is None:
             self._accumulator = attached(self.config)
         return self._accumulator
@@ -68,7 +68,7 @@ class Survivor:
     # --- the scene ----------------------------------------------------------------------------------
 
     def settle_in(self) -> None:
-        """Be there, and the sender; the topic is known, and its first batches, which go other ways, are delivered."""
+        """Become a producer and the sender; make the topic known; deliver its first batches, which take other paths."""
         self.serve()
         self.know_topic()
         for partition in range(len(PARTITIONS)):
@@ -76,7 +76,7 @@ class Survivor:
         self.deliver()
 
     def serve(self) -> None:
-        """Be the sender, unless it is that already: go on where the last one died."""
+        """Become the sender, if it is not, and continue where the last one died."""
         if self.sender is None:
             self.sender = HandSender(self.accumulator, self.config, refusing=self.refusing)
             self.accumulator.pool.while_waiting = self.run_once
@@ -90,18 +90,18 @@ class Survivor:
         self.accumulator.pool.while_waiting = _do_nothing
 
     def run_once(self) -> None:
-        """Make a pass of the sender's loop."""
+        """Run one pass of the sender's loop."""
         assert self.sender is not None
         self.sender.run_once()
 
     def know_topic(self) -> None:
-        """Have the topic known, whoever has asked for it."""
+        """Make the topic known, whichever process requested it."""
         if self.accumulator.map.topic(TOPIC) is None:
             self.accumulator.map.request(TOPIC)
         self._until(lambda: PARTITIONS[-1] in self.accumulator.map.queues)
 
     def deliver(self) -> None:
-        """Deliver all that there is."""
+        """Deliver all batches."""
         self._until(lambda: self.slab.undelivered() == (0, 0))
         self.accumulator.producer.pending.poll()
 
@@ -109,7 +109,7 @@ class Survivor:
         deadline = time.monotonic() + PATIENCE_MS / 1000
         while not condition():
             if time.monotonic() > deadline:
-                raise TimeoutError("the sender does not get on")
+                raise TimeoutError(f"the sender has not delivered everything in {PATIENCE_MS} ms")
             self.run_once()
 
     def append(self, partition: int, text: str, size: int = 0) -> None:
@@ -119,12 +119,12 @@ class Survivor:
         self.own.append(Appended(partition, of, result.future))
 
     def take(self, slots: int = 1) -> None:
-        """Take memory."""
+        """Allocate memory."""
         size = slots * self.slab.geometry.slot_size
         self.held.append(self.accumulator.pool.allocate(size, PATIENCE_MS))
 
     def scatter(self) -> None:
-        """Take every other slot of those that are free: no two that are left are adjacent."""
+        """Allocate every other free slot, so that no two free slots are adjacent."""
         pool = self.accumulator.pool
         taken: list[Buffer] = []
         while pool.available_memory():
@@ -133,12 +133,12 @@ class Survivor:
         self.held += taken[1::2]
 
     def give_one_back(self) -> None:
-        """Give the memory back that was taken first, if any is left."""
+        """Free the memory that was allocated first, if any is left."""
         if self.held:
             self.accumulator.pool.deallocate(self.held.pop(0))
 
     def have_died(self, act: Callable[[Accumulators], object]) -> None:
-        """Have another process of the slab do something and die over it, or behind it."""
+        """Run ``act`` in another process of the slab, which then dies."""
         pid = os.fork()
         if not pid:
             try:

@@ -1,4 +1,4 @@
-"""The victim: a process that begins an operation and is killed in the middle of it."""
+"""The victim: a process that begins an operation and is killed during it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from tools.crashpoints.operation import Operation
 
 BOUND_S: Final = 20
-"""How long anything of a point may take before it counts as held up for ever."""
+"""Limit for any action in a point; after it, the process counts as stuck."""
 
 _PR_SET_PDEATHSIG: Final = 1
 
 
 class Victim:
-    """What operations are made of, from the victim's side.
+    """The building blocks of operations, on the victim's side.
 
     Attributes:
         config: the slab's settings.
@@ -46,29 +46,29 @@ class Victim:
         return attached(self.config)
 
     def producer(self) -> Producer:
-        """Return a producer; the survivor, or who else there is, is its sender."""
+        """Return a producer; the survivor or another process is its sender."""
         return Producer(self.config)
 
     def sender(self) -> HandSender:
-        """Return a sender, which has not begun its work."""
+        """Return a sender that has not begun its work."""
         return HandSender(self.attach(), self.config, refusing=self.refusing)
 
     def append(self, accumulator: Accumulators, partition: int, text: str, size: int = 0) -> None:
-        """Append a record by way of the accumulator."""
+        """Append a record through the accumulator."""
         self._appending(
             [(partition, value(text, size))],
             lambda: accumulator.append(PARTITIONS[partition], 0, None, value(text, size).encode()),
         )
 
     def send(self, producer: Producer, partition: int, text: str, size: int = 0) -> None:
-        """Append a record by a producer's `send`."""
+        """Append a record with a producer's `send`."""
         self._appending(
             [(partition, value(text, size))],
             lambda: producer.send(TOPIC, value(text, size), partition=partition, timestamp_ms=0),
         )
 
     def send_batch(self, producer: Producer, partition: int, texts: list[str], size: int = 0) -> None:
-        """Append rows by a producer's `send_batch`."""
+        """Append rows with a producer's `send_batch`."""
         import pyarrow as pa
 
         values = [value(text, size) for text in texts]
@@ -89,7 +89,7 @@ def attached(config: ProducerConfig) -> Accumulators:
 
 
 def be_victim(operation: Operation, victim: Victim, step: float, wait_to_begin: Callable[[], object]) -> NoReturn:
-    """Do an operation in this process, to be killed at a step, or at its end if it has not so many."""
+    """Run an operation in this process, to be killed at a step, or at its end if it has fewer steps."""
     die_with_parent()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(BOUND_S)
@@ -112,10 +112,10 @@ def be_victim(operation: Operation, victim: Victim, step: float, wait_to_begin: 
 
 
 def die() -> None:
-    """Be killed, now."""
+    """Kill this process now."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def die_with_parent() -> None:
-    """Have this process killed when the one that forked it ends."""
+    """Make the kernel kill this process when the one that forked it exits."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,5 +1,6 @@
-"""Damage on purpose: slabs with overwritten words, and bytes that were never written by whom they claim to be from.
+"""Damage on purpose: overwritten words of slabs, and forged bytes.
 
-``python -m tools.fuzz --help`` says how to run it. A *target* makes inputs from a random generator, tries one, and says
-what is wrong with how the package took it; ``tests/fuzz_corpus`` keeps inputs that once failed, and some that get far.
+``python -m tools.fuzz --help`` shows how to run it. A *target* makes inputs from a random generator, tries one, and
+returns what is wrong with the package's reaction. ``tests/fuzz_corpus`` keeps inputs that once failed, and some that
+reach far.
 """

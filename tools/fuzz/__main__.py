@@ -113,7 +113,7 @@ def _seconds(text: str) -> float:
 
 
 def _run(name: str, seconds: float, seed: int, corpus: Path) -> bool:
-    """Run a target; say whether anything failed."""
+    """Run a target; return whether anything failed."""
     deadline = time.monotonic() + seconds
     outcomes: Counter[str] = Counter()
     with TARGETS[name]() as target:
@@ -131,7 +131,7 @@ def _run(name: str, seconds: float, seed: int, corpus: Path) -> bool:
 
 
 def _sweep(corpus: Path) -> bool:
-    """Overwrite every word by every value; say whether anything failed."""
+    """Overwrite every word by every value; return whether anything failed."""
     with SweepTarget() as target:
         table, failures = Table(target.geometry), _Failures(corpus, "sweep", target.suffix)
         for attempt in target.try_all(target.plans()):

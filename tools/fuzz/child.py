@@ -1,4 +1,4 @@
-"""Trying something in a forked child that may crash, hang, or ask for all memory there is."""
+"""Runs actions in a forked child that can crash, hang, or allocate all memory."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from typing import Final, NamedTuple
 from shmaccum.errors import ShmaccumError
 
 TIME_LIMIT_S: Final = 20.0
-"""Far longer than anything takes that does not hang."""
+"""Far longer than any action that does not hang."""
 _MEMORY_LIMIT: Final = 1 << 30
 """Bytes that a child may map beyond what it begins with."""
 _REPORT_BYTES: Final = 64 << 10
 
 
 class Attempt(NamedTuple):
-    """What came of an input."""
+    """The result of an input."""
 
     data: bytes
     outcome: str
-    """How it ended, in a few words that are the same for all that end so."""
+    """How it ended, in a few words, equal for equal ends."""
     wrong: str = ""
-    """What is wrong with that, with a traceback where there is one; empty if nothing is."""
+    """What is wrong with that, with a traceback if there is one; empty if nothing is."""
 
 
 def try_in_child(action: Callable[[], str], time_limit_s: float | None = None) -> tuple[str, str]:
@@ -65,7 +65,7 @@ def try_in_child(action: Callable[[], str], time_limit_s: float | None = None) -
 
 
 def allow(seconds: float) -> None:
-    """Give the child that this is so much time from now on; it ends itself after that, and says where it was."""
+    """Limit this child's remaining time; at the limit it prints where it is and exits."""
     faulthandler.dump_traceback_later(seconds, exit=True, file=_report)
 
 
@@ -80,7 +80,7 @@ def _be_child(action: Callable[[], str], writable: int, time_limit_s: float) -> 
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
-        # A hang tells where.
+        # To show where it hangs.
         faulthandler.enable(writable)
         allow(time_limit_s)
         _limit_memory()
@@ -102,7 +102,7 @@ def _limit_memory() -> None:
 
 
 def _read_all(descriptor: int, deadline: float) -> bytes | None:
-    """Return what comes until the other side closes; None if that takes too long."""
+    """Return everything until the other side closes; None after the deadline."""
     parts: list[bytes] = []
     while (remaining := deadline - time.monotonic()) > 0:
         if select.select([descriptor], [], [], remaining)[0]:

@@ -1,7 +1,7 @@
-"""The target ``columns``: Arrow batches that say of themselves what is not so, as `Producer.send_batch` takes them.
+"""The target ``columns``: inconsistent Arrow batches for `Producer.send_batch`.
 
-An input names one of a few batches, and what is written over their buffers once they are made: offsets, the places of
-views, the bits of nulls, numbers. Arrow itself believes all of these.
+An input selects one of a few batches and overwrites parts of its buffers: offsets, views, null bits, numbers. Arrow
+itself does not check these.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _SHAPES: Final = [
     *((kind, None, start) for kind in _BINARY for start in (0, 5)),
     *((pa.binary(), headers, start) for headers in _HEADER_TYPES for start in (0, 5)),
 ]
-"""Of each batch the type of its values, that of its headers, and the first row."""
+"""For each batch: the type of its values, of its headers, and the first row."""
 
 _Buffers = list[npt.NDArray[np.uint8]]
 
 
 class _Topic:
-    """A topic nobody has appended to."""
+    """A topic without records."""
 
     queues: tuple[()] = ()
 
@@ -74,7 +74,7 @@ class ColumnsTarget(BytesTarget):
         return json.dumps([number, changes]).encode()
 
     def decode(self, data: bytes) -> str:
-        """Lay a batch out over batches of records, in every format."""
+        """Lay a batch out over record batches, in every format."""
         number, changes = json.loads(data)
         batch, buffers = _changeable(number % len(_SHAPES))
         for buffer, at, width, value in changes:

@@ -1,4 +1,4 @@
-"""Inputs that are kept: a directory for each target, a file for each input, named by what is in it."""
+"""The stored inputs: a directory for each target, a file for each input, named for its content."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 CORPUS: Final = Path(__file__).resolve().parents[2] / "tests" / "fuzz_corpus"
-"""Everything that once failed, and some inputs that get far."""
+"""Inputs that once failed, and some that reach far."""
 
 
 def load(corpus: Path, target: str) -> list[tuple[Path, bytes]]:
@@ -16,7 +16,7 @@ def load(corpus: Path, target: str) -> list[tuple[Path, bytes]]:
 
 
 def keep(corpus: Path, target: str, data: bytes, suffix: str) -> Path:
-    """Write an input down, if it is not there yet; return where it is."""
+    """Store an input, if it is new; return its path."""
     directory = corpus / target
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{hashlib.sha256(data).hexdigest()[:16]}{suffix}"

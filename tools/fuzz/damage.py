@@ -1,6 +1,6 @@
-"""Damage to a slab, by the names of its words: a list of it can be read, written down, and done again.
+"""Damage to a slab by names of words: a list that can be read, stored, and repeated.
 
-A list outlives changes of the layout: what it names that is not there any more is passed over.
+A list survives changes of the layout: names that no longer exist are skipped.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Region(NamedTuple):
 
 
 def regions(geometry: Geometry) -> dict[str, Region]:
-    """Return all that a slab consists of."""
+    """Return all regions of a slab."""
     rings = geometry.max_processes * geometry.ring_length
     return {
         "super": Region(0, 1, SUPER_WORDS, _names(Super)),
@@ -86,12 +86,12 @@ class Damage(NamedTuple):
     region: str
     entry: int
     word: str | int
-    """By its name, or where it has none by its number in the entry."""
+    """By name, or, without one, by its number in the entry."""
     value: int
-    """What is written; or what seeds the random words."""
+    """The value to write, or the seed of the random words."""
 
     def stores(self, geometry: Geometry) -> Iterator[tuple[int, int]]:
-        """Yield the stores that it consists of: index of the word, value."""
+        """Yield its stores: index of the word, value."""
         region = regions(geometry).get(self.region)
         if region is None or self.entry >= region.entries:
             return
@@ -110,7 +110,7 @@ class Damage(NamedTuple):
 def random_damage(rng: random.Random, geometry: Geometry, memory: bytes) -> list[Damage]:
     """Return some damage to a slab, of which a copy is given.
 
-    Most of it is to words that say something now, by values that are nearly right or as wrong as can be.
+    Most of it overwrites words in use, with nearly valid or extreme values.
     """
     there = regions(geometry)
     words = memoryview(memory).cast("Q")

@@ -1,6 +1,6 @@
-"""The targets ``records``, ``compression``, ``log``, ``responses`` and ``settings``: bytes for what reads bytes.
+"""The targets ``records``, ``compression``, ``log``, ``responses`` and ``settings``: bytes for decoders.
 
-A decoder may raise the errors that it declares, and nothing else, within the time and the memory that are allowed.
+A decoder can raise the errors that it declares, and nothing else, within limits of time and memory.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class BytesTarget(ABC):
 
     Attributes:
         suffix: of files with its inputs.
-        seeds: inputs that are right.
+        seeds: valid inputs.
     """
 
     suffix: ClassVar[str] = ".bin"
@@ -69,12 +69,12 @@ class BytesTarget(ABC):
         return mutate(rng, rng.choice(self.seeds), self.seeds)
 
     def attempts(self, rng: random.Random) -> Iterator[Attempt]:
-        """Make inputs and try them, for ever."""
+        """Make inputs and try them, forever."""
         while True:
             yield from self.try_all([self.make(rng) for _ in range(self._in_a_row)])
 
     def try_all(self, inputs: Sequence[bytes]) -> Iterator[Attempt]:
-        """Try inputs, many of them in one child; behind one that fails comes another child."""
+        """Try inputs, many in one child; after a failure, start another child."""
         begin = 0
         while begin < len(inputs):
             outcome, wrong, last = self._try_from(inputs, begin)
@@ -86,7 +86,7 @@ class BytesTarget(ABC):
             begin = last + 1
 
     def _try_from(self, inputs: Sequence[bytes], begin: int) -> tuple[str, str, int]:
-        """Try inputs in a child; return what came of them, and which one was the last."""
+        """Try inputs in a child; return the result, and which one was the last."""
         with mmap.mmap(-1, mmap.PAGESIZE) as shared, memoryview(shared).cast("q") as at:
 
             def decode_all() -> str:
@@ -100,7 +100,7 @@ class BytesTarget(ABC):
 
     @abstractmethod
     def decode(self, data: bytes) -> str:
-        """Decode an input; return in a word what came of it. Raises what is not declared."""
+        """Decode an input; return the result in a word. Undeclared errors are raised."""
 
 
 class RecordsTarget(BytesTarget):
@@ -112,7 +112,7 @@ class RecordsTarget(BytesTarget):
         super().__init__([*logs, *slots, _mixed_log()])
 
     def make(self, rng: random.Random) -> bytes:
-        """Return a log; mostly one of which the sizes and checksums are right, so that what is behind them is read."""
+        """Return a log, mostly with valid sizes and checksums, so that the decoder reads on."""
         if rng.random() < 0.2:
             return super().make(rng)
         log = rng.choice(self.seeds)
@@ -146,7 +146,7 @@ def _read_log(data: bytes) -> str:
 
 
 def _read_slot(data: bytes, magic: int) -> str:
-    """Read what is taken for a batch that is not sealed yet, as it is done to send it in pieces."""
+    """Read the bytes as an unsealed batch, as batch splitting does."""
     fmt = record_format(magic)
     if magic == 2:  # the first batch
         (size,) = struct.unpack(">8xi", data[:LOG_OVERHEAD].ljust(LOG_OVERHEAD, b"\0"))
@@ -265,7 +265,7 @@ class SettingsTarget(BytesTarget):
         return "read"
 
 
-# --- what is right --------------------------------------------------------------------------------------
+# --- valid inputs ---------------------------------------------------------------------------------------
 
 
 def _combinations() -> Iterable[tuple[int, CompressionType]]:
@@ -302,11 +302,11 @@ def _mixed_log() -> bytes:
     return b"".join(_log(magic, compression, 6 * number) for number, (magic, compression) in enumerate(_combinations()))
 
 
-# --- what is nearly right -------------------------------------------------------------------------------
+# --- nearly valid inputs --------------------------------------------------------------------------------
 
 
 def _with_changed_entry(rng: random.Random, log: bytes, others: Sequence[bytes]) -> bytes:
-    """Change one entry of a log behind its size, and make size and checksum right again."""
+    """Change one entry of a log after its size, then correct size and checksum."""
     view = memoryview(log)
     spans = [(batch.position, batch.position + batch.size) for batch in iter_batches(log)]
     start, end = rng.choice(spans)

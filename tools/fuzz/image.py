@@ -1,8 +1,8 @@
-"""A small slab in the middle of its life, made once and put back before every try.
+"""A small slab in the middle of its life, created once and restored before every try.
 
-In it are batches that are open, closed, compressed, in flight, in pieces and completing; completions that nobody has
-read; and what processes leave that died: slots that they took, a ticket in the queue for memory, a lock that they held
-over half a replacement. Nobody alive uses it.
+It holds open, closed, compressed, in-flight, split and completing batches, and unread completions. It also holds what
+dead processes leave: allocated slots, a ticket in the queue for memory, and a lock held in the middle of a
+replacement. No live process uses it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def config_of(name: str, log_dir: Path) -> ProducerConfig:
 
 
 def open_accumulator(config: ProducerConfig) -> Accumulators:
-    """Attach to the slab; nobody detaches, for who does this is about to end."""
+    """Attach to the slab, without detaching: the calling process is about to end."""
     slab = attach_for(config)
     with slab.reporting_damage():
         return Accumulators(slab, config)
@@ -93,7 +93,7 @@ class SlabImage:
         unlink(self._name)
 
     def restore(self) -> None:
-        """Put everything back as it was made, or what is not there any more; nobody uses the slab meanwhile."""
+        """Restore the slab, also if it no longer exists; no process can use it meanwhile."""
         while not self._restored():
             pass  # another producer of this host has just removed the lock file
 

@@ -1,4 +1,4 @@
-"""Bytes that are nearly right: what a decoder is to be tried with."""
+"""Mutates inputs into nearly valid bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 _LARGEST: Final = 1 << 16
-"""Bytes that an input has at most."""
+"""Most bytes of an input."""
 _NUMBERS: Final = (0, 1, 2, 7, 16, 61, 127, 128, 255, 256, 32767, 65535, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
 _VARINTS: Final = (
     b"\0",
@@ -22,7 +22,7 @@ _VARINTS: Final = (
 
 
 def mutate(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Return bytes changed in a few places; a part of them may come from one of the others."""
+    """Return bytes changed in a few places; a part can come from one of the others."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 1, 2, 3, 8))):
         _change(rng, changed, others)

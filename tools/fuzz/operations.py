@@ -69,7 +69,7 @@ class Session:
     @cached_property
     def _accumulator(self) -> Accumulators:
         accumulator = open_accumulator(self._image.config)
-        # A lock whose holder nobody can be sure of is given up after a minute otherwise.
+        # Otherwise a lock whose holder cannot be identified takes a minute to time out.
         accumulator.slab.be_patient(_PATIENCE_S)
         return accumulator
 
@@ -87,7 +87,7 @@ class Session:
 
     @cached_property
     def _producer(self) -> Producer:
-        assert self._sender  # with which nobody starts another one
+        assert self._sender  # with it, the producer does not start another one
         return Producer(self._image.config)
 
     # --- as programs do it --------------------------------------------------------------------------

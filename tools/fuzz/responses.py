@@ -1,6 +1,6 @@
-"""The target ``responses``: what brokers answer, and what stands where a broker should.
+"""The target ``responses``: responses of brokers, and of other servers.
 
-The first byte of an input says which request is answered, the second one in which version; then comes the frame.
+The first byte of an input selects the request, the second one its version; then comes the frame.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _MAX_WORD: Final = (1 << 64) - 1
 
 
 class ResponsesTarget(BytesTarget):
-    """Frames with the answers to all requests that are ever sent."""
+    """Frames with responses to all requests that the sender sends."""
 
     def __init__(self) -> None:
         super().__init__(list(_seeds()))
 
     def decode(self, data: bytes) -> str:
-        """Take an answer in as a connection does; what the slab is to hold of it fits there."""
+        """Handle a response as a connection does; check that its data fits the slab."""
         if len(data) < 2:
             return "nothing"
         decoder = _DECODERS[data[0] % len(_DECODERS)]
@@ -65,7 +65,7 @@ class ResponsesTarget(BytesTarget):
 
 
 def _require(condition: bool) -> None:
-    """Make sure of something; an AssertionError would count as an answer that makes no sense."""
+    """Check a condition; an AssertionError would count as an invalid response."""
     if not condition:
         raise RuntimeError("what was taken over does not fit the slab")
 
@@ -124,7 +124,7 @@ def _producer_id(version: int, frame: bytes) -> None:
 
 
 def _handshake(version: int, frames: bytes) -> None:
-    """Have a whole conversation; every frame has its size in front."""
+    """Run a whole conversation; every frame begins with its size."""
     mask = Mask()
     handshake = Handshake(sasl_mechanism(_CONFIG, mask), _CONFIG.sasl_mechanism, "here", mask)
     conversation = handshake.introduce()
@@ -139,7 +139,7 @@ def _handshake(version: int, frames: bytes) -> None:
 
 
 def _next_call(conversation: Conversation, answer: object) -> Call:
-    """Return what a conversation sends next; what can take long is done here."""
+    """Return a conversation's next request; run background calls here."""
     step = conversation.send(answer)
     while isinstance(step, Task):
         step = conversation.send(step.call())
@@ -156,12 +156,12 @@ def _frames_of(data: bytes) -> Iterator[bytes]:
 
 
 def _log_in(version: int, frames: bytes) -> None:
-    """Have the part of a conversation that comes when the versions are known."""
+    """Run the part of a conversation after the versions are known."""
     _handshake(version, _framed(*_answers_of_versions()) + frames)
 
 
 def _sent(request: Any, version: int) -> Call:
-    """Return a request as sent in a version, made one that there is."""
+    """Return a request as sent in the nearest existing version."""
     call = Call(request, request.min_version + version % (request.max_version - request.min_version + 1))
     encode(call.request, call.version, 1, "client")
     return call
@@ -171,7 +171,7 @@ _ANY_SIZE: Final = 1 << 30
 _DECODERS: Final[tuple[Callable[[int, bytes], None], ...]] = (_produce, _metadata, _producer_id, _handshake, _log_in)
 
 
-# --- what is right --------------------------------------------------------------------------------------
+# --- valid responses ---------------------------------------------------------------------------------------
 
 
 def _seeds() -> Any:

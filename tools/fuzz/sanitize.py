@@ -1,7 +1,7 @@
-"""The fuzz over compiled modules in which AddressSanitizer and UBSan look after each access, shift and sum.
+"""Runs the fuzz on modules compiled with AddressSanitizer and UBSan.
 
 They are built into a directory of their own, once for each state of the sources, and run by another interpreter that
-has libasan loaded. Whatever these find ends the child that tries the input, and is printed with it.
+has libasan loaded. A finding ends the child that tries the input, and is printed with it.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _build() -> None:
-    """Compile the package, unless it has been since it was changed."""
+    """Compile the package, unless the build is up to date."""
     digest = hashlib.sha256()
     for path in sorted([_ROOT / "setup.py", *(_ROOT / "shmaccum").rglob("*")]):
         if path.suffix in _SOURCES:
             digest.update(f"{path.relative_to(_ROOT)}\0".encode() + path.read_bytes())
     if _STAMP.exists() and _STAMP.read_text() == digest.hexdigest():
         return
-    for old in (_BUILT, *(_ROOT / "build").glob("lib*")):  # what is in there may be compiled otherwise
+    for old in (_BUILT, *(_ROOT / "build").glob("lib*")):  # it can contain another kind of build
         shutil.rmtree(old, ignore_errors=True)
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
     environment = os.environ | {"SHMACCUM_SANITIZE": "1"}

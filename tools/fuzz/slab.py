@@ -1,7 +1,7 @@
 """The target ``slab``: damage to the words of a slab, and operations on it.
 
-An input is a plan: what is done, one after the other, and at which point the damage comes. It fails if a process that
-follows it crashes, hangs, takes memory without bound, or gets an error that is none of `shmaccum.errors`.
+An input is a plan: operations in order, and the point of the damage. It fails if a process that follows it crashes,
+hangs, takes unbounded memory, or gets an error that is not in `shmaccum.errors`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tools.fuzz.image import SlabImage
 from tools.fuzz.operations import OPERATIONS, Session
 
 DAMAGE: Final = "damage"
-"""Stands in a plan's steps for the damage."""
+"""Marks the damage among a plan's steps."""
 _WEIGHTY: Final = ("serve", "send", "send", "drain", "drain", "complete", "append")
 
 
@@ -54,19 +54,19 @@ class SlabTarget:
         return json.dumps({"steps": steps, "damage": damage}).encode()
 
     def attempts(self, rng: random.Random) -> Iterator[Attempt]:
-        """Make plans and follow them, for ever."""
+        """Make plans and follow them, forever."""
         while True:
             yield from self.try_all([self.make(rng)])
 
     def try_all(self, plans: Sequence[bytes]) -> Iterator[Attempt]:
-        """Follow plans, each with a slab as it was made."""
+        """Follow plans, each with the restored slab."""
         for plan in plans:
             self._begin()
             outcome, wrong = try_in_child(partial(self._follow, json.loads(plan)))
             yield Attempt(plan, outcome, wrong)
 
     def _begin(self) -> None:
-        """Put the slab back, and remove what was sent."""
+        """Restore the slab, and remove the log."""
         self._image.restore()
         for path in self._log_dir.rglob("*.log"):
             path.unlink()
@@ -86,7 +86,7 @@ class SlabTarget:
         return " ".join(outcomes)
 
     def _damage(self, plan: dict[str, Any]) -> None:
-        """Write into the segment's file: what is mapped of it shows it at once."""
+        """Write into the segment's file; mappings show it at once."""
         path = Path(names.segment_path(self._image.config.shmaccum_name))
         if not path.exists():
             return  # the plan has had it removed

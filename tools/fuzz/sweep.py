@@ -1,4 +1,4 @@
-"""The target ``sweep``: every word of a slab in turn, with each of the values that arithmetic goes wrong at.
+"""The target ``sweep``: every word of a slab, with each value that breaks arithmetic.
 
 The words are those of `regions`: all words of the superblock, and of each table the entries that say something, and
 one that does not. An input is one store, while a process uses the slab, and which side of the slab goes on first. Each
@@ -24,7 +24,7 @@ from tools.fuzz.operations import Session
 from tools.fuzz.slab import SlabTarget
 
 LIMIT_S: Final = 5.0
-"""How long an operation can take on a damaged slab, on a machine that has other things to do."""
+"""Limit for an operation on a damaged slab, on a busy machine."""
 _ALL_LIMIT_S: Final = 60.0
 _LARGEST: Final = (1 << 64) - 1
 _FLIPPED: Final = 1 << 63
@@ -39,7 +39,7 @@ VALUES: Final[dict[str, int | None]] = {
     "one more": None,
     "bit 63": None,
 }
-"""By name, what a word is overwritten by; None where that follows from what it said."""
+"""Name -> value to write; None if it depends on the old one."""
 SCENES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "producer": (("send", "drain"), ("produce", "deliver")),
     "sender": (("send", "serve", "send", "drain"), ("deliver", "produce")),
@@ -50,7 +50,7 @@ WENT_ON: Final = "went on"
 THE_SAME: Final = "said so already"
 REMOVED: Final = "removed before"
 _USUAL: Final = frozenset(("BufferExhaustedError", "KafkaTimeoutError"))
-"""Errors of a session on a sound slab, whose waits for memory and for a sender are short."""
+"""Errors of a session on an undamaged slab, whose waits for memory and for a sender are short."""
 _PRODUCE: Final = (
     "send", "send_batch", "send_large", "allocate", "wait_for_memory", "append_columns", "poll", "flush",
     "send_to_new_topic", "metrics",
@@ -75,7 +75,7 @@ class SweepTarget(SlabTarget):
         return self._image.geometry
 
     def plans(self) -> Iterator[bytes]:
-        """Yield all there are, in the order of the words."""
+        """Yield all plans, in the order of the words."""
         for where in words_of(self._image.geometry, self._image.memory):
             for value in VALUES:
                 for scene in SCENES:
@@ -87,7 +87,7 @@ class SweepTarget(SlabTarget):
         return json.dumps([*where, rng.choice(list(VALUES)), rng.choice(list(SCENES))]).encode()
 
     def try_all(self, plans: Iterable[bytes]) -> Iterator[Attempt]:
-        """Follow plans, each with a slab as it was made."""
+        """Follow plans, each with the restored slab."""
         for plan in plans:
             self._begin()
             outcome, wrong = try_in_child(partial(self._overwrite, *json.loads(plan)), _ALL_LIMIT_S)
@@ -171,14 +171,14 @@ def _one_of_each(region: Region, words: memoryview) -> Iterable[int]:
 
 
 class Table:
-    """What became of the damage to each word: a line for all words of a table that are alike."""
+    """The results for each word: one line for all similar words of a table."""
 
     def __init__(self, geometry: Geometry) -> None:
         self._names = {name: _by_number(region) for name, region in regions(geometry).items()}
         self._outcomes: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
 
     def note(self, attempt: Attempt) -> None:
-        """Count what came of an input."""
+        """Count an input's result."""
         region, _, word, _, _ = json.loads(attempt.data)
         if isinstance(word, int):  # it belongs to the one before it that has a name
             names = self._names[region]
@@ -189,7 +189,7 @@ class Table:
         self._outcomes[region, word][outcome] += 1
 
     def lines(self) -> Iterator[str]:
-        """Yield what there is to print."""
+        """Yield the lines to print."""
         columns = (WENT_ON, "damage", "another error", THE_SAME, REMOVED, "failed", "killed", "hung")
         yield f"{'word':32}" + "".join(f"{column:>15}" for column in columns)
         for (region, word), outcomes in self._outcomes.items():

@@ -1,10 +1,10 @@
-"""A real Apache Kafka on this machine: fetched, started, hurt and looked into.
+"""A real Apache Kafka on this machine, for tests.
 
 By hand: ``python3 -m tools.kafka start [--nodes 1|3] [--sasl] [--tls] | stop | status | fetch``.
 
 From a test (the fixtures of ``tests/support/brokers.py`` give most of them a running cluster)::
 
-    ensure_kafka()                                     # KafkaMissingError says why there can be none here
+    ensure_kafka()                                     # or KafkaMissingError, with the reason
     with KafkaCluster(tmp_path, nodes=3) as cluster:   # about 1.5 s for one node, 4 s for three
         cluster.bootstrap_servers                      # "127.0.0.1:21293,..." as clients see it
         cluster.admin.create_topic("flights", partitions=3, settings={"max.message.bytes": 2000})
@@ -26,7 +26,7 @@ TLS and takes clients with and without a certificate. ``overrides`` are broker s
 ``{"listener.name.client.ssl.keystore.location": certificates.expired.pem}``. For a proxy in front of a broker, set
 ``cluster.nodes[1].advertised_port`` before `KafkaCluster.start`. ``cluster.internal_servers`` go past all of that.
 
-Brokers die with the process that started them, however that dies; only the command line's outlive it.
+Brokers die with the process that started them, whatever its end; only the command line's outlive it.
 """
 
 from __future__ import annotations

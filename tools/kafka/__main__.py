@@ -1,7 +1,7 @@
 """``python3 -m tools.kafka start [--nodes 1|3] [--sasl] [--tls] | stop | status | fetch``.
 
-Starts a real Apache Kafka on free ports of this machine, to try things out; it runs until it is stopped, and what it
-stored is gone then. Needs Python, Java and Maven, and nothing of this project's environment.
+Starts a real Apache Kafka on free ports of this machine, to try things out; it runs until it is stopped, and
+its data is removed then. Needs Python, Java and Maven, and nothing of this project's environment.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def _parser() -> argparse.ArgumentParser:
     start.add_argument("--nodes", type=int, choices=(1, 3), default=1, help="how many brokers (default: 1)")
     start.add_argument("--sasl", action="store_true", help="clients must authenticate")
     start.add_argument("--tls", action="store_true", help="clients must speak TLS")
-    commands.add_parser("stop", help="stop it, and remove what it stored")
-    commands.add_parser("status", help="say what runs, and how to use it; the exit status is 1 if not all of it runs")
+    commands.add_parser("stop", help="stop it, and remove its data")
+    commands.add_parser("status", help="show what runs, and how to use it; the exit status is 1 if not all of it runs")
     commands.add_parser("fetch", help="only fetch Apache Kafka")
     return parser
 
@@ -70,7 +70,7 @@ def _status() -> int:
 def _print_usage(cluster: local.LocalCluster) -> None:
     for line in cluster.usage:
         print(f"    {line}")
-    print("python3 -m tools.kafka stop ends it, and removes what it stored")
+    print("python3 -m tools.kafka stop stops it, and removes its data")
 
 
 if __name__ == "__main__":

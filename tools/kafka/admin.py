@@ -1,8 +1,8 @@
-"""What tests do to a running cluster from outside: topics, leaders, settings, access, quotas.
+"""Administration of a running cluster by tests: topics, leaders, settings, access, quotas.
 
-All goes over the brokers' internal listeners, so that neither security nor a proxy is in the way. A call returns when
-a broker that is asked shows the change; others may learn of it a moment later. Done by other people's clients:
-confluent-kafka, kafka-python for what that has not (reassigning), and Kafka's own tool for what neither has (quotas).
+All requests use the brokers' internal listeners, so that neither security nor a proxy interferes. A call returns when
+one broker shows the change; others can learn of it a moment later. The clients are not ours: confluent-kafka,
+kafka-python for reassignment, and Kafka's own tool for quotas.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Admin:
         self._add_rule(user, topic, operation, AclPermissionType.DENY)
 
     def allow(self, user: str, topic: str, operation: AclOperation = AclOperation.ALL) -> None:
-        """Permit a user something with a topic; nobody else (but super users) may then do it without a rule."""
+        """Permit a user to use a topic; others, except super users, then need a rule too."""
         self._add_rule(user, topic, operation, AclPermissionType.ALLOW)
 
     def drop_rules(self, topic: str) -> None:
@@ -133,7 +133,7 @@ class Admin:
         self._until(lambda: not self._client.describe_acls(rules).result(TIMEOUT_S), f"topic {topic} without rules")
 
     def set_password(self, user: str, password: str) -> None:
-        """Give a user another password for SCRAM, from some moment soon; whoever is logged in stays so."""
+        """Change a user's password for SCRAM, effective soon; open connections stay logged in."""
         changes = [
             UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, _ITERATIONS), password.encode())
             for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
@@ -142,7 +142,7 @@ class Admin:
             self._client.alter_user_scram_credentials([change])[user].result(TIMEOUT_S)
 
     def throttle(self, bytes_per_second: int | None) -> None:
-        """Have every broker slow down whoever produces more than this to it, from some moment soon; None ends that."""
+        """Make every broker throttle producers above this rate, effective soon; None ends that."""
         change = "--delete-config=producer_byte_rate"
         if bytes_per_second is not None:
             change = f"--add-config=producer_byte_rate={bytes_per_second}"

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def ensure_kafka() -> None:
-    """Fetch Apache Kafka if it is not there yet.
+    """Fetch Apache Kafka if it is missing.
 
     Raises:
-        KafkaMissingError: it cannot be had on this machine; says why, and what to do.
+        KafkaMissingError: it is not available on this machine; the text has the reason and what to do.
     """
     ensure_jars(_train)
 
@@ -33,7 +33,7 @@ class KafkaCluster:
     """Brokers 1 to ``nodes`` in KRaft mode, each its own controller; ``with KafkaCluster(...) as cluster`` starts it.
 
     Attributes:
-        nodes: the brokers, by id; each can be killed, paused and started again by itself.
+        nodes: the brokers, by id; each can be killed, paused and restarted alone.
         security_protocol: what clients must speak, by Kafka's name for it.
     """
 
@@ -50,12 +50,12 @@ class KafkaCluster:
         """Choose ports; nothing runs before `start`.
 
         Args:
-            directory: where the brokers keep everything; made if it is not there.
+            directory: of the brokers' data; created if it is missing.
             nodes: how many.
             sasl: clients must authenticate as one of `settings.USERS`, and access-control lists count.
             certificates: clients must speak TLS; the brokers are ``certificates.broker``.
             overrides: broker settings that win over ours, for every node.
-            detached: the brokers outlive this process; else they die with it, however it dies.
+            detached: the brokers outlive this process; else they die with it, whatever its end.
         """
         self.nodes = {id: Node(id, free_port, directory / f"node-{id}", detached) for id in range(1, nodes + 1)}
         self.security_protocol = security_protocol(sasl, certificates is not None)
@@ -65,7 +65,7 @@ class KafkaCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients are to connect to: ``bootstrap.servers``."""
+        """``bootstrap.servers`` for clients."""
         return ",".join(f"127.0.0.1:{node.advertised_port}" for node in self.nodes.values())
 
     @property
@@ -84,7 +84,7 @@ class KafkaCluster:
         """Format the brokers' directories, start them all, and wait until all serve.
 
         Raises:
-            KafkaToolError: why one does not; nothing is left running then.
+            KafkaToolError: one does not; then none keeps running.
         """
         ports = {
             id: Ports(node.port, node.internal_port, node.controller_port, node.advertised_port)
@@ -104,7 +104,7 @@ class KafkaCluster:
             raise
 
     def stop(self) -> None:
-        """Kill all brokers, and wait until they are gone: nobody will read what they keep."""
+        """Kill all brokers, and wait until they are gone; their data is not needed any more."""
         for node in self.nodes.values():
             node.kill()
 

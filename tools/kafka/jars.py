@@ -1,8 +1,8 @@
-"""Where Apache Kafka comes from: jars from Maven Central, fetched once into the project's ``.kafka`` directory.
+"""Fetches Apache Kafka's jars from Maven Central, once, into the project's ``.kafka`` directory.
 
 A directory named by the version is the stamp: it gets its name only when everything is in it. Beside the jars lies an
 archive of the JVM's loaded classes (AppCDS), made by one trial run: with it a broker starts in less than half the time.
-An archive that does not fit the JVM or the jars' place is passed over by the JVM, so it can be stale but not wrong.
+The JVM ignores an archive that does not match its version or the jars' location, so a stale archive does no harm.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def class_archive() -> Path:
 
 
 def missing_maven() -> str:
-    """Return that Maven is missing, and the command that mends it; empty if it is there."""
+    """Return that Maven is missing, with the command that installs it; empty if it is there."""
     if shutil.which("mvn") is not None:
         return ""
     sudo = "" if os.geteuid() == 0 else "sudo "
@@ -81,7 +81,7 @@ def missing_maven() -> str:
 
 
 def ensure_jars(train: Callable[[Path], None]) -> None:
-    """Fetch what is not there yet; several processes may ask for it at once.
+    """Fetch what is missing; several processes can call this at once.
 
     Args:
         train: runs a broker such that the JVM leaves an archive of its classes at the path given.

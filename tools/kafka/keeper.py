@@ -1,10 +1,10 @@
-"""Runs a command for no longer than its owner lives: ``python keeper.py OWNER COMMAND ...``, started by the owner.
+"""Runs a command for at most its owner's life: ``python keeper.py OWNER COMMAND ...``, started by the owner.
 
-The owner may be killed at any moment, and its threads come and go: the kernel's own "parent death signal" is of the
-starting *thread*, and a pipe would be kept open by the owner's forked children. So this small process watches the owner
-through a pidfd, kills the command when the owner has gone, and is itself the command's one-threaded parent, whose
-death signal is exact. It says the command's pid on standard output; the command's own output goes to standard error.
-The exit status is the command's, 128 and the signal's number if one killed it.
+The owner can be killed at any moment. The kernel's "parent death signal" follows the starting *thread*, and threads
+come and go; the owner's forked children would keep a pipe open. So this small process watches the owner through a
+pidfd, and kills the command when the owner has exited. It is also the command's single-threaded parent, whose death
+signal is exact. It prints the command's pid on standard output; the command's own output goes to standard error. The
+exit status is the command's, or 128 plus the number of the signal that killed it.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def started() -> LocalCluster | None:
 
 
 def start(nodes: int, sasl: bool, tls: bool) -> LocalCluster:
-    """Start a cluster that outlives this process, and creates a topic that somebody writes to.
+    """Start a cluster that outlives this process, and creates a topic on the first write to it.
 
     Raises:
         KafkaToolError: one runs already, or why this one does not.

@@ -22,7 +22,7 @@ from tools.kafka.settings import CLUSTER_ID
 
 START_TIMEOUT_S: Final = 180.0
 CHECKPOINT: Final = "bootstrap.checkpoint"
-"""In a node's data: what its cluster knows from the beginning, users for example."""
+"""File in a node's data: the cluster's initial metadata, users for example."""
 _EXCERPT: Final = 3000
 _STARTED: Final = "Kafka Server started"
 
@@ -34,9 +34,9 @@ class Node:
         id: its ``node.id``, from 1.
         port: what clients connect to.
         internal_port: the same broker, always open (see `tools.kafka.settings`).
-        advertised_port: what clients are told to connect to: `port`, or a proxy's, set before the first start.
+        advertised_port: port advertised to clients: `port`, or a proxy's, set before the first start.
         data: the directory of its logs (``log.dirs``); a partition is a directory in it.
-        log_file: what the broker says.
+        log_file: the broker's messages.
     """
 
     def __init__(self, id: int, ports: Callable[[], int], directory: Path, detached: bool) -> None:
@@ -58,12 +58,12 @@ class Node:
         return self.directory / "server.properties"
 
     def configure(self, settings: dict[str, object]) -> None:
-        """Write down the broker's settings."""
+        """Write the broker's settings file."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.settings_file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
     def format(self, arguments: Sequence[str]) -> None:
-        """Have Kafka's storage tool format the node's directory.
+        """Format the node's directory with Kafka's storage tool.
 
         Raises:
             KafkaToolError: it cannot; holds what it says.
@@ -96,7 +96,7 @@ class Node:
         """Start the broker, without waiting for it."""
         if self.is_running():
             raise KafkaToolError(f"node {self.id} runs already")
-        self._reap()  # one that ended by itself
+        self._reap()  # one that has exited on its own
         command = java_command("kafka.Kafka", str(self.settings_file), options=jvm_options)
         if not self._detached:
             command = [sys.executable, "-I", "-S", keeper.__file__, str(os.getpid()), *command]
@@ -132,11 +132,11 @@ class Node:
         self.wait_started()
 
     def is_running(self) -> bool:
-        """Say whether the broker's process is there, stopped (`pause`) or not."""
+        """Return whether the broker's process is there, stopped (`pause`) or not."""
         return self.running is not None and self.running.is_alive()
 
     def stop(self) -> None:
-        """Shut the broker down in order; kill it if it does not go."""
+        """Shut the broker down in order; kill it if that takes too long."""
         if self.running is not None:
             self.running.stop()
             self._reap()
@@ -153,7 +153,7 @@ class Node:
             self.running.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused broker go on."""
+        """Continue a paused broker."""
         if self.running is not None:
             self.running.signal(signal.SIGCONT)
 
@@ -171,7 +171,7 @@ class Node:
             return log.read()
 
     def _complaint(self) -> str:
-        """Return what matters most of a failed start: the first error and what follows, or else the end."""
+        """Return the log of a failed start: from the first error on, or else its end."""
         said = self._says()
         error = said.find(" ERROR ")
         return said[-_EXCERPT:] if error < 0 else said[said.rfind("\n", 0, error) + 1 :][:_EXCERPT]

@@ -1,11 +1,11 @@
-"""Free ports on loopback that stay free while the broker that had them is down.
+"""Free loopback ports that stay reserved while their broker is down.
 
-The kernel gives ports of its ephemeral range to whoever connects, so one taken from there (by binding to port 0) may be
-in use when a killed broker is to come back to it. Those below the range it gives to nobody.
+The kernel assigns ports of its ephemeral range to outgoing connections. A port from there (by binding to port 0) can be
+in use when a killed broker restarts on it. The kernel never assigns ports below that range.
 
-Between the choice of a port and the moment at which a broker listens there, and while a killed one is not back, nobody
-does. So a port that was given is marked, and not given again while the process that got it lives: by a socket with a
-name of the kernel's abstract namespace, which is the network's, as the ports are, and goes with the process.
+A reserved port has no listener until its broker listens, and while a killed broker is down. So each reserved port is
+marked, and not given again while the process that got it lives. The mark is a socket with a name in the kernel's
+abstract namespace, which belongs to the network namespace, as ports do, and disappears with the process.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Final
 
 _LOWEST: Final = 10_000
 _CHANCE: Final = random.SystemRandom()
-"""Not the one that tests begin anew with a seed of theirs: who does the same elsewhere would get the same ports."""
+"""Not the shared generator, which tests seed: another process with the same seed would get the same ports."""
 _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _marks: Final[list[socket.socket]] = []
-"""Of the ports that this process has been given."""
+"""Of the ports that this process has reserved."""
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on, and that no process has been given that still runs."""
+    """Return a port of 127.0.0.1 without a listener, and not reserved by a process that still runs."""
     highest = int(_EPHEMERAL.read_text().split()[0])
     while True:
         port = _CHANCE.randrange(_LOWEST, highest)

@@ -1,4 +1,4 @@
-"""A running process, known by pid and start time: no signal ever goes to a stranger that has the number by now."""
+"""A running process, identified by pid and start time, so that no signal hits a reused pid."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STOP_TIMEOUT_S: Final = 20.0
 
 
 class Running(NamedTuple):
-    """A process that cannot be mistaken for a later one of the same pid."""
+    """A process, distinct from a later one with the same pid."""
 
     pid: int
     start_time: int
@@ -21,11 +21,11 @@ class Running(NamedTuple):
 
     @classmethod
     def process(cls, pid: int) -> Running:
-        """Return what is running now under a pid."""
+        """Return the process that has a pid now."""
         return cls(pid, start_time(pid))
 
     def is_alive(self) -> bool:
-        """Say whether it still is there."""
+        """Return whether it still is there."""
         return self.start_time != 0 and start_time(self.pid) == self.start_time
 
     def signal(self, number: signal.Signals) -> None:
@@ -43,8 +43,8 @@ class Running(NamedTuple):
         return True
 
     def stop(self) -> None:
-        """Have it shut down in order; kill it if that takes more than `STOP_TIMEOUT_S`."""
-        self.signal(signal.SIGCONT)  # a stopped process would not hear the next one
+        """Stop it in order; kill it if that takes more than `STOP_TIMEOUT_S`."""
+        self.signal(signal.SIGCONT)  # a stopped process would not handle the next signal
         self.signal(signal.SIGTERM)
         if not self.wait_for_end(STOP_TIMEOUT_S):
             self.kill()

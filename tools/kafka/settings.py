@@ -1,12 +1,8 @@
 """The settings of a small broker: KRaft, combined with its controller, three listeners on loopback.
 
-============ ====================================================================================================
-listener     for
-============ ====================================================================================================
-``CLIENT``   clients: as secure as the cluster is told to be, and advertised under a port that may be a proxy's
-``INTERNAL`` the brokers among themselves, and the tests' administration: always open, never through a proxy
-``CONTROLLER`` the quorum
-============ ====================================================================================================
+* ``CLIENT``: for clients, with the cluster's configured security, and with an advertised port that can be a proxy's
+* ``INTERNAL``: for the brokers among themselves and the tests' administration; always open, never through a proxy
+* ``CONTROLLER``: for the quorum
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ _MODULES: Final = "org.apache.kafka.common.security"
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports of one node on loopback, and the one that clients are told."""
+    """The ports of one node on loopback, and the one advertised to clients."""
 
     client: int
     internal: int
@@ -134,7 +130,7 @@ def _sasl() -> dict[str, object]:
     return {
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         **{f"listener.name.client.{mechanism}.sasl.jaas.config": config for mechanism, config in jaas.items()},
-        "delegation.token.secret.key": "delegation-secret",  # whoever is logged in can get tokens
+        "delegation.token.secret.key": "delegation-secret",  # every authenticated user can get tokens
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:admin",  # the internal listeners' users have no name
         "allow.everyone.if.no.acl.found": "true",

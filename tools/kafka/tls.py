@@ -1,4 +1,4 @@
-"""Certificates for a cluster on loopback: an authority of its own, and who it vouches for. Made by ``openssl``."""
+"""Creates an authority and certificates for a cluster on loopback with ``openssl``."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def make_certificates(directory: Path) -> Certificates:
 
     Raises:
         KafkaMissingError: there is no openssl.
-        KafkaToolError: openssl refused; says why.
+        KafkaToolError: openssl failed; the text has its message.
     """
     if shutil.which("openssl") is None:
         raise KafkaMissingError(
@@ -106,7 +106,7 @@ def _issue(directory: Path, name: str, begin: datetime, end: datetime) -> Identi
 
 
 def _new_key(key: Path, name: str, config: Path) -> tuple[str, ...]:
-    """Return the options that make a key without a password, for whoever is called by a name."""
+    """Return the options that make a key without a password for this name."""
     kind = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     return (*kind, "-keyout", str(key), "-subj", f"/CN={name}", "-config", str(config))
 

@@ -1,7 +1,7 @@
 """Checks the models: ``python -m tools.model.check [--full] [--mutant NAME] [--jobs N]``.
 
-Each run has spin make a program of a model, gcc compile it, and the program visit every state that the model can
-reach. The models must hold; each mutant must be found, by the property that it is known to violate.
+In each run, spin translates a model to a program, gcc compiles it, and the program visits every reachable state. The
+models must hold; each mutant must be found, by the property that it is known to violate.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _VIOLATION: Final = re.compile(r"pan:1: (.*) \(at depth")
 
 
 class Result(NamedTuple):
-    """What a run came to."""
+    """The result of a run."""
 
     states: int
     memory_mib: int
@@ -42,17 +42,17 @@ class Result(NamedTuple):
     violation: str
     """What `pan` says was violated; empty if nothing was."""
     failure: str
-    """Why the run did not come to its end; empty if it did."""
+    """Why the run is incomplete; empty if it is complete."""
 
 
 def missing_tools() -> str:
-    """Return what the check needs and lacks, as a sentence; nothing if all is there."""
+    """Return which tools are missing, as a sentence; empty if none is."""
     missing = [tool for tool in ("spin", "gcc") if shutil.which(tool) is None]
     return f"the models need {' and '.join(missing)}" if missing else ""
 
 
 def check(run: Run) -> Result:
-    """Do one run, in a directory of its own."""
+    """Run once, in a directory of its own."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="shmaccum-model-") as directory:
 
@@ -82,7 +82,7 @@ def check(run: Run) -> Result:
 
 
 def verdict(run: Run, result: Result) -> str:
-    """Return what is wrong with a result, nothing if it is as it must be."""
+    """Return what is wrong with a result; empty if it is as expected."""
     if result.failure:
         return f"did not come to its end:\n{result.failure}"
     if run.violates is None:
@@ -95,13 +95,13 @@ def verdict(run: Run, result: Result) -> str:
 
 
 def check_all(runs: Sequence[Run], jobs: int) -> bool:
-    """Do runs, so many at a time, print what they come to, and say whether it is what it must be."""
+    """Run them, ``jobs`` at a time, print their results, and return whether all are as expected."""
     with ThreadPoolExecutor(jobs) as pool:
         return report(zip(runs, pool.map(check, runs), strict=True))
 
 
 def report(results: Iterable[tuple[Run, Result]]) -> bool:
-    """Print what runs come to, and say whether it is what it must be."""
+    """Print the results of runs, and return whether all are as expected."""
     good = True
     for run, result in results:
         wrong = verdict(run, result)

@@ -1,4 +1,4 @@
-"""What is checked: the models in several sizes, and the mutants that must fail, each by a property that is named."""
+"""The runs: the models in several sizes, and mutants, each with the property that it must violate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Property(StrEnum):
-    """What can be violated: how `pan` says so. A model's assertions are told apart by the words they begin with."""
+    """What can be violated, as `pan` reports it. A model's assertions differ in their first words."""
 
     TAKEN_FROM_THE_LIVING = "assertion violated ((holder!=0)&& !(alive"
     LOCK_LOST = "assertion violated ((((holder==0)||alive"
@@ -112,7 +112,7 @@ MUTANTS = (
     *_mutants(_lock("", 3, 2, "ONE_LOOKER"), Property.LOCK_LOST, "FORGET_BEFORE_OWNER"),
     *_mutants(_THREE, Property.HALF_DONE_SEEN, "NO_UNFINISHED", "NO_REBUILD"),
     *_mutants(_lock("", 2, 1), Property.LOCK_LOST, "REUSE_WANTED", "WANTS_AFTER_UNIT"),
-    # What the code did before there was a model: somebody who was asked about had moved on.
+    # The code before there was a model: a process that was asked about had moved on to another lock.
     *_mutants(_THREE, Property.TAKEN_FROM_THE_LIVING, "OWNER_READ_ONCE"),
     *_mutants(_lock("", 2, 0, "PLAIN"), Property.TAKEN_FROM_THE_LIVING, "INCARNATION_AFTER_ALIVE"),
     *_mutants(_lock("", 2, 1, "REAP"), Property.LOCK_LOST, "FORGET_WANTS_FIRST", "FREE_WANTS_FIRST"),

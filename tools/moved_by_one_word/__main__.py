@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.json is not None:
         try:
-            options.json.touch()  # fails now rather than after all the work
+            options.json.touch()  # an unwritable file must fail now rather than after all the work
         except OSError as error:
             print(f"python -m tools.moved_by_one_word: --json {options.json}: {error.strerror}", file=sys.stderr)
             return 2

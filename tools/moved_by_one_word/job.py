@@ -1,4 +1,4 @@
-"""What a job is, and the list of them."""
+"""The definition of a job, and the list of jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTITIONS: Final = 3
 
 @dataclass(frozen=True)
 class Where:
-    """What a run of a job has of its own.
+    """The resources of one run of a job.
 
     Attributes:
         topics: their names.
@@ -37,7 +37,7 @@ Function = Callable[[Any, str, Options, Where], None]
 
 
 class Order(Enum):
-    """Where both formats must write records in the same order."""
+    """The scope in which both formats must write records in the same order."""
 
     NONE = "none"
     KEY = "of a key"

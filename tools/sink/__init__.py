@@ -1,9 +1,9 @@
-"""A broker that only acknowledges: what a client costs by itself, and exact counts of what it sent.
+"""A broker that only acknowledges, to measure clients alone and count what they send.
 
 ``python -m tools.sink [--partitions 4]`` prints its address and serves until its standard input ends. It is the only
-broker of its cluster. Produce requests are walked through for what has to be answered and counted, while the records
-are thrown away by the kernel, without being copied or looked at; so it keeps up with any client. Every connection is
-served by a process of its own, so that many clients do not wait for one interpreter.
+broker of its cluster. It reads from Produce requests only what it must answer and count; the kernel discards records
+without a copy. So it keeps up with any client. A process of its own serves each connection, so that many clients do not
+wait for one interpreter.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class Counters:
         self._used = 0
 
     def new_row(self) -> memoryview:
-        """Return the row of a new connection: that of the oldest one, once there have been so many."""
+        """Return the row of a new connection: the oldest one's, once all rows are used."""
         start = self._used % _ROWS * len(COUNTS)
         self._used += 1
         row = self._words[start : start + len(COUNTS)]

@@ -1,7 +1,7 @@
-"""Produce requests: what has to be seen of them, and the answer, which is that everything is stored at offset 0.
+"""Produce requests: reads the parts that the sink needs, and answers that everything is stored at offset 0.
 
-A request is read a little ahead, as far as fields and heads of batches may reach; the records behind a head are dropped
-in the kernel (``MSG_TRUNC``), so that a large batch costs no copy, and small ones no system call each.
+It reads a request a little ahead, as far as fields and batch headers can reach. The kernel drops the records after a
+header (``MSG_TRUNC``), so a large batch costs no copy, and small batches share system calls.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BATCH_HEAD: Final = _RECORD_COUNT_AT + _INT32.size
 
 
 class Stream:
-    """What a client sends, field by field, and without the bytes that nobody wants to see."""
+    """A client's requests, field by field, without the bytes that the sink skips."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -78,7 +78,7 @@ class Stream:
             size -= dropped
 
     def _read_ahead(self, size: int) -> None:
-        """Have at least so many bytes in the buffer."""
+        """Read until the buffer has at least ``size`` bytes."""
         left = bytes(self._view[self._start : self._end])
         if size > len(self._buffer):
             self._buffer = bytearray(size)

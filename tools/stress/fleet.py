@@ -1,4 +1,4 @@
-"""The producers of a run: each has a place, and when one dies, another takes it."""
+"""The producers of a run: each has a place, and a new one replaces a dead one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Member:
     Attributes:
         pid: of the process.
         writers: of its threads.
-        accounts: of its writers, once they are there.
+        accounts: of its writers, as far as they exist.
     """
 
     pid: int
@@ -33,11 +33,11 @@ class Member:
 
     @property
     def appended(self) -> int:
-        """How many records it has appended."""
+        """Number of records it has appended."""
         return sum(account.appended for account in self.accounts)
 
     def open_accounts(self, directory: Path) -> None:
-        """Open the accounts that have come to be there."""
+        """Open the accounts that exist by now."""
         for writer in self.writers[len(self.accounts) :]:
             try:
                 self.accounts.append(Account(directory, writer))
@@ -59,7 +59,7 @@ class Fleet:
         threads: writers in each.
 
     Attributes:
-        members: the producers that there are.
+        members: the current producers.
     """
 
     def __init__(self, children: Children, load: Load, threads: int) -> None:
@@ -72,7 +72,7 @@ class Fleet:
         self._appended_before = 0
 
     def start(self, place: int) -> None:
-        """Start a producer in a place that is empty."""
+        """Start a producer in an empty place."""
         writers = range(self._next_writer, self._next_writer + self._threads)
         self._next_writer += self._threads
         pid = self._children.fork(f"producer {place}", lambda: produce(self._load, writers))
@@ -86,7 +86,7 @@ class Fleet:
         return self._appended_before + sum(member.appended for member in self.members.values())
 
     def reap(self) -> list[int]:
-        """Bury the dead; return the places that have become empty."""
+        """Wait for dead processes; return the places that have become empty."""
         dead = self._children.reap()
         empty = [place for place, member in self.members.items() if member.pid in dead]
         for place in empty:
@@ -97,7 +97,7 @@ class Fleet:
         return empty
 
     def finish(self, patience_s: float) -> None:
-        """Have all producers flush, close and end; one that does not is stuck."""
+        """Make all producers flush, close and exit; one that does not is stuck."""
         self._children.continue_due(float("inf"))
         for member in self.members.values():
             os.kill(member.pid, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What a producer process does: some threads append records and keep account, until it is told to stop, or killed."""
+"""A producer process: threads append records and keep accounts, until a signal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SCHEMA: Final = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("part
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What all producers do.
+    """The load of all producers.
 
     Attributes:
         settings: of the producer.
@@ -40,8 +40,8 @@ class Load:
         partitions: of each topic.
         record_size: mean size of a value, in bytes.
         columns: share of calls to `send_batch`.
-        rate: records a second that a thread appends at most; 0: no limit.
-        seed: of sizes and calls, together with the writer's number.
+        rate: most records per second that a thread appends; 0: no limit.
+        seed: for sizes and calls, together with the writer's number.
     """
 
     settings: Mapping[str, object]
@@ -66,7 +66,7 @@ class Writer:
         self.account = Account(load.accounts, writer, create=True)
 
     def run(self, stop: Callable[[], bool]) -> None:
-        """Append until told to stop, at the rate that is asked for."""
+        """Append at the configured rate until ``stop`` returns true."""
         started = time.monotonic()
         while not stop() and self.account.begun + MOST_ROWS < CAPACITY:
             self.append_once()
@@ -77,14 +77,14 @@ class Writer:
                     time.sleep(min(ahead, 1.0))
 
     def append_once(self) -> None:
-        """Append by one call."""
+        """Append with one call."""
         if self._chance.random() < self._load.columns:
             self._send_batch(self._chance.randint(1, MOST_ROWS))
         else:
             self._send()
 
     def settle(self) -> None:
-        """Note what has become of the oldest batches of rows, as far as it is known."""
+        """Store the results of the oldest batches of rows, as far as they are known."""
         while self._pending and self._pending[0][0].is_done:
             future, first, count = self._pending.popleft()
             error = future.exception
@@ -137,7 +137,7 @@ class _NoTopic:
 
 
 def preload() -> None:
-    """Import what a producer imports at first use: forked ones are to append in their short lives, not to import."""
+    """Import what a producer imports on first use: forked ones should spend their short lives appending."""
     sticky = StickyPartitioner(_NoTopic(), 1, lambda times: [0] * times)
     partition_columns(
         _rows([route_of(0, 0, 1)], [b""]),
@@ -152,7 +152,7 @@ def preload() -> None:
 
 
 def produce(load: Load, writers: Sequence[int]) -> int:
-    """Be a producer with these writers until SIGTERM; return the exit status."""
+    """Run a producer with these writers until SIGTERM; return the exit status."""
     stopping = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:

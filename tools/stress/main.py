@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit status."""
     options = parse(sys.argv[1:] if arguments is None else arguments)
     if options.json is not None:
-        options.json.touch()  # fails now rather than after all the work
+        options.json.touch()  # an unwritable file must fail now rather than after all the work
     signal.signal(signal.SIGTERM, _interrupt)
     directory = Path(tempfile.mkdtemp(prefix="shmaccum-stress-"))
     keep = True

@@ -1,4 +1,4 @@
-"""What can be asked for on the command line."""
+"""The command-line options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOT_SIZE: Final = 4096
 SLOTS: Final = 64
 """``buffer.memory`` in slots: so few that producers wait for memory."""
 SENDER_IDLE_MS: Final = 10_000
-"""Longer than the tool looks at the slab at rest, after which it has the sender leave."""
+"""Longer than the tool checks the slab at rest, after which it stops the sender."""
 
 _SOAK_SECONDS: Final = 600.0
 _EPILOG: Final = """\
@@ -33,7 +33,7 @@ examples:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to do. Rates are events a second, sizes bytes; see `parse` for each."""
+    """The options. Rates are events per second, sizes bytes; see `parse` for each."""
 
     producers: int
     threads: int
@@ -78,7 +78,7 @@ def parse(arguments: Sequence[str]) -> Options:
         default="log",
         help="a log in Kafka's format, or a broker of its own [%(default)s]",
     )
-    add("--seed", metavar="X", type=int, help="of the plan and the load [a new one, which the report tells]")
+    add("--seed", metavar="X", type=int, help="of the plan and the load [a new one, which the report shows]")
     add("--max-stall", metavar="S", type=_positive, default=15.0, help="longest time without progress [%(default)s]")
     add(
         "--soak",
@@ -102,7 +102,7 @@ def parse(arguments: Sequence[str]) -> Options:
 
 
 def _defaults(soak: bool, pyspark: bool) -> dict[str, float]:
-    """Return the defaults of what depends on the kind of run."""
+    """Return the defaults that depend on the kind of run."""
     return {
         "seconds": _SOAK_SECONDS if soak else 20.0,
         "kill_producers": 1.0 if pyspark else 2.0,

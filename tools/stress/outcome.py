@@ -1,4 +1,4 @@
-"""What all forms of a run share: the slab's settings, what comes out."""
+"""Common parts of all kinds of runs: the slab's settings, the outcome."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _EXAMPLES: Final = 3
 
 @dataclass(slots=True)
 class Outcome:
-    """All that came out of a run.
+    """The outcome of a run.
 
     Attributes:
-        problems: what must not be; a run that held has none.
+        problems: violations; empty if there are none.
         verdict: on the records.
         counts: processes started, killed and stopped, and the like.
-        slab: what it counted; None if it was not to be seen.
-        longest_stall_s, longest_wait_s: see `Watch`; None where that is not measured.
+        slab: its counts; None if it could not be read.
+        longest_stall_s, longest_wait_s: see `Watch`; None if not measured.
         seconds: of the load.
         soak: samples of a soak.
     """
@@ -41,7 +41,7 @@ class Outcome:
     soak: Soak | None = None
 
     def take_in(self, verdict: Verdict) -> None:
-        """Take the verdict on the records in."""
+        """Add the verdict on the records."""
         self.verdict = verdict
         self.problems += (f"{kind}: {count}" for kind, count in verdict.counts.items() if count)
         self.problems += verdict.examples
@@ -49,11 +49,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the files of a run are.
+    """The files of a run.
 
     Attributes:
         accounts: the writers'.
-        sender_log, messages: what the senders, and what all others say.
+        sender_log, messages: output of the senders, and of all others.
     """
 
     accounts: Path
@@ -62,7 +62,7 @@ class Places:
 
     @classmethod
     def of(cls, directory: Path) -> Places:
-        """Make the places in a directory that is empty."""
+        """Create them in an empty directory."""
         places = cls(directory / "accounts", directory / "sender.log", directory / "messages.log")
         places.accounts.mkdir()
         return places
@@ -77,7 +77,7 @@ def producer_settings(options: Options, name: str, target: Target, places: Place
         "buffer.memory": SLOTS * SLOT_SIZE,
         "sender.idle.ms": SENDER_IDLE_MS,
         "sender.log.file": str(places.sender_log),
-        # The dead keep their places until somebody has cleaned up behind them.
+        # Dead processes keep their entries until another process cleans up after them.
         "shmaccum.max.processes": min(1024, 128 + 4 * options.producers),
         "shmaccum.max.topics": 4,
         "shmaccum.max.partitions": 4 * options.partitions,
@@ -85,7 +85,7 @@ def producer_settings(options: Options, name: str, target: Target, places: Place
 
 
 def sender_failures(places: Places) -> list[str]:
-    """Return lines in which senders say that they, or a batch, failed."""
+    """Return lines in which senders log that they, or a batch, failed."""
     try:
         lines = places.sender_log.read_text().splitlines()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Who is killed or stopped, and when: a function of the seed and the rates, and of nothing else."""
+"""Plans which processes are killed or stopped, and when, from seed and rates only."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from enum import Enum
 from typing import Final
 
 SENDER: Final = -1
-"""The victim that is the sender; producers are numbered from 0 on."""
+"""The victim that is the sender; producers are numbered from 0."""
 LONGEST_STOP_S: Final = 1.0
 SHORTEST_STOP_S: Final = 0.02
 
 
 class Deed(Enum):
-    """What is done to a victim."""
+    """An action on a victim."""
 
     KILL = "kill"
     STOP = "stop"
@@ -22,7 +22,7 @@ class Deed(Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Event:
-    """One deed.
+    """One action.
 
     Attributes:
         at_s: seconds since the beginning.
@@ -47,16 +47,16 @@ def make_plan(
     stop: float,
     spared: int = 0,
 ) -> list[Event]:
-    """Return the events in order of time: of each kind as many as its rate asks for, at random times.
+    """Return the events in order of time: of each kind as many as its rate requires, at random times.
 
     Args:
         seed: equal seeds make equal plans.
-        seconds: when the last event may be.
-        producers: places of producers.
-        kill_producers: producers to kill, a second.
-        kill_sender: senders to kill, a second.
-        stop: processes to stop, a second: the sender as often as each producer.
-        spared: the first so many producers are stopped, but never killed.
+        seconds: latest time of an event.
+        producers: number of places.
+        kill_producers: producers to kill per second.
+        kill_sender: senders to kill per second.
+        stop: processes to stop per second: the sender as often as each producer.
+        spared: number of first producers that are stopped, but never killed.
     """
     chance = random.Random(seed)
     events: list[Event] = []
@@ -73,5 +73,5 @@ def make_plan(
 
 
 def _times(chance: random.Random, rate: float, seconds: float) -> list[float]:
-    """Return as many times as the rate asks for, each of them anywhere."""
+    """Return random times, as many as the rate requires."""
     return [chance.uniform(0, seconds) for _ in range(round(rate * seconds))]

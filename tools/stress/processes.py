@@ -1,8 +1,8 @@
-"""The processes of a run: starting, stopping and killing them, and seeing each of them end.
+"""The processes of a run: starts, stops and kills them, and waits for the end of each.
 
-All that descends from this process is its own to kill: as a *subreaper* (prctl(2)) it inherits the senders, which
-detach themselves from the producers that start them. So it sees how each of them ends, no pid that it signals can be
-another's, and `kill_all` leaves none behind. What it forks dies with it, whatever ends it.
+This process may kill all its descendants: as a *subreaper* (prctl(2)) it inherits the senders, which detach themselves
+from the producers that start them. So it sees how each of them ends, a pid that it signals never belongs to a foreign
+process, and `kill_all` leaves none behind. Forked processes die with it, whatever its end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _prctl: Final = ctypes.CDLL(None, use_errno=True).prctl
 
 
 def is_child(pid: int) -> bool:
-    """Say whether a process is a living child of this one, perhaps inherited."""
+    """Return whether a process is a living child of this one, possibly inherited."""
     state, parent = _state_and_parent(pid)
     return parent == os.getpid() and state not in "ZX"
 
@@ -48,20 +48,20 @@ def _state_and_parent(pid: int) -> tuple[str, int]:
 
 
 def _children() -> set[int]:
-    """Return the pids of this process's children, also of those that are dying: they may still have children."""
+    """Return the pids of this process's children, also of dying ones: these can still have children."""
     return {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent_of(pid) == os.getpid()}
 
 
 class Children:
-    """The processes that this one has started and inherited since; what it had before, such as a broker, stays.
+    """The processes that this one has started and inherited since; earlier children, such as a broker, stay.
 
     Args:
-        messages: file that those which are forked write their messages to.
-        judge_inherited: whether it counts how the inherited ones end.
+        messages: file for the messages of forked processes.
+        judge_inherited: whether to check how the inherited ones end.
 
     Attributes:
-        counts: how many were killed and stopped, of each kind.
-        problems: what ended otherwise than it should.
+        counts: number of killed and stopped processes, by kind.
+        problems: processes that ended in an unexpected way.
     """
 
     def __init__(self, messages: Path, *, judge_inherited: bool = True) -> None:
@@ -77,9 +77,9 @@ class Children:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
     def fork(self, who: str, run: Callable[[], int]) -> int:
-        """Start a process that runs a function, whose result is its exit status; return its pid."""
+        """Start a process that runs a function and exits with its result; return its pid."""
         parent = os.getpid()
-        # An interrupt that comes in the middle of a fork, in some module's hook for it, would be ignored.
+        # Python would ignore an interrupt that arrives during a fork, in some module's hook.
         unheld = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
         pid = os.fork()
         if pid:
@@ -90,8 +90,8 @@ class Children:
         try:
             _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != parent:
-                os._exit(1)  # it died before it could take us along
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tool, which then ends us
+                os._exit(1)  # the parent died before prctl took effect
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tool, which then kills this process
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, unheld)
             self._redirect_output()
@@ -117,7 +117,7 @@ class Children:
         self.counts[f"{what}s killed"] += 1
 
     def is_dying(self, pid: int) -> bool:
-        """Say whether a process has been killed, and not been buried yet."""
+        """Return whether a process has been killed, and not been waited for yet."""
         return pid in self._dying
 
     def stop(self, pid: int, what: str, until_s: float) -> None:
@@ -127,17 +127,17 @@ class Children:
         self.counts[f"{what}s stopped"] += 1
 
     def is_stopped(self, pid: int) -> bool:
-        """Say whether a child is stopped at the moment."""
+        """Return whether a child is stopped at the moment."""
         return pid in self._stopped
 
     def continue_due(self, now_s: float) -> None:
-        """Continue those whose time has come."""
+        """Continue the processes whose stop is over."""
         for pid in [pid for pid, until_s in self._stopped.items() if until_s <= now_s]:
             del self._stopped[pid]
             os.kill(pid, signal.SIGCONT)
 
     def abort(self, pid: int, why: str) -> None:
-        """End a child that is stuck; where it is, `faulthandler` writes to its messages."""
+        """Kill a stuck child; `faulthandler` writes where it was to its messages."""
         self.problems.append(f"{self._forked[pid]} {why}; see where it was in {self._messages}")
         self._dying.add(pid)
         os.kill(pid, signal.SIGABRT)
@@ -145,7 +145,7 @@ class Children:
     # --- ends ---------------------------------------------------------------------------------------
 
     def reap(self) -> list[int]:
-        """Bury the dead; return their pids."""
+        """Wait for dead processes; return their pids."""
         dead: list[int] = []
         while True:
             try:
@@ -162,11 +162,11 @@ class Children:
             elif who:
                 self._judge(status, who, allowed=(0,))
             elif self._judge_inherited:
-                # A sender that finds that there is one already ends with status 1.
+                # A sender that finds another one serving exits with status 1.
                 self._judge(status, "a process that a producer started", allowed=(0, 1))
 
     def wait_for(self, pid: int, patience_s: float) -> None:
-        """Wait until a process that was forked has ended; one that does not in time is stuck."""
+        """Wait until a forked process has ended; one that does not in time is stuck."""
         deadline = time.monotonic() + patience_s
         while pid not in self.reap():
             if time.monotonic() > deadline:
@@ -175,14 +175,14 @@ class Children:
             time.sleep(_LOOK_EVERY_S)
 
     def _judge(self, status: int, who: str, *, allowed: tuple[int, ...]) -> None:
-        """Note it if a process ended by anything but the plan."""
+        """Record a process that ended by anything but the plan."""
         if os.WIFSIGNALED(status):
-            self.problems.append(f"{who} was killed by {signal.Signals(os.WTERMSIG(status)).name}, which nobody sent")
+            self.problems.append(f"{who} was killed by {signal.Signals(os.WTERMSIG(status)).name}, not by the plan")
         elif os.WEXITSTATUS(status) not in allowed:
             self.problems.append(f"{who} ended with status {os.WEXITSTATUS(status)}; see {self._messages}")
 
     def kill_all(self) -> None:
-        """Kill whatever descends from this process, until there is nothing."""
+        """Kill all descendants of this process."""
         while left := _children() - self._before:
             for pid in left:
                 os.kill(pid, signal.SIGKILL)

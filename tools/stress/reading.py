@@ -1,4 +1,4 @@
-"""What is in the log, read by kafka-python, which shares no code with us."""
+"""Reads the log with kafka-python, which shares no code with us."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tools.stress.options import TOPICS
 
 
 class Stored(NamedTuple):
-    """A record as it was found."""
+    """A record in the log."""
 
     topic: str
     partition: int
@@ -22,8 +22,8 @@ class Stored(NamedTuple):
 def read_log(log_dir: Path, problems: list[str], topics: tuple[str, ...] = TOPICS) -> Iterator[Stored]:
     """Yield all records of these topics in a log, partition by partition, in the order of their offsets.
 
-    What is wrong with a log as such is added to ``problems``: a batch whose CRC is wrong (its records are not
-    yielded), offsets that do not follow each other from 0 on, bytes that are no whole batch.
+    Problems of a log itself are added to ``problems``: wrong CRCs, offsets that are not consecutive from 0, bytes that
+    are not a whole batch. The records of a batch with a wrong CRC are not yielded.
     """
     for topic in topics:
         for directory in sorted(log_dir.glob(f"{topic}-*")):
@@ -32,7 +32,7 @@ def read_log(log_dir: Path, problems: list[str], topics: tuple[str, ...] = TOPIC
             for segment in sorted(directory.glob("*.log")):
                 for record in _read_segment(segment, problems):
                     if record.offset != expected:
-                        problems.append(f"{segment}: offset {record.offset} where {expected} was to come")
+                        problems.append(f"{segment}: offset {record.offset} instead of {expected}")
                     expected = record.offset + 1
                     yield Stored(topic, partition, record.offset, record.key, record.value)
 
@@ -48,4 +48,4 @@ def _read_segment(segment: Path, problems: list[str]):  # type: ignore[no-untype
         else:
             problems.append(f"{segment}: the CRC of the batch at offset {batch.base_offset} is wrong")
     if log.valid_bytes() != len(data):
-        problems.append(f"{segment}: {len(data) - log.valid_bytes()} bytes at its end are no whole batch")
+        problems.append(f"{segment}: {len(data) - log.valid_bytes()} bytes at its end are not a whole batch")

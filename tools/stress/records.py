@@ -1,7 +1,7 @@
-"""The records: each says whose it is and which one, and has a checksum over all of itself.
+"""The records: each has its writer, its number, and a checksum over all of itself.
 
-value = writer (4 bytes) | number (8) | filler | CRC-32 (4) of all that and the key. Where a record is to go follows
-from its writer and number, so that whoever checks knows it of records that are not there, too.
+value = writer (4 bytes) | number (8) | filler | CRC-32 (4) of all that and the key. A record's route follows from its
+writer and number, so the check also knows the route of missing records.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FILLER: Final = random.Random(0).randbytes(2 * _LARGEST)
 
 
 class Route(NamedTuple):
-    """Where a record is to go: to a partition, or where its key says, or where the producer likes."""
+    """A record's route: to a given partition, by its key, or free."""
 
     partition: int | None
     key: bytes | None
@@ -39,7 +39,7 @@ def topic_of(writer: int, topics: Sequence[str] = TOPICS) -> str:
 
 
 def route_of(writer: int, number: int, partitions: int) -> Route:
-    """Return where a record is to go: half of them to a partition, a quarter by key, a quarter anywhere."""
+    """Return a record's route: half of them to a partition, a quarter by key, a quarter free."""
     chance = (writer * 0x9E3779B1 ^ number * 0x85EBCA6B) >> 8 & 0xFFFFFF
     kind, chance = chance & 3, chance >> 2
     if kind < 2:
@@ -66,7 +66,7 @@ def read_value(key: bytes | None, value: bytes | None) -> tuple[int, int] | None
 
 
 def random_size(chance: random.Random, mean: int) -> int:
-    """Return a size for a value: mostly around ``mean``, now and then more than a slot has room for."""
+    """Return a size for a value: mostly around ``mean``, sometimes larger than a slot."""
     if chance.random() < LARGE_SHARE:
         return chance.randrange(SLOT_SIZE, _LARGEST)
     return chance.randrange(SMALLEST, max(SMALLEST + 1, 2 * mean))

@@ -1,4 +1,4 @@
-"""What came out of a run, for people and for programs."""
+"""The report of a run, for people and for programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tools.stress.outcome import Outcome
 
 
 def as_json(options: Options, outcome: Outcome) -> dict[str, Any]:
-    """Return the report as JSON has it."""
+    """Return the report as JSON can hold it."""
     verdict = outcome.verdict
     return {
         "held": not outcome.problems,
@@ -27,7 +27,7 @@ def as_json(options: Options, outcome: Outcome) -> dict[str, Any]:
 
 
 def as_text(options: Options, outcome: Outcome) -> str:
-    """Return the report as people read it."""
+    """Return the report for people."""
     verdict, slab = outcome.verdict, outcome.slab
     lines = [f"seed {options.seed}", ""]
     rate = verdict.appended / outcome.seconds if outcome.seconds else 0.0

@@ -1,4 +1,4 @@
-"""The end of a run: everything is delivered, the slab is at rest, the sender leaves, and nothing is left."""
+"""The end of a run: everything is delivered, the slab is at rest, the sender exits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.stress.processes import Children, is_child
 from tools.stress.slabcheck import SlabFigures, figures, sender_pid, shared_files, unrest
 
 DELIVERY_PATIENCE_S: Final = 60.0
-"""How long it may take to deliver what the slab holds."""
+"""Limit for the delivery of everything in the slab."""
 _REST_PATIENCE_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.02
 
@@ -23,7 +23,7 @@ _LOOK_EVERY_S: Final = 0.02
 def come_to_rest(name: str, settings: Mapping[str, object], children: Children) -> tuple[SlabFigures | None, list[str]]:
     """Wait until a slab without producers is empty and at rest, and then until its sender has left.
 
-    If the last sender was killed when nobody needed another, one more producer comes and goes, and starts one.
+    If the last sender was killed and no producer needed another, one more producer attaches, which starts a sender.
 
     Args:
         name: the slab's name.
@@ -31,7 +31,7 @@ def come_to_rest(name: str, settings: Mapping[str, object], children: Children) 
         children: the processes of the run.
 
     Returns:
-        What the slab has counted, None if it was not there any more; and a line for everything that is wrong.
+        The slab's counts, None if it no longer existed; and a line for each violation.
     """
     if not sender_pid(name):
         children.wait_for(children.fork("the last producer", lambda: _come_and_go(settings)), DELIVERY_PATIENCE_S)
@@ -39,10 +39,10 @@ def come_to_rest(name: str, settings: Mapping[str, object], children: Children) 
     deadline = time.monotonic() + _REST_PATIENCE_S
     asked: set[int] = set()
     while (left := shared_files(name)) and time.monotonic() < deadline:
-        # There may come another: a producer that was killed may have been starting one.
+        # Another one can appear: a killed producer may have been starting it.
         pid = sender_pid(name)
         if pid not in asked and is_child(pid):
-            asked.add(pid)  # once: who is asked again leaves at once
+            asked.add(pid)  # only one signal: after a second one it would exit at once
             os.kill(pid, signal.SIGTERM)
         children.reap()
         time.sleep(_LOOK_EVERY_S)
@@ -67,7 +67,7 @@ def _at_rest(name: str, children: Children) -> tuple[SlabFigures | None, list[st
                 left = unrest(view)
                 if view.undelivered() != (0, 0):
                     deadline = min(time.monotonic() + _REST_PATIENCE_S, last)
-        except SlabError as error:  # not there, or not yet
+        except SlabError as error:  # it does not exist, or not yet
             left = [str(error), *(line for line in left if line != str(error))]
         if not left or time.monotonic() > deadline:
             return counted, [f"at rest: {line}" for line in left]
@@ -75,7 +75,7 @@ def _at_rest(name: str, children: Children) -> tuple[SlabFigures | None, list[st
 
 
 def acknowledged(name: str) -> int:
-    """Return how many records the slab has counted as acknowledged, 0 while there is none."""
+    """Return how many records the slab has counted as acknowledged, 0 without a slab."""
     try:
         with look(name) as view:
             return figures(view).records_sent

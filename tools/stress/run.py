@@ -25,14 +25,14 @@ from tools.stress.watch import Watch
 
 _TICK_S: Final = 0.02
 _LONGEST_TICK_S: Final = 0.2
-"""What holds this process up for longer holds the run up: else all the deeds of that time would be done at once."""
+"""If this process is delayed for longer, so is the run; else all missed actions would happen at once."""
 _START_PATIENCE_S: Final = 120.0
 _LIVE_LONG: Final = 2
 """Producers that a soak does not kill."""
 
 
 class Run:
-    """A run by the options, with its files in a directory that is there."""
+    """A run by the options, with its files in an existing directory."""
 
     def __init__(self, options: Options, directory: Path, target: Target) -> None:
         self._options = options
@@ -57,7 +57,7 @@ class Run:
         self._outcome = Outcome(soak=self._soak)
 
     def run(self) -> Outcome:
-        """Do it all; whatever happens, no process and nothing in /dev/shm is left behind."""
+        """Run everything; leave no process and nothing in /dev/shm behind in any case."""
         outcome, watch = self._outcome, self._watch
         try:
             self._work()
@@ -110,7 +110,7 @@ class Run:
         self._watch.end()
 
     def _await_load(self) -> None:
-        """Wait until every producer has appended something: how long they take to start is the machine's affair."""
+        """Wait until every producer has appended something, because their start takes any time on a slow machine."""
         fleet, deadline = self._fleet, time.monotonic() + _START_PATIENCE_S
         while fleet.look() == 0 or not all(member.appended for member in fleet.members.values()):
             if time.monotonic() > deadline:
@@ -121,9 +121,9 @@ class Run:
             time.sleep(_TICK_S)
 
     def _carry_out(self, event: Event, now_s: float) -> None:
-        """Do a deed. One whose victim is not there is left out: if it waited, no sender would ever get to work.
+        """Do an action. It is skipped if its victim is missing: if it waited, no sender would ever get to work.
 
-        Kills that are left out are counted.
+        Skipped kills are counted.
         """
         children = self._children
         if event.victim == SENDER:

@@ -1,4 +1,4 @@
-"""The slab from outside: what it has counted, and whether all of it is at rest when nobody works with it."""
+"""Reads a slab's counts from outside, and checks that an unused slab is at rest."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ _PARTITION_AT_REST = ("HEAD", "TAIL", "OPEN", "QUEUED", "MUTED", "IN_FLIGHT")
 
 @dataclass(frozen=True, slots=True)
 class SlabFigures:
-    """What a slab has counted since it was made.
+    """A slab's counts since its creation.
 
     Attributes:
         records_sent, batches_sent, records_failed, batches_retried: by its senders.
-        memory_waits, memory_exhausted: of producers for memory, and how many of them were in vain.
-        senders: that have served it.
+        memory_waits, memory_exhausted: waits of producers for memory, and how many of them timed out.
+        senders: number that have served it.
         takeovers: of locks from dead holders.
         rebuilds: of indexes.
-        reclaimed_slots: taken back from the dead.
+        reclaimed_slots: from dead processes.
     """
 
     records_sent: int
@@ -61,7 +61,7 @@ class SlabFigures:
 def figures(view: SlabView) -> SlabFigures:
     """Read a slab's counters."""
     words, geometry = view.words, view.geometry
-    # Of all entries: their counters go on over the processes that have them.
+    # Of all entries: a counter continues when another process takes the entry.
     processes = _table(view, geometry.process(0), geometry.max_processes, PROCESS_WORDS)
     return SlabFigures(
         records_sent=words[Super.RECORDS_SENT],
@@ -78,7 +78,7 @@ def figures(view: SlabView) -> SlabFigures:
 
 
 def unrest(view: SlabView) -> list[str]:
-    """Return a line for everything that is not as it must be when nobody but the sender uses the slab."""
+    """Return a line for each violation in a slab that only the sender uses."""
     return [
         *_slots(view),
         *locks_in_use(view.name, view.words, view.geometry),
@@ -104,7 +104,7 @@ def _slots(view: SlabView) -> Iterator[str]:
 
 
 def locks_in_use(name: str, words: memoryview, geometry: Geometry) -> Iterator[str]:
-    """Yield a line for every lock that has an owner, a mark that its last holder left in mid-change, or no unit."""
+    """Yield a line for every lock with an owner, with its last holder's mid-change mark, or without its unit."""
     private = names.PrivateNames.of(name, words)
     for number in range(LOCK_COUNT):
         owner = words[geometry.lock(number) + Lock.OWNER]
@@ -155,5 +155,5 @@ def sender_pid(name: str) -> int:
 
 
 def shared_files(name: str) -> list[Path]:
-    """Return what there is of a slab in /dev/shm."""
+    """Return a slab's files in /dev/shm."""
     return [Path(path) for path in names.leftovers(name) if os.path.exists(path)]

@@ -1,15 +1,15 @@
-"""Whether what a run takes stays what it was: memory, file descriptors, /dev/shm, throughput.
+"""Checks that resources stay constant: memory, file descriptors, /dev/shm, throughput.
 
-The load is paced, below what the machine can do, so that throughput says something about shmaccum and not about what
-else the machine does. The rules, for every process that was sampled for at least two minutes (the sender, the
-producers that are not killed) and for /dev/shm as a whole:
+The load is paced, below the machine's capacity, so that throughput measures shmaccum and not the machine's other work.
+The rules apply to every process that was sampled for at least two minutes (the sender, the producers that are not
+killed) and to /dev/shm as a whole:
 
 * the first quarter of the samples is warm-up and does not count;
-* memory does not go on growing: the median of the last quarter is at most 10 % or 2 MiB (whichever is more) above
-  that of the second, or not above that of the third by more than 2 %. Both, because an allocator takes memory in
-  steps, at whatever time more threads than ever before happen to be busy at once, and keeps it: one such step is no
-  leak, and a leak does not stop after one. It is the process's private memory (RssAnon) and what it has mapped of the
-  slab (RssShmem); the accounts, files that this tool maps and that grow with the records, are not in it;
+* memory stops growing. The median of the last quarter is at most 10 % (at least 2 MiB) above that of the second, or at
+  most 2 % above that of the third. Both rules, because an allocator takes memory in steps and keeps it,
+  whenever more threads than before are busy at once. One such step is not a leak, and a leak does not stop after one.
+  Memory is the process's private memory (RssAnon) and the part of the slab that it has mapped (RssShmem), without the
+  accounts, which are mapped files that grow with the records;
 * file descriptors: the median of the last quarter is not above that of the second;
 * /dev/shm: the most in the last quarter is at most 10 % above the most in the second;
 * throughput: the records acknowledged in the last minute are at least 80 % of those of the second (the first is
@@ -46,10 +46,10 @@ class Series:
 
 
 class Soak:
-    """Samples, and what they say.
+    """Samples and their evaluation.
 
     Attributes:
-        processes: by what they are and their pid.
+        processes: by kind and pid.
         shared_bytes: in /dev/shm, of the slab.
         per_minute: records acknowledged in each whole minute.
     """
@@ -66,7 +66,7 @@ class Soak:
 
         Args:
             now_s: monotonic seconds.
-            pids: of the processes, by what they are.
+            pids: of the processes, by kind.
             files: of the slab in /dev/shm.
             acknowledged: records so far, as the slab counts them.
         """
@@ -75,7 +75,7 @@ class Soak:
                 status = Path(f"/proc/{pid}/status").read_text()
                 descriptors = len(os.listdir(f"/proc/{pid}/fd"))
             except OSError:
-                continue  # it has just ended
+                continue  # it has just exited
             series = self.processes.setdefault(f"{what} {pid}", Series())
             series.memory.append(1024 * sum(map(int, _RSS.findall(status))))
             series.descriptors.append(descriptors)
@@ -87,7 +87,7 @@ class Soak:
             self._minute_began_s, self._acknowledged_then = self._minute_began_s + _MINUTE_S, acknowledged
 
     def problems(self) -> list[str]:
-        """Return what did not stay what it was."""
+        """Return what did not stay constant."""
         judged = {what: series for what, series in self.processes.items() if len(series.memory) >= LEAST_SAMPLES}
         found = [
             f"no {kind} was there for long enough to be judged: more --seconds, fewer kills"
@@ -111,7 +111,7 @@ class Soak:
         return found
 
     def figures(self) -> dict[str, object]:
-        """Return what was sampled, by numbers: of each process that was there for long enough."""
+        """Return the samples as numbers, for each process that lived long enough."""
         return {
             "processes": {
                 what: {

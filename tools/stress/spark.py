@@ -1,18 +1,16 @@
-"""A run with PySpark: its own Python workers are killed while they write by the data source.
+"""A run with PySpark: kills its Python workers while they write through the data source.
 
-Spark tries a task again whose worker was killed, with all of its rows; what the attempt before had appended is
-delivered all the same. So on Spark's level every row is there *at least* once, and what is checked is this:
+Spark retries a task whose worker was killed, with all of its rows; the rows of the first attempt are delivered too. So
+at Spark's level every row arrives *at least* once, and these are the checks:
 
-* every task of every job has an attempt of which all rows are in the log (else rows are *missing*);
-* of each attempt, no row is there twice, rows of one key are in order and in the key's partition, and of an attempt
-  that was cut short the rows of each key are its first ones (*duplicated*, *out of order*, *misplaced*, *half*);
-* there are no more attempts than tasks and killed workers (else they are *unexpected*): nothing but a kill made Spark
-  try again;
+* every task of every job has an attempt whose rows are all in the log (else rows are *missing*);
+* Of each attempt, no row occurs twice, and rows of one key are in order and in the key's partition. Of an interrupted
+  attempt, the rows of each key are its first ones (*duplicated*, *out of order*, *misplaced*, *half*);
+* there are at most as many attempts as tasks and killed workers (else *unexpected*): only kills made Spark retry;
 * no batch or record is *torn*, and the slab is at rest at the end, as in `tools.stress`.
 
-Killed are those of Spark's workers that have appended to the slab, with ``--kill-producers``, and senders, with
-``--kill-sender``; a kill that finds no victim is left out and counted. ``--producers`` is the number of tasks at a
-time.
+Victims are Spark's workers that have appended to the slab, with ``--kill-producers``, and senders, with
+``--kill-sender``; a kill without a victim is skipped and counted. ``--producers`` is the number of concurrent tasks.
 """
 
 from __future__ import annotations
@@ -42,11 +40,11 @@ from tools.stress.verdict import Verdict, partition_of
 _TICK_S: Final = 0.02
 _START_PATIENCE_S: Final = 300.0
 _END_PATIENCE_S: Final = 180.0
-"""How long the last job may take after the time for the load is over, though nobody is killed any more."""
+"""Limit for the last job after the time of the load, without further kills."""
 
 
 class SparkRun:
-    """A run by the options, with its files in a directory that is there."""
+    """A run by the options, with its files in an existing directory."""
 
     def __init__(self, options: Options, directory: Path, target: Target) -> None:
         self._options = options
@@ -59,7 +57,7 @@ class SparkRun:
         self._at_first: dict[int, int] = {}
 
     def run(self) -> Outcome:
-        """Do it all; whatever happens, no process and nothing in /dev/shm is left behind."""
+        """Run everything; leave no process and nothing in /dev/shm behind in any case."""
         outcome, children = Outcome(), self._children
         try:
             outcome.seconds = self._work()
@@ -88,7 +86,7 @@ class SparkRun:
         return outcome
 
     def _work(self) -> float:
-        """Drive Spark and kill; return how long that took."""
+        """Drive Spark and kill; return the duration in seconds."""
         options, children = self._options, self._children
         plan = make_plan(
             options.seed,
@@ -117,7 +115,7 @@ class SparkRun:
         return time.monotonic() - started
 
     def _wait_for_workers(self, driver: int) -> bool:
-        """Wait until Spark has started and the first of its workers has appended something; False if none has."""
+        """Wait until a worker of Spark has appended something; return False if none has."""
         deadline = time.monotonic() + _START_PATIENCE_S
         while not self._workers():
             if driver in self._children.reap() or time.monotonic() > deadline:
@@ -126,7 +124,7 @@ class SparkRun:
         return True
 
     def _carry_out(self, event: Event, workers: Sequence[int]) -> None:
-        """Do a deed, if there is a victim."""
+        """Do an action, if there is a victim."""
         if event.victim == SENDER:
             what, victims = "sender", [pid for pid in [sender_pid(self._name)] if pid and is_child(pid)]
         else:
@@ -139,7 +137,7 @@ class SparkRun:
     def _workers(self) -> list[int]:
         """Return the pids of Spark's Python workers that have appended to the slab.
 
-        An entry's count goes on over its processes: one has appended if the count is not what it was at first sight.
+        A count belongs to the entry, over all its processes: a worker has appended if the count has changed.
         """
         try:
             with look(self._name) as view:
@@ -159,11 +157,11 @@ def _is_pyspark_daemon(pid: int) -> bool:
 
 
 def judge_jobs(records: Iterable[Stored], jobs: int, kills: int, partitions: int) -> tuple[Verdict, int]:
-    """Compare what was found with what the jobs were to write; return also how many attempts there are rows of.
+    """Compare the log with the rows of all jobs; also return the number of attempts with rows in it.
 
     Args:
         records: of all partitions, each partition's in the order of their offsets.
-        jobs: how many there were, each of `TASKS_A_JOB` tasks of `ROWS_A_TASK` rows.
+        jobs: their number, each of `TASKS_A_JOB` tasks of `ROWS_A_TASK` rows.
         kills: of workers.
         partitions: of the topic.
     """
@@ -198,7 +196,7 @@ def judge_jobs(records: Iterable[Stored], jobs: int, kills: int, partitions: int
 
 
 def _judge_rows(what: str, key: bytes, rows: list[int], verdict: Verdict) -> None:
-    """Judge the rows of one key that are there of one attempt, in the order of their offsets."""
+    """Check the rows of one key and one attempt, in the order of their offsets."""
     first = int(key.rsplit(b" ", 1)[1])
     if len(set(rows)) < len(rows):
         verdict.add("duplicated", what)

@@ -1,8 +1,8 @@
-"""The Spark driver of a run: jobs that write numbered records by the data source, one after the other.
+"""The Spark driver of a run: jobs that write numbered records through the data source.
 
-It runs in a process of its own. A record says which attempt at its task made it (`tools.stress.records`, the
-attempt in place of the writer), and its key says the job, the task and a number from 0 to `KEYS_A_TASK` - 1: so that
-whoever reads the log knows what is there of which attempt.
+It runs in a process of its own. A record names the attempt of its task (`tools.stress.records`, with the attempt in
+place of the writer). Its key names the job, the task and a number from 0 to `KEYS_A_TASK` - 1. So a reader of the log
+can assign each record to its attempt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TASKS_A_JOB: Final = 16
 ROWS_A_TASK: Final = 10_000
 KEYS_A_TASK: Final = 8
 _MOST_FAILURES: Final = 1000
-"""Of one task: Spark's own default, 4, is soon used up by random kills."""
+"""Of one task: random kills soon exceed Spark's default, 4."""
 _SCHEMA: Final = "key binary, value binary"
 
 
@@ -42,13 +42,13 @@ def read_key(key: bytes) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Makes the records of a job out of the numbers of its rows; pickled to the Python workers."""
+    """Creates a job's records from the numbers of its rows; pickled to the Python workers."""
 
     job: int
     record_size: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one attempt at a task."""
+        """Yield the records of one attempt of a task."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -66,7 +66,7 @@ class Records:
 
 
 def drive(settings: Mapping[str, object], workers: int, seconds: float, record_size: int, scratch: Path) -> int:
-    """Run jobs until the time is over; the file ``jobs`` in ``scratch`` then says how many. Returns the exit status."""
+    """Run jobs until the time is over; write their number to ``jobs`` in ``scratch``. Return the exit status."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     from pyspark.sql import SparkSession
@@ -86,7 +86,7 @@ def drive(settings: Mapping[str, object], workers: int, seconds: float, record_s
     }.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")  # tasks are to fail
+    spark.sparkContext.setLogLevel("OFF")  # failing tasks are expected
     register(spark)
     jobs = 0
     ends = time.monotonic() + seconds

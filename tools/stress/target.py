@@ -1,4 +1,4 @@
-"""Where the records go, and where they are to be found afterwards."""
+"""The destination of the records, where the check reads them back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Target:
 
     Attributes:
         settings: of producers that send to it.
-        log_dir: where the partitions' segment files are: of the log transport, or the broker's own.
+        log_dir: directory of the partitions' segment files: the log transport's, or the broker's own.
     """
 
     settings: Mapping[str, object]
@@ -28,7 +28,7 @@ class Target:
 
 @contextmanager
 def target(options: Options, directory: Path) -> Iterator[Target]:
-    """Make the target that is asked for; a broker is stopped at the end, its files stay."""
+    """Create the requested target; stop a broker at the end, and keep its files."""
     if options.transport == "log":
         log_dir = directory / "log"
         settings = {
@@ -42,7 +42,7 @@ def target(options: Options, directory: Path) -> Iterator[Target]:
     from tools.kafka import KafkaCluster, ensure_kafka
 
     ensure_kafka()
-    # Topics are made on first use, with so many partitions.
+    # Topics are created on first use, with this number of partitions.
     overrides = {"auto.create.topics.enable": "true", "num.partitions": options.partitions}
     with KafkaCluster(directory / "kafka", overrides=overrides) as cluster:
         yield Target({"transport": "kafka", "bootstrap.servers": cluster.bootstrap_servers}, cluster.nodes[1].data)

@@ -1,4 +1,4 @@
-"""Every record that was found against every account: see `tools.stress` for what must hold.
+"""Compares every record in the log with every account; see `tools.stress` for the rules.
 
 The oracle for a key's partition is kafka-python's murmur2.
 """
@@ -31,22 +31,22 @@ KINDS: Final = (
 )
 _EXAMPLES: Final = 3
 _UNKNOWN_OFFSET: Final = -1
-"""Of a record that a broker has, as its answer for a later one shows."""
+"""Of a record that a broker has, as its response for a later one shows."""
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found wrong with the records.
+    """The violations among the records.
 
     Attributes:
         counts: of each of `KINDS`; all must be 0.
         examples: some of each.
         records, bytes: found in the log, with the bytes of their values.
         appended: by the accounts.
-        acknowledged: records that a producer has been told of.
-        errors: the names of the errors that records were given up with, and of how many.
-        failed_found: records that were given up, and are in the log.
-        in_doubt: records of calls that a kill cut short.
+        acknowledged: records whose producer got an acknowledgement.
+        errors: the names of the errors of failed records, with their numbers.
+        failed_found: failed records that are in the log.
+        in_doubt: records of calls interrupted by a kill.
         in_doubt_found: those of them that are in the log.
     """
 
@@ -62,14 +62,14 @@ class Verdict:
     in_doubt_found: int = 0
 
     def add(self, kind: str, what: str) -> None:
-        """Note one more case."""
+        """Count one more case."""
         self.counts[kind] += 1
         if self.counts[kind] <= _EXAMPLES:
             self.examples.append(f"{kind}: {what}")
 
 
 class _Book:
-    """One writer's account, and what has been found of it so far."""
+    """One writer's account, and its records found so far."""
 
     def __init__(self, account: Account, topics: Sequence[str]) -> None:
         self.writer = account.writer
@@ -78,7 +78,7 @@ class _Book:
         outcomes = account.outcomes()
         self.heard = outcomes != NOT_HEARD
         self.failed = outcomes >= FAILED
-        self.outcomes = outcomes.tolist()  # an item of a list is read faster than one of an array
+        self.outcomes = outcomes.tolist()  # reading an item is faster from a list than from an array
         self.found = bytearray(self.begun)
         self.last: dict[int, int] = defaultdict(lambda: -1)
 
@@ -86,7 +86,7 @@ class _Book:
 def judge(
     accounts: Iterable[Account], records: Iterable[Stored], partitions: int, topics: Sequence[str] = TOPICS
 ) -> Verdict:
-    """Compare what the producers know with what was found.
+    """Compare the accounts with the log.
 
     Args:
         accounts: of all writers.
@@ -140,7 +140,7 @@ def _judge_record(record: Stored, books: dict[int, _Book], partitions: int, verd
 
 
 def _judge_book(book: _Book, partitions: int, verdict: Verdict) -> None:
-    """Judge what is not there, and what the producer was told."""
+    """Check missing records and the results that the producer got."""
     found = np.frombuffer(book.found, np.bool_)
     certain = np.arange(book.begun) < book.appended
     acknowledged = book.heard & ~book.failed
@@ -165,7 +165,7 @@ def _judge_book(book: _Book, partitions: int, verdict: Verdict) -> None:
 
 
 def _cut_short(book: _Book, partitions: int) -> Iterator[tuple[int, Sequence[int]]]:
-    """Yield the records of the call in doubt, by partition; those that may go anywhere are left out."""
+    """Yield the records of the call in doubt, by partition, without those of free routes."""
     by_partition: dict[int, list[int]] = defaultdict(list)
     for number in range(book.appended, book.begun):
         route = route_of(book.writer, number, partitions)
@@ -175,7 +175,7 @@ def _cut_short(book: _Book, partitions: int) -> Iterator[tuple[int, Sequence[int
 
 
 def partition_of(route: Route, partitions: int) -> int:
-    """Return the partition of a route that has one: as it says, or as Kafka puts its key."""
+    """Return the partition of a route that has one: the given one, or by Kafka's hash of its key."""
     if route.partition is not None:
         return route.partition
     from kafka.partitioner.default import murmur2

@@ -1,4 +1,4 @@
-"""Whether the producers get on: the longest time without progress, and a line that shows it."""
+"""Watches the producers' progress: the longest stall, and a progress line."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _TERMINAL_LINE_EVERY_S: Final = 1.0
 
 @dataclass(slots=True)
 class _Pace:
-    """How many records somebody has appended, and when that last changed."""
+    """The number of records that a producer has appended, and the time of the last change."""
 
     appended: int
     moved_s: float
 
 
 class Watch:
-    """Measures stalls: called with the time in monotonic seconds, again and again.
+    """Measures stalls; called periodically with the time in monotonic seconds.
 
     Attributes:
-        longest_stall_s: in which no producer appended anything, from the first record on.
-        longest_wait_s: in which one producer appended nothing, though it lived and was not stopped.
+        longest_stall_s: longest time in which no producer appended anything, from the first record on.
+        longest_wait_s: longest time in which one producer, alive and not stopped, appended nothing.
     """
 
     def __init__(self, children: Children, fleet: Fleet, seconds: float) -> None:
@@ -74,6 +74,6 @@ class Watch:
         print(line, end="\r" if self._terminal else "\n", file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Leave the line."""
+        """End the progress line."""
         if self._terminal:
             print(file=sys.stderr)

@@ -1,4 +1,4 @@
-"""``shmaccum demo``: the whole path from Spark to Kafka or to a log, and a check of what arrived."""
+"""``shmaccum demo``: the whole path from Spark to Kafka or to a log, verified."""
 
 from shmaccum.cli.demo.command import add_arguments, run
 

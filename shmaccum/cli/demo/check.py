@@ -1,6 +1,6 @@
-"""The demo's check: what a topic holds is what was sent; and a log, read back by kafka-python, not by us.
+"""The demo's check: compares a topic's records with those that were sent.
 
-Whatever is wrong becomes a line of text; a check that found nothing has held.
+It reads a log with kafka-python's decoder, not with ours. Each problem becomes a line of text; no line means success.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class TopicContents:
 
     Attributes:
         values: by key, the values in the order of their offsets.
-        records: how many in all.
-        problems: what was wrong with the topic as such.
+        records: their number.
+        problems: found while reading.
     """
 
     values: dict[bytes | None, list[bytes | None]] = field(default_factory=lambda: defaultdict(list))
@@ -29,15 +29,15 @@ class TopicContents:
     problems: list[str] = field(default_factory=list)
 
     def add(self, where: str, offset: int, expected_offset: int, key: bytes | None, value: bytes | None) -> None:
-        """Take in the next record of a partition."""
+        """Add the next record of a partition."""
         if offset != expected_offset:
-            self.problems.append(f"{where}: offset {offset} where {expected_offset} was to come")
+            self.problems.append(f"{where}: offset {offset} instead of {expected_offset}")
         self.records += 1
         self.values[key].append(value)
 
 
 def read_topic(log_dir: Path, topic: str) -> TopicContents:
-    """Read all partitions of a topic: every CRC is checked, and that offsets follow each other from 0 on."""
+    """Read all partitions of a topic: check every CRC, and that offsets are consecutive from 0."""
     contents = TopicContents()
     for partition in sorted(log_dir.glob(f"{topic}-*")):
         offset = 0
@@ -47,7 +47,7 @@ def read_topic(log_dir: Path, topic: str) -> TopicContents:
 
 
 def _read_segment(segment: Path, offset: int, contents: TopicContents) -> int:
-    """Read a segment whose first offset is to be ``offset``; return the one that follows its last."""
+    """Read a segment that should begin at ``offset``; return the offset after its last."""
     from kafka.record import MemoryRecords
 
     data = segment.read_bytes()
@@ -59,7 +59,7 @@ def _read_segment(segment: Path, offset: int, contents: TopicContents) -> int:
             contents.add(str(segment), record.offset, offset, record.key, record.value)
             offset = record.offset + 1
     if log.valid_bytes() != len(data):
-        contents.problems.append(f"{segment}: {len(data) - log.valid_bytes()} bytes at its end are no whole batch")
+        contents.problems.append(f"{segment}: {len(data) - log.valid_bytes()} bytes at its end are not a whole batch")
     return offset
 
 
@@ -68,12 +68,12 @@ def compare(
     found: Mapping[bytes | None, Sequence[bytes | None]],
     spelled: Callable[[bytes], str],
 ) -> list[str]:
-    """Compare every record with its source; return what is wrong.
+    """Compare every record with its source; return the problems.
 
     Args:
         expected: by key, the values in order.
         found: the same, from the topic.
-        spelled: writes a value as ``expected`` has it.
+        spelled: converts a value to the spelling of ``expected``.
     """
     missing: list[str] = []
     unexpected: list[str] = []
@@ -90,9 +90,9 @@ def compare(
         if not lost and not added:
             disordered.append(shown)
     return [
-        *_summary("records are missing", missing),
-        *_summary("records are there that were not sent, or more than once", unexpected),
-        *_summary("keys have their records in another order", disordered),
+        *_summary("records missing", missing),
+        *_summary("records not sent, or there more than once", unexpected),
+        *_summary("keys with their records in another order", disordered),
     ]
 
 

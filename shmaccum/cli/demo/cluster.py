@@ -1,4 +1,4 @@
-"""The demo's way into a Kafka cluster, and back through confluent-kafka's consumer, which shares no code with us.
+"""The demo's topic in a Kafka cluster, read back by confluent-kafka, which shares no code with us.
 
 Imports confluent-kafka, of the extra ``demo``.
 """
@@ -20,7 +20,7 @@ from shmaccum.config.valuetypes import Password
 from shmaccum.errors import NetworkError
 
 _PATIENCE_S: Final = 30.0
-"""How long the cluster may take for any one answer."""
+"""Limit for each response of the cluster."""
 _NOT_KNOWN_YET: Final = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -29,16 +29,16 @@ _NOT_KNOWN_YET: Final = (
 _NO_ANSWER: Final = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 _TOKEN_LIFE_S: Final = 300.0
 _AT_ONCE: Final = 10_000
-"""Messages to take from the consumer in one call."""
+"""Messages to request from the consumer in one call."""
 
 
 class ClusterTarget:
     """A topic of a cluster; see `shmaccum.cli.demo.command.Target` for the methods.
 
     Args:
-        given: settings by which the cluster is reached, ``bootstrap.servers`` at least.
-        topic: made if it does not exist; what is in it already is left out of the check.
-        partitions: of a topic that has to be made.
+        given: settings to reach the cluster, ``bootstrap.servers`` at least.
+        topic: created if it does not exist; records that it holds already are not checked.
+        partitions: of a created topic.
 
     Raises:
         ConfigError: a setting is wrong.
@@ -59,13 +59,13 @@ class ClusterTarget:
         self._starts: dict[int, int] = {}
 
     def prepare(self) -> None:
-        """Make the topic where it is missing, and note where each of its partitions ends.
+        """Create the topic if it is missing, and record where each of its partitions ends.
 
         Raises:
-            NetworkError: the cluster does not answer, or not as it should.
+            NetworkError: the cluster does not respond, or responds with an error.
         """
         with self._answers(), self._consumer() as consumer:
-            admin = AdminClient(self._connection)  # which must outlive its futures
+            admin = AdminClient(self._connection)  # it must outlive its futures
             topics = [NewTopic(self.topic, self._partitions)]
             made = admin.create_topics(topics, operation_timeout=_PATIENCE_S, request_timeout=_PATIENCE_S)
             try:
@@ -76,10 +76,10 @@ class ClusterTarget:
             self._starts = self._ends(consumer)
 
     def read_back(self) -> TopicContents:
-        """Read what has come since `prepare`: that offsets follow each other is checked.
+        """Read the records added since `prepare`; check that offsets are consecutive.
 
         Raises:
-            NetworkError: the cluster does not answer, or not as it should.
+            NetworkError: the cluster does not respond, or responds with an error.
         """
         contents = TopicContents()
         with self._answers(), self._consumer() as consumer:
@@ -87,10 +87,10 @@ class ClusterTarget:
             nexts = {partition: self._starts.get(partition, 0) for partition in ends}
             consumer.assign([TopicPartition(self.topic, *each) for each in nexts.items()])
             while left := sum(max(0, end - nexts[partition]) for partition, end in ends.items()):
-                # It waits until it has as many as it is told to bring.
+                # consume waits until it has as many messages as requested.
                 messages = consumer.consume(min(left, _AT_ONCE), timeout=_PATIENCE_S)
                 if not messages:
-                    contents.problems.append(f"{self.name}: nothing more came within {_PATIENCE_S:.0f} s")
+                    contents.problems.append(f"{self.name}: {left} records still missing after {_PATIENCE_S:.0f} s")
                     break
                 for message in messages:
                     if message.error() is not None:
@@ -102,7 +102,7 @@ class ClusterTarget:
         return contents
 
     def _ends(self, consumer: Consumer) -> dict[int, int]:
-        """Return where each partition ends now, once all brokers know of a topic that has just been made."""
+        """Return where each partition ends now, once all brokers know a topic that has just been created."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
@@ -143,12 +143,12 @@ class ClusterTarget:
             what = error.args[0].str()
             if error.args[0].code() in _NO_ANSWER:
                 protocol = self._connection["security.protocol"]
-                what = f"no broker has answered; is the address right, and security.protocol = {protocol!r}? ({what})"
+                what = f"no broker responded; check the address and security.protocol = {protocol!r} ({what})"
             raise NetworkError(f"{self.name}: {what}") from error
 
 
 def librdkafka_settings(config: ProducerConfig) -> dict[str, Any]:
-    """Return the settings by which librdkafka reaches the same cluster in the same way."""
+    """Return librdkafka's settings to reach the same cluster in the same way."""
     settings: dict[str, Any] = {
         "bootstrap.servers": ",".join(config.bootstrap_servers),
         "security.protocol": config.security_protocol,

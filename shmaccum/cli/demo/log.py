@@ -1,4 +1,4 @@
-"""The demo's log on disk: a directory that replaces only an earlier demo's output, and the records read back."""
+"""The demo's log on disk: replaces only an earlier demo's output, and reads records back."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class LogTarget:
 
     Args:
         directory: of the log; an earlier demo's output there is replaced.
-        topic: its one topic.
+        topic: its only topic.
         partitions: of the topic.
-        given: further settings.
+        given: more settings.
     """
 
     def __init__(self, directory: Path, topic: str, partitions: int, given: Mapping[str, object]) -> None:
@@ -41,12 +41,12 @@ class LogTarget:
         """Empty the directory.
 
         Raises:
-            KafkaStorageError: it holds something else than an earlier demo's output, or cannot be made.
+            KafkaStorageError: it holds anything but an earlier demo's output, or cannot be created.
         """
         make_empty(self._directory, self.topic)
 
     def read_back(self) -> TopicContents:
-        """Read the log by kafka-python's decoder."""
+        """Read the log with kafka-python's decoder."""
         return read_topic(self._directory, self.topic)
 
 
@@ -55,20 +55,20 @@ _LOCK: Final = ".lock"
 
 
 def make_empty(directory: Path, topic: str) -> None:
-    """Make the directory, without the output of an earlier demo.
+    """Create the directory, or empty it of an earlier demo's output.
 
     Raises:
-        KafkaStorageError: it holds something else, or cannot be made.
+        KafkaStorageError: it holds anything else, or cannot be created.
     """
     try:
         _clear(directory, topic)
         directory.mkdir(parents=True, exist_ok=True)
         marker = open_regular(directory / _MARKER, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         with open(marker, "w") as file:
-            file.write("Made by `shmaccum demo`: the next one replaces what is in this directory.\n")
+            file.write("Made by `shmaccum demo`: the next run replaces everything in this directory.\n")
     except OSError as error:
         raise KafkaStorageError(
-            f"{error.filename or directory} cannot be used for the output: {error.strerror}; choose another --out"
+            f"cannot write the output to {error.filename or directory}: {error.strerror}; choose another --out"
         ) from error
 
 
@@ -82,12 +82,12 @@ def _clear(directory: Path, topic: str) -> None:
     if not (directory / _MARKER).exists() or foreign:
         raise KafkaStorageError(
             f"{directory} is not an earlier demo's output: it holds {', '.join(sorted(foreign)[:5]) or 'a topic'}; "
-            "nothing has been touched; choose another --out, or remove it yourself"
+            "nothing was removed; choose another --out, or remove it yourself"
         )
     for entry in there:
         if entry.is_dir():
             shutil.rmtree(entry)
-        elif entry.name != _MARKER:  # last of all: until everything is gone it says whose that is
+        elif entry.name != _MARKER:  # removed last: the marker identifies the directory until it is empty
             entry.unlink()
 
 

@@ -1,4 +1,4 @@
-"""Watching one slab while others work with it, and the progress that this shows."""
+"""Watches one slab while producers use it, and shows the progress."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from shmaccum.shm.lifecycle import look
 
 _LOOK_EVERY_S: Final = 0.1
 _LINES: Final = 4
-"""Lines of progress where there is no terminal to draw a bar on."""
+"""Lines of progress when the output is not a terminal."""
 
 
 class SlabWatch:
-    """What has been seen of a slab so far. It need not be there yet, or any more.
+    """Observations of one slab, which does not have to exist yet or any longer.
 
     Attributes:
         created_ms: wall-clock milliseconds of its creation.
@@ -43,7 +43,7 @@ class SlabWatch:
         return int(self.metrics.get("record-send-total", 0))
 
     def look(self) -> None:
-        """Look once."""
+        """Read the slab once, if it exists."""
         try:
             with look(self.name) as view:
                 self.created_ms = view.words[Super.CREATED_MS]
@@ -55,7 +55,7 @@ class SlabWatch:
             pass
 
     def wait_until_gone(self, timeout_s: float) -> bool:
-        """Wait until nothing is left of the slab; False if the time ran out first."""
+        """Wait until nothing is left of the slab; return False after the timeout."""
         deadline = time.monotonic() + timeout_s
         while self.name in names.slab_names():
             if time.monotonic() > deadline:
@@ -65,9 +65,7 @@ class SlabWatch:
 
     @contextmanager
     def following(self, total: int) -> Iterator[None]:
-        """Show meanwhile how many of ``total`` records are acknowledged: by a bar, or where there is no terminal in
-        a few lines.
-        """
+        """Show how many of ``total`` records are acknowledged: as a bar, or in a few lines without a terminal."""
         ended = threading.Event()
         thread = threading.Thread(target=self._show_progress, args=(ended, total), name="slab watch")
         thread.start()
@@ -99,7 +97,7 @@ class SlabWatch:
                     print(f"sending: {acknowledged:,} of {total:,} records are acknowledged", flush=True)
 
     def _looks(self, ended: threading.Event) -> Iterator[int]:
-        """Look now and then, and once more at the end; yield the records acknowledged so far."""
+        """Look periodically, and once more at the end; yield the records acknowledged so far."""
         last = False
         while not last:
             last = ended.wait(_LOOK_EVERY_S)

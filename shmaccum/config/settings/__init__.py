@@ -1,7 +1,7 @@
-"""The producer's settings: Kafka's, by Kafka's names, with the defaults of Kafka 4, and a few of our own.
+"""The producer's settings: Kafka's names and Kafka 4's defaults, and some of our own.
 
-Nothing but definitions, a module for each group. Where a range or a meaning differs from Kafka's, its validator
-or its documentation says why.
+Only definitions, one module for each group. If a range or a meaning differs from Kafka's, its validator or its
+documentation gives the reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ProducerSettings(
     OwnSettings,
     SlabSettings,
 ):
-    """What can be set (``org.apache.kafka.clients.producer.ProducerConfig``; for the log, ``LogConfig``)."""
+    """All settings (``org.apache.kafka.clients.producer.ProducerConfig``; for the log, ``LogConfig``)."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""How records are gathered into batches, and in how much memory."""
+"""Settings of batches and of the memory for them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ class AccumulatorSettings(Config):
         importance=Importance.HIGH,
         scope=Scope.SLAB,
         group=Group.ACCUMULATOR,
-        doc="""Bytes of shared memory for batches that are being filled or are waiting to be acknowledged,
-            for all the producers of the host together. When none is free, `send` waits up to `max.block.ms`
-            for it, first come, first served. The slab's tables take memory beside this. At least
-            `batch.size`.""",
+        doc="""Bytes of shared memory for batches, from the first record until they are complete, for all producers of
+            the host together. If none is free, `send` waits up to `max.block.ms` for it, first come, first served. The
+            slab's tables take memory beside this. At least `batch.size`.""",
     )
     compression_type = Setting(
         STRING,
@@ -32,13 +31,13 @@ class AccumulatorSettings(Config):
         importance=Importance.HIGH,
         scope=Scope.PRODUCER,
         group=Group.ACCUMULATOR,
-        doc="""How batches are compressed: each as the producer that began it wants it. A batch is compressed as a
-            whole, so fuller batches compress better. The producer that fills a batch compresses it; the sender
-            compresses those that are sent before they are full, and all of them where `message.format.version` is older
-            than 0.11. A full batch that compression does not make smaller is sent as it is. `zstd` needs
-            `message.format.version` 0.11 or later. Where sixteen times `batch.size` is more than an eighth of
-            `buffer.memory`, a slab that was made without compression has no memory for the producers to compress in,
-            and the sender compresses all.""",
+        doc="""How batches are compressed; the producer that begins a batch decides. A batch is compressed as a
+            whole, so fuller batches compress better. The producer that fills a batch compresses it. The sender
+            compresses batches that are sent before they are full, and all batches if `message.format.version` is older
+            than 0.11. A full batch that compression does not make smaller is sent uncompressed. `zstd` needs
+            `message.format.version` 0.11 or later. A slab that was created without compression has no memory for the
+            producers to compress in if sixteen times `batch.size` is more than an eighth of `buffer.memory`. Then the
+            sender compresses all batches.""",
     )
     compression_gzip_level = Setting(
         INT,
@@ -47,7 +46,7 @@ class AccumulatorSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
         group=Group.ACCUMULATOR,
-        doc="""Level of `compression.type` gzip: 1 is fastest, 9 compresses best; -1 is zlib's own choice, 6.""",
+        doc="""Level of `compression.type` gzip: 1 is fastest, 9 compresses best; -1 is zlib's default, 6.""",
     )
     compression_lz4_level = Setting(
         INT,
@@ -56,8 +55,8 @@ class AccumulatorSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
         group=Group.ACCUMULATOR,
-        doc="""Level of `compression.type` lz4. The default stands for LZ4's fast compressor, as in Kafka; every other
-            level for its high compressor, which compresses better the higher the level, and has no more than 12.""",
+        doc="""Level of `compression.type` lz4. The default selects LZ4's fast compressor, as in Kafka. Every other
+            level selects its high compressor: higher levels compress better, and levels above 12 count as 12.""",
     )
     compression_zstd_level = Setting(
         INT,
@@ -66,19 +65,19 @@ class AccumulatorSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
         group=Group.ACCUMULATOR,
-        doc="""Level of `compression.type` zstd: the higher, the better it compresses, and the longer it takes.""",
+        doc="""Level of `compression.type` zstd: higher levels compress better and take longer.""",
     )
     batch_size = Setting(
         INT,
         16384,
-        at_least(1024, "a slot of the slab holds one batch, so Kafka's 0, no batching, has no meaning here"),
+        at_least(1024, "a slot of the slab holds one batch, so Kafka's 0, no batching, is not possible"),
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.ACCUMULATOR,
-        doc="""Bytes in a slot, which holds one batch: records for the same partition, from any producer of the
-            host. A batch is sent once it is full or `linger.ms` have passed. Every batch takes its slot as a whole,
-            however few its records. A record larger than a slot gets as many slots as it takes, wherever they are
-            free, and a batch of its own.""",
+        doc="""Bytes in a slot, which holds one batch: records of one partition, from any producer of the host. A
+            batch is sent once it is full or `linger.ms` have passed. Every batch takes a whole slot, even with one
+            small record. A record larger than a slot gets a batch of its own, in as many free slots as it needs,
+            adjacent or not.""",
     )
     linger_ms = Setting(
         LONG,
@@ -88,9 +87,9 @@ class AccumulatorSettings(Config):
         scope=Scope.PRODUCER,
         group=Group.ACCUMULATOR,
         doc="""Milliseconds that a batch that is not full waits for more records, counted from its first. A batch of
-            several producers waits for the least of theirs. It is sent sooner when it is full, while producers wait for
-            memory, and on `flush` and `close`; and later by 50 ms at most, or until there is an answer, where the
-            sender is busy with very many that are small.""",
+            several producers uses the shortest of theirs. It is sent sooner when it is full, while producers wait for
+            memory, and on `flush` and `close`. If the sender is busy with many small batches, it is sent up to 50 ms
+            later, or when the next response arrives.""",
     )
     max_block_ms = Setting(
         LONG,
@@ -99,6 +98,6 @@ class AccumulatorSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.PRODUCER,
         group=Group.ACCUMULATOR,
-        doc="""Milliseconds that one call of `send` may wait, for the topic's metadata and for memory together, before
-            it fails with KafkaTimeoutError or BufferExhaustedError. Time spent in serializers is not counted.""",
+        doc="""Milliseconds that one call of `send` can wait, for the topic's metadata and for memory together, before
+            it fails with KafkaTimeoutError or BufferExhaustedError. Time spent in serializers does not count.""",
     )

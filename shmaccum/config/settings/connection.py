@@ -1,4 +1,4 @@
-"""Where the brokers are, and how the sender connects to them."""
+"""Settings of the brokers' addresses and of connections to them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class ConnectionSettings(Config):
         importance=Importance.HIGH,
         scope=Scope.SLAB,
         group=Group.CONNECTION,
-        doc="""Brokers to begin with, as `host1:port1,host2:port2`; the others are learnt from them. More than one, so
-            that one of them may be down; their order does not matter. Required by `transport` kafka.""",
+        doc="""Brokers to discover the cluster from, as `host1:port1,host2:port2`. Give more than one, in case one is
+            down; their order does not matter. Required by `transport` kafka.""",
     )
     client_dns_lookup = Setting(
         STRING,
@@ -30,7 +30,7 @@ class ConnectionSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
         group=Group.CONNECTION,
-        doc="""How a broker's name is looked up: every address that it has is tried, until one can be connected to.""",
+        doc="""How a broker's name is resolved: the sender tries all its addresses until it can connect to one.""",
     )
     client_id = Setting(
         STRING,
@@ -39,7 +39,7 @@ class ConnectionSettings(Config):
         scope=Scope.SHARED,
         group=Group.CONNECTION,
         doc="""The name that the sender gives to brokers, for their logs and quotas. One sender has one name: that of
-            its newest producer. For a quota of its own, a program needs a `shmaccum.name` of its own. Empty:
+            its newest producer. A program that needs a quota of its own needs a `shmaccum.name` of its own. Empty:
             `shmaccum-` and the slab's name.""",
     )
     connections_max_idle_ms = Setting(
@@ -48,7 +48,7 @@ class ConnectionSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
         group=Group.CONNECTION,
-        doc="""Milliseconds after which a connection that is not used is closed. Negative: never.""",
+        doc="""Milliseconds after which an unused connection is closed. Negative: never.""",
     )
     metadata_recovery_rebootstrap_trigger_ms = Setting(
         LONG,
@@ -57,8 +57,8 @@ class ConnectionSettings(Config):
         importance=Importance.LOW,
         scope=Scope.SHARED,
         group=Group.CONNECTION,
-        doc="""Milliseconds without any answer about the cluster after which the sender closes its connections and
-            begins again from `bootstrap.servers`. Only with `metadata.recovery.strategy` rebootstrap.""",
+        doc="""Milliseconds without a metadata response after which the sender closes its connections and starts again
+            from `bootstrap.servers`. Only with `metadata.recovery.strategy` rebootstrap.""",
     )
     metadata_recovery_strategy = Setting(
         word(str.lower),
@@ -67,9 +67,9 @@ class ConnectionSettings(Config):
         importance=Importance.LOW,
         scope=Scope.SHARED,
         group=Group.CONNECTION,
-        doc="""What the sender does when none of the brokers that it knows can be had. `rebootstrap`: it asks
-            `bootstrap.servers` too, and begins again from them when a broker says so (REBOOTSTRAP_REQUIRED), or after
-            `metadata.recovery.rebootstrap.trigger.ms`. `none`: it goes on trying those that it knows.""",
+        doc="""What the sender does when it can reach none of the brokers that it knows. `rebootstrap`: it also asks
+            `bootstrap.servers`. It starts again from them if a broker requests that (REBOOTSTRAP_REQUIRED), or after
+            `metadata.recovery.rebootstrap.trigger.ms`. `none`: it keeps trying the brokers that it knows.""",
     )
     receive_buffer_bytes = Setting(
         INT,
@@ -78,7 +78,7 @@ class ConnectionSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
         group=Group.CONNECTION,
-        doc="""Bytes of a connection's receive buffer (SO_RCVBUF). -1: what the operating system thinks best.""",
+        doc="""Bytes of a connection's receive buffer (SO_RCVBUF). -1: the operating system's default.""",
     )
     send_buffer_bytes = Setting(
         INT,
@@ -87,7 +87,7 @@ class ConnectionSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
         group=Group.CONNECTION,
-        doc="""Bytes of a connection's send buffer (SO_SNDBUF). -1: what the operating system thinks best.""",
+        doc="""Bytes of a connection's send buffer (SO_SNDBUF). -1: the operating system's default.""",
     )
     socket_connection_setup_timeout_max_ms = Setting(
         LONG,
@@ -96,8 +96,8 @@ class ConnectionSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
         group=Group.CONNECTION,
-        doc="""Most milliseconds that the sender waits for a connection to a broker to stand, however often it failed
-            before.""",
+        doc="""Most milliseconds that the sender waits for a connection to a broker to be established, after any number
+            of failures.""",
     )
     socket_connection_setup_timeout_ms = Setting(
         LONG,
@@ -106,8 +106,8 @@ class ConnectionSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
         group=Group.CONNECTION,
-        doc="""Milliseconds that the sender waits for a connection to a broker to stand. Grows exponentially with each
-            further failure, up to `socket.connection.setup.timeout.max.ms`.""",
+        doc="""Milliseconds that the sender waits for a connection to a broker to be established. Grows exponentially
+            with each further failure, up to `socket.connection.setup.timeout.max.ms`.""",
     )
     reconnect_backoff_max_ms = Setting(
         LONG,
@@ -116,8 +116,8 @@ class ConnectionSettings(Config):
         importance=Importance.LOW,
         scope=Scope.SHARED,
         group=Group.CONNECTION,
-        doc="""Most milliseconds between two attempts to connect to a broker. Where only `reconnect.backoff.ms` was
-            given, it is the same as that.""",
+        doc="""Most milliseconds between two attempts to connect to a broker. If only `reconnect.backoff.ms` is given,
+            it takes that value.""",
     )
     reconnect_backoff_ms = Setting(
         LONG,
@@ -126,6 +126,6 @@ class ConnectionSettings(Config):
         importance=Importance.LOW,
         scope=Scope.SHARED,
         group=Group.CONNECTION,
-        doc="""Milliseconds that the sender waits before it connects again to a broker that it could not connect to.
-            The wait grows exponentially with each further failure, up to `reconnect.backoff.max.ms`.""",
+        doc="""Milliseconds that the sender waits before it connects again to a broker after a failed attempt. The wait
+            grows exponentially with each further failure, up to `reconnect.backoff.max.ms`.""",
     )

@@ -1,4 +1,4 @@
-"""How batches are delivered: requests, retries, acknowledgements, metadata."""
+"""Settings of delivery: requests, retries, acknowledgements, metadata."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class DeliverySettings(Config):
         importance=Importance.HIGH,
         scope=Scope.PRODUCER,
         group=Group.DELIVERY,
-        doc="""How often a batch that failed with a retriable error is sent again. It is given up when this many retries
-            have failed or `delivery.timeout.ms` have passed, whichever comes first; the latter is the better one to
-            set. A batch of several producers has the most of theirs. Idempotence needs more than 0.""",
+        doc="""How often a batch that failed with a retriable error is sent again. The batch fails when this many
+            retries have failed or `delivery.timeout.ms` have passed, whichever comes first; better set the latter. A
+            batch of several producers uses the largest of theirs. Idempotence needs more than 0.""",
     )
     delivery_timeout_ms = Setting(
         INT,
@@ -33,8 +33,8 @@ class DeliverySettings(Config):
         group=Group.DELIVERY,
         doc="""Milliseconds from the creation of a batch until its records are either acknowledged or reported as
             failed, with DeliveryTimeoutError. Covers lingering, waiting for a connection, requests and retries. A batch
-            of several producers has the longest of theirs, and one in a queue goes after those before it. At least
-            `linger.ms` + `request.timeout.ms`; where it was not given, it is raised to that.""",
+            of several producers uses the longest of theirs, and a queued batch expires after those before it. At least
+            `linger.ms` + `request.timeout.ms`; the default is raised to that.""",
     )
     max_request_size = Setting(
         INT,
@@ -43,9 +43,9 @@ class DeliverySettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
         group=Group.DELIVERY,
-        doc="""Most bytes in one request of the sender, which carries at most one batch for each partition; a single
-            batch goes out even if it is larger. Also the largest record that `send` of this producer takes, before
-            compression. At most `buffer.memory`; where it was not given, it is lowered to that.""",
+        doc="""Most bytes in one request of the sender, which carries at most one batch of each partition; a single
+            batch is sent even if it is larger. Also the largest record that `send` of this producer accepts, before
+            compression. At most `buffer.memory`; the default is lowered to that.""",
     )
     request_timeout_ms = Setting(
         INT,
@@ -54,8 +54,8 @@ class DeliverySettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
         group=Group.DELIVERY,
-        doc="""Milliseconds that the sender waits for the answer to a request before it counts as failed and its
-            batches are tried again.""",
+        doc="""Milliseconds that the sender waits for the response to a request before the request counts as failed and
+            its batches are retried.""",
     )
     acks = Setting(
         STRING_OR_NUMBER,
@@ -64,8 +64,8 @@ class DeliverySettings(Config):
         importance=Importance.LOW,
         scope=Scope.SLAB,
         group=Group.DELIVERY,
-        doc="""When a record counts as acknowledged. `all` (or `-1`): once every in-sync copy of the partition has it.
-            `1`: once the leader has it. `0`: once it is handed to the transport; its offset is then -1 and it is
+        doc="""When a record counts as acknowledged. `all` (or `-1`): once every in-sync replica of the partition has
+            it. `1`: once the leader has it. `0`: once it is handed to the transport; its offset is then -1 and it is
             never retried. The log transport has one copy, so there `all` and `1` mean the same. Idempotence needs
             `all`.""",
     )
@@ -75,11 +75,11 @@ class DeliverySettings(Config):
         importance=Importance.LOW,
         scope=Scope.SLAB,
         group=Group.DELIVERY,
-        doc="""Whether batches carry a producer id and a sequence number, by which a batch that is sent again, even by
-            another sender process after a crash, is stored once and in order. Needs `acks` all, `retries` above 0,
-            `message.format.version` 0.11 or later and at most 5 for `max.in.flight.requests.per.connection`.
-            If one of the first three is not so, idempotence is off where this was not given, and refused where it
-            was given as true; more than 5 in flight are refused unless this is false.""",
+        doc="""Whether batches carry a producer id and a sequence number. With them, the broker stores a batch that is
+            sent again once and in order, even if another sender process sends it after a crash. Needs `acks` all,
+            `retries` above 0, `message.format.version` 0.11 or later and at most 5 for
+            `max.in.flight.requests.per.connection`. If one of the first three does not hold, the default becomes false,
+            and an explicit true is refused. More than 5 in flight are refused unless this is false.""",
     )
     max_in_flight_requests_per_connection = Setting(
         INT,
@@ -88,9 +88,9 @@ class DeliverySettings(Config):
         importance=Importance.LOW,
         scope=Scope.SLAB,
         group=Group.DELIVERY,
-        doc="""Requests that the sender may have under way to one node without an answer. Without idempotence, more
-            than 1 means that a retry can change the order of batches. With idempotence at most 5, since that is how
-            many batches of a producer and partition are remembered to recognise one that comes again.""",
+        doc="""Requests to one broker that the sender can have in flight. Without idempotence, more than 1 means that a
+            retry can change the order of batches. With idempotence at most 5: a broker remembers that many batches of a
+            producer and partition to detect duplicates.""",
     )
     metadata_max_age_ms = Setting(
         LONG,
@@ -99,8 +99,8 @@ class DeliverySettings(Config):
         importance=Importance.LOW,
         scope=Scope.SHARED,
         group=Group.DELIVERY,
-        doc="""Milliseconds after which the sender asks again about the topics in use, even if nothing hints at a
-            change, to find new partitions.""",
+        doc="""Milliseconds after which the sender refreshes the metadata of the topics in use, even if nothing hints at
+            a change, to find new partitions.""",
     )
     metadata_max_idle_ms = Setting(
         LONG,
@@ -109,7 +109,7 @@ class DeliverySettings(Config):
         importance=Importance.LOW,
         scope=Scope.SHARED,
         group=Group.DELIVERY,
-        doc="""Milliseconds after which the sender stops asking about a topic to which nothing has been sent.""",
+        doc="""Milliseconds after which the sender stops refreshing the metadata of a topic that nothing is sent to.""",
     )
     retry_backoff_max_ms = Setting(
         LONG,

@@ -1,4 +1,4 @@
-"""The parts that the settings are documented in."""
+"""The groups of settings in the documentation."""
 
 from __future__ import annotations
 

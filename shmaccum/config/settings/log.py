@@ -1,4 +1,4 @@
-"""The log transport: segment files in Kafka's format."""
+"""Settings of the log transport: segment files in Kafka's format."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class LogSettings(Config):
         importance=Importance.HIGH,
         scope=Scope.SLAB,
         group=Group.LOG_TRANSPORT,
-        doc="""Directory of the log: each partition is a directory in it, named `<topic>-<partition>`, that holds
-            segment files in Kafka's format. Required by `transport` log. A relative path is taken from the working
-            directory of the process that creates the producer. A new one is for its user alone (mode 0700); one that is
-            there keeps its permissions. Segments must be regular files of the sender's user, and no links.""",
+        doc="""Directory of the log. Each partition is a directory in it, named `<topic>-<partition>`, that holds
+            segment files in Kafka's format. Required by `transport` log. A relative path starts at the working
+            directory of the process that creates the producer. A new directory is private to its user (mode 0700); an
+            existing one keeps its permissions. Segments must be regular files of the sender's user, and not links.""",
     )
     flush_messages = Setting(
         LONG,
@@ -32,7 +32,7 @@ class LogSettings(Config):
         scope=Scope.SLAB,
         group=Group.LOG_TRANSPORT,
         doc="""Records written to a partition after which its log is synced to disk; 1 syncs after every batch. By
-            default the operating system decides when to write: what is acknowledged survives the death of every
+            default the operating system decides when to write: acknowledged records survive the death of every
             process, but not of the host.""",
     )
     flush_ms = Setting(
@@ -42,7 +42,7 @@ class LogSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.LOG_TRANSPORT,
-        doc="""Milliseconds after which what was written to a partition is synced to disk. By default the operating
+        doc="""Milliseconds after which records written to a partition are synced to disk. By default the operating
             system decides.""",
     )
     message_format_version = Setting(
@@ -55,8 +55,8 @@ class LogSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.LOG_TRANSPORT,
-        doc="""The format that batches are written in, by the version of Kafka that has it or by its own number: v0
-            before 0.10, v1 before 0.11, v2 from then on. Only v2 has headers, idempotence and zstd.""",
+        doc="""The format of batches, as a version of Kafka or as its own number: v0 before 0.10, v1 before 0.11, v2
+            from then on. Only v2 has headers, idempotence and zstd.""",
     )
     num_partitions = Setting(
         INT,
@@ -65,8 +65,8 @@ class LogSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
         group=Group.LOG_TRANSPORT,
-        doc="""Partitions that a topic gets when it is first used. A topic that is in the log already keeps those that
-            it has. At most `shmaccum.max.partitions`.""",
+        doc="""Partitions of a new topic. A topic that is in the log already keeps its partitions. At most
+            `shmaccum.max.partitions`.""",
     )
     segment_bytes = Setting(
         INT,
@@ -75,6 +75,6 @@ class LogSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SHARED,
         group=Group.LOG_TRANSPORT,
-        doc="""Most bytes in a segment file: a batch that would exceed them begins the next one. At least `batch.size`;
-            a batch of one large record that does not fit either fails with RecordBatchTooLargeError.""",
+        doc="""Most bytes in a segment file: a batch that would exceed them begins the next file. At least `batch.size`;
+            a batch of one larger record that does not fit fails with RecordBatchTooLargeError.""",
     )

@@ -1,4 +1,4 @@
-"""What concerns one producer, and may differ between those that share a slab."""
+"""Settings of one producer, which can differ between producers of a slab."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class OwnSettings(Config):
         scope=Scope.PRODUCER,
         group=Group.PRODUCER,
         doc="""A callable that takes a record's key and returns its bytes, or its dotted name. An object with a method
-            `serialize`, as kafka-python has them, or a class of such, is called as `serialize(topic, key)`. Without
+            `serialize`, as in kafka-python, or a class of such objects, is called as `serialize(topic, key)`. Without
             one, a key is bytes or text.""",
     )
     value_serializer = Setting(
@@ -30,7 +30,7 @@ class OwnSettings(Config):
         scope=Scope.PRODUCER,
         group=Group.PRODUCER,
         doc="""A callable that takes a record's value and returns its bytes, or its dotted name. An object with a method
-            `serialize`, as kafka-python has them, or a class of such, is called as `serialize(topic, value)`. Without
+            `serialize`, as in kafka-python, or a class of such objects, is called as `serialize(topic, value)`. Without
             one, a value is bytes or text.""",
     )
     partitioner_ignore_keys = Setting(
@@ -39,8 +39,8 @@ class OwnSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.PRODUCER,
         group=Group.PRODUCER,
-        doc="""Whether a record with a key is treated like one without when its partition is chosen: sent to the
-            partition of the moment, rather than to the one that the hash of its key says.""",
+        doc="""Whether the partitioner ignores a record's key: the record goes to the current sticky partition, not to
+            the partition that the hash of its key selects.""",
     )
     interceptor_classes = Setting(
         list_of(CLASS),
@@ -58,8 +58,8 @@ class OwnSettings(Config):
         importance=Importance.LOW,
         scope=Scope.PRODUCER,
         group=Group.PRODUCER,
-        doc="""Whether records without a key go more often to partitions whose brokers are faster: those with fewer
-            batches waiting. Otherwise all partitions get the same.""",
+        doc="""Whether records without a key go more often to partitions with fewer waiting batches, whose brokers are
+            faster. Otherwise all partitions get the same share.""",
     )
     partitioner_availability_timeout_ms = Setting(
         LONG,
@@ -68,7 +68,6 @@ class OwnSettings(Config):
         importance=Importance.LOW,
         scope=Scope.PRODUCER,
         group=Group.PRODUCER,
-        doc="""Milliseconds after which a broker that takes no batches, though some are ready for it, gets no more
-            records without a key. 0: never. Without `partitioner.adaptive.partitioning.enable` it has no
-            meaning.""",
+        doc="""Milliseconds after which a broker that accepts no batches, though some are ready for it, gets no more
+            records without a key. 0: never. Needs `partitioner.adaptive.partitioning.enable`.""",
     )

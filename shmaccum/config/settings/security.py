@@ -1,7 +1,7 @@
-"""How the sender and the brokers know each other: TLS and SASL.
+"""Settings of TLS and SASL.
 
-What is secret is of the type password: it is never shown, and is no part of the slab's name, which everybody on
-the host can read.
+Secrets are of the type password. They are never shown, and are not part of the slab's name, which every user of the
+host can read.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class SecuritySettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""The credentials in the form that Kafka's Java clients take them,
+        doc="""The credentials in the form of Kafka's Java clients,
             `<login module> required username="..." password="...";`, with PlainLoginModule or ScramLoginModule, which
-            takes `tokenauth=true` for a delegation token. Of Krb5LoginModule `useKeyTab`, `keyTab`, `principal`,
-            `useTicketCache` and `serviceName` have a meaning here, of OAuthBearerLoginModule nothing. Instead of the
-            settings of the same meaning.""",
+            accepts `tokenauth=true` for a delegation token. Of Krb5LoginModule, `useKeyTab`, `keyTab`, `principal`,
+            `useTicketCache` and `serviceName` are supported; OAuthBearerLoginModule has no options here. Excludes the
+            settings with the same meaning.""",
     )
     sasl_kerberos_keytab = Setting(
         PATH,
@@ -35,9 +35,9 @@ class SecuritySettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""The keytab with the keys of `sasl.kerberos.principal`, by which the sender gets its tickets; by default
+        doc="""The keytab with the keys of `sasl.kerberos.principal`, with which the sender gets its tickets. By default
             they come from the credential cache of the user. The name is librdkafka's; in Java it is `keyTab` in
-            `sasl.jaas.config`. A relative path is taken from the working directory of the process that creates the
+            `sasl.jaas.config`. A relative path starts at the working directory of the process that creates the
             producer.""",
     )
     sasl_kerberos_principal = Setting(
@@ -46,8 +46,8 @@ class SecuritySettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""The principal that the sender is. Required by `sasl.kerberos.keytab`. Without a keytab it chooses among
-            the credential caches of the user. The name is librdkafka's; in Java it is `principal` in
+        doc="""The sender's principal. Required by `sasl.kerberos.keytab`. Without a keytab it selects one of the
+            credential caches of the user. The name is librdkafka's; in Java it is `principal` in
             `sasl.jaas.config`.""",
     )
     sasl_kerberos_service_name = Setting(
@@ -56,8 +56,8 @@ class SecuritySettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""The Kerberos principal that the brokers run as. Required by `sasl.mechanism` GSSAPI. The sender takes
-            its own ticket by `sasl.kerberos.keytab`, or from the credential cache of the user.""",
+        doc="""The Kerberos principal that the brokers run as. Required by `sasl.mechanism` GSSAPI. The sender gets
+            its own ticket with `sasl.kerberos.keytab`, or from the credential cache of the user.""",
     )
     sasl_mechanism = Setting(
         word(str.upper),
@@ -66,7 +66,7 @@ class SecuritySettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""How the sender proves who it is, where `security.protocol` is one with SASL.""",
+        doc="""How the sender authenticates, if `security.protocol` has SASL.""",
     )
     sasl_oauthbearer_token_provider = Setting(
         STRING,
@@ -75,9 +75,9 @@ class SecuritySettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""Dotted name of a callable that returns a token (text), which the sender imports and calls without
-            arguments for every connection, one call at a time, on a thread that holds nothing else up. A login for
-            which it takes longer than `socket.connection.setup.timeout.ms` is tried again. Required by `sasl.mechanism`
+        doc="""Dotted name of a callable that returns a token (text). The sender imports it and calls it without
+            arguments for every connection, one call at a time, on a background thread. If the call takes longer than
+            `socket.connection.setup.timeout.ms`, the login is tried again. Required by `sasl.mechanism`
             OAUTHBEARER.""",
     )
     sasl_password = Setting(
@@ -94,7 +94,7 @@ class SecuritySettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""Whether `sasl.username` and `sasl.password` are the id and the HMAC of a delegation token of Kafka's
+        doc="""Whether `sasl.username` and `sasl.password` are the id and the HMAC of one of Kafka's delegation tokens
             (KIP-48), for `sasl.mechanism` SCRAM. In Java it is `tokenauth=true` in `sasl.jaas.config`.""",
     )
     sasl_username = Setting(
@@ -103,7 +103,7 @@ class SecuritySettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""The user that the sender is to the brokers. Required by `sasl.mechanism` PLAIN and SCRAM.""",
+        doc="""The sender's user name at the brokers. Required by `sasl.mechanism` PLAIN and SCRAM.""",
     )
     security_protocol = Setting(
         word(str.upper),
@@ -120,8 +120,8 @@ class SecuritySettings(Config):
         importance=Importance.HIGH,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""The password of the private key in `ssl.keystore.location` or `ssl.keystore.key`, if it is encrypted.
-            In a Java keystore it is by default that of the store.""",
+        doc="""The password of the private key in `ssl.keystore.location` or `ssl.keystore.key`, if the key is
+            encrypted. In a Java keystore the default is the store's password.""",
     )
     ssl_keystore_certificate_chain = Setting(
         optional(PASSWORD),
@@ -129,7 +129,7 @@ class SecuritySettings(Config):
         importance=Importance.HIGH,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""The sender's certificate and those that it was signed by, as text in PEM. Together with
+        doc="""The sender's certificate and the certificates of its issuers, as text in PEM. Together with
             `ssl.keystore.key`, instead of `ssl.keystore.location`.""",
     )
     ssl_keystore_key = Setting(
@@ -147,7 +147,7 @@ class SecuritySettings(Config):
         scope=Scope.SLAB,
         group=Group.SECURITY,
         doc="""PEM file or Java keystore (JKS, PKCS#12) with the sender's private key and certificates, for brokers that
-            ask for one. PKCS#12 needs `pip install 'shmaccum[keystores]'`. A relative path is taken from the working
+            ask for one. PKCS#12 needs `pip install 'shmaccum[keystores]'`. A relative path starts at the working
             directory of the process that creates the producer.""",
     )
     ssl_keystore_password = Setting(
@@ -164,7 +164,7 @@ class SecuritySettings(Config):
         importance=Importance.HIGH,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""The certificates that the brokers' have to be signed by, as text in PEM. Instead of
+        doc="""The certificate authorities that the brokers' certificates must be signed by, as text in PEM. Instead of
             `ssl.truststore.location`.""",
     )
     ssl_truststore_location = Setting(
@@ -173,8 +173,8 @@ class SecuritySettings(Config):
         importance=Importance.HIGH,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""PEM file or Java keystore (JKS, PKCS#12) of the certificates that the brokers' have to be signed by.
-            Where neither it nor `ssl.truststore.certificates` is given, the operating system decides.""",
+        doc="""PEM file or Java keystore (JKS, PKCS#12) of the certificate authorities that the brokers' certificates
+            must be signed by. Without it and `ssl.truststore.certificates`, the operating system's are used.""",
     )
     ssl_truststore_password = Setting(
         optional(PASSWORD),
@@ -182,8 +182,8 @@ class SecuritySettings(Config):
         importance=Importance.HIGH,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""The password of the Java keystore in `ssl.truststore.location`. Without it, a JKS is read without a check
-            for damage. A PEM file has none.""",
+        doc="""The password of the Java keystore in `ssl.truststore.location`. Without it, a JKS is read without an
+            integrity check. A PEM file has none.""",
     )
     ssl_keystore_type = Setting(
         word(str.upper),
@@ -192,8 +192,8 @@ class SecuritySettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""The form of `ssl.keystore.location`; by default it is told by what the file holds. JKS and PKCS12 stand
-            for each other, as in Java.""",
+        doc="""The format of `ssl.keystore.location`; by default the file's content decides. JKS and PKCS12 are
+            interchangeable, as in Java.""",
     )
     ssl_truststore_type = Setting(
         word(str.upper),
@@ -202,8 +202,8 @@ class SecuritySettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""The form of `ssl.truststore.location`; by default it is told by what the file holds. JKS and PKCS12 stand
-            for each other, as in Java.""",
+        doc="""The format of `ssl.truststore.location`; by default the file's content decides. JKS and PKCS12 are
+            interchangeable, as in Java.""",
     )
     ssl_endpoint_identification_algorithm = Setting(
         word(str.lower),
@@ -212,6 +212,6 @@ class SecuritySettings(Config):
         importance=Importance.LOW,
         scope=Scope.SLAB,
         group=Group.SECURITY,
-        doc="""Whether a broker's certificate must be one for the name that it was connected to by (https), or may be
-            any that is trusted (empty).""",
+        doc="""Whether a broker's certificate must match the name that the sender connects to (https), or can be any
+            trusted one (empty).""",
     )

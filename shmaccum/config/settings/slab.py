@@ -1,4 +1,4 @@
-"""The slab, and the process that serves it: what Kafka has no setting for."""
+"""Settings of the slab and its sender, which Kafka does not have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shmaccum.config.validators import Validator, at_least, between, matching, o
 from shmaccum.config.valuetypes import AUTO, BOOLEAN, INT, INT_OR_AUTO, LONG, STRING, path_or
 
 NO_LOG: Final = "none"
-"""Instead of a file: no log at all."""
+"""Instead of a file: write no log."""
 _AUTO_OR_SOME: Final[Validator[int]] = Validator(lambda value: value == AUTO or value >= 1, "auto, or at least 1")
 
 
@@ -27,8 +27,8 @@ class SlabSettings(Config):
         importance=Importance.HIGH,
         scope=Scope.SLAB,
         group=Group.SLAB,
-        doc="""Where the sender takes the batches. `kafka`: to the cluster that `bootstrap.servers` belong to. `log`:
-            into segment files in Kafka's format, in `log.dir`.""",
+        doc="""Where the sender writes batches. `kafka`: to the cluster of `bootstrap.servers`. `log`: into segment
+            files in Kafka's format, in `log.dir`.""",
     )
     sender_core_dump = Setting(
         BOOLEAN,
@@ -36,8 +36,8 @@ class SlabSettings(Config):
         importance=Importance.LOW,
         scope=Scope.SENDER,
         group=Group.SLAB,
-        doc="""Whether a sender that crashes leaves a core dump as other programs do. Its memory holds records and
-            passwords, so by default it leaves none, or one without memory.""",
+        doc="""Whether a sender that crashes leaves a normal core dump. Its memory holds records and passwords, so by
+            default it leaves none, or one without memory.""",
     )
     sender_idle_ms = Setting(
         LONG,
@@ -47,7 +47,7 @@ class SlabSettings(Config):
         scope=Scope.SENDER,
         group=Group.SLAB,
         doc="""Milliseconds that a sender stays when no producer lives and nothing is left to send; then it removes the
-            slab and exits. -1: it stays for ever, as `shmaccum sender` does by default.""",
+            slab and exits. -1: it stays forever, as `shmaccum sender` does by default.""",
     )
     sender_log_file = Setting(
         path_or(NO_LOG),
@@ -55,10 +55,10 @@ class SlabSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SENDER,
         group=Group.SLAB,
-        doc="""File to which the sender process appends its own messages: a regular one of its user, and no link. Empty:
-            `$XDG_STATE_HOME/shmaccum/NAME.log` (`~/.local/state` where that is not set), NAME being the slab's; it
-            rotates at 1 MiB, with one more kept. Without a home that can be written to there is none. `none`: it writes
-            none. `shmaccum sender` writes to its standard error, and to a file only if one is named.""",
+        doc="""File to which the sender process appends its log: a regular file of its user, and not a link. Empty:
+            `$XDG_STATE_HOME/shmaccum/NAME.log` (`~/.local/state` if that is not set), where NAME is the slab's; it
+            rotates at 1 MiB and keeps one old file. Without a writable home there is no log. `none`: no log.
+            `shmaccum sender` logs to its standard error, and to a file only if one is named.""",
     )
     shmaccum_max_partitions = Setting(
         INT_OR_AUTO,
@@ -68,8 +68,8 @@ class SlabSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SLAB,
-        doc="""Partitions, of all topics together, for which the slab has room; each takes 128 bytes of shared memory. A
-            topic that brings more fails with SlabFullError. `auto`: one for each KiB of `buffer.memory`, which is
+        doc="""Partitions, of all topics together, that the slab has room for; each takes 128 bytes of shared memory. A
+            topic that exceeds them fails with SlabFullError. `auto`: one for each KiB of `buffer.memory`, which is
             32,768 for 32 MiB; at least 4,096, and at most 200,000.""",
     )
     shmaccum_max_processes = Setting(
@@ -80,7 +80,7 @@ class SlabSettings(Config):
         scope=Scope.SLAB,
         group=Group.SLAB,
         doc="""Processes, the sender included, that can use the slab at once. One more fails with SlabFullError. The
-            last place is kept for the sender, so that one that dies always finds a successor.""",
+            last entry is reserved for the sender, so that a dead sender can always be replaced.""",
     )
     shmaccum_max_topics = Setting(
         INT_OR_AUTO,
@@ -90,7 +90,7 @@ class SlabSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SLAB,
-        doc="""Topics for which the slab has room; each takes 320 bytes of shared memory. One more fails with
+        doc="""Topics that the slab has room for; each takes 320 bytes of shared memory. One more fails with
             SlabFullError. `auto`: one for each 3 KiB of `buffer.memory`, which is 10,922 for 32 MiB; at least 512, and
             at most 100,000.""",
     )
@@ -101,8 +101,8 @@ class SlabSettings(Config):
         importance=Importance.MEDIUM,
         scope=Scope.SLAB,
         group=Group.SLAB,
-        doc="""Name of the slab. By default it is made from the settings of scope slab that are not as by default, the
-            user id and the version of the slab's layout, so that producers that agree on these share a slab and others
-            do not. Passwords are not in it, since everybody can read it. A producer whose settings of scope slab, or
-            whose passwords, are not those that the slab was made with is refused.""",
+        doc="""Name of the slab. The default is a hash of the settings of scope slab that are not at their defaults, the
+            user id and the version of the slab's layout. Producers that agree on these share a slab; others do not.
+            Passwords are not in it, because every user of the host can read it. A producer is refused if its settings
+            of scope slab, or its passwords, differ from those that the slab was created with.""",
     )

@@ -1,1 +1,1 @@
-"""Arrow columns encoded to records, whole batches at a time."""
+"""Encodes Arrow columns to records, whole batches at a time."""

@@ -1,7 +1,7 @@
-"""Arrow's binary columns as what they are made of, offsets and bytes, and joined row by row by Arrow's own kernel.
+"""Arrow's binary columns as offsets and bytes, and Arrow's kernel that joins them.
 
-Arrays and scalars are made from buffers and read through them. pyarrow's own ways to and from numpy and Python
-import pandas wherever that is installed, and that takes longer than to send a million rows.
+Arrays and scalars are created from buffers and read through them. pyarrow's own conversions to numpy and Python, and
+back, import pandas if it is installed. That takes longer than sending a million rows.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _VIEW_SIZE: Final = 16
 _BINARY_TYPES: Final = STRING_TYPES | {"binary", "large_binary", "binary_view", "null"}
 
 BinaryColumn: TypeAlias = pa.LargeBinaryArray | pa.LargeBinaryScalar
-"""A column of its own value for each row, or one value for all of them."""
+"""A column with its own value for each row, or one value for all rows."""
 
 
 def check_binary(name: str, array: pa.Array) -> None:
-    """Refuse an array that is not of a binary or string type, or that says of itself what cannot be.
+    """Refuse an array that is not of a binary or string type, or that is inconsistent.
 
     Raises:
-        SerializationError: says so of the column ``name``.
+        SerializationError: with the name of the column, ``name``.
     """
     if not isinstance(array, pa.Array):
         raise SerializationError(
@@ -40,16 +40,16 @@ def check_binary(name: str, array: pa.Array) -> None:
 
 
 def check_memory(name: str, array: pa.Array, *, all_of_it: bool) -> None:
-    """Refuse an array that says of itself what cannot be.
+    """Refuse an array that is inconsistent.
 
     Args:
         name: the column's.
         array: of any type.
-        all_of_it: look at every offset, of the arrays within too: Arrow's kernels follow them wherever they lead.
-            Without it only at the first and the last one.
+        all_of_it: check every offset, of nested arrays too, because Arrow's kernels follow them without a check.
+            Otherwise only the first and the last offset are checked.
 
     Raises:
-        SerializationError: says so of the column ``name``.
+        SerializationError: with the name of the column, ``name``.
     """
     try:
         array.validate(full=all_of_it)
@@ -58,24 +58,24 @@ def check_memory(name: str, array: pa.Array, *, all_of_it: bool) -> None:
 
 
 def binary_column(name: str, array: pa.Array) -> pa.LargeBinaryArray:
-    """Return an array of any binary or string type as ``large_binary``, without copying data where that is possible.
+    """Return an array of any binary or string type as ``large_binary``, without a copy of the data if possible.
 
     Raises:
-        SerializationError: the array is of another type, or not what it says; says so of the column ``name``.
+        SerializationError: the array is of another type, or inconsistent; with the name of the column, ``name``.
     """
     check_binary(name, array)
     if str(array.type) in _VIEW_TYPES and array.null_count:
         array = _without_views_of_nulls(array)
     column = array.cast(pa.large_binary())
     offsets = _offsets(column)
-    if (offsets[1:] < offsets[:-1]).any():  # what uses them does not look
+    if (offsets[1:] < offsets[:-1]).any():  # the code that uses them does not check
         row = int(np.argmax(offsets[1:] < offsets[:-1]))
-        raise SerializationError(f"{name}: row {row} is not in the column's memory: its offsets are wrong")
+        raise SerializationError(f"{name}: row {row} is outside the column's memory: its offsets are wrong")
     return column
 
 
 def _without_views_of_nulls(array: pa.Array) -> pa.Array:
-    """Return an array of views with an empty one for each null: Arrow does not validate these, and follows them."""
+    """Return an array of views with an empty view for each null: Arrow does not validate these, but follows them."""
     valid, views, *data = array.buffers()
     cells = np.frombuffer(views, np.uint8)[: _VIEW_SIZE * (array.offset + len(array))].reshape(-1, _VIEW_SIZE).copy()
     cells[array.offset :][nulls_of(array)] = 0
@@ -107,14 +107,14 @@ def sizes_of(array: pa.LargeBinaryArray) -> NDArray[np.int64]:
 
 
 def nulls_of(array: pa.Array) -> NDArray[np.bool_]:
-    """Say of each element whether it is null."""
+    """Return for each element whether it is null."""
     if not array.null_count:
         return np.zeros(len(array), np.bool_)
     return numpy_of(pc.cast(array.is_null(), pa.uint8())).view(np.bool_)
 
 
 def numpy_of(array: pa.Array) -> NDArray[Any]:
-    """Return the memory behind an array of numbers; what is there for a null means nothing."""
+    """Return the memory behind an array of numbers; the number at a null is meaningless."""
     kind = np.dtype(str(array.type))
     return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize)
 
@@ -131,17 +131,17 @@ def large_binary(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Larg
 
 
 def constant(data: bytes) -> pa.LargeBinaryScalar:
-    """Return a value that stands in every row."""
+    """Return a value for every row."""
     return large_binary(np.array([0, len(data)], np.int64), np.frombuffer(data, np.uint8))[0]
 
 
 def join(*columns: BinaryColumn) -> pa.LargeBinaryArray:
-    """Join columns row by row; a null counts as nothing."""
+    """Join columns row by row; a null adds nothing."""
     return pc.binary_join_element_wise(*columns, constant(b""), null_handling="replace", null_replacement="")
 
 
 def offsets_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where each of so many bytes begins, one behind the other, and where the last of them ends."""
+    """Return where elements of these sizes begin, stored back to back, and where the last one ends."""
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     return offsets

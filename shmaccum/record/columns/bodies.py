@@ -1,7 +1,7 @@
-"""What every way to encode columns has in common: the bodies of a column of records, and the batches that they become.
+"""Bodies of a column of records, and their layout in batches: common to all encoders.
 
-A record's body does not depend on where the record goes. So it is the bodies that are put in the order of their
-partitions and laid out over batches; how they are kept until they are encoded is each way's own.
+A record's body does not depend on where the record goes. So bodies are sorted by partition and laid out over batches;
+each encoder keeps them in its own form until it encodes them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from shmaccum.record.v2.varint import size_of_varint
 
 
 class ReadyBatches(Protocol):
-    """The records of some batches, ready to be written to where they belong."""
+    """The records of some batches, ready to be written into the batches' memory."""
 
     @property
     def cuts(self) -> list[int]:
-        """The first record of each batch, and the one behind the last."""
+        """The first record of each batch, and the one after the last."""
 
     @property
     def sizes(self) -> list[int]:
@@ -45,21 +45,21 @@ class ReadyBatches(Protocol):
 
         Args:
             memory: to write to.
-            places: where in it the records of each of these batches begin.
+            places: where the records of each of these batches begin in it.
             first: the number of the first of these batches.
         """
 
     def records(self, number: int) -> memoryview:
-        """Return the records of a batch in memory that is nobody else's."""
+        """Return the records of a batch in private memory."""
 
 
 class EncodedBatches(NamedTuple):
-    """`ReadyBatches` whose records are there already: those of batch ``i`` are ``data[bounds[i]:bounds[i + 1]]``."""
+    """`ReadyBatches` that are already encoded: batch ``i`` is ``data[bounds[i]:bounds[i + 1]]``."""
 
     data: memoryview
-    """Records back to back. As long as it lives, so does the buffer that it shows."""
+    """Records back to back. It keeps the buffer behind it alive."""
     bounds: list[int]
-    """In bytes; one more than there are batches."""
+    """In bytes; one more than batches."""
     largest: list[int]
     cuts: list[int]
     base_timestamps: list[int]
@@ -71,7 +71,7 @@ class EncodedBatches(NamedTuple):
         return [end - begin for begin, end in pairwise(self.bounds)]
 
     def write(self, memory: memoryview, places: list[int], first: int = 0) -> None:
-        """Write the records of batches, as `ReadyBatches.write` says."""
+        """Write the records of batches, as in `ReadyBatches.write`."""
         for number, place in enumerate(places, first):
             records = self.records(number)
             memory[place : place + len(records)] = records
@@ -82,20 +82,20 @@ class EncodedBatches(NamedTuple):
 
 
 class ColumnBodies(ABC):
-    """The bodies of a column of records, each with what its record has besides, wherever that goes.
+    """The bodies of a column of records, with the other fields of each record that do not depend on its batch.
 
     Args:
         body_sizes: bytes of each body.
-        timestamps: of each record, milliseconds since the epoch; a number: all of them have this one.
+        timestamps: of each record, milliseconds since the epoch; or one number for all.
 
     Attributes:
         body_sizes, timestamps: the same, one for each.
-        rows: the number of each record in the column that it comes from.
+        rows: the number of each record in the original column.
     """
 
     def __init__(self, body_sizes: NDArray[np.int64], timestamps: NDArray[np.int64] | int) -> None:
         self.body_sizes = body_sizes
-        if isinstance(timestamps, int):  # one number, read again and again
+        if isinstance(timestamps, int):  # an array of one number with stride 0: no memory for each record
             timestamps = np.ndarray((len(body_sizes),), np.int64, np.array([timestamps]), strides=(0,))
         self.timestamps = timestamps
         self.rows = np.arange(len(body_sizes))
@@ -105,15 +105,15 @@ class ColumnBodies(ABC):
 
     @abstractmethod
     def take(self, order: NDArray[np.int64]) -> Self:
-        """Return the bodies of these numbers, in that order: grouped by partition, for example."""
+        """Return the bodies with these numbers, in this order: grouped by partition, for example."""
 
     @abstractmethod
     def part(self, start: int, stop: int) -> Self:
-        """Return the bodies ``start`` to ``stop``, without copying them."""
+        """Return the bodies ``start`` to ``stop``, without a copy."""
 
     def _of(self, chosen: NDArray[np.int64] | slice) -> Self:
-        """Return a copy that has the chosen ones of all that is an attribute of every kind of bodies."""
-        bodies = object.__new__(type(self))  # what `copy` does, but not by way of how things are pickled
+        """Return a copy with the chosen records in all attributes that every kind of bodies has."""
+        bodies = object.__new__(type(self))  # like `copy`, but without the pickle protocol
         bodies.__dict__.update(self.__dict__)
         bodies.body_sizes, bodies.timestamps = self.body_sizes[chosen], self.timestamps[chosen]
         bodies.rows = self.rows[chosen]
@@ -121,44 +121,44 @@ class ColumnBodies(ABC):
 
     @abstractmethod
     def add_to(self, room: int, first_offset: int, base_timestamp: int) -> ReadyBatches | None:
-        """Make the first records ready for a batch that has some already; None if there is no room for any.
+        """Prepare the first records for a batch that already has some; return None if none fits.
 
         Args:
-            room: bytes that the batch has left.
-            first_offset: records that it has.
-            base_timestamp: that of the batch.
+            room: free bytes of the batch.
+            first_offset: number of its records.
+            base_timestamp: of the batch.
         """
 
     @abstractmethod
     def lay_out(self, first: int, room: int, most: int) -> Iterator[ReadyBatches]:
-        """Lay records out over new batches, and make these ready, some at a time.
+        """Lay records out over new batches, and prepare these, some at a time.
 
-        A record for which a whole batch has no room gets one of its own.
+        A record that is larger than a whole batch gets a batch of its own.
 
         Args:
             first: the first record.
-            room: bytes that a batch has for records.
-            most: how many batches at a time.
+            room: bytes for records in a batch.
+            most: most batches at a time.
         """
 
 
 class CopiedBodies(ColumnBodies):
-    """Bodies that are encoded into private memory first, and copied to where they belong.
+    """Bodies that are encoded into private memory first, and then copied into their batches.
 
-    They are laid out by what a record may take at most.
+    The layout uses the largest size that a record can have.
     """
 
     @abstractmethod
     def overhead_max(self, spread_ms: int, offset_max: int) -> int:
-        """Return the most bytes that any of these records takes besides its body.
+        """Return the most bytes that any of these records takes in addition to its body.
 
         Args:
             spread_ms: most milliseconds between a record's timestamp and its batch's base timestamp.
-            offset_max: no record is at a later place in its batch.
+            offset_max: largest place of a record in its batch.
         """
 
     def add_to(self, room: int, first_offset: int, base_timestamp: int) -> EncodedBatches | None:
-        """Encode the first records for a batch that has some already, as `ColumnBodies.add_to` says."""
+        """Encode the first records for a batch that already has some, as in `ColumnBodies.add_to`."""
         least = int(self.body_sizes.min())
         earliest, latest = int(self.timestamps.min()), int(self.timestamps.max())
         spread_ms = max(latest, base_timestamp) - min(earliest, base_timestamp)
@@ -168,7 +168,7 @@ class CopiedBodies(ColumnBodies):
         return self.encode([0], count, first_offset=first_offset, base_timestamp=base_timestamp) if count else None
 
     def lay_out(self, first: int, room: int, most: int) -> Iterator[EncodedBatches]:
-        """Encode records for new batches, as `ColumnBodies.lay_out` says."""
+        """Encode records for new batches, as in `ColumnBodies.lay_out`."""
         if first == len(self):
             return
         spread_ms = int(self.timestamps.max()) - int(self.timestamps.min())
@@ -185,13 +185,13 @@ class CopiedBodies(ColumnBodies):
     def encode(
         self, starts: Sequence[int], stop: int, *, first_offset: int = 0, base_timestamp: int | None = None
     ) -> EncodedBatches:
-        """Encode records ``starts[0]`` to ``stop`` for the batches that they go to.
+        """Encode records ``starts[0]`` to ``stop`` for their batches.
 
         Args:
             starts: first record of each batch, in increasing order.
-            stop: the record behind the last.
-            first_offset: place of the first record in the first batch; the others begin with their first record.
-            base_timestamp: base timestamp of the first batch; by default that of the first record, as in the others.
+            stop: the record after the last.
+            first_offset: place of the first record in the first batch; in the other batches it is 0.
+            base_timestamp: base timestamp of the first batch; by default its first record's, as in the others.
         """
         bases = self.timestamps[list(starts)]
         if base_timestamp is not None:
@@ -208,7 +208,7 @@ class CopiedBodies(ColumnBodies):
 
 
 def overhead_max_v2(largest: int, spread_ms: int, offset_max: int) -> int:
-    """Return `CopiedBodies.overhead_max` of message format 2, for bodies of ``largest`` bytes at most."""
+    """Return `CopiedBodies.overhead_max` for message format 2 and bodies of at most ``largest`` bytes."""
     deltas = 1 + size_of_varint(spread_ms) + size_of_varint(offset_max)
     return deltas + size_of_varint(deltas + largest)
 
@@ -222,11 +222,11 @@ def places_in_batches(starts: Sequence[int], stop: int, first_offset: int) -> ND
 
 
 def bounds_and_largest(offsets: NDArray[np.int64], starts: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return where records go over from batch to batch, and the largest record of each batch, in bytes.
+    """Return the bounds of batches and the largest record of each batch, in bytes.
 
     Args:
         offsets: where each record begins, and where the last one ends.
-        starts: first record of each batch; the first of all is the one that ``offsets`` begins with.
+        starts: first record of each batch; ``offsets`` begins with the first one.
     """
     firsts = np.array(starts) - starts[0]
     bounds = offsets[np.append(firsts, len(offsets) - 1)]

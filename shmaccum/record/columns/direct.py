@@ -1,6 +1,6 @@
-"""Columns to records of message format 2 without anything in between: in C, straight into the batches' memory.
+"""Encodes columns in C, straight into the batches' memory: message format 2 only.
 
-Only where the package is compiled. Everywhere else `columns_even` and `columns_joined` give the same bytes.
+Used only in the compiled form. In the plain form `even` and `joined` produce the same bytes.
 """
 
 from __future__ import annotations
@@ -18,24 +18,23 @@ from shmaccum.record.columns.fastcolumns import FastBatches, FastBodies, FastCel
 from shmaccum.record.columns.joined import header_sections
 
 _OFFSET_WIDTHS: Final = {"binary": 4, "string": 4, "large_binary": 8, "large_string": 8}
-"""Bytes of an offset of each type whose bytes are where its offsets say."""
+"""Bytes of an offset, for types whose offsets locate their bytes."""
 
 
 class DirectBodies(ColumnBodies):
     """Bodies of any sizes, which stay in the columns until they are written to a batch.
 
-    What is made of them raises a SerializationError where it is written, if somebody has changed the columns' memory
-    meanwhile.
+    A write raises a SerializationError if the columns' memory has changed since.
 
     Args:
-        count: how many.
+        count: number of bodies.
         keys: array of binary or string, of any layout, nulls allowed; None: no record has a key.
         values: the same for the values.
         headers: array of ``list<struct<key: string, value: binary>>``, or None.
-        timestamps: as `ColumnBodies` has them.
+        timestamps: as in `ColumnBodies`.
 
     Raises:
-        SerializationError: a column is of another type, or not what it says.
+        SerializationError: a column is of another type, or inconsistent.
     """
 
     def __init__(
@@ -56,24 +55,24 @@ class DirectBodies(ColumnBodies):
         self._records = FastRows(self._bodies, self.rows, self.body_sizes, self.timestamps)
 
     def take(self, order: NDArray[np.int64]) -> Self:
-        """Return the bodies of these numbers, in that order."""
+        """Return the bodies with these numbers, in this order."""
         taken = self._of(order)
         taken._records = FastRows(self._bodies, taken.rows, taken.body_sizes, taken.timestamps)
         return taken
 
     def part(self, start: int, stop: int) -> Self:
-        """Return the bodies ``start`` to ``stop``, without copying them."""
+        """Return the bodies ``start`` to ``stop``, without a copy."""
         part = self._of(slice(start, stop))
         part._records = self._records.part(start, stop)
         return part
 
     def add_to(self, room: int, first_offset: int, base_timestamp: int) -> FastBatches | None:
-        """Measure the first records for a batch that has some already, as `ColumnBodies.add_to` says."""
+        """Measure the first records for a batch that already has some, as in `ColumnBodies.add_to`."""
         batches = FastBatches(self._records)
         return batches if batches.add_to(room, first_offset, base_timestamp) else None
 
     def lay_out(self, first: int, room: int, most: int) -> Iterator[FastBatches]:
-        """Measure records for new batches, as `ColumnBodies.lay_out` says."""
+        """Measure records for new batches, as in `ColumnBodies.lay_out`."""
         while first < len(self):
             batches = FastBatches(self._records)
             first = batches.lay_out(first, room, most)
@@ -84,7 +83,7 @@ def cells_of(name: str, array: pa.Array) -> FastCells:
     """Return the cells of a column of any binary or string type.
 
     Raises:
-        SerializationError: the array is of another type, or not what it says; says so of the column ``name``.
+        SerializationError: the array is of another type, or inconsistent; with the name of the column, ``name``.
     """
     check_binary(name, array)
     width = _OFFSET_WIDTHS.get(str(array.type))

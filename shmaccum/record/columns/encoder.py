@@ -1,12 +1,11 @@
-"""Whole Arrow columns to records: no Python runs per record.
+"""Encodes whole Arrow columns to records: no Python runs for each record.
 
-What comes out is, byte for byte, what `RecordFormat.encode_record` gives for each record. There are several ways to it:
-where the package is compiled, C writes the records to where they go (`shmaccum.record.columns.direct`); where it is
-not, those of equal sizes are laid out by numpy (`shmaccum.record.columns.even`), and others are joined by Arrow's
-kernels (`shmaccum.record.columns.joined`), which takes longer. Formats 0 and 1, which need a CRC-32 per record, go
-through a loop.
+The result equals `RecordFormat.encode_record` for each record, byte for byte. In the compiled form, C writes the
+records into their batches (`shmaccum.record.columns.direct`). In the plain form, numpy lays out records of equal size
+(`shmaccum.record.columns.even`), and Arrow's kernels join the others (`shmaccum.record.columns.joined`), which takes
+longer. Formats 0 and 1 need a CRC-32 for each record, and use a loop.
 
-Of the package below Spark, only the modules of this floor that are about columns import pyarrow.
+Below the Spark layer, only the modules of this package import pyarrow.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ def encode_columns(
         fmt: message format of the records.
         keys: array of binary or string, of any layout, nulls allowed; None: no record has a key.
         values: the same for the values.
-        headers: array of ``list<struct<key: string, value: binary>>``; a null list, or None for all of them: none.
-        timestamps: of the records, milliseconds since the epoch; a number: all of them have this one.
+        headers: array of ``list<struct<key: string, value: binary>>``; a null list: none; None: no record has any.
+        timestamps: of the records, milliseconds since the epoch; or one number for all.
 
     Raises:
         SerializationError: a column is of another type, the columns differ in length, or a header has no name.
-        UnsupportedForMessageFormatError: a record has headers, and the format has no place for them.
+        UnsupportedForMessageFormatError: a record has headers, and the format has none.
     """
     lengths = {len(column) for column in (keys, values, headers) if column is not None}
     if len(lengths) != 1:
@@ -83,20 +82,20 @@ def encode_columns(
 def _even_bodies(
     count: int, keys: pa.LargeBinaryArray | None, values: pa.LargeBinaryArray | None, timestamp: int
 ) -> EvenBodies | None:
-    """Return bodies of one size, if that is what they are."""
+    """Return `EvenBodies` if all bodies have one size, else None."""
     cells: list[Cells | None] = []
     for column in (keys, values):
         if column is None or column.null_count == count:
             cells.append(None)
-        elif (there := even_cells(column)) is not None:
-            cells.append(there)
+        elif (found := even_cells(column)) is not None:
+            cells.append(found)
         else:
             return None
     return EvenBodies(count, cells[0], cells[1], timestamp) if count else None
 
 
 class _SingleBodies(CopiedBodies):
-    """Bodies, and records, that are encoded one by one."""
+    """Bodies and records that are encoded one by one."""
 
     def __init__(self, fmt: RecordFormat, bodies: list[bytes], timestamps: NDArray[np.int64] | int) -> None:
         super().__init__(np.array([*map(len, bodies)], np.int64), timestamps)

@@ -1,8 +1,8 @@
-"""Columns to records of message format 2, all of one size: numpy lays out whole batches at a time.
+"""Encodes records of one size in message format 2: numpy lays out whole batches.
 
-Where keys, and values, are as long as each other, without nulls and headers, and the timestamps are the same, records
-of a batch differ in size only by their offset deltas. So all batches with the same number of records are laid out
-alike, and one strided copy for each field fills it in in all of them.
+It needs keys of one length, values of one length, no nulls, no headers and one timestamp. Then records of a batch
+differ in size only by their offset deltas. So all batches with the same number of records have the same layout, and
+one strided copy for each field fills that field in all of them.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from shmaccum.record.columns.bodies import CopiedBodies, overhead_max_v2
 from shmaccum.record.v2.varint import NULL, encode_varint, encode_varints, size_of_varint
 
 Cells: TypeAlias = NDArray[np.void]
-"""Items of so many bytes each."""
+"""Items of equal size."""
 
 _ATTRIBUTES: Final = b"\0"
 _NO_HEADERS: Final = b"\0"
 _HEADS: Final = 64
-"""Heads of so many kinds of records are remembered: there are two for those of full batches, which come again and
-again, and two more for every timestamp delta of those that are added to a batch later."""
+"""Most kinds of records whose heads are cached. Full batches need two and use them again and again; each timestamp
+delta of records that are added to a batch later needs two more."""
 
 
 class _Shape(NamedTuple):
-    """What the layout of a batch's records depends on, besides their bodies."""
+    """All that the layout of a batch's records depends on, except their bodies."""
 
     records: int
     first_offset: int
-    """Offset delta of the first of them."""
+    """Offset delta of the first record."""
     timestamp_delta: int
-    """That of all of them."""
+    """Of all records."""
 
 
 class _Run(NamedTuple):
-    """Records of a batch, one behind the other, whose offset deltas take as many bytes as each other."""
+    """Adjacent records of a batch whose offset deltas have the same encoded size."""
 
     first: int
-    """The first of them, counted from where the layout begins."""
+    """The first of them, counted from the start of the layout."""
     stop: int
     at: int
     """Where they begin in the layout, in bytes."""
@@ -53,14 +53,14 @@ class _Run(NamedTuple):
     size: int
     """Bytes of each."""
     heads: Cells
-    """What each begins with: all in front of the first field that is not the same in all."""
+    """The beginning of each: all bytes before the first field that differs between records."""
 
 
 class EvenBodies(CopiedBodies):
     """Bodies of one size, whose records have one timestamp.
 
     Args:
-        count: how many; at least one.
+        count: number of bodies; at least one.
         keys: without nulls, all of one size; None: no record has a key.
         values: the same for the values.
         timestamp: of all records.
@@ -68,7 +68,7 @@ class EvenBodies(CopiedBodies):
 
     def __init__(self, count: int, keys: Cells | None, values: Cells | None, timestamp: int) -> None:
         self._fields: list[tuple[bytes, Cells]] = []
-        """Bytes that are the same in each body, and what follows them and is not."""
+        """Bytes that are equal in each body, and the cells after them, which are not."""
         same = b""
         for cells in (keys, values):
             same += NULL if cells is None else encode_varint(cells.itemsize)
@@ -80,20 +80,20 @@ class EvenBodies(CopiedBodies):
         super().__init__(np.full(count, self._size, np.int64), timestamp)
 
     def take(self, order: NDArray[np.int64]) -> Self:
-        """Return the bodies of these numbers, in that order."""
+        """Return the bodies with these numbers, in this order."""
         bodies = self._of(order)
-        # mode: the default copies once more, to be able to leave the result as it was if a row is not there.
+        # clip: the default mode makes another copy, so that it can leave the result unchanged if a row is missing.
         bodies._fields = [(same, cells.take(order, mode="clip")) for same, cells in self._fields]
         return bodies
 
     def part(self, start: int, stop: int) -> Self:
-        """Return the bodies ``start`` to ``stop``, without copying them."""
+        """Return the bodies ``start`` to ``stop``, without a copy."""
         bodies = self._of(slice(start, stop))
         bodies._fields = [(same, cells[start:stop]) for same, cells in self._fields]
         return bodies
 
     def overhead_max(self, spread_ms: int, offset_max: int) -> int:
-        """Return the most bytes that any of these records takes besides its body."""
+        """Return the most bytes that any of these records takes in addition to its body."""
         return overhead_max_v2(self._size, spread_ms, offset_max)
 
     def _encode(
@@ -121,13 +121,13 @@ class EvenBodies(CopiedBodies):
     def _write(
         self, data: NDArray[np.uint8], at: int, run: _Run, row: int, shape: tuple[int, int], batch_size: int
     ) -> None:
-        """Write one run of records of so many (batches, records) from ``row`` on, laid out from ``at`` on."""
+        """Write one run of each batch; ``shape``: batches, and records in each, from ``row`` and ``at`` on."""
         at += run.at
         places, strides = (shape[0], run.stop - run.first), (batch_size, run.size)
         np.ndarray(places, run.heads.dtype, data, at, strides)[...] = run.heads
         at += run.heads.itemsize
         for number, (same, cells) in enumerate(self._fields):
-            if number:  # that of the first one is in the heads
+            if number:  # the first one is part of the heads
                 np.ndarray(places, f"V{len(same)}", data, at, strides)[...] = np.void(same)
                 at += len(same)
             rows = cells[row : row + shape[0] * shape[1]].reshape(shape)
@@ -137,12 +137,12 @@ class EvenBodies(CopiedBodies):
 
 
 def _layout(shape: _Shape, lead: bytes, body_size: int) -> list[_Run]:
-    """Return the runs that the records of a batch are laid out in.
+    """Return the runs in which the records of a batch are laid out.
 
     Args:
         shape: of the batch.
         lead: what all bodies begin with.
-        body_size: bytes of each, ``lead`` included.
+        body_size: bytes of each, with ``lead``.
     """
     runs: list[_Run] = []
     at, offset, end = 0, shape.first_offset, shape.first_offset + shape.records
@@ -150,7 +150,7 @@ def _layout(shape: _Shape, lead: bytes, body_size: int) -> list[_Run]:
         offset_size = size_of_varint(offset)
         low = 1 << 7 * offset_size - 8 if offset_size > 1 else 0
         stop = min(end, 1 << 7 * offset_size - 1)
-        # More of them than are needed here, so that they are found again for batches that are somewhat longer.
+        # More heads than needed here, so that somewhat longer batches find them in the cache.
         size, heads = _heads(low, 1 << (stop - 1).bit_length(), shape.timestamp_delta, lead, body_size)
         first, behind = offset - shape.first_offset, stop - shape.first_offset
         runs.append(_Run(first, behind, at, at + (stop - offset) * size, size, heads[offset - low : stop - low]))
@@ -160,9 +160,9 @@ def _layout(shape: _Shape, lead: bytes, body_size: int) -> list[_Run]:
 
 @lru_cache(_HEADS)
 def _heads(low: int, high: int, timestamp_delta: int, lead: bytes, body_size: int) -> tuple[int, Cells]:
-    """Return the size of records with offset deltas from ``low`` to ``high``, of equal size, and what each begins with.
+    """Return the size, and the heads, of records with offset deltas from ``low`` to ``high``, all of equal size.
 
-    The other arguments are as of `_layout`.
+    The other arguments are those of `_layout`.
     """
     deltas = _ATTRIBUTES + encode_varint(timestamp_delta)
     offset_size = size_of_varint(low)
@@ -177,7 +177,7 @@ def _heads(low: int, high: int, timestamp_delta: int, lead: bytes, body_size: in
 
 
 def even_cells(array: pa.LargeBinaryArray) -> Cells | None:
-    """Return the elements of an array, if there are any, all of one size, and none is null; None if not."""
+    """Return the elements of an array if they are of one size and none is null; None if not, or if it is empty."""
     if array.null_count or not len(array):
         return None
     offsets, data = offsets_and_data(array)

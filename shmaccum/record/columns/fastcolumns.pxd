@@ -1,16 +1,16 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
-# A column of cells, where its buffers are.
+# A column of cells, in Arrow's buffers.
 cdef struct Column:
-    const uint8_t *valid  # NULL where there is no null
+    const uint8_t *valid  # NULL if there is no null
     const uint8_t *offsets
     const uint8_t *data
     Py_ssize_t data_size
-    Py_ssize_t before  # cells of the buffers that are in front of the first one
+    Py_ssize_t before  # cells of the buffers before the first one
     Py_ssize_t count
     Py_ssize_t fixed_size
-    int width  # bytes of an offset; 0: all cells have the fixed size; -1: there is no column, and all of them are null
+    int width  # bytes of an offset; 0: all cells have the fixed size; -1: there is no column, and all cells are null
 
 cdef struct Cell:
     const uint8_t *data

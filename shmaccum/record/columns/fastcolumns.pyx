@@ -1,9 +1,8 @@
-"""Columns of records in C, a row at a time: hashed, measured, and written from where Arrow has them to where they go.
+"""Columns of records in C, row by row: hash, measure, and copy from Arrow into batches.
 
-What `columns_even`, `columns_joined` and `murmur2_columns` do, in one pass over the rows and without anything in
-between. No memory is read or written here that was not checked right before: a cell by the lengths of the buffers that
-it is in, a row by their number, a record by the end of the memory that it goes to. What was checked earlier does not
-count, for the memory may be somebody else's who changes it.
+It does the work of `even`, `joined` and `murmur2_columns` in one pass over the rows, without anything in between. It
+checks memory right before each access: a cell against its buffers' lengths, a row against the number of rows, a record
+against the end of its target. Earlier checks do not count, because another thread or process can change the memory.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -14,8 +13,8 @@ from shmaccum.errors import SerializationError
 from shmaccum.record.murmur2 import MULTIPLIER, SEED
 from shmaccum.record.v2.varint cimport put_varint, varint_size
 
-# Rows are read, and records written, where for a while nobody has, and a third of the time would go by waiting for that
-# memory. So what is some records further on is asked for ahead: a hint, which touches nothing.
+# Rows and their targets are not in the processor's caches, and waiting for them would take a third of the time. So
+# memory some records ahead is prefetched: a hint, which touches nothing.
 cdef extern from *:
     """
     #if defined(__GNUC__)
@@ -38,7 +37,7 @@ cdef uint32_t _MULTIPLIER = MULTIPLIER
 
 
 cdef inline bint find_cell(const Column *column, Py_ssize_t row, Cell *cell) noexcept:
-    """Find a cell; False where there is no such row, or its bytes are not in the column's memory."""
+    """Find a cell; return False if there is no such row, or its bytes are outside the column's memory."""
     cdef int32_t short_ends[2]
     cdef int64_t ends[2]
     cell.data, cell.size = column.data, -1
@@ -64,19 +63,19 @@ cdef inline bint find_cell(const Column *column, Py_ssize_t row, Cell *cell) noe
 
 
 cdef class FastCells:
-    """The cells of a binary column, where Arrow has them.
+    """The cells of a binary column, in Arrow's buffers.
 
     Args:
-        count: how many.
-        before: cells of the buffers that are in front of the first one.
-        width: bytes of an offset, 4 or 8; 0 where there are none, for all cells have the same size.
+        count: number of cells.
+        before: cells of the buffers before the first one.
+        width: bytes of an offset, 4 or 8; 0 if all cells have the same size, without offsets.
         fixed_size: that size.
-        valid: buffer of a bit a cell, which is 0 for a null; None: there is no null.
+        valid: buffer with a bit for each cell, 0 for a null; None: there is no null.
         offsets: buffer of where each cell begins, and the last one ends.
         data: buffer of the cells' bytes; None: there are none.
 
     Raises:
-        SerializationError: a buffer is too short for so many.
+        SerializationError: a buffer is too short for these cells.
     """
 
     def __cinit__(
@@ -88,9 +87,9 @@ cdef class FastCells:
             PyObject_GetBuffer(offsets, &self._offsets, PyBUF_SIMPLE)
         if data is not None:
             PyObject_GetBuffer(data, &self._data, PyBUF_SIMPLE)
-        cdef Py_ssize_t least = 1 << 48  # more than there is memory, and products of it are no overflow
+        cdef Py_ssize_t least = 1 << 48  # more than any memory, and products of it do not overflow
         if not (0 <= count < least and 0 <= before < least and width in (0, 4, 8) and 0 <= fixed_size < 1 << 31):
-            raise ValueError(f"no column has {count} cells behind {before}, offsets of {width}, sizes of {fixed_size}")
+            raise ValueError(f"no column has {count} cells after {before}, offsets of {width}, sizes of {fixed_size}")
         self._column.valid = <const uint8_t *>self._valid.buf
         self._column.offsets = <const uint8_t *>self._offsets.buf
         self._column.data, self._column.data_size = <const uint8_t *>self._data.buf, self._data.len
@@ -110,15 +109,15 @@ cdef class FastCells:
         PyBuffer_Release(&self._data)
 
     def partitions(self, int64_t[::1] partitions, uint32_t partition_count):
-        """Store the partition of each cell, a key, as `partition_for_key` gives it; -1 for a null.
+        """Store the partition of each cell, a key, as `partition_for_key` returns it; -1 for a null.
 
         Raises:
-            SerializationError: a cell is not in the column's memory.
+            SerializationError: a cell is outside the column's memory.
         """
         cdef Py_ssize_t row
         cdef Cell key
         if partition_count == 0:
-            raise ZeroDivisionError("a topic has a partition at least")
+            raise ZeroDivisionError("a topic must have at least one partition")
         for row in range(partitions.shape[0]):
             if not find_cell(&self._column, row, &key):
                 raise outside(row)
@@ -126,11 +125,11 @@ cdef class FastCells:
 
 
 cdef outside(Py_ssize_t row):
-    return SerializationError(f"row {row} of a column is not in the column's memory: its offsets are wrong")
+    return SerializationError(f"row {row} of a column is outside the column's memory: its offsets are wrong")
 
 
 cdef inline uint32_t murmur2(const uint8_t *data, Py_ssize_t size) noexcept:
-    """The hash of `shmaccum.record.murmur2`, as the 32 bits that it has."""
+    """Return the hash of `shmaccum.record.murmur2`, as 32 unsigned bits."""
     cdef uint32_t digest = _SEED ^ <uint32_t>size
     cdef uint32_t word
     while size >= 4:
@@ -165,13 +164,13 @@ cdef inline uint8_t *put_field(uint8_t *at, const Cell *field) noexcept:
 cdef inline bint find_body(
     const Column *key, const Column *value, const Column *headers, Py_ssize_t row, Body *body
 ) noexcept:
-    """Find what the body of a record is made of; False where that is not there."""
+    """Find the parts of a record's body; return False if one is outside its memory."""
     if not (find_cell(key, row, &body.key) and find_cell(value, row, &body.value)):
         return False
     if not find_cell(headers, row, &body.headers) or body.headers.size == 0:
         return False
     body.size = varint_size(body.key.size) + varint_size(body.value.size)
-    # No headers take a byte, which says so.
+    # Without headers, one byte holds their count, 0.
     body.size += max(body.key.size, 0) + max(body.value.size, 0) + (body.headers.size if body.headers.size > 0 else 1)
     return True
 
@@ -199,16 +198,16 @@ cdef class FastBodies:
         """Store the bytes of each body.
 
         Raises:
-            SerializationError: a record is not in the columns' memory.
+            SerializationError: a record is outside the columns' memory.
         """
-        sizes[:] = (self._key.width < 0) + (self._value.width < 0) + (self._headers.width < 0)  # a byte says: none
+        sizes[:] = (self._key.width < 0) + (self._value.width < 0) + (self._headers.width < 0)  # one byte for absence
         add_sizes(&self._key, sizes, True)
         add_sizes(&self._value, sizes, True)
         add_sizes(&self._headers, sizes, False)
 
 
 cdef add_sizes(const Column *column, int64_t[::1] sizes, bint has_length):
-    """Add the bytes of a column's cells, and of their lengths, which headers bring along themselves."""
+    """Add the bytes of a column's cells, and of their lengths, which header sections already contain."""
     cdef Py_ssize_t row
     cdef Cell cell
     if column.width < 0:
@@ -225,10 +224,10 @@ cdef add_sizes(const Column *column, int64_t[::1] sizes, bint has_length):
 
 
 cdef class FastRows:
-    """Some records of these bodies, in some order, with all that they have besides.
+    """Some records of these bodies, in some order, with their other fields.
 
     Args:
-        bodies: where they are from.
+        bodies: of the records.
         numbers: of the body of each record.
         body_sizes: bytes of each body.
         timestamps: of each record, milliseconds since the epoch.
@@ -242,21 +241,21 @@ cdef class FastRows:
         const int64_t[:] timestamps not None,
     ):
         if not (numbers.shape[0] == body_sizes.shape[0] == timestamps.shape[0]):
-            raise IndexError(f"of {numbers.shape[0]} records there are {body_sizes.shape[0]} and {timestamps.shape[0]}")
+            raise IndexError(f"{numbers.shape[0]} records with {body_sizes.shape[0]} sizes, {timestamps.shape[0]} times")
         self._bodies, self._numbers, self._body_sizes, self._timestamps = bodies, numbers, body_sizes, timestamps
 
     def part(self, Py_ssize_t start, Py_ssize_t stop):
         """Return records ``start`` to ``stop``."""
         cdef FastRows rows = FastRows.__new__(FastRows)
         if not 0 <= start <= stop <= self._numbers.shape[0]:
-            raise IndexError(f"there are no records {start} to {stop} of {self._numbers.shape[0]}")
+            raise IndexError(f"no records {start} to {stop} of {self._numbers.shape[0]}")
         rows._bodies, rows._numbers = self._bodies, self._numbers[start:stop]
         rows._body_sizes, rows._timestamps = self._body_sizes[start:stop], self._timestamps[start:stop]
         return rows
 
 
 cdef class FastBatches:
-    """The records of some batches, as they are to be written: a `ReadyBatches`, once one of its methods has made it so.
+    """The records of some batches, to be written: a `ReadyBatches`, once `add_to` or `lay_out` has prepared it.
 
     Args:
         rows: the records.
@@ -267,24 +266,24 @@ cdef class FastBatches:
         self.cuts, self.sizes, self.largest, self.base_timestamps, self.max_timestamps = [], [], [], [], []
 
     def add_to(self, Py_ssize_t room, Py_ssize_t first_offset, int64_t base_timestamp):
-        """Measure the first records for a batch that has some already; return how many fit.
+        """Measure the first records for a batch that already has some; return how many fit.
 
         Args:
-            room: bytes that the batch has left.
-            first_offset: records that it has.
-            base_timestamp: that of the batch.
+            room: free bytes of the batch.
+            first_offset: number of its records.
+            base_timestamp: of the batch.
         """
         self._first_offset = first_offset
         self.cuts.append(0)
         return self._measure(0, 0, room, first_offset, base_timestamp)
 
     def lay_out(self, Py_ssize_t first, Py_ssize_t room, Py_ssize_t most):
-        """Measure records for new batches; return the first record behind them.
+        """Measure records for new batches; return the first record after them.
 
         Args:
             first: the first record.
-            room: bytes that a batch has for records; a record that takes more gets one of its own.
-            most: how many batches there may be.
+            room: bytes for records in a batch; a record that takes more gets a batch of its own.
+            most: most batches.
         """
         self._first_offset = 0
         self.cuts.append(first)
@@ -295,7 +294,7 @@ cdef class FastBatches:
     cdef Py_ssize_t _measure(
         self, Py_ssize_t row, Py_ssize_t least, Py_ssize_t room, Py_ssize_t offset, int64_t base
     ) except -1:
-        """Measure the records of a batch: as many as fit, but at least so many; return the one behind the last."""
+        """Measure the records of a batch: as many as fit, but at least ``least``; return the one after the last."""
         cdef const int64_t[::1] body_sizes = self._rows._body_sizes
         cdef const int64_t[:] timestamps = self._rows._timestamps
         cdef Py_ssize_t size, total = 0, largest = 0
@@ -322,11 +321,11 @@ cdef class FastBatches:
 
         Args:
             memory: to write to.
-            places: where in it the records of each batch begin.
+            places: where the records of each batch begin in it.
             first: the number of the first of these batches.
 
         Raises:
-            SerializationError: the columns, or where they are, are not as they were before.
+            SerializationError: the columns' memory has changed since it was measured.
         """
         cdef Py_buffer view
         cdef Py_ssize_t number, at, size
@@ -383,7 +382,7 @@ cdef class FastBatches:
             raise SerializationError("the memory of a column was changed while its rows were being written")
 
     def records(self, Py_ssize_t number):
-        """Return the records of a batch in memory of their own."""
+        """Return the records of a batch in private memory."""
         memory = bytearray(self.sizes[number])
         self.write(memory, [0], number)
         return memoryview(memory)

@@ -1,10 +1,10 @@
-"""Rows of columns shared out among partitions, in C: what `shmaccum.record.columns.shares` does, in one pass over the rows."""
+"""Shares out rows among partitions in C: `shmaccum.record.columns.shares` in one pass over the rows."""
 
 from libc.stdint cimport int64_t
 
 
 def fast_least_and_largest(const int64_t[::1] sizes not None):
-    """What `shmaccum.record.columns.shares.least_and_largest` does."""
+    """Implement `shmaccum.record.columns.shares.least_and_largest`."""
     cdef int64_t least = sizes[0], largest = sizes[0]
     cdef Py_ssize_t row
     for row in range(1, sizes.shape[0]):
@@ -14,7 +14,7 @@ def fast_least_and_largest(const int64_t[::1] sizes not None):
 
 
 def fast_stops(const int64_t[::1] sizes not None, int64_t overhead, int64_t first_room, int64_t room):
-    """What `shmaccum.record.columns.shares.stops_of_batches` does."""
+    """Implement `shmaccum.record.columns.shares.stops_of_batches`."""
     cdef int64_t left = first_room, size
     cdef Py_ssize_t row, start = 0
     cdef list stops = []
@@ -31,17 +31,17 @@ def fast_stops(const int64_t[::1] sizes not None, int64_t overhead, int64_t firs
 def fast_group(const int64_t[::1] partitions not None, int64_t[::1] order not None, int64_t[::1] ends not None):
     """Store the rows' numbers, grouped by partition, and where each partition's group ends.
 
-    False, with nothing of use stored, where a row's partition is none of those that there are ``ends`` for.
+    Return False, with nothing useful stored, if a row's partition is outside ``ends``.
 
     Args:
         partitions: of each row.
-        order: as many numbers.
-        ends: as many zeros as there are partitions.
+        order: output, one number for each row.
+        ends: output, one zero for each partition.
     """
     cdef Py_ssize_t row, number
     cdef int64_t end, start = 0
     if order.shape[0] != partitions.shape[0]:
-        raise IndexError(f"{order.shape[0]} numbers of {partitions.shape[0]} rows")
+        raise IndexError(f"room for {order.shape[0]} numbers of {partitions.shape[0]} rows")
     for row in range(partitions.shape[0]):
         if not 0 <= partitions[row] < ends.shape[0]:
             return False

@@ -1,7 +1,7 @@
-"""Columns to records of message format 2, of any sizes: numpy makes the varints, Arrow's kernels move the bytes.
+"""Encodes records of any sizes in message format 2, with numpy and Arrow's kernels.
 
-Every row of the records is joined from its parts once: sizes and deltas, packed by numpy, in front of the key, the
-size of the value, the value, the headers.
+numpy makes the varints, Arrow moves the bytes. Each record is joined from its parts once: sizes and deltas, packed by
+numpy, before the key, the size of the value, the value, the headers.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from shmaccum.record.columns.bodies import CopiedBodies, bounds_and_largest, ove
 from shmaccum.record.v2.varint import encode_varints, sizes_of_varints
 
 _Varints: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64]]
-"""Matrix and lengths, as `encode_varints` gives them."""
+"""Matrix and lengths, as `encode_varints` returns them."""
 
 _ATTRIBUTES = b"\0"
 _NO_HEADERS = b"\0"
 
 
 class _Field:
-    """A key or value column: its bytes, and the number that goes in front of them."""
+    """A key or value column: its bytes, and the length before each of them."""
 
     def __init__(self, data: pa.LargeBinaryArray | None, sizes: NDArray[np.int64]) -> None:
         self.data = data
-        """None: there are none, all are null."""
+        """None: all are null."""
         self.sizes = sizes
         """-1 for a null."""
 
     def encoded_sizes(self) -> NDArray[np.int64]:
-        """Return the bytes of each, its number included."""
+        """Return the bytes of each, with its length."""
         return sizes_of_varints(self.sizes) + np.maximum(self.sizes, 0)
 
     def take(self, rows: NDArray[np.int64]) -> _Field:
@@ -64,11 +64,11 @@ class JoinedBodies(CopiedBodies):
     """Bodies of any sizes.
 
     Args:
-        count: how many.
+        count: number of bodies.
         keys: array of keys, nulls allowed; None: no record has a key.
         values: the same for the values.
         headers: array of ``list<struct<key: string, value: binary>>``, or None.
-        timestamps: as `ColumnBodies` has them.
+        timestamps: as in `ColumnBodies`.
     """
 
     def __init__(
@@ -88,21 +88,21 @@ class JoinedBodies(CopiedBodies):
         super().__init__(body_sizes, timestamps)
 
     def take(self, order: NDArray[np.int64]) -> Self:
-        """Return the bodies of these numbers, in that order."""
+        """Return the bodies with these numbers, in this order."""
         bodies = self._of(order)
         bodies._key, bodies._value = self._key.take(order), self._value.take(order)
         bodies._headers = None if self._headers is None else self._headers.take(arrow_of(order))
         return bodies
 
     def part(self, start: int, stop: int) -> Self:
-        """Return the bodies ``start`` to ``stop``, without copying them."""
+        """Return the bodies ``start`` to ``stop``, without a copy."""
         bodies = self._of(slice(start, stop))
         bodies._key, bodies._value = self._key.part(start, stop), self._value.part(start, stop)
         bodies._headers = None if self._headers is None else self._headers[start:stop]
         return bodies
 
     def overhead_max(self, spread_ms: int, offset_max: int) -> int:
-        """Return the most bytes that any of these records takes besides its body."""
+        """Return the most bytes that any of these records takes in addition to its body."""
         return overhead_max_v2(int(self.body_sizes.max()), spread_ms, offset_max)
 
     def _encode(
@@ -139,17 +139,17 @@ def _pack(*columns: _Varints) -> pa.LargeBinaryArray:
         sizes += lengths
         for place, cell in enumerate(matrix):
             cells[:, column] = cell
-            if place:  # the first byte is always there
+            if place:  # every varint has a first byte
                 used[:, column] = lengths > place
             column += 1
     return large_binary(offsets_of(sizes), cells[used])
 
 
 def check_headers(headers: pa.Array) -> None:
-    """Refuse an array that is not one of headers, is not what it says, or has a header without a name.
+    """Refuse an array that is not one of headers, is inconsistent, or has a header without a name.
 
     Raises:
-        SerializationError: says which.
+        SerializationError: with the reason.
     """
     kind = headers.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
@@ -163,7 +163,7 @@ def check_headers(headers: pa.Array) -> None:
         raise SerializationError(f"headers must be of type list<struct<key: string, value: binary>>, not {kind}")
     check_memory("headers", headers, all_of_it=True)
     if pc.struct_field(headers.flatten(), "key").null_count:
-        raise SerializationError("headers must all have a name, but one has a null for its key, or is null itself")
+        raise SerializationError("headers must all have a name, but one is null or has a null key")
 
 
 def header_sections(headers: pa.Array) -> pa.LargeBinaryArray:
@@ -176,5 +176,5 @@ def header_sections(headers: pa.Array) -> pa.LargeBinaryArray:
     counts = numpy_of(pc.list_value_length(headers)).astype(np.int64)
     if headers.null_count:
         counts[nulls_of(headers)] = 0
-    # The headers of a row follow each other, so that its section is one slice of all headers there are.
+    # The headers of a row are adjacent, so its section is one slice of all headers.
     return join(_pack(encode_varints(counts)), large_binary(offsets[offsets_of(counts)], data))

@@ -1,4 +1,4 @@
-"""`shmaccum.record.murmur2` of a whole Arrow column of keys at once."""
+"""`shmaccum.record.murmur2` for a whole Arrow column of keys at once."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if COMPILED:
     from shmaccum.record.columns.direct import cells_of
 
 UNKNOWN_PARTITION: Final = -1
-"""Stands for the partition of a null key, which its hash does not decide (``RecordMetadata.UNKNOWN_PARTITION``)."""
+"""Partition of a null key, which has no hash (``RecordMetadata.UNKNOWN_PARTITION``)."""
 
 _WORD: Final = 4
 _FEW: Final = 16
-"""So many keys, much longer than all others, are hashed one by one rather than by numpy calls for each word."""
+"""Up to this many keys that are longer than all others are hashed one by one, to save numpy calls for each word."""
 _MULTIPLIER: Final = np.uint32(MULTIPLIER)
 
 
 def murmur2_column(array: pa.Array) -> NDArray[np.uint32]:
-    """Return the hash of each key: the 32 bits of `murmur2`, unsigned. That of a null key means nothing.
+    """Return the hash of each key: the 32 bits of `murmur2`, unsigned; meaningless for a null key.
 
     Args:
         array: keys, binary or string of any layout.
@@ -42,7 +42,7 @@ def murmur2_column(array: pa.Array) -> NDArray[np.uint32]:
     largest = int(sizes.max())
     if largest == sizes.min():
         return _murmur2_of_equal(padded, len(sizes), largest)
-    # The narrowest type that will do: numpy sorts that in one or two passes.
+    # The narrowest sufficient type: numpy sorts it in one or two passes.
     word_counts = (sizes // _WORD).astype(np.min_scalar_type(largest))
     order = np.argsort(word_counts, kind="stable")[::-1]
     step_count = int(word_counts[order[min(_FEW, len(order) - 1)]])
@@ -73,10 +73,10 @@ def partitions_for_keys(array: pa.Array, partition_count: int) -> NDArray[np.int
 
 
 def _murmur2_of_equal(padded: NDArray[np.uint8], count: int, size: int) -> NDArray[np.uint32]:
-    """Hash keys of one size, one behind the other, `_WORD` bytes behind the last of them."""
+    """Hash keys of one size, stored back to back; `_WORD` more bytes follow the last one."""
 
     def words(at: int) -> NDArray[np.uint32]:
-        """Return the word of each key that begins with its byte ``at``."""
+        """Return the word of each key that begins at its byte ``at``."""
         return np.ndarray((count,), "<u4", padded, at, (size,))
 
     digests = np.full(count, SEED ^ size, np.uint32)
@@ -91,7 +91,7 @@ def _murmur2_of_equal(padded: NDArray[np.uint8], count: int, size: int) -> NDArr
 def _murmur2_of_descending(
     padded: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
-    """Hash keys that come with most words first: those that still have a word at any step are the first ones."""
+    """Hash keys sorted by descending number of words: in any step, the keys that still have a word come first."""
     words = np.ndarray((len(padded) - _WORD + 1,), "<u4", padded, strides=(1,))  # the word that begins at each byte
     digests = np.uint32(SEED) ^ sizes.astype(np.uint32)
     word_counts = sizes // _WORD

@@ -1,4 +1,4 @@
-"""Which rows of a column go to which partition, by the batches that they fill, or row by row: one pass each."""
+"""Shares out a column's rows among partitions, by full batches or row by row."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if COMPILED:
 
 
 def least_and_largest(sizes: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the smallest and the largest of some sizes; at least one."""
+    """Return the smallest and the largest of at least one size."""
     if COMPILED:
         return fast_least_and_largest(sizes)
     return int(sizes.min()), int(sizes.max())
 
 
 def stops_of_batches(sizes: NDArray[np.int64], overhead: int, first_room: int, room: int) -> list[int]:
-    """Return the number behind the last row of each batch, where rows fill one batch after the other.
+    """Return the number after the last row of each batch, if rows fill one batch after the other.
 
-    A row for which a whole batch has no room gets one of its own.
+    A row that is larger than a whole batch gets a batch of its own.
 
     Args:
         sizes: of the rows' bodies, in bytes; at least one.
-        overhead: bytes that a record takes besides its body.
-        first_room: bytes that the first batch has for records.
-        room: bytes that each of the others has.
+        overhead: bytes that a record takes in addition to its body.
+        first_room: bytes for records in the first batch.
+        room: bytes for records in each of the others.
     """
     if COMPILED:
         return fast_stops(sizes, overhead, first_room, room)
@@ -44,21 +44,21 @@ def stops_of_batches(sizes: NDArray[np.int64], overhead: int, first_room: int, r
 
 
 def grouped(partitions: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], list[tuple[int, int, int]]]:
-    """Group rows by partition, those of each in their order.
+    """Group rows by partition, in their order within each.
 
     Args:
         partitions: of each row; at least one.
-        count: partitions that there are. A row may name another one.
+        count: number of partitions. A row can name another one.
 
     Returns:
-        The rows' numbers, group by group; and of each group its partition, where it begins, and where it ends.
+        The rows' numbers, group by group; and for each group its partition, begin and end.
     """
     if COMPILED:
         order, ends = np.empty(len(partitions), np.int64), np.zeros(count, np.int64)
         if fast_group(partitions, order, ends):
             bounds = [0, *ends.tolist()]
             return order, [(n, start, stop) for n, (start, stop) in enumerate(pairwise(bounds)) if start < stop]
-    # The narrowest type that will do: numpy sorts that in one or two passes.
+    # The narrowest sufficient type: numpy sorts it in one or two passes.
     kind = np.min_scalar_type(partitions.max()) if partitions.min() >= 0 else np.int64
     order = np.argsort(partitions.astype(kind), kind="stable")
     partitions = partitions[order]

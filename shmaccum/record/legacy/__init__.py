@@ -1,1 +1,1 @@
-"""Message formats 0 and 1, Kafka's before 0.11: message sets, written and read."""
+"""Writes and reads message formats 0 and 1, Kafka's before 0.11."""

@@ -1,4 +1,4 @@
-"""Message sets of formats 0 and 1, read. The formats are described in `shmaccum.record.legacy.records`."""
+"""Reads message sets of formats 0 and 1, described in `shmaccum.record.legacy.records`."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ _SIZE: Final = struct.Struct(">i")
 class LegacyBatch(Batch):
     """One outer message of format 0 or 1 (``AbstractLegacyRecordBatch``).
 
-    A wrapper does not say what its first offset and its number of records are: to ask for them decompresses it.
+    A wrapper does not store its first offset and its number of records: reading them decompresses it.
     """
 
     __slots__ = ("_inner",)
 
     def __init__(self, buf: memoryview, position: int) -> None:
-        """Read what precedes key and value.
+        """Read the fields before key and value.
 
         Args:
-            buf: the bytes of the message, all of them and no more.
-            position: where they come from.
+            buf: exactly the bytes of the message.
+            position: where they are in the input.
 
         Raises:
-            CorruptRecordError: there are too few of them.
+            CorruptRecordError: there are too few bytes.
         """
         self._buf = buf
         self._inner: list[Record] | None = None
@@ -63,20 +63,20 @@ class LegacyBatch(Batch):
 
     @property
     def base_offset(self) -> int:
-        """Offset of the first message within, or of the message itself."""
+        """Offset of the first inner message, or of the message itself."""
         return self._decoded()[0].offset
 
     @property
     def record_count(self) -> int:
-        """Number of messages within, or 1."""
+        """Number of inner messages, or 1."""
         return len(self._decoded())
 
     def is_valid(self) -> bool:
-        """Say whether the CRC-32 is that of all the bytes behind it."""
+        """Return whether the CRC-32 matches all the bytes after it."""
         return zlib.crc32(self._buf[MAGIC_OFFSET:]) == self.crc
 
     def records(self) -> Iterator[Record]:
-        """Yield the messages within, or the message itself."""
+        """Yield the inner messages, or the message itself."""
         yield from self._decoded()
 
     def _decoded(self) -> list[Record]:
@@ -95,20 +95,20 @@ class LegacyBatch(Batch):
         messages = memoryview(decompress(self.compression, compressed, self.magic))
         inner = [self._inner_record(messages[start:end]) for start, end in message_spans(messages)]
         if not inner:
-            raise CorruptRecordError(f"the wrapper message at byte {self.position} has no messages within")
-        # Older librdkafka leaves the offset of a wrapper at 0: its inner offsets then are what they are.
+            raise CorruptRecordError(f"the wrapper message at byte {self.position} has no inner messages")
+        # Older librdkafka leaves a wrapper's offset at 0; then the inner offsets are already absolute.
         if self.magic == 0 or self.last_offset == 0:
             return inner
         base_offset = self.last_offset - inner[-1].offset
         if base_offset < 0:
             raise CorruptRecordError(
                 f"the wrapper message at byte {self.position} has offset {self.last_offset}, "
-                f"which is less than offset {inner[-1].offset} of the last message within"
+                f"which is less than offset {inner[-1].offset} of its last inner message"
             )
         return [record._replace(offset=base_offset + record.offset) for record in inner]
 
     def _inner_record(self, message: memoryview) -> Record:
-        where = f"a message within the wrapper at byte {self.position}"
+        where = f"an inner message of the wrapper at byte {self.position}"
         magic = message[MAGIC_OFFSET]
         if magic != self.magic:
             raise CorruptRecordError(f"{where} has magic {magic}, the wrapper {self.magic}")
@@ -146,7 +146,7 @@ def _key_and_value(message: memoryview, magic: int) -> tuple[bytes | None, bytes
     key, position = _nullable(message, BODY_OFFSET[magic])
     value, position = _nullable(message, position)
     if position != len(message):
-        raise CorruptRecordError(f"a message has {len(message) - position} bytes behind its value")
+        raise CorruptRecordError(f"a message has {len(message) - position} bytes after its value")
     return key, value
 
 
@@ -159,5 +159,5 @@ def _nullable(message: memoryview, position: int) -> tuple[bytes | None, int]:
         return None, start
     end = start + size
     if not start <= end <= len(message):
-        raise CorruptRecordError(f"a field at byte {start} of a message of {len(message)} bytes is to have {size}")
+        raise CorruptRecordError(f"a field at byte {start} of a message of {len(message)} bytes claims to have {size}")
     return bytes(message[start:end]), end

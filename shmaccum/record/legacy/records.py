@@ -1,17 +1,17 @@
-"""Message formats 0 and 1, Kafka's before 0.11: ``LegacyRecord`` and its message sets, written.
+"""Writes message formats 0 and 1, Kafka's before 0.11: ``LegacyRecord`` and its message sets.
 
 There is no batch header. A *message set* is messages back to back, each with its own CRC-32::
 
     offset 8 | size 4 | crc 4 | magic 1 | attributes 1 | timestamp 8 (format 1 only)
     key size 4 | key | value size 4 | value
 
-All numbers are big-endian; the size counts what follows it, the CRC covers what follows it, and a key or value
-size of -1 is a null. The second line is the message's *body*: encoded once, before a place is known.
+All numbers are big-endian. The size counts the bytes after it, the CRC covers the bytes after it, and a key or value
+size of -1 is a null. The second line is the message's *body*: it is encoded once, before the message has a place.
 
-A compressed set is one message, the *wrapper*: its value is the compressed set, its offset that of the last
-message within. A producer counts offsets from 0. Whoever stores the set assigns those of the log: to the wrapper
-alone in format 1, whose inner offsets stay relative, but to every inner message in format 0, which means to
-compress the set again, as a broker of that time did for every batch.
+A compressed set is one message, the *wrapper*: its value is the compressed set, its offset that of the last inner
+message. A producer counts offsets from 0; the log assigns absolute ones. In format 1 only the wrapper gets one, and
+inner offsets stay relative. In format 0 every inner message gets one, so the set has to be compressed again; brokers
+of that time did so for every batch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CRC_OFFSET: Final = 12
 ATTRIBUTES_OFFSET: Final = 17
 TIMESTAMP_OFFSET: Final = 18
 BODY_OFFSET: Final = (18, 26)
-"""Bytes of a message before its key size, by magic: all that it takes besides its body."""
+"""Bytes of a message before its key size, by magic: all bytes except its body."""
 
 _SIZE: Final = struct.Struct(">i")
 _OFFSET: Final = struct.Struct(">q")
@@ -62,9 +62,9 @@ def encode_record(magic: int, offset: int, timestamp: int, body: bytes, attribut
     Args:
         magic: 0 or 1.
         offset: place of the message in its set, from 0.
-        timestamp: milliseconds since the epoch; format 0 has no place for it.
-        body: what `encode_body` gave.
-        attributes: compression id; 0 but for a wrapper.
+        timestamp: milliseconds since the epoch; format 0 does not store it.
+        body: from `encode_body`.
+        attributes: compression id; 0 except for a wrapper.
     """
     if magic == 0:
         head = _MAGIC_AND_ATTRIBUTES.pack(magic, attributes)
@@ -75,7 +75,7 @@ def encode_record(magic: int, offset: int, timestamp: int, body: bytes, attribut
 
 
 def record_size(magic: int, body_size: int) -> int:
-    """Return how many bytes `encode_record` gives for a body of ``body_size`` bytes."""
+    """Return the size of `encode_record`'s result for a body of ``body_size`` bytes."""
     return BODY_OFFSET[magic] + body_size
 
 
@@ -88,7 +88,7 @@ def compressed_set(
     record_count: int,
     max_timestamp: int,
 ) -> bytearray:
-    """Return the wrapper of a whole uncompressed set, in memory of its own.
+    """Return the wrapper of a whole uncompressed set, in private memory.
 
     Raises:
         IllegalStateError: the set is not ``record_count`` messages with increasing offsets.
@@ -100,7 +100,7 @@ def compressed_set(
 
 
 def check_offsets(messages: memoryview, record_count: int) -> None:
-    """Make sure of what ``MemoryRecordsBuilder`` makes sure of at each append: offsets must increase.
+    """Check that offsets increase, as ``MemoryRecordsBuilder`` does at each append.
 
     Raises:
         IllegalStateError: they do not, or the set is not ``record_count`` messages.
@@ -116,15 +116,15 @@ def check_offsets(messages: memoryview, record_count: int) -> None:
         previous = offset
         count += 1
     if count != record_count:
-        raise IllegalStateError(f"the message set was to have {record_count} messages and has {count}")
+        raise IllegalStateError(f"the message set has {count} messages instead of {record_count}")
 
 
 def set_base_offset(buf: memoryview, record_count: int, base_offset: int) -> memoryview:
-    """Give each message of a sealed set its offset in the log: ``base_offset`` and those behind it.
+    """Give each message of a sealed set its offset in the log, from ``base_offset``.
 
     Returns:
-        The set with its offsets. That is ``buf`` itself, changed in place, but for a compressed set of format 0,
-        which is compressed anew, into memory of its own.
+        The set with its offsets: ``buf`` itself, changed in place. Only a compressed set of format 0 is compressed
+        again, into private memory.
 
     Raises:
         IllegalStateError: the set is not ``record_count`` messages with increasing offsets.

@@ -1,1 +1,1 @@
-"""Message format 2, Kafka's own since 0.11: records and batches, written and read."""
+"""Writes and reads message format 2, Kafka's own since 0.11."""

@@ -1,4 +1,4 @@
-"""Batches of message format 2, read. The format is described in `shmaccum.record.v2.records`."""
+"""Reads batches of message format 2, described in `shmaccum.record.v2.records`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class DefaultBatch(Batch):
         """Read the header.
 
         Args:
-            buf: the bytes of the batch, all of them and no more.
-            position: where they come from.
+            buf: exactly the bytes of the batch.
+            position: where they are in the input.
 
         Raises:
-            CorruptRecordError: there are too few for a header.
+            CorruptRecordError: there are too few bytes for a header.
         """
         if len(buf) < HEADER_SIZE:
             raise CorruptRecordError(
@@ -61,17 +61,17 @@ class DefaultBatch(Batch):
         self.last_offset = self.base_offset + last_offset_delta
 
     def is_valid(self) -> bool:
-        """Say whether the CRC-32C is that of all the bytes behind it."""
+        """Return whether the CRC-32C matches all the bytes after it."""
         return checksum.crc32c(self._buf[CRC_START:]) == self.crc
 
     def records(self) -> Iterator[Record]:
-        """Yield the records, decoded one by one from the section, which is decompressed as a whole."""
+        """Yield the records, decoded one by one; the section is decompressed as a whole."""
         if self.record_count == 0:
-            return  # what compaction left of a batch has no section, compressed or not
+            return  # a batch emptied by compaction has no section, compressed or not
         section = self._section()
         if not 0 < self.record_count * _MIN_RECORD_SIZE <= len(section):
             raise CorruptRecordError(
-                f"the batch at byte {self.position} is to have {self.record_count} records in {len(section)} bytes"
+                f"the batch at byte {self.position} claims to have {self.record_count} records in {len(section)} bytes"
             )
         position = 0
         for _ in range(self.record_count):
@@ -79,7 +79,7 @@ class DefaultBatch(Batch):
             yield record
         if position != len(section):
             raise CorruptRecordError(
-                f"the batch at byte {self.position} has {len(section) - position} bytes behind its last record"
+                f"the batch at byte {self.position} has {len(section) - position} bytes after its last record"
             )
 
     def _section(self) -> memoryview:
@@ -93,9 +93,9 @@ class DefaultBatch(Batch):
         end = position + length
         if not position < end <= len(section):
             raise CorruptRecordError(
-                f"a record at byte {position} of the batch at byte {self.position} says that it has {length} bytes"
+                f"a record at byte {position} of the batch at byte {self.position} claims to have {length} bytes"
             )
-        fields = _Fields(section[:end], position + 1)  # the attributes of a record are not in use
+        fields = _Fields(section[:end], position + 1)  # a record's attributes are unused
         timestamp_delta = fields.varint()
         offset_delta = fields.varint()
         key = fields.nullable_bytes()
@@ -103,7 +103,7 @@ class DefaultBatch(Batch):
         headers = fields.headers()
         if fields.position != end:
             raise CorruptRecordError(
-                f"a record of the batch at byte {self.position} says that it has {length} bytes, "
+                f"a record of the batch at byte {self.position} claims to have {length} bytes, "
                 f"but its fields end {end - fields.position} bytes earlier"
             )
         is_create_time = self.timestamp_type is TimestampType.CREATE_TIME
@@ -130,13 +130,13 @@ class _Fields:
             return None
         start, self.position = self.position, self.position + length
         if not start <= self.position <= len(self._buf):
-            raise CorruptRecordError(f"a field at byte {start} says that it has {length} bytes")
+            raise CorruptRecordError(f"a field at byte {start} claims to have {length} bytes")
         return bytes(self._buf[start : self.position])
 
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
         count = self.varint()
         if not 0 <= count <= len(self._buf) - self.position:
-            raise CorruptRecordError(f"a record says that it has {count} headers")
+            raise CorruptRecordError(f"a record claims to have {count} headers")
         return tuple((self._header_name(), self.nullable_bytes()) for _ in range(count))
 
     def _header_name(self) -> str:

@@ -1,4 +1,4 @@
-"""The header of a batch of message format 2, in C: the same bytes as `shmaccum.record.v2.records` packs where it is not compiled."""
+"""Writes the header of a batch of message format 2 in C, with the bytes of `shmaccum.record.v2.records`."""
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -31,7 +31,7 @@ cdef enum:
     HEADER_SIZE = 61
 
 
-# Each returns nothing: the number has all the bytes that it has in the header.
+# Stores a number in the header's byte order.
 cdef inline void put16(uint8_t *at, int16_t number) noexcept:
     cdef uint16_t there = htobe16(<uint16_t> number)
     memcpy(at, &there, sizeof(there))
@@ -48,7 +48,7 @@ cdef inline void put64(uint8_t *at, int64_t number) noexcept:
 
 
 cdef class _Covered:
-    """The memory that a checksum is made of, while it is: a memoryview takes a fifth as long to make as the checksum."""
+    """The memory under a checksum; a memoryview would take a fifth as long to create as the checksum."""
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.begin, self.size, 1, flags)
@@ -72,7 +72,7 @@ cdef class FastHeader:
         PyObject_GetBuffer(buf, &view, PyBUF_WRITABLE)
         try:
             if not HEADER_SIZE <= size <= view.len:
-                raise ValueError(f"a batch of {size} bytes, header included, cannot be in {view.len}")
+                raise ValueError(f"a batch of {size} bytes with its header does not fit {view.len} bytes")
             header = <uint8_t *> view.buf
             put16(header + ATTRIBUTES_AT, attributes)
             put32(header + LAST_OFFSET_DELTA_AT, record_count - 1)
@@ -84,7 +84,7 @@ cdef class FastHeader:
             put32(header + RECORD_COUNT_AT, record_count)
             self._covered.begin = header + ATTRIBUTES_AT
             self._covered.size = size - ATTRIBUTES_AT
-            if self._crc32c is None:  # producers import this module too, and never come here
+            if self._crc32c is None:  # producers import this module too, but never call this
                 self._crc32c = checksum.crc32c
             crc = self._crc32c(self._covered)
             for more in rest:

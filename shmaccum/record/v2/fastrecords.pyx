@@ -1,7 +1,7 @@
-"""What a record of message format 2 is made of, in C: its time, its body, and its bytes in an open batch.
+"""Encodes records of message format 2 in C: the time, the body, and the bytes in an open batch.
 
-The same bytes as `shmaccum.record.v2.records` makes, without any Python object for what lies between. (Where it is not
-compiled, that module does all of it, and so it does here for records with headers.)
+The bytes equal those of `shmaccum.record.v2.records`, without Python objects in between. That module encodes all records
+of the plain form, and records with headers in both forms.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -38,7 +38,7 @@ cdef class FastRecords:
         return now.tv_sec * 1000 + now.tv_nsec // 1_000_000
 
     cpdef bytes encode_body(self, bytes key, bytes value):
-        """Return what `v2.encode_body` gives for a record without headers."""
+        """Return the result of `v2.encode_body` for a record without headers."""
         cdef bytes body = PyBytes_FromStringAndSize(NULL, size_of_field(key) + size_of_field(value) + 1)
         cdef uint8_t *at = <uint8_t *> PyBytes_AS_STRING(body)
         at = put_field(put_field(at, key), value)
@@ -48,13 +48,13 @@ cdef class FastRecords:
     cpdef Py_ssize_t write(
         self, Py_ssize_t start, Py_ssize_t end, Py_ssize_t offset_delta, long long timestamp_delta, bytes body
     ) except -1:
-        """Write what `v2.encode_record` gives into the slab, from byte ``start`` on.
+        """Write the result of `v2.encode_record` into the slab, from byte ``start`` on.
 
         Returns:
-            How many bytes those are; 0, with nothing written, if there is no room for them before ``end``.
+            The number of bytes; 0, with nothing written, if they do not fit before ``end``.
 
         Raises:
-            IndexError: that is not in the slab.
+            IndexError: the bytes are outside the slab.
         """
         cdef word[::1] words = self._memory.words
         cdef Py_ssize_t body_size = PyBytes_GET_SIZE(body)
@@ -64,7 +64,7 @@ cdef class FastRecords:
         if whole > end - start:
             return 0
         if start < 0 or end > words.shape[0] * <Py_ssize_t> sizeof(word):
-            raise IndexError(f"bytes {start} to {end} of a slab of {words.shape[0]} words")
+            raise IndexError(f"bytes {start} to {end} are outside a slab of {words.shape[0]} words")
         at = put_varint(<uint8_t *> <size_t> &words[0] + start, size)
         at[0] = 0
         at = put_varint(put_varint(at + 1, timestamp_delta), offset_delta)

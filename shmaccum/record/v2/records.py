@@ -1,4 +1,4 @@
-"""Message format 2, Kafka's own since 0.11: ``DefaultRecordBatch`` and ``DefaultRecord``, written.
+"""Writes message format 2, Kafka's own since 0.11: ``DefaultRecordBatch`` and ``DefaultRecord``.
 
 A batch is a header of 61 bytes and a section of records, compressed as a whole or not at all::
 
@@ -9,8 +9,8 @@ A batch is a header of 61 bytes and a section of records, compressed as a whole 
             key length | key | value length | value | header count | (name length | name | value length | value)*
 
 Numbers of the header are big-endian, those of a record are varints. The second line of a record is its *body*: it
-does not depend on the record's place, so it is encoded once, before a batch is chosen for it. The CRC-32C covers
-everything behind itself. So the base offset and the leader epoch can be set later without touching it.
+does not depend on the record's place, so it is encoded once, before the record has a batch. The CRC-32C covers
+everything after itself. So the base offset and the leader epoch can be set later without changing it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAGIC: Final = 2
 HEADER_SIZE: Final = 61
 
 CRC_START: Final = 21
-"""Where the CRC's coverage begins: at the attributes."""
+"""First byte that the CRC covers: the attributes."""
 
 TIMESTAMP_TYPE_MASK: Final = 0x08
 TRANSACTIONAL_FLAG_MASK: Final = 0x10
@@ -50,7 +50,7 @@ CONTROL_FLAG_MASK: Final = 0x20
 DELETE_HORIZON_FLAG_MASK: Final = 0x40
 
 RECORD_OVERHEAD_MAX: Final = 21
-"""Most bytes of a record besides its body: length 5, attributes 1, timestamp delta 10, offset delta 5."""
+"""Most bytes of a record in addition to its body: length 5, attributes 1, timestamp delta 10, offset delta 5."""
 
 _SIZES: Final = VARINTS
 _FEW: Final = len(VARINTS)
@@ -68,7 +68,7 @@ def encode_body(key: BytesLike | None, value: BytesLike | None, headers: Headers
     Raises:
         SerializationError: key, value or a header's value is not bytes-like, or a header's name is not a str.
     """
-    # Spelled out for key and value: this and `encode_record` are most of what a record costs its producer.
+    # Written out twice, for key and value: this and `encode_record` are most of a record's cost in its producer.
     if key is None:
         key_size, key = NULL, b""
     else:
@@ -110,7 +110,7 @@ def encode_record(offset_delta: int, timestamp: int, base_timestamp: int, body: 
         offset_delta: place of the record in its batch, from 0.
         timestamp: milliseconds since the epoch.
         base_timestamp: that of the batch; the record's may be earlier.
-        body: what `encode_body` gave.
+        body: from `encode_body`.
     """
     later = timestamp - base_timestamp
     delta = _SIZES[later] if 0 <= later < _FEW else encode_varint(later)
@@ -120,7 +120,7 @@ def encode_record(offset_delta: int, timestamp: int, base_timestamp: int, body: 
 
 
 def record_size(offset_delta: int, timestamp_delta: int, body_size: int) -> int:
-    """Return how many bytes `encode_record` gives for a body of ``body_size`` bytes."""
+    """Return the size of `encode_record`'s result for a body of ``body_size`` bytes."""
     size = 1 + size_of_varint(timestamp_delta) + size_of_varint(offset_delta) + body_size
     return size_of_varint(size) + size
 
@@ -137,22 +137,22 @@ def write_header(
     base_sequence: int,
     rest: BatchMemory = (),
 ) -> None:
-    """Write the header of a batch whose records are there already, and the CRC over all of it, in place.
+    """Write the header, with the CRC, of a batch whose records are already in place.
 
-    The base offset is 0 and the partition's leader epoch unknown, as a producer sends it. To write the same
-    header again changes nothing.
+    The base offset is 0 and the partition's leader epoch is unknown, as a producer sends it. Writing the same header
+    again changes nothing.
 
     Args:
         buf: memory that begins with `HEADER_SIZE` bytes for the header; the section of records follows.
-        size: bytes of the batch that are in ``buf``, header included.
+        size: bytes of the batch that are in ``buf``, with the header.
         attributes: compression id and flags.
         record_count: records in the section.
         base_timestamp: what the records' timestamp deltas count from, in milliseconds since the epoch.
         max_timestamp: largest timestamp of the records.
-        producer_id: or -1, and so for the epoch and the sequence: the batch is not idempotent.
+        producer_id: or -1, as for the epoch and the sequence: the batch is not idempotent.
         producer_epoch: see above.
         base_sequence: sequence number of the first record.
-        rest: where the section of records goes on.
+        rest: more memory of the section of records.
     """
     if _fast_header is not None:
         _fast_header.write(
@@ -199,9 +199,9 @@ def compressed_batch(
     producer_epoch: int,
     base_sequence: int,
 ) -> bytearray:
-    """Return a whole batch in memory of its own, with ``records``, an uncompressed section, compressed.
+    """Return a whole batch in private memory, with the uncompressed section ``records`` compressed.
 
-    The arguments after ``level``, that of the compression, are those of `write_header`.
+    ``level`` is that of the compression; the arguments after it are those of `write_header`.
     """
     section = compress(compression, records, MAGIC, level)
     batch = bytearray(HEADER_SIZE) + section
@@ -220,5 +220,5 @@ def compressed_batch(
 
 
 def set_base_offset(buf: memoryview, base_offset: int) -> None:
-    """Give the first record of the sealed batch the offset ``base_offset``, and the others those behind it."""
+    """Give the first record of the sealed batch the offset ``base_offset``, and the others the next ones."""
     _BASE_OFFSET.pack_into(buf, 0, base_offset)

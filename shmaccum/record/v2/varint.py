@@ -1,7 +1,7 @@
-"""Kafka's variable-length integers: zig-zag, seven bits a byte, lowest first (``ByteUtils``, as Protocol Buffers).
+"""Kafka's variable-length integers: zig-zag, seven bits a byte, lowest first.
 
 Zig-zag maps 0, -1, 1, -2 ... to 0, 1, 2, 3 ..., so that small numbers of either sign are short. A number takes one
-to ten bytes; -1 takes one, which is why it stands for the length of a null.
+to ten bytes; -1 takes one, and stands for the length of a null (``ByteUtils``; Protocol Buffers use the same).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _encode(n: int) -> bytes:
 
 
 VARINTS: Final[tuple[bytes, ...]] = tuple(map(_encode, range(8192)))
-"""Encoded numbers of the sizes and deltas that most records have: looked up in a fifth of the time of encoding."""
+"""Encoded numbers for the sizes and deltas of most records: a lookup takes a fifth of the time of encoding."""
 
 _FEW: Final = len(VARINTS)
 
@@ -48,7 +48,7 @@ def encode_varint(n: int) -> bytes:
 
 
 def size_of_varint(n: int) -> int:
-    """Return how many bytes `encode_varint` gives for ``n`` (``ByteUtils.sizeOfVarlong``)."""
+    """Return the size of `encode_varint`'s result for ``n`` (``ByteUtils.sizeOfVarlong``)."""
     return (max((n << 1 ^ n >> _MAX_BITS).bit_length(), 1) + 6) // 7
 
 
@@ -56,7 +56,7 @@ def decode_varint(buf: BytesLike, pos: int) -> tuple[int, int]:
     """Read the number at ``pos``.
 
     Returns:
-        The number, and the position of the byte behind it.
+        The number, and the position of the byte after it.
 
     Raises:
         CorruptRecordError: it runs past the end of ``buf`` or needs more than 64 bits.
@@ -84,8 +84,8 @@ def encode_varints(values: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArra
     """Encode a whole column of numbers.
 
     Returns:
-        A matrix of bytes and a vector of lengths. Number ``i`` is ``matrix[:lengths[i], i]``; there are as many
-        rows as the longest number has bytes, and what is below a shorter one means nothing.
+        A matrix of bytes and a vector of lengths. Number ``i`` is ``matrix[:lengths[i], i]``. The matrix has as many
+        rows as the longest number has bytes; the bytes below a shorter number are meaningless.
     """
     rest = (values << 1 ^ values >> _MAX_BITS - 1).view(np.uint64)
     width = max(int(rest.max(initial=0)).bit_length() + 6, 7) // 7
@@ -101,7 +101,7 @@ def encode_varints(values: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArra
 
 
 def sizes_of_varints(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many bytes `encode_varints` gives for each number."""
+    """Return the size of `encode_varints`'s result for each number."""
     zigzag = (values << 1 ^ values >> _MAX_BITS - 1).view(np.uint64)
     sizes = np.ones(len(values), np.int64)
     for bits in range(7, max(int(zigzag.max(initial=0)).bit_length(), 1), 7):

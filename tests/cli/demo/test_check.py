@@ -31,16 +31,16 @@ def test_what_is_right() -> None:
 @pytest.mark.parametrize(
     ("changed", "problems"),
     [
-        ({"AA2": None}, [f"1 records are missing, such as: AA2: {C}"]),
-        ({"UA1": [A, B]}, [f"1 records are missing, such as: UA1: {B}"]),
-        ({"UA1": [A, B, B, B]}, [f"1 records are there that were not sent, or more than once, such as: UA1: {B}"]),
-        ({"DL3": [A]}, [f"1 records are there that were not sent, or more than once, such as: DL3: {A}"]),
-        ({"UA1": [B, A, B]}, ["1 keys have their records in another order, such as: UA1"]),
+        ({"AA2": None}, [f"1 records missing, such as: AA2: {C}"]),
+        ({"UA1": [A, B]}, [f"1 records missing, such as: UA1: {B}"]),
+        ({"UA1": [A, B, B, B]}, [f"1 records not sent, or there more than once, such as: UA1: {B}"]),
+        ({"DL3": [A]}, [f"1 records not sent, or there more than once, such as: DL3: {A}"]),
+        ({"UA1": [B, A, B]}, ["1 keys with their records in another order, such as: UA1"]),
         (
             {"AA2": [B]},
             [
-                f"1 records are missing, such as: AA2: {C}",
-                f"1 records are there that were not sent, or more than once, such as: AA2: {B}",
+                f"1 records missing, such as: AA2: {C}",
+                f"1 records not sent, or there more than once, such as: AA2: {B}",
             ],
         ),
     ],
@@ -51,9 +51,7 @@ def test_what_is_wrong(changed: dict[str, list[str] | None], problems: list[str]
 
 def test_nulls_are_unexpected() -> None:
     found: dict[bytes | None, list[bytes | None]] = {**as_found(), None: [None]}
-    assert compare(EXPECTED, found, plain_json) == [
-        "1 records are there that were not sent, or more than once, such as: null: null"
-    ]
+    assert compare(EXPECTED, found, plain_json) == ["1 records not sent, or there more than once, such as: null: null"]
 
 
 @pytest.fixture
@@ -89,10 +87,10 @@ def test_a_batch_cut_short(log: Path) -> None:
     data = segment(log).read_bytes()
     segment(log).write_bytes(data[:-1])
     (problem,) = read_topic(log, "t").problems
-    assert problem == f"{segment(log)}: {len(data) // 2 - 1} bytes at its end are no whole batch"
+    assert problem == f"{segment(log)}: {len(data) // 2 - 1} bytes at its end are not a whole batch"
 
 
 def test_a_gap_in_the_offsets(log: Path) -> None:
     data = segment(log).read_bytes()
     segment(log).write_bytes(data[len(data) // 2 :])
-    assert read_topic(log, "t").problems == [f"{segment(log)}: offset 10 where 0 was to come"]
+    assert read_topic(log, "t").problems == [f"{segment(log)}: offset 10 instead of 0"]

@@ -47,7 +47,7 @@ def test_figures_that_cannot_be_written(tmp_path: Path, capfd: pytest.CaptureFix
 def test_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     assert main(["demo", "--out", str(tmp_path / "out")]) == 1
-    assert "PySpark needs a Java runtime of version 17 or later, but there is none" in capfd.readouterr().err
+    assert "PySpark needs a Java runtime of version 17 or later, but found none" in capfd.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -59,7 +59,7 @@ def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capf
 
 def test_a_directory_or_a_cluster(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(tmp_path), "--bootstrap-servers", "127.0.0.1:1"]) == 2
-    assert "shmaccum demo: --out is for a log, and bootstrap.servers are for a cluster" in capfd.readouterr().err
+    assert "shmaccum demo: --out is for a log, and bootstrap.servers for a cluster" in capfd.readouterr().err
 
 
 def test_a_password_among_the_arguments(capfd: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +67,7 @@ def test_a_password_among_the_arguments(capfd: pytest.CaptureFixture[str]) -> No
         main(["demo", "-X", "sasl.password=hush"])
     assert ended.value.code == 2
     err = capfd.readouterr().err
-    assert "sasl.password belongs into a file, for --config" in err
+    assert "sasl.password belongs in a file, for --config" in err
     assert "hush" not in err
 
 
@@ -82,7 +82,7 @@ def test_a_thousand_flights_into_a_cluster(shmaccum: Command, kafka: KafkaCluste
     assert stdout.startswith("shmaccum runs as plain Python here.") == (not COMPILED)
     assert f"into topic {topic} of {kafka.bootstrap_servers}" in stdout
     assert "sending: 1,000 of 1,000 records are acknowledged" in stdout
-    assert "Every record is there as it was sent, once" in stdout
+    assert "Every record arrived as it was sent, once" in stdout
     result = json.loads(figures.read_text())
     assert (result["held"], result["problems"]) == (True, [])
     measured = result["figures"]

@@ -83,7 +83,7 @@ def test_columns_give_the_bytes_of_single_records(magic: int) -> None:
 
 
 def check_batches(fmt: RecordFormat, bodies: ColumnBodies, records: list[Sample], data: st.DataObject) -> None:
-    """Lay some of the records out over batches, and compare with each encoded by itself."""
+    """Lay some of the records out over batches, and compare with each encoded alone."""
     if not records:
         return
     skipped = data.draw(st.integers(0, len(records) - 1), label="rows that are not of the part")

@@ -32,7 +32,7 @@ def test_a_batch_ends_with_the_last_row_that_fits(sizes: list[int], overhead: in
 @settings(deadline=None)
 @given(st.lists(st.integers(-1, 6), min_size=1, max_size=30), st.integers(1, 7))
 def test_rows_are_grouped_in_their_order(partitions: list[int], count: int) -> None:
-    """Those of partitions that there are not, or not yet, among them: they are an error of somebody else's."""
+    """Also rows of partitions that do not exist, or not yet: these are an error for the caller to report."""
     order, groups = grouped(np.array(partitions), count)
     assert {number: order[start:stop].tolist() for number, start, stop in groups} == {
         number: [row for row, there in enumerate(partitions) if there == number] for number in set(partitions)

@@ -49,7 +49,7 @@ Form(True, Path({str(tmp_path)!r})).enter()
 """,
         tmp_path,
     )
-    assert "wanted is the package as compiled, found is" in said
+    assert "the package should be compiled, but the import found" in said
 
 
 def test_too_late(tmp_path: Path) -> None:

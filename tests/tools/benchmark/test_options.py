@@ -73,9 +73,9 @@ def without(key: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("", "is no JSON, or only a part of one"),
-        (json.dumps(GOOD)[:-100], "is no JSON, or only a part of one"),
-        ("\x80\x81", "is no JSON"),
+        ("", "is not complete JSON"),
+        (json.dumps(GOOD)[:-100], "is not complete JSON"),
+        ("\x80\x81", "is not complete JSON"),
         ("{}", "is not a result of tools/bench.py --json"),
         ("[1, 2]", "is not a result of tools/bench.py --json"),
         (json.dumps(GOOD | {"format": 1}), "is of format 1, this version of the tool has 2: measure again"),

@@ -91,6 +91,4 @@ def test_nothing_is_running(tmp_path: Path) -> None:
 def test_without_java_it_says_what_to_do(tmp_path: Path, command: str) -> None:
     done = run(tmp_path / "run", command, PATH=str(tmp_path), JAVA_HOME=str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(
-        "Apache Kafka needs a Java runtime of version 17 or later, but there is none; install"
-    )
+    assert done.stderr.startswith("Apache Kafka needs a Java runtime of version 17 or later, but found none; install")

@@ -237,7 +237,7 @@ def test_the_end_is_cut_off(scene: Any) -> None:
     segment.write_bytes(segment.read_bytes()[:-1])
     problems: list[str] = []
     assert len(list(read_log(scene.log_dir, problems))) < len(scene.records)
-    assert "no whole batch" in problems[0]
+    assert "not a whole batch" in problems[0]
 
 
 def test_a_batch_is_there_twice(scene: Any) -> None:
@@ -245,5 +245,5 @@ def test_a_batch_is_there_twice(scene: Any) -> None:
     segment.write_bytes(segment.read_bytes() * 2)
     problems: list[str] = []
     records = list(read_log(scene.log_dir, problems))
-    assert "offset 0 where" in problems[0]
+    assert "offset 0 instead of" in problems[0]
     assert "duplicated" in wrong(judge(scene.accounts, records, PARTITIONS))

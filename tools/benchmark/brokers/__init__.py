@@ -1,4 +1,4 @@
-"""The brokers that contestants send to, each in processes of its own, which are told by a pipe what to do."""
+"""The brokers that contestants send to, in processes controlled through pipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apache Kafka: one broker, by `tools.kafka`, with a heap and a compiler for work rather than for a fast start."""
+"""Apache Kafka: one broker from `tools.kafka`, with JVM options for load instead of a fast start."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ApacheService:
         self.servers = self._cluster.bootstrap_servers
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """Make a topic."""
+        """Create a topic."""
         self._cluster.admin.create_topic(topic, partitions, settings=_DELETE_AT_ONCE)
 
     def delete_topic(self, topic: str) -> None:
@@ -43,9 +43,9 @@ class ApacheService:
         return end_offsets(self.servers, topic)
 
     def counts(self) -> dict[str, int]:
-        """Return nothing: it does not count."""
+        """Return nothing: Apache Kafka does not count here."""
         return {}
 
     def wait(self, link: Connection) -> None:
-        """Wait for what the tool says."""
+        """Wait for the tool's next message."""
         link.poll(None)

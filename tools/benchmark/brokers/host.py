@@ -1,7 +1,7 @@
-"""A broker in a process of its own, and what the tool asks of it.
+"""Runs a broker in a process of its own and forwards the tool's requests to it.
 
-The tool itself stays free of clients and their threads, since it forks the contestants; so administration, too, is done
-in the broker's process.
+The tool itself forks the contestants, so it must not hold clients and their threads. Administration also runs in the
+broker's process.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ class Service(Protocol):
     """``bootstrap.servers``."""
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """Make a topic."""
+        """Create a topic."""
 
     def delete_topic(self, topic: str) -> None:
-        """Remove a topic, and what is in it."""
+        """Delete a topic and its records."""
 
     def records(self, topic: str) -> int:
         """Return how many records a topic has."""
 
     def counts(self) -> dict[str, int]:
-        """Return what the broker has counted so far of connections, requests, batches and bytes; none, if it cannot."""
+        """Return the broker's counts of connections, requests, batches and bytes; empty if it does not count."""
 
     def wait(self, link: Connection) -> None:
-        """Work until the tool says something."""
+        """Work until the tool sends a message."""
 
 
 class Broker:
-    """A broker that runs, as the tool sees it.
+    """A running broker, as the tool sees it.
 
     Attributes:
-        pid: of the process that all of it descends from.
+        pid: of the process that is the ancestor of all its processes.
         servers: ``bootstrap.servers``.
     """
 
@@ -56,7 +56,7 @@ class Broker:
         """Start it.
 
         Raises:
-            MissingError: it cannot be had on this machine.
+            MissingError: it is not available on this machine.
             BenchmarkError: it does not start.
         """
         self._link, theirs = Pipe()
@@ -66,11 +66,11 @@ class Broker:
         self.servers: str = self._answer()
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """Make a topic."""
+        """Create a topic."""
         self._ask("create_topic", topic, partitions)
 
     def delete_topic(self, topic: str) -> None:
-        """Remove a topic."""
+        """Delete a topic."""
         self._ask("delete_topic", topic)
 
     def records(self, topic: str) -> int:
@@ -79,7 +79,7 @@ class Broker:
         return found
 
     def counts(self) -> Mapping[str, int]:
-        """Return what the broker has counted so far; nothing, if it cannot."""
+        """Return the broker's counts so far; empty if it does not count."""
         found: Mapping[str, int] = self._ask("counts")
         return found
 
@@ -90,10 +90,10 @@ class Broker:
     def _answer(self) -> Any:
         try:
             if not self._link.poll(_PATIENCE_S):
-                raise BenchmarkError(f"{self._title} says nothing for {_PATIENCE_S:.0f} s")
+                raise BenchmarkError(f"{self._title} has not responded for {_PATIENCE_S:.0f} s")
             answer = self._link.recv()
         except EOFError:
-            raise BenchmarkError(f"{self._title} has ended") from None
+            raise BenchmarkError(f"{self._title} has exited") from None
         if isinstance(answer, BenchmarkError):
             raise answer
         return answer
@@ -115,7 +115,7 @@ def _service(kind: str, directory: Path) -> Callable[[], Service]:
 
 
 def _host(make: Callable[[], Service], tools_end: Connection, link: Connection) -> int:
-    """Be the broker's process: it works until it is killed, and what it has started goes with it."""
+    """Run as the broker's process until it is killed; its children are killed with it."""
     tools_end.close()
     try:
         service = make()

@@ -1,4 +1,4 @@
-"""How many records a topic has, by its end offsets, as confluent-kafka's consumer learns them."""
+"""Counts a topic's records by its end offsets, with confluent-kafka's consumer."""
 
 from __future__ import annotations
 

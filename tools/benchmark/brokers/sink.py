@@ -8,7 +8,7 @@ from tools.sink import Sink
 
 
 class SinkService:
-    """A sink, and what its counts were when a topic was made; see `Service`."""
+    """A sink, with its counts at the creation of the topic; see `Service`."""
 
     def __init__(self) -> None:
         self._sink = Sink()
@@ -16,7 +16,7 @@ class SinkService:
         self._records_before: dict[str, int] = {}
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """Know a topic, on connections that are still to come."""
+        """Register a topic, for new connections."""
         self._sink.partitions[topic] = partitions
         self._records_before[topic] = self.counts()["records"]
 
@@ -25,13 +25,13 @@ class SinkService:
         del self._sink.partitions[topic], self._records_before[topic]
 
     def records(self, topic: str) -> int:
-        """Return how many records have come since the topic was made: there is one topic at a time."""
+        """Return how many records have arrived since the topic was created; there is one topic at a time."""
         return self.counts()["records"] - self._records_before[topic]
 
     def counts(self) -> dict[str, int]:
-        """Return the sums of what all connections carried."""
+        """Return the sums over all connections."""
         return self._sink.counters.totals()
 
     def wait(self, link: Connection) -> None:
-        """Take connections until the tool says something."""
+        """Serve connections until the tool sends a message."""
         self._sink.serve_until(link)

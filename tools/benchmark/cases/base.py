@@ -1,4 +1,4 @@
-"""What a case is: variants, each of which every contestant takes its turns at."""
+"""A case: variants, in each of which every contestant takes turns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tools.benchmark.settings import Settings
 from tools.benchmark.workshop import Workshop
 
 Turn = Callable[[str], dict[str, float]]
-"""Has a contestant take a turn; returns its figures by name. Raises BenchmarkError."""
+"""Runs one turn of a contestant; returns its figures by name. Raises BenchmarkError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +20,18 @@ class Variant:
     Attributes:
         name: in the report, unique within the case.
         title: a line for people.
-        contestants: who takes part; the first one is what the ratios are of.
-        turn: what each of them does.
-        figures: which figures the tables show, in this order.
+        contestants: the first one is the base of the ratios.
+        turn: runs one turn.
+        figures: figures in the tables, in this order.
         broker: the kind, or empty.
         settings: the same for all.
-        facts: what else defines it, for the report.
-        rounds_at_most: for what takes long.
-        rounds_times: for what varies much: so many rounds for one.
-        seldom: contestant -> its rounds at most, where it alone takes long.
-        warm_up: whether a round that does not count goes before.
-        turn_s: how long a turn takes, about, for the estimate.
-        pooled: returns figures of all the rounds of a contestant together, which single rounds are too short for.
+        facts: other parameters, for the report.
+        rounds_at_most: limit for variants that take long.
+        rounds_times: multiplier of rounds for variants that vary much.
+        seldom: contestant -> its own limit of rounds, if it alone takes long.
+        warm_up: whether a round that does not count comes first.
+        turn_s: approximate seconds of a turn, for the estimate.
+        pooled: returns figures over all rounds of a contestant together, for which single rounds are too short.
     """
 
     name: str
@@ -50,11 +50,11 @@ class Variant:
     pooled: Callable[[str], Mapping[str, float]] = lambda _: {}
 
     def rounds_of(self, contestant: str, rounds: int) -> int:
-        """Return how many rounds a contestant has that count, where so many are asked for."""
+        """Return how many of the requested rounds a contestant runs, without the warm-up."""
         return min(rounds * self.rounds_times, self.rounds_at_most, self.seldom.get(contestant, self.rounds_at_most))
 
     def expected_s(self, rounds: int) -> float:
-        """Return how long all turns take together, about."""
+        """Return the approximate seconds of all turns together."""
         turns = sum(self.rounds_of(each, rounds) + self.warm_up for each in self.contestants)
         return turns * self.turn_s
 
@@ -70,4 +70,4 @@ class Case(Protocol):
         """Return its variants. Nothing is measured or started before their turns."""
 
     def close(self) -> None:
-        """End what the turns of all variants have shared."""
+        """Stop everything that the turns of all variants share."""

@@ -1,4 +1,4 @@
-"""Case 2: one process, Arrow batches of 10,000 rows; the peers take the rows out of the same batches."""
+"""Case 2: one process, Arrow batches of 10,000 rows; peers send the same batches row by row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTITIONS: Final = 4
 
 
 class Columns:
-    """What a program does that has its data in columns."""
+    """A program with its data in columns."""
 
     number = 2
     name = "columns"

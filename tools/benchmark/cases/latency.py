@@ -1,4 +1,4 @@
-"""Case 6: from the append of a record to its acknowledgement, at a steady rate."""
+"""Case 6: time from the append of a record to its acknowledgement, at a steady rate."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ SECONDS: Final = 3.0
 WARM_UP_S: Final = 0.5
 VALUE_SIZE: Final = 100
 JUDGED: Final = (10_000, 0)
-"""Rate and linger of which a target speaks: it has more rounds than the others."""
+"""Rate and linger of a target: this variant runs more rounds than the others."""
 QUANTILES: Final = {"p50_ms": 0.5, "p99_ms": 0.99}
-"""Of a round."""
+"""Of one round."""
 POOLED: Final = {"p99_pooled_ms": 0.99, "p999_pooled_ms": 0.999}
-"""Of all rounds' records together, since few of one round's are beyond."""
+"""Of all rounds' records together, because one round has few beyond it."""
 
 
 class Latency:
-    """What a record waits for, where there is room."""
+    """The delay of a record without overload."""
 
     number = 6
     name = "latency"
     title = "Append to acknowledgement"
 
     def variants(self, workshop: Workshop) -> Sequence[Variant]:
-        """Every rate with every linger."""
+        """Return a variant for every rate with every linger."""
         combinations = [*itertools.product(LINGERS_MS, RATES)]
         return [_variant(workshop, rate, linger) for linger, rate in workshop.some(combinations, 5)]
 
@@ -103,9 +103,9 @@ def _timing(
     warm_up: int,
     count: int,
 ) -> Work:
-    """Return the work of sending at a rate, and being told of every record as soon as that is possible.
+    """Return the work of sending at a rate and polling for acknowledgements as early as possible.
 
-    What is between two records is spent in the library's `poll`, which is where it calls back.
+    Between two records it calls the library's `poll`, which runs the callbacks.
     """
 
     def work(member: Member) -> None:

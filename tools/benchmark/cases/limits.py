@@ -1,4 +1,4 @@
-"""Case 7: what the machine gives at best, by which the other cases can be judged (`tools.benchmark.distance`)."""
+"""Case 7: the machine's limits, to judge the other cases (`tools.benchmark.distance`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BATCHES_A_REQUEST: Final = 4
 IN_FLIGHT: Final = 5
 SECONDS: Final = 0.5
 MACHINE: Final = "this machine"
-"""The one contestant."""
+"""The only contestant."""
 FIGURE: Final = "cost"
 """The figure of every limit, in the unit that `LIMITS` names."""
 
@@ -40,14 +40,14 @@ LIMITS: Final = {
 
 
 class Limits:
-    """Costs of what no producer can do without."""
+    """Costs that no producer can avoid."""
 
     number = 7
     name = "limits"
     title = "The limits"
 
     def variants(self, workshop: Workshop) -> Sequence[Variant]:
-        """One variant a limit; the transfer from Spark is a variant of case 4."""
+        """Return one variant for each limit; the transfer from Spark is a variant of case 4."""
         seconds = workshop.seconds(SECONDS, least=0.05)
         local: dict[str, Callable[[], float]] = {
             "memory-copy": lambda: memory_copy(seconds),
@@ -77,7 +77,7 @@ class Limits:
 
 
 def memory_copy(seconds: float) -> float:
-    """Return nanoseconds a byte of copying batches over 64 MiB."""
+    """Return nanoseconds per byte for copying batches over 64 MiB."""
     source, target = np.ones(64 << 20, np.uint8), np.zeros(64 << 20, np.uint8)
     places = range(0, len(source), BATCH_SIZE)
 
@@ -90,7 +90,7 @@ def memory_copy(seconds: float) -> float:
 
 
 def checksum(seconds: float) -> float:
-    """Return nanoseconds a byte of the CRC of a batch."""
+    """Return nanoseconds per byte for the CRC of a batch."""
     batch = memoryview(os.urandom(BATCH_SIZE))
 
     def run() -> int:
@@ -102,7 +102,7 @@ def checksum(seconds: float) -> float:
 
 
 def semaphore(workshop: Workshop, seconds: float, *, processes: int) -> float:
-    """Return nanoseconds a turn: of processor time for one process, and of wall time for several together."""
+    """Return nanoseconds per turn: processor time for one process, wall time for several together."""
     lock = posix_ipc.Semaphore(f"/{workshop.new_name()}", posix_ipc.O_CREX, initial_value=1)
     try:
 
@@ -127,7 +127,7 @@ def semaphore(workshop: Workshop, seconds: float, *, processes: int) -> float:
 
 
 def _into_sink(workshop: Workshop, seconds: float, in_flight: int) -> tuple[float, float]:
-    """Send requests over a socket, with nothing in between; return ns of processor time a byte, and µs a request."""
+    """Send requests over a bare socket; return ns of processor time per byte, and µs per request."""
     broker = workshop.broker(SINK)
     with workshop.topic(broker, workshop.new_name(), BATCHES_A_REQUEST) as topic:
         host, _, port = broker.servers.rpartition(":")
@@ -181,7 +181,7 @@ def produce_request(topic: str) -> bytes:
 
 
 def _cost(run: Callable[[], int], seconds: float) -> float:
-    """Return nanoseconds of processor time for each of what a function says that it has done."""
+    """Return nanoseconds of processor time per unit of work, which ``run`` counts and returns."""
     run()
     done = 0
     began = time.process_time_ns()

@@ -1,4 +1,4 @@
-"""Case 3: so many processes at once, on so many partitions: what sharing saves, and what contention costs."""
+"""Case 3: N processes on P partitions: the gain of sharing and the cost of contention."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ RECORDS: Final = 160_000
 VALUE_SIZE: Final = 100
 
 ONE_PARTITION_RECORDS: Final = 400_000
-"""The same where they all send to one partition: a target speaks of it."""
+"""The same if all send to one partition, which has a target."""
 
 EIGHT: Final = f"{OURS}, 8 producers"
 ONE: Final = f"{OURS}, 1 producer"
 TRICKLE_PRODUCERS: Final = 8
 TRICKLE_RATE: Final = 500
-"""Records a second of each producer: five of them fill a hundredth of a batch while it lingers."""
+"""Records per second of each producer: five of them fill a hundredth of a batch while it lingers."""
 TRICKLE_SECONDS: Final = 4.0
 
 _FIGURES: Final = (
@@ -51,7 +51,7 @@ class Producers:
     title = "N processes on P partitions"
 
     def variants(self, workshop: Workshop) -> Sequence[Variant]:
-        """Every number of producers on every number of partitions; one partition; a load that fills no batch."""
+        """Return every number of producers on every number of partitions; one partition; a load that fills no batch."""
         producers, partitions = ((2,), (8,)) if workshop.smoke else (PRODUCERS, PARTITIONS)
         grid = [_variant(workshop, number, of) for of in partitions for number in producers]
         return [*grid, _one_partition(workshop), _trickle(workshop)]
@@ -61,7 +61,7 @@ class Producers:
 
 
 def variant_name(producers: int, partitions: int) -> str:
-    """Return the name of the variant of so many producers on so many partitions."""
+    """Return the name of the variant for these numbers of producers and partitions."""
     return f"{producers}-on-{partitions}"
 
 
@@ -86,7 +86,7 @@ def _variant(workshop: Workshop, producers: int, partitions: int) -> Variant:
 
 def _send(workshop: Workshop, contestant: str, count: int, producers: int, partitions: int) -> dict[str, float]:
     def load(topic: str, number: int) -> Load:
-        first = number * partitions // producers  # they do not all begin at the same partition
+        first = number * partitions // producers  # producers begin at different partitions
         return Load(
             topic, make_values(count, VALUE_SIZE), partitions=[(first + each) % partitions for each in range(count)]
         )

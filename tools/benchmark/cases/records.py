@@ -27,7 +27,7 @@ class Records:
     title = "One process, record by record"
 
     def variants(self, workshop: Workshop) -> Sequence[Variant]:
-        """With and without keys, with and without futures kept; into Apache Kafka, and a broker that costs less."""
+        """Return variants with and without keys and kept futures, into Apache Kafka and the cheaper sink."""
         combinations = [
             (APACHE, keyed, keep, Settings()) for keyed, keep in itertools.product((False, True), (False, True))
         ]
@@ -65,5 +65,5 @@ def _variant(workshop: Workshop, kind: str, keyed: bool, keep: bool, settings: S
 
 
 def _has_plain(kind: str, keep: bool, settings: Settings) -> bool:
-    """Say whether the plain form takes part: not where that would only take time."""
+    """Return whether the plain form takes part: not in variants where it would only take time."""
     return kind == APACHE and not keep and settings == Settings()

@@ -1,4 +1,4 @@
-"""Case 8: the sender by itself (`tools.bench_sender`): what a batch costs it, and what finding one among many."""
+"""Case 8: the sender alone (`tools.bench_sender`): the cost of sending and of finding a batch."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MANY: Final = "1,000 partitions"
 FEW: Final = "10 partitions"
 PARTITIONS: Final = (1, 8, 64)
 BATCHES: Final = 2048
-"""As many slots as a slab has by default."""
+"""The number of slots that a slab has by default."""
 
 TIMES: Final = 3
-"""That the slab is emptied in a turn, of which the middle one counts."""
+"""Times that a turn empties the slab; the median counts."""
 _SMOKE_BATCHES: Final = 128
 _FINDING_ROUNDS: Final = 20
 
@@ -32,7 +32,7 @@ class SenderAlone:
     title = "The sender alone"
 
     def variants(self, workshop: Workshop) -> Sequence[Variant]:
-        """Batches for some partitions; then a few ready ones among partitions that linger, or have nothing."""
+        """Return batches for some partitions; then a few ready ones among partitions that linger or are empty."""
         sending = [_sending(workshop, partitions) for partitions in PARTITIONS]
         return [*sending, *(_finding(workshop, lingering=lingering) for lingering in (True, False))]
 
@@ -73,12 +73,12 @@ def _sending(workshop: Workshop, partitions: int) -> Variant:
 
 
 def sending_variant(partitions: int) -> str:
-    """Return the name of the variant of full batches for so many partitions."""
+    """Return the name of the variant of full batches for this many partitions."""
     return f"alone-{partitions}"
 
 
 def finding_variant(*, lingering: bool) -> str:
-    """Return the name of the variant of finding what is ready among others that linger or have nothing."""
+    """Return the name of the variant of finding ready batches among partitions that linger or are empty."""
     return "finding-lingering" if lingering else "finding-empty"
 
 
@@ -105,7 +105,7 @@ def _finding(workshop: Workshop, *, lingering: bool) -> Variant:
 
 
 def _apart(workshop: Workshop, measure: Callable[[], list[dict[str, Any]]], form: Form) -> list[dict[str, Any]]:
-    """Measure a form of the package in a process of its own, which alone imports it."""
+    """Measure a form of the package in a process of its own, because only that process imports it."""
 
     def work(member: Member) -> None:
         form.enter()

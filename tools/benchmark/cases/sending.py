@@ -1,4 +1,4 @@
-"""A turn of sending: so many producers, each with its load, to one topic; the figures that all such cases have."""
+"""A turn of sending: producers, each with its load, to one topic; and its figures."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def send(
     partitions: int = 1,
     producers: int = 1,
 ) -> dict[str, float]:
-    """Have a contestant send, and return its figures.
+    """Run a contestant's turn and return its figures.
 
     Args:
         workshop: to work in.
         kind: of broker.
         contestant: by name.
         settings: the same for all.
-        make_load: returns the load of each producer, given the topic and the producer's number; called in its process.
+        make_load: returns a producer's load, given the topic and the producer's number; called in its process.
         partitions: of the topic.
-        producers: how many processes send.
+        producers: number of processes that send.
 
     Raises:
         VoidError: not everything arrived.
@@ -57,7 +57,7 @@ def send(
 
 
 def figures_of(measured: Measured, records: int, size: int, settings: Settings) -> dict[str, float]:
-    """Return the figures of a turn in which so many records, of so many bytes in all, were delivered."""
+    """Return the figures of a turn with this many records and bytes delivered."""
     cpu_s, wall_s, seconds = measured.usage.contestant_s, measured.wall_s, measured.usage.seconds
     figures = {
         "records": float(records),

@@ -21,9 +21,9 @@ PARTITIONS: Final = 4
 MOST_RECORDS: Final = 150_000
 MOST_BYTES: Final = 32 * MEBIBYTE
 _ARROW_BYTES: Final = 4 * MEBIBYTE
-"""An Arrow batch has `ROWS_A_BATCH` rows, or fewer so that it is no larger."""
+"""An Arrow batch has `ROWS_A_BATCH` rows, or fewer so that it is not larger than this."""
 _ROOM: Final = Settings(max_request_size=2 * MEBIBYTE)
-"""A record of 1 MiB does not go into a request of 1 MiB, which is the default."""
+"""A record of 1 MiB exceeds a request of 1 MiB, the default."""
 
 _FIGURES: Final = ("mb_per_core_s", "mb_per_s", "cpu_us_per_record", "cpu_s", "broker_cpu_s")
 
@@ -36,7 +36,7 @@ class Sizes:
     title = "Sizes and codecs"
 
     def variants(self, workshop: Workshop) -> Sequence[Variant]:
-        """Every size uncompressed, and every codec at 1 KiB, of which there is an uncompressed one among the sizes."""
+        """Return every size uncompressed, and every codec at 1 KiB; the sizes contain the uncompressed one."""
         chosen = workshop.some([*SIZES.items()], 5)
         sizes = [_variant(workshop, f"size-{size}", f"records of {text}", size) for text, size in chosen]
         codecs = [

@@ -30,10 +30,10 @@ _FIGURES: Final = ("wall_s", "cpu_s", "records_per_s", "cpu_us_per_record", "bro
 
 
 class Spark:
-    """Jobs in one session, which is warm: a small job of the same kind has run right before each that is measured.
+    """Jobs in one warm session: a small job of the same kind runs right before each measured one.
 
-    Spark ends Python workers that have had nothing to do for a minute, which others' turns are longer than. What a
-    worker costs to start would be found with some contestants and rounds, and not with others.
+    Spark ends Python workers after a minute without work, and turns of other contestants take longer. Without the small
+    job, some contestants and rounds would include the start of workers, and others not.
     """
 
     number = 4
@@ -46,7 +46,7 @@ class Spark:
         self._versions: dict[str, str] = {}
 
     def variants(self, workshop: Workshop) -> Sequence[Variant]:
-        """Four large tasks; many short ones, where the start of producers counts; and what the transfer alone costs."""
+        """Return four large tasks; many short ones, where starting producers matters; and the transfer alone."""
         self._workshop = workshop
         contestants = (OURS, CONFLUENT, KAFKA_PYTHON, SPARK_SINK)
         large_rows = workshop.count(LARGE_ROWS, least=1_000)
@@ -92,13 +92,13 @@ class Spark:
         ]
 
     def close(self) -> None:
-        """End the session."""
+        """Stop the session."""
         if self._host is not None and self._workshop is not None:
             self._host.stop()
             self._workshop.wait_quiet()
 
     def _facts(self, tasks: int, rows_each: int) -> Mapping[str, Any]:
-        """Return what defines a variant; the version of Spark's sink is known once the session has started."""
+        """Return a variant's parameters; the version of Spark's sink is known once the session has started."""
         facts: dict[str, Any] = {"tasks": tasks, "rows_each": rows_each, "row_size": ROW_SIZE, "partitions": PARTITIONS}
         return ChainMap(facts, self._versions)
 
@@ -140,15 +140,15 @@ class Spark:
     def _run(self, job: Job) -> tuple[float, cpu.Usage]:
         workshop, host = self._started()
         before, began = workshop.usage([host.pid]), time.monotonic()
-        # Spark ends workers that it has no task for, and nobody waits for them: they are looked at in between.
+        # Spark ends idle workers without waiting for them, so they are measured in between.
         host.run(job, meanwhile=lambda: workshop.usage([host.pid]))
         return time.monotonic() - began, workshop.usage([host.pid]).since(before)
 
     def _started(self) -> tuple[Workshop, SparkHost]:
-        """Return the session, started if it is not there yet.
+        """Return the session; start it if necessary.
 
         Raises:
-            MissingError: Spark or its sink is not to be had.
+            MissingError: Spark or its sink is not available.
         """
         assert self._workshop is not None
         if self._host is None:

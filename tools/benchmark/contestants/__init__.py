@@ -1,7 +1,7 @@
-"""The producers that are measured, each used as its own documents advise: one module a library.
+"""The measured producers, each used as its documentation advises: one module per library.
 
-They are imported where they are used: the tool, which forks the contestants, is to have no producer, no thread, and no
-form of the package.
+They are imported only where they are used: the tool forks the contestants, so it must have no producer, no thread, and
+no form of the package.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ __all__ = [
 
 
 def client_class(contestant: str, form: Form | None) -> type[Client]:
-    """Return what a contestant sends with, to be used in this process.
+    """Return the class that a contestant sends with in this process.
 
     Args:
         contestant: by its name.
         form: of the package, None for a peer.
 
     Raises:
-        BenchmarkError: this process cannot have this form.
+        BenchmarkError: this process cannot load this form.
     """
     if form is not None:
         form.enter()

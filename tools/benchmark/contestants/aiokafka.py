@@ -12,7 +12,7 @@ from tools.benchmark.settings import Settings, for_aiokafka
 
 
 class AiokafkaClient:
-    """Awaits `send` for every record, in an event loop that has nothing else to do."""
+    """Awaits `send` for every record, in an event loop with nothing else to do."""
 
     def __init__(self, servers: str, settings: Settings, name: str) -> None:
         self._runner = asyncio.Runner()

@@ -1,4 +1,4 @@
-"""What a contestant can do."""
+"""Interfaces of contestants."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from tools.benchmark.load import Load
 from tools.benchmark.settings import Settings
 
 Told = Callable[[bool], None]
-"""Called when it is known what became of a record: whether it was acknowledged."""
+"""Called when a record's result is known, with whether it was acknowledged."""
 
 
 class Client(Protocol):
-    """A producer, connected or about to."""
+    """A producer."""
 
     def __init__(self, servers: str, settings: Settings, name: str) -> None:
-        """Make it.
+        """Create it.
 
         Args:
             servers: ``bootstrap.servers``.
             settings: the same for all.
-            name: the same for all the producers of one turn; ours names the slab by it.
+            name: the same for all producers of one turn; ours names the slab by it.
         """
 
     def send(self, load: Load) -> int | None:
-        """Send records, and wait until all of them are acknowledged or given up.
+        """Send records, and wait until each is acknowledged or has failed.
 
         Returns:
-            How many were acknowledged, or None if the load does not want to know.
+            How many were acknowledged, or None if the load does not ask.
         """
 
     def close(self) -> None:
@@ -36,13 +36,13 @@ class Client(Protocol):
 
 
 class PacedClient(Client, Protocol):
-    """A producer of which single records can be followed."""
+    """A producer that reports on single records."""
 
     def send_one(self, topic: str, value: bytes, told: Told) -> None:
-        """Send a record; `told` is called in `poll`."""
+        """Send a record; `poll` calls `told`."""
 
     def poll(self, timeout_s: float) -> None:
-        """Wait for something to be told, up to so long."""
+        """Wait for a record's result, at most this long."""
 
     def flush(self) -> None:
-        """Wait until everything is told."""
+        """Wait for the results of all records."""

@@ -10,12 +10,12 @@ from tools.benchmark.settings import Settings, for_confluent
 
 _ANY_PARTITION = -1
 _POLL_EVERY = 1000
-"""Records; without polling, what has been delivered goes on counting against the queue's limit."""
+"""Records between polls; without polling, delivered records continue to count against the queue's limit."""
 _FULL_QUEUE_WAIT_S = 0.01
 
 
 class ConfluentClient:
-    """Calls `produce` for every record, and serves delivery reports now and then."""
+    """Calls `produce` for every record, and polls for delivery reports periodically."""
 
     def __init__(self, servers: str, settings: Settings, name: str) -> None:
         self._producer = Producer({"bootstrap.servers": servers} | for_confluent(settings))
@@ -49,11 +49,11 @@ class ConfluentClient:
         self._producer.produce(topic, value, on_delivery=lambda error, _: told(error is None))
 
     def poll(self, timeout_s: float) -> None:
-        """Wait for something to be told."""
+        """Wait for a record's result."""
         self._producer.poll(timeout_s)
 
     def flush(self) -> None:
-        """Wait until everything is told."""
+        """Wait for the results of all records."""
         self._producer.flush()
 
     def close(self) -> None:

@@ -31,11 +31,11 @@ class RecordsClient:
         self._producer.send(topic, value, on_delivery=lambda error, _: told(error is None))
 
     def poll(self, timeout_s: float) -> None:
-        """Wait for something to be told."""
+        """Wait for a record's result."""
         self._producer.poll(timeout_s)
 
     def flush(self) -> None:
-        """Wait until everything is told."""
+        """Wait for the results of all records."""
         self._producer.flush()
 
     def close(self) -> None:

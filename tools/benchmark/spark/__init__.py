@@ -1,1 +1,1 @@
-"""Spark for the benchmark: a session in a process of its own, its Kafka sink from Maven Central, and what tasks run."""
+"""Spark for the benchmark: a session in its own process, its Kafka sink, its tasks."""

@@ -1,4 +1,4 @@
-"""A Spark session in a process of its own, which runs one job after the other as it is told."""
+"""A Spark session in a process of its own, which runs jobs on request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PATIENCE_S: Final = 900.0
 
 
 class Job(NamedTuple):
-    """What to do.
+    """A job.
 
     Attributes:
         how: a contestant's name, or `ARROW`.
@@ -35,7 +35,7 @@ class Job(NamedTuple):
         rows: of all tasks.
         row_size: bytes of a value.
         servers: ``bootstrap.servers``.
-        topic: where to.
+        topic: to write to.
         settings: the same for all.
     """
 
@@ -52,7 +52,7 @@ class SparkHost:
     """The session, as the tool sees it.
 
     Attributes:
-        pid: of the process that all of it descends from, but our sender.
+        pid: of the process that is the ancestor of all others except our sender.
     """
 
     def __init__(self, children: Children, directory: Path, slab: str, jars: Sequence[Path], form: Form) -> None:
@@ -63,7 +63,7 @@ class SparkHost:
             directory: for Spark's files.
             slab: name of our slab.
             jars: of Spark's sink.
-            form: of the package that its Python has.
+            form: of the package in its Python processes.
 
         Raises:
             BenchmarkError: it does not start, or its workers have another form.
@@ -87,7 +87,7 @@ class SparkHost:
         self._hear(meanwhile)
 
     def stop(self) -> None:
-        """End the session and all its processes; our sender leaves by itself."""
+        """Stop the session and all its processes; our sender exits on its own."""
         self._link.send(None)
         self._hear()
         self._link.close()
@@ -97,17 +97,17 @@ class SparkHost:
         try:
             while not self._link.poll(1.0):
                 if time.monotonic() > deadline:
-                    raise BenchmarkError(f"Spark has said nothing for {_PATIENCE_S:.0f} s")
+                    raise BenchmarkError(f"Spark has not responded for {_PATIENCE_S:.0f} s")
                 meanwhile()
             heard = self._link.recv()
         except EOFError:
-            raise BenchmarkError("Spark has ended") from None
+            raise BenchmarkError("Spark has exited") from None
         if heard is not None:
             raise BenchmarkError(heard)
 
 
 def _be(tools_end: Connection, link: Connection, directory: Path, slab: str, jars: Sequence[Path], form: Form) -> int:
-    """Be Spark's driver."""
+    """Run as Spark's driver."""
     tools_end.close()
     try:
         form.enter()
@@ -115,7 +115,7 @@ def _be(tools_end: Connection, link: Connection, directory: Path, slab: str, jar
         cores = spark.sparkContext.defaultParallelism
         found = spark.sparkContext.parallelize(range(cores), cores).map(tasks.is_compiled).distinct().collect()
         if found != [form.compiled]:
-            raise BenchmarkError(f"wanted is the package as {form.name}, which Spark's workers do not have")
+            raise BenchmarkError(f"Spark's workers do not have the package as {form.name}")
         link.send(None)
         while (job := link.recv()) is not None:
             try:
@@ -139,7 +139,7 @@ def _session(directory: Path, jars: Sequence[Path]) -> Any:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     directory.mkdir(exist_ok=True)
-    os.chdir(directory)  # Python's workers look for modules where they are started, before anywhere else
+    os.chdir(directory)  # Python workers look for modules in their working directory first
     from pyspark.sql import SparkSession
 
     from shmaccum.spark import register

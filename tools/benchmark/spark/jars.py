@@ -1,9 +1,9 @@
-"""Where Spark's own Kafka sink comes from: ``spark-sql-kafka-0-10`` and what it needs, from Maven Central.
+"""Fetches Spark's own Kafka sink, ``spark-sql-kafka-0-10``, from Maven Central.
 
-Wanted is the version of the pyspark that is installed. Where the repository does not have all of that, the one of
-Spark 4.0.0 is taken, whose sink later versions of Spark run; the result says which it was. As in `tools.kafka.jars`, a
-directory named by the version is the stamp: it gets its name only when everything is in it. Where the other
-version is taken, a file notes when, and for a day Maven is not asked again.
+It fetches the version of the installed pyspark. If the repository does not have it complete, it takes the sink of Spark
+4.0.0, which works with later versions; the result has the version. As in `tools.kafka.jars`, a directory named for the
+version is the stamp: it gets its name only when it is complete. If the other version is used, a file stores when, and
+Maven is not asked again for a day.
 
 ``python -m tools.benchmark.spark.jars`` fetches them.
 """
@@ -26,8 +26,8 @@ FALLBACK: Final = "4.0.0"
 _ASKED_AGAIN_S: Final = 24 * 3600.0
 _GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 _NEEDED: Final = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
-"""What pyspark does not bring along."""
-# Spark's own POM has a mirror of Maven Central asked first, by this id; a repository named here takes its place.
+"""Packages that pyspark does not contain."""
+# Spark's own POM asks a mirror of Maven Central with this id first; a repository with the same id replaces it.
 _POM: Final = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -59,10 +59,10 @@ _POM: Final = """\
 
 
 def spark_sink_jars() -> tuple[str, Sequence[Path]]:
-    """Return the version of Spark's sink, and its jars, fetched if they are not there yet.
+    """Return the version of Spark's sink, and its jars; fetch them if they are missing.
 
     Raises:
-        MissingError: they cannot be had; says why.
+        MissingError: they are not available; the text has the reason.
     """
     complaints: list[str] = []
     for each in dict.fromkeys((version("pyspark"), FALLBACK)):
@@ -84,7 +84,7 @@ def _note(of: str) -> Path:
 
 
 def _asked_lately(of: str) -> str:
-    """Return that Maven did not have this version within the last day; empty if it was not asked."""
+    """Return a text if Maven did not have this version within the last day; empty if it was not asked."""
     try:
         asked = _note(of).stat().st_mtime
     except FileNotFoundError:
@@ -93,7 +93,7 @@ def _asked_lately(of: str) -> str:
 
 
 def _fetch(of: str) -> str:
-    """Fetch a version; return what Maven complains of, or nothing."""
+    """Fetch a version; return Maven's error, or an empty text."""
     wrong = missing_maven()
     if wrong:
         raise MissingError(wrong)

@@ -1,4 +1,4 @@
-"""What runs in Spark's Python workers for the peers: what one writes for `foreachPartition`."""
+"""Peers' code in Spark's Python workers, as a user writes it for `foreachPartition`."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ _POLL_EVERY: Final = 1000
 _FULL_QUEUE_WAIT_S: Final = 0.01
 
 _kept: dict[str, Any] = {}
-"""By its servers, the producer that this worker keeps, where it keeps one."""
+"""Servers -> the producer that this worker keeps, if any."""
 
 
 def is_compiled(number: int) -> bool:
-    """Say which form of the package a worker has."""
+    """Return whether a worker has the compiled form."""
     import shmaccum
 
     return shmaccum.compiled
 
 
 def by_confluent(settings: Mapping[str, Any], topic: str, rows: Iterable[Any]) -> None:
-    """Send rows by confluent-kafka, with a producer of the task's own."""
+    """Send rows with confluent-kafka and a producer for this task only."""
     from confluent_kafka import Producer
 
     _send_by_confluent(Producer(dict(settings)), topic, rows)
 
 
 def by_kept_confluent(settings: Mapping[str, Any], topic: str, rows: Iterable[Any]) -> None:
-    """Send rows by confluent-kafka, with a producer that the worker keeps from task to task."""
+    """Send rows with confluent-kafka and a producer that the worker keeps between tasks."""
     from confluent_kafka import Producer
 
     servers = settings["bootstrap.servers"]
@@ -63,7 +63,7 @@ def _send_by_confluent(producer: Any, topic: str, rows: Iterable[Any]) -> None:
 
 
 def by_kafka_python(settings: Mapping[str, Any], topic: str, rows: Iterable[Any]) -> None:
-    """Send rows by kafka-python, with a producer of the task's own."""
+    """Send rows with kafka-python and a producer for this task only."""
     from kafka import KafkaProducer
 
     failed: list[BaseException] = []
@@ -76,7 +76,7 @@ def by_kafka_python(settings: Mapping[str, Any], topic: str, rows: Iterable[Any]
 
 
 def look_at(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Take Arrow batches and do nothing with them: what it costs that they come."""
+    """Discard Arrow batches, to measure their transfer alone."""
     for _ in batches:
         pass
     yield from ()

@@ -1,4 +1,4 @@
-"""Coming and going."""
+"""Operations that attach to a slab and leave it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _attach(victim: Victim) -> Callable[[], object]:
 
 
 def _leave_an_entry(survivor: Survivor) -> None:
-    """A dead process's, with batches that it is to be told of; whoever comes next takes it."""
+    """Leave the entry of a dead process with completions to push to it; the next process takes the entry."""
     survivor.have_died(lambda accumulator: accumulator.pool.allocate(1, 0))
 
 

@@ -1,4 +1,4 @@
-"""Locks: taken and left, waited for, taken over from the dead; and what they guard, rebuilt."""
+"""Operations on locks: acquire, release, wait, take over, rebuild."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TORN_BYTES: Final = 20
 
 
 def _take(number: int) -> Callable[[Victim], Callable[[], object]]:
-    """Take a lock, whatever comes first, and leave it."""
+    """Acquire a lock, with whatever that involves, and release it."""
 
     def begin(victim: Victim) -> Callable[[], object]:
         lock = victim.attach().slab.locks[number]
@@ -65,14 +65,14 @@ def _die_holding_pool(accumulator: Accumulators) -> None:
 
 
 def _die_nameless(accumulator: Accumulators) -> None:
-    """Die with the semaphore taken and no owner named."""
+    """Die with the semaphore acquired and no owner named."""
     slab = accumulator.slab
     slab.words[slab.geometry.process(slab.me) + Process.WANTS] = LOCK_POOL + 1
     slab.pool_lock.semaphore.acquire()
 
 
 def _die_replacing(accumulator: Accumulators) -> None:
-    """Die over a batch whose records are being overwritten by themselves, compressed."""
+    """Die while compressed records overwrite a batch's own."""
 
     def tear_and_die(slab: Slab, slot: int) -> None:
         records = slab.geometry.slot(slot) + accumulator.format.header_size
@@ -92,7 +92,7 @@ class _InterruptedError(Exception):
 
 @contextlib.contextmanager
 def _interrupted(lock: SlabLock) -> Iterator[None]:
-    """Leave a lock in the middle of a change, after the block: the next holder rebuilds."""
+    """Release a lock in mid-change after the block, so that the next holder rebuilds."""
     with contextlib.suppress(_InterruptedError), lock:
         yield
         raise _InterruptedError

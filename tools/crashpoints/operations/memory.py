@@ -1,4 +1,4 @@
-"""The pool: memory taken, waited for and given back."""
+"""Operations on the pool: allocate, wait for memory, free."""
 
 from __future__ import annotations
 

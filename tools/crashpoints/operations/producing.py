@@ -1,4 +1,4 @@
-"""What producers do: append, flush, close."""
+"""Operations of producers: append, flush, close."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _open_batch(survivor: Survivor) -> None:
 
 
 def _scattered(survivor: Survivor) -> None:
-    """An open batch, and of the other slots every other one is free."""
+    """An open batch, and every other one of the remaining slots is free."""
     _open_batch(survivor)
     survivor.scatter()
 

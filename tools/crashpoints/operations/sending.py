@@ -1,4 +1,4 @@
-"""What the sender does, step by step of its loop; and what its successor does."""
+"""Operations of the sender, step by step of its loop, and of its successor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONG_AGO_MS: Final = 1_000_000
 
 
 def _batches(survivor: Survivor) -> None:
-    """Two batches in the one partition, one in the other, and nobody who sends them."""
+    """Two batches in one partition, one in the other, and no sender."""
     survivor.append(0, "a", HALF)
     survivor.append(1, "b")
     survivor.append(0, "c", HALF)
@@ -27,7 +27,7 @@ def _batches(survivor: Survivor) -> None:
 
 
 def _chains(survivor: Survivor) -> None:
-    """A large batch in slots that are not adjacent, and a small one behind it."""
+    """A large batch in slots that are not adjacent, and a small one after it."""
     survivor.scatter()
     survivor.append(0, "large", LARGE)
     survivor.append(0, "small")
@@ -35,7 +35,7 @@ def _chains(survivor: Survivor) -> None:
 
 
 def _several_batches(survivor: Survivor) -> None:
-    """Three batches that are closed, and an open one, in the one partition."""
+    """Three closed batches and an open one, in one partition."""
     for text in ("a", "b", "c"):
         survivor.append(0, text, LARGE)
     survivor.append(0, "d")
@@ -43,14 +43,14 @@ def _several_batches(survivor: Survivor) -> None:
 
 
 def _bad_records(survivor: Survivor) -> None:
-    """Two batches, with records in between that are no good."""
+    """Two batches with invalid records among the others."""
     for text, size in (("a", 80), ("b", 80), ("too large", TOO_LARGE), (INVALID.decode(), 0), ("c", HALF), ("d", 0)):
         survivor.append(0, text, size)
     survivor.resign()
 
 
 def _left_behind(survivor: Survivor) -> None:
-    """Batches in flight, completing and queued, of a sender that has died."""
+    """Batches in flight, completing and queued, of a dead sender."""
     _batches(survivor)
     survivor.append(1, "d", HALF)
     survivor.append(1, "e", HALF)
@@ -82,7 +82,7 @@ def _drain(sender: HandSender) -> list[RecordBatch]:
 
 
 def _serving(victim: Victim) -> HandSender:
-    """Be a sender that knows its cluster and its producer id, and has sent nothing yet."""
+    """Return a sender that knows its cluster and its producer id, and has sent nothing yet."""
     sender = victim.sender()
     sender.accumulator.sender.recover()
     sender.transport.request_update(sender.accumulator.map.topics)
@@ -110,7 +110,7 @@ def _drain_all(victim: Victim) -> Callable[[], object]:
 
 
 def _reenqueue(victim: Victim) -> Callable[[], object]:
-    """Put batches back: behind all, in front, and in between."""
+    """Put batches back: at the end, at the front, and in between."""
     sender = _serving(victim)
     first, second, third = (_drain(sender)[0] for _ in range(3))
 
@@ -122,7 +122,7 @@ def _reenqueue(victim: Victim) -> Callable[[], object]:
 
 
 def _complete(victim: Victim) -> Callable[[], object]:
-    """The pass that takes the answers in."""
+    """The pass that handles responses."""
     sender = _serving(victim)
     sender.transport.held = True
     sender.run_once()
@@ -146,7 +146,7 @@ def _deliver(victim: Victim) -> Callable[[], object]:
 
 
 def _deliver_first(victim: Victim) -> Callable[[], object]:
-    """The first passes of a slab: no producer id, and a partition's first batch travels alone."""
+    """The first passes of a slab: no producer id, and a partition's first batch is sent alone."""
     sender = victim.sender()
     sender.accumulator.map.request(TOPIC)
     sender.accumulator.map.update(TOPIC, len(PARTITIONS), None)
