@@ -53,9 +53,10 @@ lint: $(VENV)/.test
 docs: $(VENV)/.test
 	$(BIN)/python -m tools.generate_docs
 
+# Not --quiet: it would drop the warnings before --strict counts them.
 docs-site: $(VENV)/.docs  ## the guide and the reference, in build/site; a broken link or docstring is an error
 	$(BIN)/python -m tools.docs_site
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 venv: $(VENV)/.test
 

@@ -39,6 +39,10 @@ Kafka's `XxxException` is `XxxError` here. Import them from `shmaccum.errors`.
 }
 """Public module -> the head of its page, reference/MODULE.md."""
 
+_INHERITED: Final = "    options:\n      inherited_members: true\n"
+_OPTIONS: Final[Mapping[str, str]] = {"shmaccum": _INHERITED}
+"""Module -> options of its names. Producer inherits `send`; an error would repeat what all of them inherit."""
+
 _LINK: Final = re.compile(r"\]\(([^)\s:#]+)(?:#[^)\s]*)?\)")
 
 
@@ -68,7 +72,8 @@ def linked_files(root: Path, documents: Iterable[str]) -> Iterator[str]:
 
 def reference_page(root: Path, module: str) -> str:
     """Return the Markdown of a module's page: a mkdocstrings directive for each public name."""
-    return "\n".join([REFERENCE[module], *(f"::: {module}.{name}\n" for name in public_names(root, module))])
+    options = _OPTIONS.get(module, "")
+    return "\n".join([REFERENCE[module], *(f"::: {module}.{name}\n{options}" for name in public_names(root, module))])
 
 
 def public_names(root: Path, module: str) -> list[str]:
