@@ -1,4 +1,4 @@
-# make demo | test | test-compiled | sanitize | lint | docs | venv | venv-core | kerberos | kafka | clean
+# make demo | test | test-compiled | sanitize | lint | docs | docs-site | venv | venv-core | kerberos | kafka | clean
 #
 # Everything is installed into $(VENV). PYTHON=python3.13 make test selects another interpreter, which gets a
 # virtual environment of its own.
@@ -11,7 +11,7 @@ KAFKA ?=
 PYTEST ?=
 WORKERS ?= 3
 
-.PHONY: demo test pytest test-compiled sanitize lint docs venv venv-core kerberos kafka clean
+.PHONY: demo test pytest test-compiled sanitize lint docs docs-site venv venv-core kerberos kafka clean
 
 demo: $(VENV)/.demo  ## DEMO="--workers 4" passes options on
 	$(BIN)/shmaccum demo $(DEMO)
@@ -53,6 +53,11 @@ lint: $(VENV)/.test
 docs: $(VENV)/.test
 	$(BIN)/python -m tools.generate_docs
 
+# Not --quiet: it would drop the warnings before --strict counts them.
+docs-site: $(VENV)/.docs  ## the guide and the reference, in build/site; a broken link or docstring is an error
+	$(BIN)/python -m tools.docs_site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 venv: $(VENV)/.test
 
 venv-core: $(VENV)/.test-core  ## without Spark, for the core's tests alone
@@ -74,6 +79,10 @@ $(VENV)/.test: pyproject.toml tools/kafka/jars.py tools/spark_jvm.py
 
 $(VENV)/.test-core: pyproject.toml
 	$(PYTHON) -m tools.setup_env $(VENV) test-core
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml
+	$(PYTHON) -m tools.setup_env $(VENV) docs
 	@touch $@
 
 clean:

@@ -1,4 +1,7 @@
-"""What the documents refer to is there: tests, modules, and each other."""
+"""What the documents refer to is there: tests, modules, and each other.
+
+`make docs-site` checks the links too, and the anchors. The check here costs nothing and needs nothing installed.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 ``python3 -m tools.setup_env VENV EXTRA`` works on a bare Debian, with nothing but the standard library. What the
 system lacks is installed by apt-get for root; for others the one command that installs it is printed. Apache Kafka
 alone may be missing in the end: the tests that need it are skipped then, and say so. So are those with Kerberos,
-unless EXTRA ``kerberos`` has installed what they need.
+unless EXTRA ``kerberos`` has installed what they need. EXTRA ``docs`` installs what builds the site, and nothing else.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from typing import Final
 if sys.version_info < (3, 11):  # noqa: UP036 (an older Python must get this message)
     sys.exit(f"Python 3.11 or later is needed, this is {sys.version.split()[0]}: make PYTHON=python3.12 ...")
 
+import tomllib
+
 from shmaccum.cli.java import INSTALL_JAVA, missing_java
 from tools.kafka import KafkaMissingError, ensure_kafka
 from tools.kafka.jars import INSTALL_MAVEN, class_archive, jar_directory, missing_maven
 from tools.model.check import INSTALL as INSTALL_SPIN
 from tools.model.check import missing_tools as missing_spin
 
+ROOT: Final = Path(__file__).resolve().parent.parent
 KERBEROS: Final = ("krb5kdc", "kadmin.local", "kinit", "krb5-config")
 """Programs by which one sees that `INSTALL_KERBEROS` was done."""
 INSTALL_KERBEROS: Final = (
@@ -66,6 +69,14 @@ def install_project(venv: Path, extra: str) -> None:
     print(f"installing shmaccum[{extra}] into {venv}; the first time, this takes a minute or two", flush=True)
     pip = (venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check")
     subprocess.run((*pip, "install", "--quiet", "--editable", f".[{extra}]"), check=True)
+
+
+def install_documents(venv: Path) -> None:
+    """Install what builds the site, without the project: the site reads its source, and building it takes longer."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    print(f"installing what builds the site into {venv}", flush=True)
+    pip = (venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check")
+    subprocess.run((*pip, "install", "--quiet", "--no-compile", *project["optional-dependencies"]["docs"]), check=True)
 
 
 def ensure_java() -> None:
@@ -121,6 +132,9 @@ def main() -> int:
     venv, extra = sys.argv[1:]
     try:
         make_venv(Path(venv))
+        if extra == "docs":
+            install_documents(Path(venv))
+            return 0
         if extra == "kerberos":
             ensure_kerberos()
         install_project(Path(venv), extra)

@@ -175,3 +175,24 @@ def test_an_old_python_is_told_so() -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("Python 3.11 or later is needed, this is 3.10.0: make PYTHON=")
+
+
+def test_the_site_needs_neither_the_project_nor_java(tmp_path: Path) -> None:
+    pip = tmp_path / "venv" / "bin" / "python"
+    pip.parent.mkdir(parents=True)
+    pip.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/notes\n')
+    pip.chmod(0o755)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.setup_env", tmp_path / "venv", "docs"],
+        cwd=ROOT,
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    (command,) = (tmp_path / "notes").read_text().splitlines()
+    assert "mkdocs-material>=" in command
+    assert "--editable" not in command

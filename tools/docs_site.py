@@ -1,0 +1,93 @@
+"""Gathers the pages of the site that ``make docs-site`` builds (mkdocs.yml), in build/site-pages.
+
+mkdocs knows pages by their path in one directory, and refuses links that leave it. So that directory mirrors the
+repository by symbolic links: docs/, the pages outside it, and each other file that a page links to. One relative link
+then works in the repository and in the site. The reference pages are generated from the ``__all__`` of the public
+modules, so that no public name can be missing.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PAGES: Final = ROOT / "build" / "site-pages"
+"""The docs_dir of mkdocs.yml."""
+
+OUTSIDE: Final = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "tools/README.md")
+"""Pages outside docs/."""
+
+REFERENCE: Final[Mapping[str, str]] = {
+    "shmaccum": """# Producer and records
+
+`from shmaccum import Producer` is all that most programs need. [Configuration](../docs/configuration.md) lists the
+settings.
+""",
+    "shmaccum.errors": """# Errors
+
+Kafka's `XxxException` is `XxxError` here. Import them from `shmaccum.errors`.
+""",
+    "shmaccum.spark": """# Spark
+
+[The guide](../docs/spark.md) shows the data source `shmaccum` and its options.
+""",
+}
+"""Public module -> the head of its page, reference/MODULE.md."""
+
+_INHERITED: Final = "    options:\n      inherited_members: true\n"
+_OPTIONS: Final[Mapping[str, str]] = {"shmaccum": _INHERITED}
+"""Module -> options of its names. Producer inherits `send`; an error would repeat what all of them inherit."""
+
+_LINK: Final = re.compile(r"\]\(([^)\s:#]+)(?:#[^)\s]*)?\)")
+
+
+def gather(root: Path = ROOT, pages: Path = PAGES) -> None:
+    """Replace the directory ``pages`` by the site's pages: links into the repository, and the reference."""
+    shutil.rmtree(pages, ignore_errors=True)
+    documents = [*OUTSIDE, *(path.relative_to(root).as_posix() for path in root.glob("docs/**/*") if path.is_file())]
+    for name in {*documents, *linked_files(root, documents)}:
+        page = pages / name
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.symlink_to(root / name)
+    for module in REFERENCE:
+        page = pages / "reference" / f"{module}.md"
+        page.parent.mkdir(exist_ok=True)
+        page.write_text(reference_page(root, module), encoding="utf-8")
+
+
+def linked_files(root: Path, documents: Iterable[str]) -> Iterator[str]:
+    """Yield the path of every file of the repository to which one of the Markdown documents links."""
+    for document in documents:
+        if document.endswith(".md"):
+            for target in _LINK.findall((root / document).read_text(encoding="utf-8")):
+                path = (root / PurePosixPath(document).parent / target).resolve()
+                if path.is_file() and path.is_relative_to(root):
+                    yield path.relative_to(root).as_posix()
+
+
+def reference_page(root: Path, module: str) -> str:
+    """Return the Markdown of a module's page: a mkdocstrings directive for each public name."""
+    options = _OPTIONS.get(module, "")
+    return "\n".join([REFERENCE[module], *(f"::: {module}.{name}\n{options}" for name in public_names(root, module))])
+
+
+def public_names(root: Path, module: str) -> list[str]:
+    """Return a package's ``__all__``, read from its source: an import of it can need Spark.
+
+    Raises:
+        ValueError: the package has no ``__all__``.
+    """
+    source = root.joinpath(*module.split("."), "__init__.py").read_text(encoding="utf-8")
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return list(ast.literal_eval(node.value))
+    raise ValueError(f"{module} has no __all__: add one, or remove the module from REFERENCE")
+
+
+if __name__ == "__main__":
+    gather()
