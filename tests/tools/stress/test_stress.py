@@ -17,7 +17,7 @@ import pytest
 from shmaccum.shm import names
 from tools.leftovers import VARIABLE, is_started_by, pids
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 60.0
 
 
