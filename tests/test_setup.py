@@ -84,7 +84,7 @@ def test_without_a_compiler_the_wheel_is_a_pure_one(project: Path, wheel: Wheel)
 def test_a_compiled_form_that_is_required_and_cannot_be_had_is_an_error(project: Path, wheel: Wheel) -> None:
     done = wheel(CC="/nonexistent/cc", SHMACCUM_REQUIRE_COMPILED="1")
     assert done.returncode != 0
-    assert "SHMACCUM_REQUIRE_COMPILED is set: see that there is a C compiler" in done.stdout + done.stderr
+    assert "SHMACCUM_REQUIRE_COMPILED is set: install a C compiler" in done.stdout + done.stderr
     assert not list(project.glob("*.whl"))
 
 

@@ -86,6 +86,8 @@ def sockets_in_use(users: list[int]) -> set[str]:
 
 def leftovers(run: str, files_before: set[str], ports_before: dict[str, str]) -> list[str]:
     """Return a line for each leftover."""
+    # What other programs open or close while we look is not ours: a leftover is there before we look and after.
+    files, ports = shared_files() - files_before, listening_ports()
     others = []
     found = []
     looked_at: set[int] = set()
@@ -98,13 +100,18 @@ def leftovers(run: str, files_before: set[str], ports_before: dict[str, str]) ->
             else:
                 others.append(pid)
         looked_at |= new
-    files = shared_files() - files_before
+    files &= shared_files()
     if files:
         of_others = slabs_in_use(others)
         found += (f"file {SHM / file}" for file in sorted(files) if slab_of(file) not in of_others)
-    ports = {address: inode for address, inode in listening_ports().items() if address not in ports_before}
+    sockets = sockets_in_use(others)
+    still = listening_ports()
+    ports = {
+        address: inode
+        for address, inode in ports.items()
+        if address not in ports_before and still.get(address) == inode
+    }
     if ports:
-        sockets = sockets_in_use(others)
         found += (f"listening on {address}" for address, inode in ports.items() if inode not in sockets)
     return found
 

@@ -149,7 +149,7 @@ def test_successor_reports_the_incident_of_a_dead_sender(scene: Scene, config: P
     accumulator.producer.await_flush_completion(20)
     (error,) = [future.exception for future in futures if future.failed()]
     assert isinstance(error, PolicyViolationError)
-    assert str(error).endswith("forbids it: not on Sundays")
+    assert str(error).endswith("forbids the request: not on Sundays")
 
 
 @pytest.mark.plain  # a method is replaced

@@ -58,7 +58,7 @@ def test_one_that_is_too_old_is_no_help(tmp_path: Path) -> None:
     put_apt_get(tmp_path, "11.0.2")
     done = ensure_java(tmp_path)
     assert done.returncode == 1
-    assert "version 17 or later, but this is 11" in done.stderr
+    assert "version 17 or later, but found 11" in done.stderr
 
 
 def test_whoever_cannot_install_is_told_the_command(tmp_path: Path) -> None:

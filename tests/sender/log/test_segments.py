@@ -97,7 +97,7 @@ def test_one_batch_is_in_memory_at_a_time(tmp_path: Path, make_batch: MakeBatch)
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(("size", "reason"), [(-1, "size as -1"), (0, "size as 0"), (13, "size as 13")])
+@pytest.mark.parametrize(("size", "reason"), [(-1, "size -1"), (0, "size 0"), (13, "size 13")])
 def test_a_size_that_no_batch_has_is_corrupt(tmp_path: Path, make_batch: MakeBatch, size: int, reason: str) -> None:
     whole = b"".join(make_batch([b"whole"]).payload)
     path = tmp_path / "segment"
