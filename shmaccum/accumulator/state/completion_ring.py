@@ -13,6 +13,8 @@ in flight. Then unread + owed + parts never exceeds the length:
 * The sender sends a part only if there is room for its completion (`RingWriter.has_room`).
 * A process contributes to one more batch only after it has read its ring, when owed + parts fit into the length.
 * A concurrent pop only makes unread smaller.
+
+Modelled in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations
