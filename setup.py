@@ -35,8 +35,7 @@ SHARED = "shmaccum._cyutility"
 """Cython's own code that the modules share, such as its memory views: compiled once, not with each of them."""
 
 HOT = ("shm.memory", "shm.fast", "record.", "pool.", "accumulator.state.", "accumulator.append.", "sender.kafka.fast")
-"""How the names of the modules begin that are compiled with -O2. The others spend their time in the interpreter's own
-functions: -O1 halves the time to compile them, and costs them nothing that can be measured."""
+"""Prefixes of the modules compiled with -O2. The others mostly call the interpreter: -O1 compiles them sooner."""
 
 SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 
