@@ -34,9 +34,6 @@ DIRECTIVES = {
 SHARED = "shmaccum._cyutility"
 """Cython's own code that the modules share, such as its memory views: compiled once, not with each of them."""
 
-HOT = ("shm.memory", "shm.fast", "record.", "pool.", "accumulator.state.", "accumulator.append.", "sender.kafka.fast")
-"""Prefixes of the modules compiled with -O2. The others mostly call the interpreter: -O1 compiles them sooner."""
-
 SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 
 
@@ -58,13 +55,9 @@ def extensions() -> list[Extension]:
     modules = [next(path for kind in (".py", ".pyx") if (path := pxd.with_suffix(kind)).exists()) for pxd in typed]
     flags = SANITIZED if is_set("SHMACCUM_SANITIZE") else []
     sources = {".".join(module.with_suffix("").parts): str(module) for module in modules}
-
-    def arguments(name: str) -> list[str]:
-        is_hot = name.removeprefix("shmaccum.").startswith(HOT)
-        return [*flags, "-g1" if flags else "-g0", "-O2" if is_hot and not flags else "-O1"]
-
+    optimization = ["-O1", "-g1"] if flags else ["-O2", "-g0"]
     found = [
-        Extension(name, [source], extra_compile_args=arguments(name), extra_link_args=flags)
+        Extension(name, [source], extra_compile_args=[*optimization, *flags], extra_link_args=flags)
         for name, source in (sources | {SHARED: SHARED.replace(".", "/") + ".c"}).items()
     ]
     return cythonize(
