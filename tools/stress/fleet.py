@@ -57,17 +57,19 @@ class Fleet:
         children: the processes of the run.
         load: what each producer does.
         threads: writers in each.
+        pid_namespaces: number of first places whose producers each live in a PID namespace of their own.
 
     Attributes:
         members: the current producers.
     """
 
-    def __init__(self, children: Children, load: Load, threads: int) -> None:
+    def __init__(self, children: Children, load: Load, threads: int, pid_namespaces: int = 0) -> None:
         preload()
         self.members: dict[int, Member] = {}
         self._children = children
         self._load = load
         self._threads = threads
+        self._pid_namespaces = pid_namespaces
         self._next_writer = 1
         self._appended_before = 0
 
@@ -75,7 +77,11 @@ class Fleet:
         """Start a producer in an empty place."""
         writers = range(self._next_writer, self._next_writer + self._threads)
         self._next_writer += self._threads
-        pid = self._children.fork(f"producer {place}", lambda: produce(self._load, writers))
+        pid = self._children.fork(
+            f"producer {place}",
+            lambda: produce(self._load, writers),
+            pid_namespace=place < self._pid_namespaces,
+        )
         self.members[place] = Member(pid, writers)
         self._children.counts["producers started"] += 1
 
@@ -100,7 +106,7 @@ class Fleet:
         """Make all producers flush, close and exit; one that does not is stuck."""
         self._children.continue_due(float("inf"))
         for member in self.members.values():
-            os.kill(member.pid, signal.SIGTERM)
+            os.kill(member.pid, signal.SIGTERM)  # a second one changes nothing
         deadline = time.monotonic() + patience_s
         while self.members and time.monotonic() < deadline:
             self.reap()

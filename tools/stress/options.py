@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ and the messages of all processes are kept, and the report says where. All rates
 
 examples:
   tools/stress.py --producers 8 --kill-producers 5 --kill-sender 0.5 --seconds 120
+  tools/stress.py --producers 8 --terminate 1 --pid-namespaces 3 --transport kafka
   tools/stress.py --soak --json soak.json
   tools/stress.py --pyspark --seconds 30
 """
@@ -41,6 +43,8 @@ class Options:
     kill_producers: float
     kill_sender: float
     stop: float
+    terminate: float
+    pid_namespaces: int
     partitions: int
     record_size: int
     columns: float
@@ -68,6 +72,21 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--kill-producers", metavar="RATE", type=_rate, help="producers to kill [2; PySpark: 1]")
     add("--kill-sender", metavar="RATE", type=_rate, help="senders to kill [0.5; soak: 0.02]")
     add("--stop", metavar="RATE", type=_rate, default=0.5, help="processes to stop for up to a second [%(default)s]")
+    add(
+        "--terminate",
+        metavar="RATE",
+        type=_rate,
+        default=0.0,
+        help="processes to end by SIGTERM: producers flush and close, the sender leaves [%(default)s]",
+    )
+    add(
+        "--pid-namespaces",
+        metavar="N",
+        type=_whole,
+        default=0,
+        help="producers that each live in a PID namespace of their own, as in a container, together with the senders "
+        "that they start: these die with them; needs root [%(default)s]",
+    )
     add("--partitions", metavar="N", type=_count, default=4, help="partitions of each of the two topics [%(default)s]")
     add("--record-size", metavar="BYTES", type=_count, default=200, help="mean size of a record [%(default)s]")
     add("--columns", metavar="SHARE", type=_share, default=0.3, help="share of calls to send_batch [%(default)s]")
@@ -97,6 +116,12 @@ def parse(arguments: Sequence[str]) -> Options:
     soak = values["soak"]
     if soak and values["pyspark"]:
         parser.error("--soak and --pyspark are two different runs")
+    if values["pid_namespaces"] and (soak or values["pyspark"]):
+        parser.error("--pid-namespaces is for neither --soak nor --pyspark")
+    if values["pid_namespaces"] > values["producers"]:
+        parser.error(f"--pid-namespaces {values['pid_namespaces']}: there are only {values['producers']} producers")
+    if values["pid_namespaces"] and os.geteuid() != 0:
+        parser.error("--pid-namespaces needs root")
     values |= {name: default for name, default in _defaults(soak, values["pyspark"]).items() if values[name] is None}
     return Options(**values)
 
@@ -123,9 +148,17 @@ def _number(text: str, what: str, *, above: float, least: float, most: float = 1
 
 
 def _count(text: str) -> int:
-    number = _number(text, "a whole number above 0", above=0, least=1)
+    return _integer(text, "a whole number above 0", least=1)
+
+
+def _whole(text: str) -> int:
+    return _integer(text, "a whole number, 0 or above", least=0)
+
+
+def _integer(text: str, what: str, *, least: int) -> int:
+    number = _number(text, what, above=-1, least=least)
     if number != int(number):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
     return int(number)
 
 

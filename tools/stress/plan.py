@@ -1,4 +1,4 @@
-"""Plans which processes are killed or stopped, and when, from seed and rates only."""
+"""Plans which processes are killed, terminated or stopped, and when, from seed and rates only."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class Deed(Enum):
 
     KILL = "kill"
     STOP = "stop"
+    TERMINATE = "terminate"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,7 +28,7 @@ class Event:
     Attributes:
         at_s: seconds since the beginning.
         victim: number of a producer's place, or `SENDER`.
-        deed: kill, or stop.
+        deed: kill, terminate, or stop.
         duration_s: of a stop, until it is continued.
     """
 
@@ -45,6 +46,7 @@ def make_plan(
     kill_producers: float,
     kill_sender: float,
     stop: float,
+    terminate: float = 0.0,
     spared: int = 0,
 ) -> list[Event]:
     """Return the events in order of time: of each kind as many as its rate requires, at random times.
@@ -56,6 +58,7 @@ def make_plan(
         kill_producers: producers to kill per second.
         kill_sender: senders to kill per second.
         stop: processes to stop per second: the sender as often as each producer.
+        terminate: processes to ask to end, per second: likewise.
         spared: number of first producers that are stopped, but never killed.
     """
     chance = random.Random(seed)
@@ -68,6 +71,9 @@ def make_plan(
     events += [
         Event(at, chance.randrange(SENDER, producers), Deed.STOP, chance.uniform(SHORTEST_STOP_S, LONGEST_STOP_S))
         for at in _times(chance, stop, seconds)
+    ]
+    events += [
+        Event(at, chance.randrange(SENDER, producers), Deed.TERMINATE) for at in _times(chance, terminate, seconds)
     ]
     return sorted(events, key=lambda event: event.at_s)
 

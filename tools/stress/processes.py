@@ -3,6 +3,9 @@
 This process may kill all its descendants: as a *subreaper* (prctl(2)) it inherits the senders, which detach themselves
 from the producers that start them. So it sees how each of them ends, a pid that it signals never belongs to a foreign
 process, and `kill_all` leaves none behind. Forked processes die with it, whatever its end.
+
+A process in a PID namespace of its own is that namespace's init: the senders that it starts do not become this
+process's children, and the kernel kills them when it dies, as in a container.
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ import signal
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -24,13 +28,20 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 _INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM)
 _LOOK_EVERY_S: Final = 0.01
 
-_prctl: Final = ctypes.CDLL(None, use_errno=True).prctl
+_CLONE_NEWNS: Final = 0x00020000
+_CLONE_NEWPID: Final = 0x20000000
+_MS_REC_PRIVATE: Final = 0x4000 | 1 << 18
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
-def is_child(pid: int) -> bool:
-    """Return whether a process is a living child of this one, possibly inherited."""
-    state, parent = _state_and_parent(pid)
-    return parent == os.getpid() and state not in "ZX"
+def is_descendant(pid: int) -> bool:
+    """Return whether a process lives and descends from this one; senders do, once their producers have detached."""
+    if _state_and_parent(pid)[0] in "ZX":
+        return False
+    while pid > 1 and pid != os.getpid():
+        pid = parent_of(pid)
+    return pid == os.getpid()
 
 
 def parent_of(pid: int) -> int:
@@ -50,6 +61,34 @@ def _state_and_parent(pid: int) -> tuple[str, int]:
 def _children() -> set[int]:
     """Return the pids of this process's children, also of dying ones: these can still have children."""
     return {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent_of(pid) == os.getpid()}
+
+
+@contextmanager
+def _children_in_new_namespace() -> Iterator[None]:
+    """Put the next child into a PID namespace of its own; this process stays where it is."""
+    own = os.open("/proc/self/ns/pid", os.O_RDONLY)
+    try:
+        _call("unshare", _CLONE_NEWPID)
+        try:
+            yield
+        finally:
+            _call("setns", own, _CLONE_NEWPID)
+    finally:
+        os.close(own)
+
+
+def _mount_proc() -> None:
+    """Give this process the /proc of its PID namespace, which nobody else sees."""
+    _call("unshare", _CLONE_NEWNS)
+    _call("mount", None, b"/", None, _MS_REC_PRIVATE, None)
+    _call("mount", b"proc", b"/proc", b"proc", 0, None)
+
+
+def _call(function: str, *arguments: object) -> None:
+    """Call a function of the C library that returns 0, or -1 and sets errno."""
+    if getattr(_libc, function)(*arguments):
+        number = ctypes.get_errno()
+        raise OSError(number, f"{function}: {os.strerror(number)}")
 
 
 class Children:
@@ -73,24 +112,38 @@ class Children:
         self._stopped: dict[int, float] = {}
         self._dying: set[int] = set()
         self._before = set(_children())
-        if _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
-            raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+        _call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    def fork(self, who: str, run: Callable[[], int]) -> int:
-        """Start a process that runs a function and exits with its result; return its pid."""
+    def fork(self, who: str, run: Callable[[], int], *, pid_namespace: bool = False) -> int:
+        """Start a process that runs a function and exits with its result; return its pid.
+
+        Args:
+            who: the process, for messages.
+            run: the function.
+            pid_namespace: in a PID namespace of its own, with its own /proc.
+        """
         parent = os.getpid()
         # Python would ignore an interrupt that arrives during a fork, in some module's hook.
         unheld = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
-        pid = os.fork()
-        if pid:
-            self._forked[pid] = who
-            signal.pthread_sigmask(signal.SIG_SETMASK, unheld)
-            return pid
+        with _children_in_new_namespace() if pid_namespace else nullcontext():
+            pid = os.fork()
+            if not pid:
+                self._be_child(run, parent, unheld, pid_namespace=pid_namespace)
+        self._forked[pid] = who
+        signal.pthread_sigmask(signal.SIG_SETMASK, unheld)
+        return pid
+
+    def _be_child(
+        self, run: Callable[[], int], parent: int, unheld: set[int | signal.Signals], *, pid_namespace: bool
+    ) -> NoReturn:
         status = 1
         try:
-            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != parent:
+            _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            # /proc is still the parent's; getppid() is 0 if the parent is in another namespace.
+            if _state_and_parent(parent)[0] in "ZX" or os.getppid() not in (parent, 0):
                 os._exit(1)  # the parent died before prctl took effect
+            if pid_namespace:
+                _mount_proc()
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tool, which then kills this process
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, unheld)
@@ -112,29 +165,36 @@ class Children:
 
     def kill(self, pid: int, what: str) -> None:
         """Kill a process."""
-        self._dying.add(pid)
+        if parent_of(pid) == os.getpid():
+            self._dying.add(pid)
         os.kill(pid, signal.SIGKILL)
         self.counts[f"{what}s killed"] += 1
+
+    def terminate(self, pid: int, what: str) -> None:
+        """Ask a process to end; a stopped one hears it once it is continued."""
+        os.kill(pid, signal.SIGTERM)
+        self.counts[f"{what}s terminated"] += 1
 
     def is_dying(self, pid: int) -> bool:
         """Return whether a process has been killed, and not been waited for yet."""
         return pid in self._dying
 
     def stop(self, pid: int, what: str, until_s: float) -> None:
-        """Stop a child until a monotonic time, or until it is killed."""
+        """Stop a process until a monotonic time, or until it is killed."""
         os.kill(pid, signal.SIGSTOP)
         self._stopped[pid] = max(until_s, self._stopped.get(pid, 0.0))
         self.counts[f"{what}s stopped"] += 1
 
     def is_stopped(self, pid: int) -> bool:
-        """Return whether a child is stopped at the moment."""
+        """Return whether a process is stopped at the moment."""
         return pid in self._stopped
 
     def continue_due(self, now_s: float) -> None:
         """Continue the processes whose stop is over."""
         for pid in [pid for pid, until_s in self._stopped.items() if until_s <= now_s]:
             del self._stopped[pid]
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # a sender that died with its namespace, which no one has waited for
+                os.kill(pid, signal.SIGCONT)
 
     def abort(self, pid: int, why: str) -> None:
         """Kill a stuck child; `faulthandler` writes where it was to its messages."""

@@ -64,7 +64,7 @@ def as_text(options: Options, outcome: Outcome) -> str:
 
 
 def _rows(*rows: tuple[str, str]) -> list[str]:
-    return [f"  {name:<20}{value}" for name, value in rows]
+    return [f"  {name:<22}{value}" for name, value in rows]
 
 
 def _soak_rows(figures: dict[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Final
 from shmaccum.errors import SlabError
 from shmaccum.producer.producer import Producer
 from shmaccum.shm.lifecycle import look
-from tools.stress.processes import Children, is_child
+from tools.stress.processes import Children, is_descendant
 from tools.stress.slabcheck import SlabFigures, figures, sender_pid, shared_files, unrest
 
 DELIVERY_PATIENCE_S: Final = 60.0
@@ -41,7 +41,7 @@ def come_to_rest(name: str, settings: Mapping[str, object], children: Children) 
     while (left := shared_files(name)) and time.monotonic() < deadline:
         # Another one can appear: a killed producer may have been starting it.
         pid = sender_pid(name)
-        if pid not in asked and is_child(pid):
+        if pid not in asked and is_descendant(pid):
             asked.add(pid)  # only one signal: after a second one it would exit at once
             os.kill(pid, signal.SIGTERM)
         children.reap()

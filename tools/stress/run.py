@@ -14,7 +14,7 @@ from tools.stress.load import Load
 from tools.stress.options import Options
 from tools.stress.outcome import Outcome, Places, producer_settings, sender_failures
 from tools.stress.plan import SENDER, Deed, Event, make_plan
-from tools.stress.processes import Children, is_child
+from tools.stress.processes import Children, is_descendant
 from tools.stress.reading import read_log
 from tools.stress.rest import DELIVERY_PATIENCE_S, acknowledged, come_to_rest
 from tools.stress.slabcheck import sender_pid, shared_files
@@ -50,7 +50,7 @@ class Run:
             seed=options.seed,
         )
         self._children = Children(self._places.messages)
-        self._fleet = Fleet(self._children, load, options.threads)
+        self._fleet = Fleet(self._children, load, options.threads, options.pid_namespaces)
         self._watch = Watch(self._children, self._fleet, options.seconds)
         self._soak = Soak() if options.soak else None
         self._next_sample_s = 0.0
@@ -87,6 +87,7 @@ class Run:
             kill_producers=options.kill_producers,
             kill_sender=options.kill_sender,
             stop=options.stop,
+            terminate=options.terminate,
             spared=min(_LIVE_LONG, options.producers) if options.soak else 0,
         )
         for place in range(options.producers):
@@ -130,10 +131,12 @@ class Run:
             what, pid = "sender", sender_pid(self._name)
         else:
             what, pid = "producer", self._fleet.members[event.victim].pid
-        if not pid or not is_child(pid) or children.is_dying(pid):
+        if not pid or not is_descendant(pid) or children.is_dying(pid):
             children.counts[f"{what}s not there"] += event.deed is Deed.KILL
         elif event.deed is Deed.KILL:
             children.kill(pid, what)
+        elif event.deed is Deed.TERMINATE:
+            children.terminate(pid, what)
         else:
             children.stop(pid, what, now_s + event.duration_s)
 

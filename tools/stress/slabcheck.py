@@ -28,6 +28,7 @@ from shmaccum.shm.layout import (
     Super,
 )
 from shmaccum.shm.lifecycle import look
+from shmaccum.shm.procfs import pid_namespace
 from shmaccum.shm.semaphores import open_semaphore
 
 _PARTITION_AT_REST = ("HEAD", "TAIL", "OPEN", "QUEUED", "MUTED", "IN_FLIGHT")
@@ -145,13 +146,29 @@ def _table(view: SlabView, start: int, rows: int, width: int) -> np.ndarray[tupl
 
 
 def sender_pid(name: str) -> int:
-    """Return the pid of the slab's living sender, 0 if there is none."""
+    """Return the pid of the slab's living sender as this process sees it, 0 if there is none."""
     try:
         with look(name) as view:
-            sender = view.sender()
-            return sender.pid or 0 if sender.alive else 0
+            sender, entry = view.sender(), view.words[Super.SENDER_ENTRY] - 1
+            if not sender.alive or sender.pid is None or entry < 0:
+                return 0
+            return _pid_here(sender.pid, view.words[view.geometry.process(entry) + Process.PID_NAMESPACE])
     except SlabError:
         return 0
+
+
+def _pid_here(pid: int, namespace: int) -> int:
+    """Return the pid in this process's PID namespace of a process that has ``pid`` in another one, 0 if it is gone."""
+    if namespace == pid_namespace():
+        return pid
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            in_namespaces = next(line for line in status.read_text().splitlines() if line.startswith("NSpid:")).split()
+            if int(in_namespaces[-1]) == pid and (status.parent / "ns" / "pid").stat().st_ino == namespace:
+                return int(status.parent.name)
+        except (OSError, StopIteration):
+            continue  # it has ended meanwhile
+    return 0
 
 
 def shared_files(name: str) -> list[Path]:

@@ -28,7 +28,7 @@ from shmaccum.shm.lifecycle import look, unlink
 from tools.stress.options import Options
 from tools.stress.outcome import Outcome, Places, producer_settings, sender_failures
 from tools.stress.plan import SENDER, Event, make_plan
-from tools.stress.processes import Children, is_child, parent_of
+from tools.stress.processes import Children, is_descendant, parent_of
 from tools.stress.reading import Stored, read_log
 from tools.stress.records import Route, read_value
 from tools.stress.rest import come_to_rest
@@ -126,7 +126,7 @@ class SparkRun:
     def _carry_out(self, event: Event, workers: Sequence[int]) -> None:
         """Do an action, if there is a victim."""
         if event.victim == SENDER:
-            what, victims = "sender", [pid for pid in [sender_pid(self._name)] if pid and is_child(pid)]
+            what, victims = "sender", [pid for pid in [sender_pid(self._name)] if pid and is_descendant(pid)]
         else:
             what, victims = "worker", [pid for pid in workers if not self._children.is_dying(pid)]
         if victims:

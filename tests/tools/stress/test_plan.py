@@ -40,3 +40,9 @@ def test_the_spared_are_not_killed() -> None:
 
 def test_no_rate_no_event() -> None:
     assert plan(kill_producers=0, kill_sender=0, stop=0) == []
+
+
+def test_everyone_is_terminated_alike() -> None:
+    events = plan(kill_producers=0, kill_sender=0, stop=0, terminate=2)
+    assert len(events) == 120
+    assert {(event.victim, event.deed) for event in events} == {(who, Deed.TERMINATE) for who in [SENDER, *range(8)]}

@@ -108,6 +108,19 @@ def check_short_run(short: Stress, least: int) -> None:
     nothing_is_left(short)
 
 
+def test_a_short_run_with_sigterm_and_pid_namespaces(runs: list[Stress], tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("PID namespaces need root")
+    short = run(runs, tmp_path, f"{SHORT} --terminate 2 --pid-namespaces 2")
+    status, out, errors = short.end()
+    assert (status, "All zero" in out) == (0, True), out + errors
+    counts = short.report()["counts"]
+    assert counts["producers killed"] > 0
+    assert counts["producers terminated"] > 0
+    assert short.report()["records"]["appended"] > 1000
+    nothing_is_left(short)
+
+
 DAMAGED = 80
 """A byte in the first batch of a partition, behind its header."""
 
@@ -184,6 +197,9 @@ def test_pyspark(runs: list[Stress], tmp_path: Path) -> None:
         ("--columns 1.5", "'1.5' is not a number between 0 and 1"),
         ("--seconds nan", "'nan' is not a number above 0"),
         ("--soak --pyspark", "two different runs"),
+        ("--pid-namespaces -1", "'-1' is not a whole number, 0 or above"),
+        ("--pid-namespaces 5", "there are only 4 producers"),
+        ("--soak --pid-namespaces 1", "is for neither --soak nor --pyspark"),
     ],
 )
 def test_bad_arguments(arguments: str, error: str, capsys: pytest.CaptureFixture[str]) -> None:
