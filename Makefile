@@ -1,4 +1,4 @@
-# make demo | test | test-compiled | sanitize | lint | docs | docs-site | venv | venv-core | kerberos | kafka | clean
+# make demo | test | sanitize | lint | docs | docs-site | venv | venv-core | kerberos | kafka | clean
 #
 # Everything is installed into $(VENV). PYTHON=python3.13 make test selects another interpreter, which gets a
 # virtual environment of its own.
@@ -11,32 +11,33 @@ KAFKA ?=
 PYTEST ?=
 WORKERS ?= 3
 
-.PHONY: demo test pytest test-compiled sanitize lint docs docs-site venv venv-core kerberos kafka clean
+.PHONY: demo test pytest sanitize lint docs docs-site venv venv-core kerberos kafka clean
 
 demo: $(VENV)/.demo  ## DEMO="--workers 4" passes options on
 	$(BIN)/shmaccum demo $(DEMO)
 
+# The tests run over what users get: the compiled form, if there is a C compiler. FORM=plain tests the sources as they
+# are; then nothing has to be built. Tests with the marker `plain` run over these only.
+FORM ?= $(if $(shell command -v cc),compiled,plain)
+TESTS ?=
+COMPILED := build/compiled
+
+test: lint pytest  ## TESTS=tests/record FORM=plain PYTEST="-x -k name" choose; WORKERS=0 runs all in one process
+
 # A module's tests stay together, because they share expensive fixtures. Each worker has its own Apache Kafka. Many
 # tests wait more than they work, so two cores can run three workers.
-test: lint pytest  ## PYTEST="tests/record -x" passes options on; WORKERS=0 runs all in one process
+#
+# Programs that the tests start import the compiled form, too: without PYTHONSAFEPATH, `python -c` would import the
+# source in its working directory.
+pytest: $(VENV)/.test $(if $(filter compiled,$(FORM)),$(COMPILED)/.made)
+	$(if $(filter compiled,$(FORM)),SHMACCUM_COMPILED=1 PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR)) \
+		$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+		$(if $(filter compiled,$(FORM)),-o "pythonpath=$(COMPILED) . tests tests/support") $(TESTS) $(PYTEST)
 
-pytest: $(VENV)/.test
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
-
-# Compiles the modules that have a .pxd file into build/, and runs the core's tests with them, except those with the
-# marker `plain`. So do the programs that the tests start: without PYTHONSAFEPATH, `python -c` would import the source
-# in its working directory.
-COMPILED := build/compiled
-COMPILED_TESTS ?= tests/test_compiled.py tests/shm tests/pool tests/accumulator tests/record tests/producer \
-	tests/sender/test_loop.py tests/sender/test_idempotence.py tests/sender/test_batch_splitter.py \
-	tests/sender/kafka/test_answers.py tests/sender/kafka/test_connections.py tests/sender/kafka/test_produce_request.py \
-	tests/sender/kafka/test_produce_response.py tests/sender/test_damage.py tests/tools/test_fuzz.py
-
-test-compiled: $(VENV)/.test  ## COMPILED_TESTS=tests/producer only runs these
+$(COMPILED)/.made: $(VENV)/.test setup.py $(shell find shmaccum pyspark_shmaccum -name '*.p*' -not -name '*.pyc')
 	rm -rf $(COMPILED) build/lib*
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --target $(COMPILED) .
-	SHMACCUM_COMPILED=1 PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(BIN)/pytest -n $(WORKERS) --dist loadfile \
-		-o "pythonpath=$(COMPILED) . tests tests/support" $(COMPILED_TESTS) $(PYTEST)
+	@touch $@
 
 # Every input of the corpus and some new ones, on modules compiled with AddressSanitizer and UBSan.
 FUZZ ?= --seconds 30

@@ -28,6 +28,8 @@ from tools.crashpoints.steps import Steps
 from tools.crashpoints.survivor import Survivor
 from tools.crashpoints.victim import Victim
 
+pytestmark = pytest.mark.plain  # steps are lines of Python
+
 ROOT = Path(__file__).parents[2]
 
 # --- points of all operations ---------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from tools.benchmark.errors import BenchmarkError, MissingError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _BUILT: Final = ROOT / "build" / "compiled"
-"""``make test-compiled`` uses the same directory."""
+"""``make test`` uses the same directory."""
 _LIBRARIES: Final = f"shmaccum/**/*{EXTENSION_SUFFIXES[0]}"
 """For this interpreter."""
 _COMPILERS: Final = ("cc", "gcc", "clang")
