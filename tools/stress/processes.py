@@ -111,6 +111,8 @@ class Children:
         self._forked: dict[int, str] = {}
         self._stopped: dict[int, float] = {}
         self._dying: set[int] = set()
+        self._asked: set[int] = set()
+        """Those that were sent a SIGTERM, which ends a producer that has no handler yet."""
         self._before = set(_children())
         _call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -173,6 +175,7 @@ class Children:
     def terminate(self, pid: int, what: str) -> None:
         """Ask a process to end; a stopped one hears it once it is continued."""
         os.kill(pid, signal.SIGTERM)
+        self._asked.add(pid)
         self.counts[f"{what}s terminated"] += 1
 
     def is_dying(self, pid: int) -> bool:
@@ -217,7 +220,9 @@ class Children:
             dead.append(pid)
             self._stopped.pop(pid, None)
             who = self._forked.pop(pid, "")
-            if pid in self._dying:
+            has_heard = pid in self._asked and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM
+            self._asked.discard(pid)
+            if pid in self._dying or has_heard:
                 self._dying.discard(pid)
             elif who:
                 self._judge(status, who, allowed=(0,))
