@@ -491,10 +491,11 @@ def test_busy_sender_sleeps_without_listening(run: HandRun) -> None:
     assert run.transport.asked[-1] == 0
 
 
-@pytest.mark.usefixtures("clock")
-def test_a_busy_sender_naps_until_some_answers_have_come(run: HandRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_sender_naps_until_some_answers_have_come(
+    run: HandRun, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     naps: list[float] = []
-    monkeypatch.setattr(sender_module.time, "sleep", naps.append)
+    monkeypatch.setattr(clock, "sleep", naps.append)
     send(run, T0)
     run.transport.held = run.transport.busy = True
     run.run(3)

@@ -28,7 +28,7 @@ from shmaccum.errors import (
     KafkaError,
     RecordTooLargeError,
 )
-from shmaccum.sender import batch_splitter, sealer, sender
+from shmaccum.sender import batch_splitter, response_handler, sealer, sender
 from shmaccum.sender.transport import ProduceResponse
 from shmaccum.shm.layout import Process
 
@@ -47,6 +47,7 @@ LINES: Final = (
     partition_map,
     batch_splitter,
     record_batch,
+    response_handler,
     sealer,
     sequences,
     sender,

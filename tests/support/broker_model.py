@@ -31,6 +31,7 @@ from shmaccum.errors import (
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
+from shmaccum.sender import response_coalescing
 from shmaccum.sender import sender as sender_module
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 
@@ -321,6 +322,7 @@ def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(record_appender, "time", clock)
     monkeypatch.setattr(sender_module, "time", clock)
+    monkeypatch.setattr(response_coalescing, "time", clock)
     return clock
 
 

@@ -216,13 +216,13 @@ class BatchCompleter:
     def _is_back(self, batch: RecordBatch) -> None:
         self._sequences.review(batch.partition)
 
-    def can_tell_of_a_piece(self, batch: RecordBatch, pieces_in_flight: int) -> bool:
+    def has_room_for_part(self, batch: RecordBatch, parts_in_flight: int) -> bool:
         """Return whether one more part can be sent: every living contributor's ring has room for its completion.
 
         `shmaccum.accumulator.state.completion_ring` explains why this is enough.
         """
         states = self._slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
-        owed = int(np.count_nonzero(states != SlotState.FREE)) + pieces_in_flight
+        owed = int(np.count_nonzero(states != SlotState.FREE)) + parts_in_flight
         alive = filter(self._slab.processes.is_alive, batch.contributors())
         return all(self._rings.has_room(entry, owed) for entry in alive)
 
