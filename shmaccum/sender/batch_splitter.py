@@ -61,8 +61,8 @@ class BatchSplitter:
 
     def next_part(self, batch: RecordBatch) -> Piece:
         """Return the part of a split batch to send now, not sealed yet."""
-        if batch.piece_end > batch.settled:
-            return write_piece(self._format, self._records(batch, batch.piece_end))
+        if batch.part_end > batch.settled:
+            return write_piece(self._format, self._records(batch, batch.part_end))
         part = write_piece(self._format, self._records(batch, batch.record_count), self._limits.get(batch.partition))
         batch.cut(batch.settled + part.record_count)
         return part
@@ -99,7 +99,7 @@ class BatchSplitter:
             bad = 0
             while bad in invalid:
                 bad += 1
-            if bad == count or (bad and batch.in_pieces):
+            if bad == count or (bad and batch.is_split):
                 # The next part ends in front of the next invalid record, so that the broker takes it.
                 batch.cut(first + min((each for each in invalid if each > bad), default=count))
                 logger.error("%s; failed %d records of %r", response.message, bad, batch)

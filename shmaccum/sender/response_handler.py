@@ -146,7 +146,7 @@ class ResponseHandler:
         logger.error("%s; failed %d records of %r", response.message, response.batch.record_count, batch)
         if response.error is ProducerFencedError:
             self._sequences.replace_producer_id()
-        return BatchOutcome(batch, error=response.error, end=batch.piece_end, incident=self._note(response))
+        return BatchOutcome(batch, error=response.error, end=batch.part_end, incident=self._note(response))
 
     def _note(self, response: ProduceResponse) -> int:
         """Record why a batch failed as an incident; return its number."""

@@ -34,7 +34,6 @@ cdef class Sender:
     cdef object _splitter
     cdef Sealer _sealer
     cdef ResponseHandler _responses
-    cdef object _idleness
     cdef Sleep _sleep
     cdef ResponseCoalescing _coalescing
     cdef object _incidents

@@ -32,7 +32,6 @@ from shmaccum.config import ProducerConfig
 from shmaccum.errors import CorruptRecordError, LockTimeoutError
 from shmaccum.sender.batch_splitter import BatchSplitter
 from shmaccum.sender.handover import has_successor
-from shmaccum.sender.idleness import Idleness
 from shmaccum.sender.response_coalescing import ResponseCoalescing
 from shmaccum.sender.response_handler import ResponseHandler
 from shmaccum.sender.sealer import DAMAGES, Sealer
@@ -96,8 +95,7 @@ class Sender:
         # With one request in flight, order is kept without sequence numbers: a retry must not overtake.
         mutes = config.max_in_flight_requests_per_connection == 1
         self._responses = ResponseHandler(accumulator, transport, self._splitter, mutes=mutes)
-        self._idleness = Idleness(state.slab, config.sender_idle_ms)
-        self._sleep = Sleep(self._memory, self._idleness)
+        self._sleep = Sleep(state.slab, config.sender_idle_ms)
         self._coalescing = ResponseCoalescing()
         self._incidents = state.slab.companion(Incidents)
         self._incidents.begin()
@@ -298,7 +296,7 @@ class Sender:
             return True
         if self._stopping_since_ms is not None:
             return not self._accumulator.holds_batches_older_than(self._stopping_since_ms)
-        return self._idleness.is_over(_now_ms())
+        return self._sleep.is_over(_now_ms())
 
     def _keep_house(self, now_ms: int) -> bool:
         """Reclaim the memory and the table entries of dead processes; return False if it is not time yet."""

@@ -6,8 +6,11 @@ cdef int _SLEEP_BITS
 cdef double _MAX_SLEEP_MS
 
 cdef class Sleep:
+    cdef object _slab
     cdef SlabMemory _memory
-    cdef object _idleness
+    cdef long long _idle_ms
+    cdef object _idle_since_ms
+    cdef long long _used_until_ms
     cdef long long _now_ms
     cdef double _longest_ms
 
@@ -17,3 +20,6 @@ cdef class Sleep:
 
     @cython.locals(longest_ms=double)
     cpdef double begin(self, bint has_batches) except -1
+
+    @cython.locals(now_ms="long long")
+    cdef double _until_check_ms(self, bint has_batches) except -1

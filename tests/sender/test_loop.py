@@ -26,7 +26,7 @@ from shmaccum.errors import (
     SlabFullError,
 )
 from shmaccum.sender import sender as sender_module
-from shmaccum.sender.idleness import LONGEST_SLEEP_MS
+from shmaccum.sender.sleep import LONGEST_SLEEP_MS
 from shmaccum.shm.layout import Partition, Process, Super, TopicState
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)

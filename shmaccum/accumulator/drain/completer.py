@@ -178,7 +178,7 @@ class BatchCompleter:
     def release(self, batch: RecordBatch, *, stored: bool) -> None:
         """Free a batch that failed in flight, once it is answered; ``stored`` if the broker has it after all."""
         if stored:
-            self._sequences.stored(batch, (batch.piece_end or batch.record_count) - batch.settled)
+            self._sequences.stored(batch, (batch.part_end or batch.record_count) - batch.settled)
         self._words[batch.partition_at + Partition.IN_FLIGHT] -= 1
         self._sequences.review(batch.partition)
         self.deallocate([batch])
@@ -198,7 +198,7 @@ class BatchCompleter:
                 self._tell(batch, told, again)
                 done.append(batch)
                 continue
-            if batch.settled < batch.part_end:
+            if batch.settled < batch.result_end:
                 self._tell(batch, told, again)
                 batch.settle(never_stored=_was_never_stored(batch))
             if batch.settled < batch.record_count:
@@ -258,7 +258,7 @@ class BatchCompleter:
         elif self.is_orphan(batch):
             self._report_loss(batch, records, error)
         if memory.words[at + _PIECE]:
-            batch.set_part(end)
+            batch.set_result_end(end)
         batch.set_result(base_offset + 1, pack_result(outcome.append_time_ms, error, outcome.incident))
         memory.words[at + _STATE] = state & ~_STATE_BITS | _COMPLETING
         # Records are counted when their part completes, a batch when its last part does.
@@ -295,7 +295,7 @@ class BatchCompleter:
         """Push a batch's result to all contributors and add these to ``told``."""
         memory, at = self._memory, batch.at
         batch_id = memory.words[at + _GENERATION] << _BATCH_SLOT_BITS | batch.slot
-        range_word = batch.part_range if memory.words[at + _PIECE] else 0
+        range_word = batch.result_range if memory.words[at + _PIECE] else 0
         entry = batch.next_contributor(0)
         while entry >= 0:
             if not (again and self._rings.has_told(entry, batch_id, range_word)):

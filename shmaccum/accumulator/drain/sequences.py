@@ -184,7 +184,7 @@ class Sequences:
             return
         memory = self._memory
         number = memory.words[batch.at + _SEQUENCE] & _SEQUENCE_MASK
-        end = next_sequence(batch.piece_sequence if memory.words[batch.at + _PIECE] else number, records)
+        end = next_sequence(batch.part_sequence if memory.words[batch.at + _PIECE] else number, records)
         partition = self._of(batch.partition)
         if 0 < (end - self._acked(partition)) & _LAST_SEQUENCE < _HALF_OF_SEQUENCES:
             epoch = memory.words[partition.at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
@@ -202,7 +202,7 @@ class Sequences:
 
     def is_stored(self, batch: RecordBatch) -> bool:
         """Return whether the broker certainly has a batch, because it has a later one."""
-        if batch.in_pieces or not self.is_numbered(batch):
+        if batch.is_split or not self.is_numbered(batch):
             return False
         return (self._acked(self._of(batch.partition)) - batch.end_sequence()) & _LAST_SEQUENCE < _HALF_OF_SEQUENCES
 
@@ -213,7 +213,7 @@ class Sequences:
         return (
             bool(behind)
             and self._is_asked_for_alone(partition, batch)
-            and not any(each.in_pieces for each in (batch, *behind))
+            and not any(each.is_split for each in (batch, *behind))
         )
 
     def suspended(self, batch: RecordBatch) -> None:
@@ -266,7 +266,7 @@ class Sequences:
         self._forget()
         for batch in sorted(held, key=lambda batch: batch.position):
             if self.is_numbered(batch):
-                next_word = batch.producer_epoch << _EPOCH_SHIFT | batch.piece_sequence
+                next_word = batch.producer_epoch << _EPOCH_SHIFT | batch.part_sequence
                 if self._next(batch.partition) == next_word:  # a death between the two stores of `drained`
                     self._set_next(batch.partition, batch.producer_epoch, batch.end_sequence())
                 self._of(batch.partition).batches.append(batch)
@@ -349,7 +349,7 @@ class Sequences:
         if partition.batches:
             first = partition.batches[0]
             number = memory.words[first.at + _SEQUENCE] & _SEQUENCE_MASK
-            expected = first.piece_sequence if memory.words[first.at + _PIECE] else number
+            expected = first.part_sequence if memory.words[first.at + _PIECE] else number
         return expected == self._acked(partition)
 
     def _is_known(self, partition: _Outstanding) -> bool:
