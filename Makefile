@@ -29,6 +29,7 @@ pytest: $(VENV)/.test
 COMPILED := build/compiled
 COMPILED_TESTS ?= tests/test_compiled.py tests/shm tests/pool tests/accumulator tests/record tests/producer \
 	tests/sender/test_loop.py tests/sender/test_idempotence.py tests/sender/test_batch_splitter.py \
+	tests/sender/test_response_handler.py tests/sender/test_sleep.py tests/sender/test_topic_requests.py \
 	tests/sender/kafka/test_answers.py tests/sender/kafka/test_connections.py tests/sender/kafka/test_produce_request.py \
 	tests/sender/kafka/test_produce_response.py tests/sender/test_damage.py tests/tools/test_fuzz.py
 

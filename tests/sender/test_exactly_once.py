@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Final
 
 import pytest
-from broker_model import NODES, BrokerRun, Clock, ClusterModel, stop_the_clock, troubled_config
+from broker_model import NODES, BrokerRun, Clock, ClusterModel, troubled_config
 from killpoints import interrupt_after
 
 from shmaccum.accumulator.append.futures import FutureRecordMetadata
@@ -186,11 +186,6 @@ TROUBLE: Final = {"refuse": 6, "deny": 10, "drop": 10, "move": 6, "wait": 3}
 RESTARTS: Final = {"restart": 8, "drop": 10, "move": 6}
 DEATH: Final = {"die": 6, "die_twice": 2}
 """What happens, and how often compared with the rest."""
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return stop_the_clock(monkeypatch)
 
 
 @pytest.fixture
