@@ -62,4 +62,4 @@ cdef class Sender:
     @cython.locals(sealed=list, batch=RecordBatch, produced=ProduceBatch)
     cdef list _seal_all(self, list drained, long long now_ms)
 
-    cdef _keep_house(self, long long now_ms)
+    cdef _reclaim_from_dead(self, long long now_ms)

@@ -173,7 +173,7 @@ class Sender:
         is_busy = transport.is_busy()
         if not is_busy:
             sleep.at_most(0 if result.ready_nodes else result.next_ready_check_delay_ms)
-        if not self._keep_house(now_ms):
+        if not self._reclaim_from_dead(now_ms):
             # No long sleep before the next housekeeping: a process can have died, and none be left to wake the sender.
             sleep.at_most(self._next_housekeeping_ms - now_ms)
         may_sleep = doorbell.is_listening or is_busy
@@ -298,7 +298,7 @@ class Sender:
             return not self._accumulator.holds_batches_older_than(self._stopping_since_ms)
         return self._sleep.is_over(_now_ms())
 
-    def _keep_house(self, now_ms: int) -> bool:
+    def _reclaim_from_dead(self, now_ms: int) -> bool:
         """Reclaim the memory and the table entries of dead processes; return False if it is not time yet."""
         if now_ms < self._next_housekeeping_ms:
             return False
