@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class BatchSplitter:
-    """Sends batches in parts; their progress is in their slot headers."""
+    """Splits batches, and limits how many of them have a part in flight."""
 
     def __init__(self, accumulator: SenderAccumulator) -> None:
         self._accumulator = accumulator
@@ -54,38 +54,41 @@ class BatchSplitter:
         It waits if `PIECES_IN_FLIGHT` parts are in flight, or if a contributor's completion ring has no room.
         """
         in_flight = len(self._in_flight)
-        if in_flight == PIECES_IN_FLIGHT or not self._accumulator.can_tell_of_a_piece(batch, in_flight):
+        if in_flight == PIECES_IN_FLIGHT or not self._accumulator.has_room_for_part(batch, in_flight):
             self._accumulator.reenqueue(batch, now_ms)
             return False
-        self._in_flight.add(batch.slot)
-        self._accumulator.mute(self._topic_partition(batch))
         return True
 
-    def piece_of(self, batch: RecordBatch) -> Piece:
+    def next_part(self, batch: RecordBatch) -> Piece:
         """Return the part of a split batch to send now, not sealed yet."""
-        if batch.piece_end > batch.settled:
-            return write_piece(self._format, self._records(batch, batch.piece_end))
-        piece = write_piece(self._format, self._records(batch, batch.record_count), self._limits.get(batch.partition))
-        batch.cut(batch.settled + piece.record_count)
-        return piece
+        if batch.part_end > batch.settled:
+            return write_piece(self._format, self._records(batch, batch.part_end))
+        part = write_piece(self._format, self._records(batch, batch.record_count), self._limits.get(batch.partition))
+        batch.cut(batch.settled + part.record_count)
+        return part
+
+    def sent(self, batch: RecordBatch) -> None:
+        """Note that a part of a batch is in flight: its partition is muted."""
+        self._in_flight.add(batch.slot)
+        self._accumulator.mute(self._topic_partition(batch))
 
     # --- answers ------------------------------------------------------------------------------------
 
     def answered(self, batch: RecordBatch) -> None:
         """Note that no part of a batch is in flight any longer."""
-        if batch.slot in self._in_flight:
+        if batch.slot in self._in_flight:  # a damaged header can name parts of a batch that was sent whole
             self._in_flight.remove(batch.slot)
             self._accumulator.unmute(self._topic_partition(batch))
 
-    def can_divide(self, response: ProduceResponse) -> bool:
+    def can_split(self, response: ProduceResponse) -> bool:
         """Return whether some of the refused records can succeed without the others."""
         if response.batch.record_count == 1 or response.error is None or response.error.retriable:
             return False
         is_too_large = response.error is RecordTooLargeError
         return is_too_large or bool(_invalid_records(response))
 
-    def divide(self, batch: RecordBatch, response: ProduceResponse) -> BatchOutcome | None:
-        """Split what was refused; return the outcome of the records that fail, or None if the batch was reenqueued."""
+    def split(self, batch: RecordBatch, response: ProduceResponse) -> list[BatchOutcome]:
+        """Split what was refused; return the outcome of the records that fail, or put the batch back into its deque."""
         count = response.batch.record_count
         first = batch.settled
         if response.error is RecordTooLargeError:
@@ -96,18 +99,18 @@ class BatchSplitter:
             bad = 0
             while bad in invalid:
                 bad += 1
-            if bad == count or (bad and batch.in_pieces):
+            if bad == count or (bad and batch.is_split):
                 # The next part ends in front of the next invalid record, so that the broker takes it.
                 batch.cut(first + min((each for each in invalid if each > bad), default=count))
                 logger.error("%s; failed %d records of %r", response.message, bad, batch)
                 # One completion for all of them: it carries the reason of the first.
                 incident = self._incidents.note(response.error, invalid[0] or response.words)
-                return BatchOutcome(batch, error=response.error, end=first + bad, incident=incident)
+                return [BatchOutcome(batch, error=response.error, end=first + bad, incident=incident)]
             # The completion rings have no room reserved for a part of a batch sent whole: resend its first records.
             batch.cut(first + (bad or min(invalid)))
         logger.warning("%s; splitting %r into smaller parts", response.message, batch)
         self._accumulator.put_back(batch)
-        return None
+        return []
 
     def _halve(self, batch: RecordBatch, end: int) -> int:
         """Return how many of the records from the first incomplete one to ``end`` hold half of their bytes."""

@@ -8,6 +8,7 @@ can be slow and can differ.
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 LONGEST_NAP_MS: Final = 2.0
@@ -24,6 +25,15 @@ class ResponseCoalescing:
 
     def __init__(self) -> None:
         self.next_ms = 0.0
+
+    def nap(self, timeout_ms: float) -> None:
+        """Nap before the wait for responses, if the nap is shorter than that wait.
+
+        Args:
+            timeout_ms: most milliseconds that the sender is about to wait.
+        """
+        if 0 < self.next_ms < timeout_ms:
+            time.sleep(self.next_ms / 1000)
 
     def learn(self, answered: int, under_way: int) -> None:
         """Make the next nap longer or shorter.

@@ -5,11 +5,13 @@ The sender owns a drained batch's slot and takes no lock. If it dies here, the n
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from typing import Final
 
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState
 from shmaccum.accumulator.state.record_batch import RecordBatch
+from shmaccum.errors import CorruptRecordError, IllegalStateError, UnsupportedCompressionTypeError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.fields import BatchMemory
 from shmaccum.sender.batch_splitter import BatchSplitter
@@ -22,23 +24,33 @@ _LINGER: Final = Slot.LINGER
 _COMPRESSION_BITS: Final = COMPRESSION_MASK
 _NONE: Final = CompressionType.NONE
 
+DAMAGES: Final = (
+    CorruptRecordError,
+    UnsupportedCompressionTypeError,
+    IllegalStateError,
+    struct.error,
+    ValueError,
+    OverflowError,
+)
+"""Errors of sealing a batch with a damaged header or damaged records."""
+
 
 class Sealer:
     """Seals the batches of a slab.
 
     Args:
         state: of the slab.
-        pieces: splits the batches that are sent in parts.
+        splitter: returns the part to send of a split batch.
         levels: compression levels, for batches that are not compressed yet; can be replaced.
     """
 
-    def __init__(self, state: AccumulatorState, pieces: BatchSplitter, levels: Mapping[CompressionType, int]) -> None:
+    def __init__(self, state: AccumulatorState, splitter: BatchSplitter, levels: Mapping[CompressionType, int]) -> None:
         self._memory = state.slab.memory
         self._map = state.map
         self._format = state.format
         self._header_size = state.format.header_size
         self._magic = state.format.magic
-        self._splitter = pieces
+        self._splitter = splitter
         self.levels = levels
         self._compressed_at = state.slab.geometry.process(state.slab.me) + Process.COMPRESSED
 
@@ -47,12 +59,12 @@ class Sealer:
 
         Raises:
             CorruptRecordError: its header is damaged.
-            IllegalStateError, struct.error, ValueError, OverflowError: its records are damaged.
+            One of `DAMAGES`: its records are damaged.
         """
         batch.check(self._header_size)
         slab = self._memory
         if slab.words[batch.at + _PIECE]:
-            memory, record_count, base_timestamp, max_timestamp, compression = self._splitter.piece_of(batch)
+            memory, record_count, base_timestamp, max_timestamp, compression = self._splitter.next_part(batch)
             views: BatchMemory = (memory,)
         else:
             views = batch.views()

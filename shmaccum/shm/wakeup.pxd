@@ -48,6 +48,7 @@ cdef class Doorbell:
     cdef object _words
     cdef object _barrier
     cdef readonly int descriptor
+    cdef readonly bint is_listening
 
     cpdef listen(self)
 

@@ -235,6 +235,7 @@ class Doorbell:
 
     Attributes:
         descriptor: readable after a press; for the transport to wait on.
+        is_listening: whether `listen` was called since the last `answer`.
 
     Raises:
         SlabAbiError: the FIFO does not exist.
@@ -244,6 +245,7 @@ class Doorbell:
     def __init__(self, private: PrivateNames, words: memoryview) -> None:
         self._words = words
         self._barrier = native.Lock()
+        self.is_listening = False
         path = private.doorbell_path()
         try:
             # Opened for writing too: else the sender would read an end of file when the last writer closes.
@@ -256,21 +258,30 @@ class Doorbell:
         self._words[Super.SENDER_WAKES] = 0
         # The time also identifies the sleep, among those of all senders.
         self._words[Super.SENDER_ASLEEP] = time.monotonic_ns()
+        self.is_listening = True
 
     def sleep_until(self, time_ms: float) -> None:
-        """Publish by when, in monotonic milliseconds, it will check all work; after a check, before waiting."""
-        self._words[Super.SENDER_WAKES] = math.ceil(time_ms)
+        """Publish by when, in monotonic milliseconds, it will check all work; after a check, before waiting.
+
+        Without effect while it does not listen.
+        """
+        if self.is_listening:
+            self._words[Super.SENDER_WAKES] = math.ceil(time_ms)
 
     def look(self) -> None:
         """Clear the published time before another check for work, still listening."""
-        if self._words[Super.SENDER_WAKES]:
+        if self.is_listening and self._words[Super.SENDER_WAKES]:
             self._words[Super.SENDER_WAKES] = 0
             with self._barrier:
                 pass  # a full barrier: a process that still reads the old time made its change before this check
 
     def answer(self) -> None:
-        """Note that the sender is awake, and discard the presses so far."""
+        """Stop listening, and discard the presses so far.
+
+        There can be presses although it did not listen: late ones, or `ring`.
+        """
         self._words[Super.SENDER_ASLEEP] = 0
+        self.is_listening = False
         try:
             while len(os.read(self.descriptor, 4096)) == 4096:
                 pass

@@ -1,4 +1,4 @@
-"""A sender by hand, for tests of batches that are sent in pieces, and brokers that take no time to start."""
+"""Senders by hand, their settings and their clock; and brokers that take no time to start."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import senders
+from broker_model import Clock, stop_the_clock
 from confluent_kafka import Producer
 from producers import settings_of, wait_until_gone
 from senders import HandRun
@@ -26,8 +28,8 @@ def settings(slab_name: str, log_dir: Path) -> Iterator[Callable[..., dict[str, 
 
 
 @pytest.fixture
-def start_run(log_dir: Path, slab_name: str) -> Iterator[StartRun]:
-    """Return a function that starts a sender by hand, which knows topic "t", with the settings given.
+def start_sender(log_dir: Path, slab_name: str) -> Iterator[StartRun]:
+    """Return a function that starts a sender by hand, with the settings given; ``_`` stands for Kafka's ``.``.
 
     The broker of a second one is as that of the first.
     """
@@ -38,7 +40,6 @@ def start_run(log_dir: Path, slab_name: str) -> Iterator[StartRun]:
         runs[-1].transport.is_invalid = runs[0].transport.is_invalid
         runs[-1].transport.strict = True
         runs[-1].begin()
-        runs[-1].topic("t")
         return runs[-1]
 
     yield start
@@ -47,8 +48,29 @@ def start_run(log_dir: Path, slab_name: str) -> Iterator[StartRun]:
 
 
 @pytest.fixture
+def start_run(start_sender: StartRun) -> StartRun:
+    """Return a function that starts a sender by hand, which knows topic "t", with the settings given."""
+
+    def start(**settings: object) -> HandRun:
+        run = start_sender(**settings)
+        run.topic("t")
+        return run
+
+    return start
+
+
+@pytest.fixture
 def run(start_run: StartRun) -> HandRun:
+    """A sender by hand that knows topic "t", of two partitions."""
     return start_run()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Stop the clock, for tests of what is not due yet: else it might be, on a machine that is busy."""
+    clock = stop_the_clock(monkeypatch)
+    monkeypatch.setattr(senders, "time", clock)
+    return clock
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from senders import HandRun, read_partition, read_values
+from senders import HandRun, counter, of_partition, read_partition, read_values
 from splitting import (
     T0,
     T1,
@@ -14,7 +14,6 @@ from splitting import (
     assert_all_free,
     batches_of,
     check_sequences,
-    counter,
     deliver,
     numbered,
     offsets_of,
@@ -182,8 +181,7 @@ def test_others_write_in_between(run: HandRun, log_dir: Path) -> None:
 
 def test_partition_is_muted_only_while_a_part_is_in_flight(run: HandRun) -> None:
     def muted() -> int:
-        entry = run.accumulator.map.queues[T0].entry
-        return int(run.slab.words[run.slab.geometry.partition(entry) + Partition.MUTED])
+        return of_partition(run, T0, Partition.MUTED)
 
     run.transport.largest = 200
     send(run, numbered(20))

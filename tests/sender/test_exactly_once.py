@@ -13,11 +13,11 @@ from types import ModuleType
 from typing import Final
 
 import pytest
-from broker_model import NODES, BrokerRun, Clock, ClusterModel, stop_the_clock, troubled_config
+from broker_model import NODES, BrokerRun, Clock, ClusterModel, troubled_config
 from killpoints import interrupt_after
 
 from shmaccum.accumulator.append.futures import FutureRecordMetadata
-from shmaccum.accumulator.drain import batch_drainer, completer, expirer, sequences
+from shmaccum.accumulator.drain import batch_drainer, completer, expirer, sequence_doubt, sequences
 from shmaccum.accumulator.state import completion_ring, partition_queue
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
@@ -29,14 +29,25 @@ from shmaccum.errors import (
     KafkaStorageError,
     NetworkError,
 )
-from shmaccum.sender import sealer, sender
+from shmaccum.sender import response_handler, sealer, sender
 
 SLOT: Final = 1024
 TIMEOUT_MS: Final = 2000
 PARTITIONS: Final = [TopicPartition("t", 0), TopicPartition("t", 1)]
 UNKNOWN_OFFSET: Final = -1
 """Of records that a broker has, as an answer for others shows (``ProduceResponse.INVALID_OFFSET``)."""
-LINES: Final = (batch_drainer, completer, completion_ring, expirer, partition_queue, sealer, sequences, sender)
+LINES: Final = (
+    batch_drainer,
+    completer,
+    completion_ring,
+    expirer,
+    partition_queue,
+    response_handler,
+    sealer,
+    sender,
+    sequence_doubt,
+    sequences,
+)
 """A sender dies before any line of these."""
 
 
@@ -178,11 +189,6 @@ DEATH: Final = {"die": 6, "die_twice": 2}
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return stop_the_clock(monkeypatch)
-
-
-@pytest.fixture
 def config(slab_name: str) -> ProducerConfig:
     return troubled_config(slab_name, SLOT, TIMEOUT_MS)
 
@@ -217,7 +223,7 @@ def test_epochs_that_run_out(config: ProducerConfig, clock: Clock, seed: int, mo
 @pytest.mark.parametrize(
     ("modules", "times"),
     [
-        pytest.param((sequences,), [20] * 5, id="a batch is refused for good"),
+        pytest.param((sequences, sequence_doubt), [20] * 5, id="a batch is refused for good"),
         pytest.param((completer, expirer), [20, 20, TIMEOUT_MS, 20], id="batches expire in flight and in the queue"),
     ],
 )

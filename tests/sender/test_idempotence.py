@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
-from broker_model import BrokerRun, Clock, ClusterModel, stop_the_clock
+from broker_model import BrokerRun, Clock, ClusterModel
+from senders import counter, of_partition
 
 from shmaccum.accumulator.append.futures import FutureRecordMetadata
 from shmaccum.accumulator.drain import sequences
@@ -31,11 +32,6 @@ SLOT = 1024
 TIMEOUT_MS = 2000
 
 StartRun = Callable[..., BrokerRun]
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return stop_the_clock(monkeypatch)
 
 
 @pytest.fixture
@@ -107,12 +103,8 @@ def sent(run: BrokerRun, partition: TopicPartition = T0) -> list[tuple[int, int]
     return found
 
 
-def word(run: BrokerRun, number: int, partition: TopicPartition = T0) -> int:
-    return int(run.slab.words[run.slab.geometry.partition(run.accumulator.map.queues[partition].entry) + number])
-
-
 def bumps(run: BrokerRun) -> int:
-    return int(run.slab.words[Super.EPOCH_BUMPS])
+    return counter(run, Super.EPOCH_BUMPS)
 
 
 def errors(futures: list[FutureRecordMetadata]) -> list[type[BaseException] | None]:
@@ -418,7 +410,7 @@ def test_a_gap_that_closes(run: BrokerRun) -> None:
     assert errors(lost) == [DeliveryTimeoutError]
     futures = send(run, 2)
     assert sent(run) == [(0, 1)]
-    assert word(run, Partition.HELD) == 1
+    assert of_partition(run, T0, Partition.HELD) == 1
     run.go_on()
     assert sent(run) == [(0, 2), (0, 3)]
     assert errors(futures) == [None, None]
@@ -534,11 +526,11 @@ def test_a_batch_that_expires_in_flight(run: BrokerRun) -> None:
     assert errors(futures) == [DeliveryTimeoutError]
     assert run.slab.words[Super.BATCHES_EXPIRED] == 1
     assert pool.available_memory() == pool.total_memory - SLOT
-    assert word(run, Partition.IN_FLIGHT) == 1
+    assert of_partition(run, T0, Partition.IN_FLIGHT) == 1
     run.transport.drop(0)
     run.step()
     assert pool.available_memory() == pool.total_memory
-    assert word(run, Partition.IN_FLIGHT) == 0
+    assert of_partition(run, T0, Partition.IN_FLIGHT) == 0
     assert run.slab.undelivered() == (0, 0)
 
 
@@ -668,4 +660,4 @@ def test_without_acknowledgements_there_are_no_offsets(start_run: StartRun) -> N
     run.transport.answers_at_once = True
     futures = send(run, 3)
     assert [future.get(0).offset for future in futures] == [-1] * 3
-    assert word(run, Partition.LAST_OFFSET) == 0
+    assert of_partition(run, T0, Partition.LAST_OFFSET) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from broker_model import BrokerRun, Clock, ClusterModel, stop_the_clock
+from broker_model import BrokerRun, Clock, ClusterModel
 
 from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
@@ -17,11 +17,6 @@ SLOT = 1024
 TIMEOUT_MS = 2000
 
 StartRun = Callable[..., BrokerRun]
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return stop_the_clock(monkeypatch)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from processes import Child
-from senders import HandRun, read_values
+from senders import HandRun, counter, read_values
 from splitting import (
     SLOTS,
     T0,
@@ -18,7 +18,6 @@ from splitting import (
     assert_all_free,
     check_sequences,
     config_of,
-    counter,
     deliver,
     numbered,
     offsets_of,

@@ -11,7 +11,7 @@ import random
 from typing import Final
 
 import pytest
-from broker_model import NODES, BrokerRun, Clock, ClusterModel, Flight, TransportModel, stop_the_clock, troubled_config
+from broker_model import NODES, BrokerRun, Clock, ClusterModel, Flight, TransportModel, troubled_config
 from kafka.record import MemoryRecords
 from killpoints import interrupt_after
 from senders import HandRun
@@ -28,7 +28,7 @@ from shmaccum.errors import (
     KafkaError,
     RecordTooLargeError,
 )
-from shmaccum.sender import batch_splitter, sealer, sender
+from shmaccum.sender import batch_splitter, response_handler, sealer, sender
 from shmaccum.sender.transport import ProduceResponse
 from shmaccum.shm.layout import Process
 
@@ -47,6 +47,7 @@ LINES: Final = (
     partition_map,
     batch_splitter,
     record_batch,
+    response_handler,
     sealer,
     sequences,
     sender,
@@ -191,11 +192,6 @@ QUIET: Final = {"append": 30, "step": 160, "answer": 120, "store": 20}
 TROUBLE: Final = {"drop": 10, "move": 6, "wait": 2}
 DEATH: Final = {"die": 8}
 """What happens, and how often compared with the rest."""
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return stop_the_clock(monkeypatch)
 
 
 @pytest.fixture

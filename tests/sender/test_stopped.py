@@ -2,50 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from faults import stopped_with
 from senders import HandRun, read_values
+from splitting import SLOT, StartRun, config_of
 
 from shmaccum.accumulator.append.futures import FutureRecordMetadata
 from shmaccum.accumulator.drain import deferral
 from shmaccum.cluster import TopicPartition
-from shmaccum.config import ProducerConfig
 from shmaccum.errors import DeliveryTimeoutError, NetworkError
 from shmaccum.shm.layout import LOCK_POOL, LOCK_STRIPES, STRIPES, Super
 from shmaccum.shm.locks import SlabLock
 
 T0, T1, T16 = (TopicPartition("t", number) for number in (0, 1, STRIPES))
 """The first and the last share a stripe."""
-SLOT = 1024
-
-StartRun = Callable[..., HandRun]
 
 
 @pytest.fixture
-def start_run(tmp_path: Path, slab_name: str) -> Iterator[StartRun]:
+def start_run(log_dir: Path, slab_name: str) -> Iterator[StartRun]:
     """Return a function that starts a sender by hand."""
     runs: list[HandRun] = []
 
     def start() -> HandRun:
-        settings = {
-            "shmaccum.name": slab_name,
-            "transport": "log",
-            "log.dir": str(tmp_path / "log"),
-            "num.partitions": STRIPES + 1,
-            "batch.size": SLOT,
-            "buffer.memory": 16 * SLOT,
-            "linger.ms": 5,
-            "retry.backoff.ms": 10,
-            "request.timeout.ms": 100,
-            "delivery.timeout.ms": 60_000,
-            "shmaccum.max.processes": 8,
-            "shmaccum.max.topics": 4,
-            "shmaccum.max.partitions": 40,
-        }
-        runs.append(HandRun(ProducerConfig.parse(settings)))
+        many = {"num_partitions": STRIPES + 1, "shmaccum_max_processes": 8, "shmaccum_max_partitions": 40}
+        runs.append(HandRun(config_of(slab_name, log_dir, **many)))
         return runs[-1]
 
     yield start
@@ -61,10 +44,6 @@ def run(start_run: StartRun) -> HandRun:
     return run
 
 
-def send(run: HandRun, to: TopicPartition, value: bytes) -> FutureRecordMetadata:
-    return run.accumulator.append(to, 0, None, value).future
-
-
 def run_until_done(run: HandRun, *futures: FutureRecordMetadata, after_ms: int = 1_000) -> None:
     def done() -> bool:
         run.accumulator.producer.pending.poll()
@@ -77,12 +56,12 @@ def stripe(run: HandRun, of: TopicPartition) -> SlabLock:
     return run.accumulator.map.queues[of].lock
 
 
-def test_the_other_partitions_are_served(run: HandRun, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    held_up = [send(run, T0, b"a"), send(run, T16, b"a")]
+def test_the_other_partitions_are_served(run: HandRun, log_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    held_up = [run.send(T0, b"a"), run.send(T16, b"a")]
 
     with stopped_with(stripe(run, T0)) as pid:
         for number in range(10):
-            run_until_done(run, send(run, T1, b"%d" % number))
+            run_until_done(run, run.send(T1, b"%d" % number))
         assert not any(future.is_done for future in held_up)
         assert list(run.accumulator.sender.deferral._until_ms) == [LOCK_STRIPES]
         # It is waited for once, and not once for every partition and pass.
@@ -90,13 +69,13 @@ def test_the_other_partitions_are_served(run: HandRun, tmp_path: Path, caplog: p
         assert f"process {pid} holds it" in caplog.messages[0]
 
     run_until_done(run, *held_up)
-    assert read_values(tmp_path / "log", "t", 1) == [b"%d" % number for number in range(10)]
-    assert read_values(tmp_path / "log", "t", 0) == read_values(tmp_path / "log", "t", STRIPES) == [b"a"]
+    assert read_values(log_dir, "t", 1) == [b"%d" % number for number in range(10)]
+    assert read_values(log_dir, "t", 0) == read_values(log_dir, "t", STRIPES) == [b"a"]
     assert run.accumulator.sender.deferral.held_up() == []
 
 
 def test_the_sender_does_not_spin_meanwhile(run: HandRun) -> None:
-    future = send(run, T0, b"a")
+    future = run.send(T0, b"a")
 
     with stopped_with(stripe(run, T0)):
         run.run(1)
@@ -107,31 +86,31 @@ def test_the_sender_does_not_spin_meanwhile(run: HandRun) -> None:
     run_until_done(run, future)
 
 
-def test_a_batch_that_is_to_be_sent_again_waits_for_its_place(run: HandRun, tmp_path: Path) -> None:
+def test_a_batch_that_is_to_be_sent_again_waits_for_its_place(run: HandRun, log_dir: Path) -> None:
     run.transport.refuse = {T0: NetworkError}
     run.transport.held = True
-    futures = [send(run, T0, b"first")]
+    futures = [run.send(T0, b"first")]
     run.run()
     assert len(run.transport.sent) == 1
-    futures.append(send(run, T0, b"second"))
+    futures.append(run.send(T0, b"second"))
     run.transport.refuse = {}
     run.transport.held = False
 
     with stopped_with(stripe(run, T0)):
-        run_until_done(run, send(run, T1, b"other"))
+        run_until_done(run, run.send(T1, b"other"))
         assert run.slab.words[Super.BATCHES_RETRIED] == 1
         assert not futures[0].is_done
 
     run_until_done(run, *futures)
-    assert read_values(tmp_path / "log", "t", 0) == [b"first", b"second"]
+    assert read_values(log_dir, "t", 0) == [b"first", b"second"]
 
 
-def test_a_sender_that_takes_over_puts_back_what_it_can(start_run: StartRun, run: HandRun, tmp_path: Path) -> None:
+def test_a_sender_that_takes_over_puts_back_what_it_can(start_run: StartRun, run: HandRun, log_dir: Path) -> None:
     run.transport.held = True
-    futures = [send(run, T0, b"a"), send(run, T1, b"a")]
+    futures = [run.send(T0, b"a"), run.send(T1, b"a")]
     run.run()
     assert len(run.transport.sent) == 2
-    futures.append(send(run, T0, b"b"))
+    futures.append(run.send(T0, b"b"))
     run.resign()
     successor = start_run()
 
@@ -141,20 +120,20 @@ def test_a_sender_that_takes_over_puts_back_what_it_can(start_run: StartRun, run
         assert not futures[0].is_done
 
     run_until_done(successor, *futures)
-    assert read_values(tmp_path / "log", "t", 0) == [b"a", b"b"]
-    assert read_values(tmp_path / "log", "t", 1) == [b"a"]
+    assert read_values(log_dir, "t", 0) == [b"a", b"b"]
+    assert read_values(log_dir, "t", 1) == [b"a"]
 
 
 def test_deferred_batches_expire_once_the_lock_is_free(run: HandRun) -> None:
     run.transport.refuse = {T0: NetworkError}
     run.transport.held = True
-    futures = [send(run, T0, b"on its way back")]
+    futures = [run.send(T0, b"on its way back")]
     run.run()
-    futures.append(send(run, T0, b"queued"))
+    futures.append(run.send(T0, b"queued"))
     run.transport.held = False
 
     with stopped_with(stripe(run, T0)):
-        run_until_done(run, send(run, T1, b"other"))
+        run_until_done(run, run.send(T1, b"other"))
         run.run(3, after_ms=61_000)
         assert not any(future.is_done for future in futures)
 
@@ -165,11 +144,11 @@ def test_deferred_batches_expire_once_the_lock_is_free(run: HandRun) -> None:
 
 def test_memory_is_freed_once_the_pool_lock_is_free(run: HandRun) -> None:
     for number in range(3):
-        send(run, T0, b"%d" % number)
-    first = send(run, T1, b"a")
+        run.send(T0, b"%d" % number)
+    first = run.send(T1, b"a")
 
     with stopped_with(run.slab.pool_lock):
-        run_until_done(run, first, send(run, T1, b"b"))
+        run_until_done(run, first, run.send(T1, b"b"))
         assert list(run.accumulator.sender.deferral._until_ms) == [LOCK_POOL]
         run.run(3)
         assert run.accumulator.pool.available_memory() < 16 * SLOT
@@ -181,7 +160,7 @@ def test_topic_gets_its_partitions_once_the_tables_lock_is_free(run: HandRun) ->
     entry = run.accumulator.map.request("u")
 
     with stopped_with(run.slab.tables_lock):
-        run_until_done(run, send(run, T0, b"a"))
+        run_until_done(run, run.send(T0, b"a"))
         assert entry.answers == 0
 
     run.run_until(lambda: entry.answers == 1)

@@ -19,7 +19,6 @@ from kafka.record import MemoryRecords
 from senders import HandRun
 
 from shmaccum.accumulator.append import record_appender
-from shmaccum.accumulator.append.futures import FutureRecordMetadata
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
@@ -31,6 +30,7 @@ from shmaccum.errors import (
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
+from shmaccum.sender import response_coalescing
 from shmaccum.sender import sender as sender_module
 from shmaccum.sender.transport import ProduceBatch, ProduceResponse
 
@@ -321,6 +321,7 @@ def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(record_appender, "time", clock)
     monkeypatch.setattr(sender_module, "time", clock)
+    monkeypatch.setattr(response_coalescing, "time", clock)
     return clock
 
 
@@ -332,10 +333,6 @@ class BrokerRun(HandRun):
         super().__init__(config, TransportModel(cluster))
         self.cluster = cluster
         self.clock = clock
-
-    def send(self, to: TopicPartition, value: bytes) -> FutureRecordMetadata:
-        """Append a record; there must be room for it."""
-        return self.accumulator.append(to, 0, None, value, max_block_ms=0).future
 
     def step(self, passes: int = 1, after_ms: int = 0) -> None:
         """Make passes of the loop, the first after some time."""

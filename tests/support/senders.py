@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from kafka.record import MemoryRecords
 
+from shmaccum.accumulator.append.futures import FutureRecordMetadata
 from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
@@ -231,6 +232,10 @@ class HandRun:
         self.accumulator.map.request(name)
         self.run(1)
 
+    def send(self, to: TopicPartition, value: bytes = b"value") -> FutureRecordMetadata:
+        """Append a record; there must be room for it."""
+        return self.accumulator.append(to, 0, None, value, max_block_ms=0).future
+
     def run(self, passes: int = 2, after_ms: int = 1_000) -> None:
         """Make passes of the loop, at a time when nothing lingers any more."""
         for _ in range(passes):
@@ -258,3 +263,14 @@ class HandRun:
             self.accumulator.sender.abort_incomplete_batches(KafkaError)
             self.slab.reap_dead()
         detach(self.slab)
+
+
+def counter(run: HandRun, word: int) -> int:
+    """Return a word of the superblock."""
+    return int(run.slab.words[word])
+
+
+def of_partition(run: HandRun, partition: TopicPartition, word: int) -> int:
+    """Return a word of a partition."""
+    entry = run.accumulator.map.queues[partition].entry
+    return int(run.slab.words[run.slab.geometry.partition(entry) + word])

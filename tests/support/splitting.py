@@ -30,8 +30,8 @@ def config_of(name: str, log_dir: Path, **settings: object) -> ProducerConfig:
         "buffer.memory": SLOTS * SLOT,
         "linger.ms": 5,
         "retry.backoff.ms": 10,
-        "request.timeout.ms": 1000,
-        "delivery.timeout.ms": 20_000,
+        "request.timeout.ms": 100,
+        "delivery.timeout.ms": 60_000,
         "shmaccum.max.processes": 4,
         "shmaccum.max.topics": 4,
         "shmaccum.max.partitions": 6,
@@ -87,10 +87,6 @@ def check_sequences(log_dir: Path) -> None:
     for batch in batches_of(log_dir):
         assert (batch.producer_epoch, batch.base_sequence) == (0, expected)
         expected += batch.record_count
-
-
-def counter(run: HandRun, word: int) -> int:
-    return int(run.slab.words[word])
 
 
 def assert_all_free(run: HandRun) -> None:

@@ -35,8 +35,8 @@
  *   shmaccum.accumulator.append.pending_batches.PendingBatches.contribute  contribute
  *   shmaccum.accumulator.append.pending_batches.PendingBatches.contribute_new  contribute
  *   shmaccum.accumulator.append.pending_batches.PendingBatches._read       read_ring
- *   shmaccum.accumulator.state.completion_ring.RingWriter.tell                    finish
- *   shmaccum.accumulator.state.completion_ring.RingWriter.has_told                finish
+ *   shmaccum.accumulator.state.completion_ring.RingWriter.push                    finish
+ *   shmaccum.accumulator.state.completion_ring.RingWriter.has_pushed              finish
  *   shmaccum.accumulator.drain.sequences.Sequences.drained                   drain
  *   shmaccum.accumulator.drain.completer.BatchCompleter.complete             complete
  *   shmaccum.accumulator.drain.completer.BatchCompleter.finish               finish

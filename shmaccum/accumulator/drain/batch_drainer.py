@@ -317,7 +317,7 @@ class BatchDrainer:
         left += self._completer.finish(completing, again=True)
         for batch in left:
             if batch.state == SlotState.IN_FLIGHT:
-                if batch.in_pieces:
+                if batch.is_split:
                     batch.note_attempt(batch.last_attempt_ms)  # the broker may have stored the part
                 if not self._returns.put_back(batch, self._is_back):
                     self._words[batch.partition_at + Partition.IN_FLIGHT] += 1

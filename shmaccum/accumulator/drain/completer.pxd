@@ -67,7 +67,7 @@ cdef class BatchCompleter:
     @cython.locals(words=word[::1], batches=list, tally=_Tally, outcome=BatchOutcome, batch=RecordBatch)
     cpdef complete(self, outcomes)
 
-    @cython.locals(words=word[::1], told=set, done=list, left=list, batch=RecordBatch)
+    @cython.locals(words=word[::1], contributors=set, done=list, left=list, batch=RecordBatch)
     cpdef list finish(self, batches, bint again=*)
 
     @cython.locals(batch=RecordBatch)
@@ -86,7 +86,7 @@ cdef class BatchCompleter:
         memory=SlabMemory, at=Py_ssize_t, batch_id="unsigned long long", range_word="unsigned long long",
         entry=Py_ssize_t,
     )
-    cdef _tell(self, RecordBatch batch, set told, bint again=*)
+    cdef _push(self, RecordBatch batch, set contributors, bint again=*)
 
     @cython.locals(words=word[::1])
     cdef _count(self, _Tally tally)

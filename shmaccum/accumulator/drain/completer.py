@@ -166,19 +166,19 @@ class BatchCompleter:
 
     def give_up_in_flight(self, outcomes: Sequence[BatchOutcome]) -> None:
         """Fail batches that are in flight: push the outcomes. Their slots stay until `release`."""
-        told: set[int] = set()
+        contributors: set[int] = set()
         tally = _Tally()
         for outcome in outcomes:
             self._conclude(outcome.batch, outcome, tally)
             self._sequences.finished(outcome.batch)
-            self._tell(outcome.batch, told)
+            self._push(outcome.batch, contributors)
         self._count(tally)
-        self._ring(told)
+        self._wake(contributors)
 
     def release(self, batch: RecordBatch, *, stored: bool) -> None:
         """Free a batch that failed in flight, once it is answered; ``stored`` if the broker has it after all."""
         if stored:
-            self._sequences.stored(batch, (batch.piece_end or batch.record_count) - batch.settled)
+            self._sequences.stored(batch, (batch.part_end or batch.record_count) - batch.settled)
         self._words[batch.partition_at + Partition.IN_FLIGHT] -= 1
         self._sequences.review(batch.partition)
         self.deallocate([batch])
@@ -190,16 +190,16 @@ class BatchCompleter:
             Those with records left, back in their deques.
         """
         words = self._memory.words
-        told: set[int] = set()
+        contributors: set[int] = set()
         done: list[RecordBatch] = []
         left: list[RecordBatch] = []
         for batch in batches:
             if not words[batch.at + _PIECE]:
-                self._tell(batch, told, again)
+                self._push(batch, contributors, again)
                 done.append(batch)
                 continue
-            if batch.settled < batch.part_end:
-                self._tell(batch, told, again)
+            if batch.settled < batch.result_end:
+                self._push(batch, contributors, again)
                 batch.settle(never_stored=_was_never_stored(batch))
             if batch.settled < batch.record_count:
                 self._returns.put_back(batch, self._is_back)
@@ -210,19 +210,19 @@ class BatchCompleter:
                 self._sequences.finished(batch)
             done.append(batch)
         self.deallocate(done)
-        self._ring(told)
+        self._wake(contributors)
         return left
 
     def _is_back(self, batch: RecordBatch) -> None:
         self._sequences.review(batch.partition)
 
-    def can_tell_of_a_piece(self, batch: RecordBatch, pieces_in_flight: int) -> bool:
+    def has_room_for_part(self, batch: RecordBatch, parts_in_flight: int) -> bool:
         """Return whether one more part can be sent: every living contributor's ring has room for its completion.
 
         `shmaccum.accumulator.state.completion_ring` explains why this is enough.
         """
         states = self._slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
-        owed = int(np.count_nonzero(states != SlotState.FREE)) + pieces_in_flight
+        owed = int(np.count_nonzero(states != SlotState.FREE)) + parts_in_flight
         alive = filter(self._slab.processes.is_alive, batch.contributors())
         return all(self._rings.has_room(entry, owed) for entry in alive)
 
@@ -258,7 +258,7 @@ class BatchCompleter:
         elif self.is_orphan(batch):
             self._report_loss(batch, records, error)
         if memory.words[at + _PIECE]:
-            batch.set_part(end)
+            batch.set_result_end(end)
         batch.set_result(base_offset + 1, pack_result(outcome.append_time_ms, error, outcome.incident))
         memory.words[at + _STATE] = state & ~_STATE_BITS | _COMPLETING
         # Records are counted when their part completes, a batch when its last part does.
@@ -291,21 +291,21 @@ class BatchCompleter:
             error.meaning(),
         )
 
-    def _tell(self, batch: RecordBatch, told: set[int], again: bool = False) -> None:
-        """Push a batch's result to all contributors and add these to ``told``."""
+    def _push(self, batch: RecordBatch, contributors: set[int], again: bool = False) -> None:
+        """Push a batch's result to all of its contributors, and add them to ``contributors``."""
         memory, at = self._memory, batch.at
         batch_id = memory.words[at + _GENERATION] << _BATCH_SLOT_BITS | batch.slot
-        range_word = batch.part_range if memory.words[at + _PIECE] else 0
+        range_word = batch.result_range if memory.words[at + _PIECE] else 0
         entry = batch.next_contributor(0)
         while entry >= 0:
-            if not (again and self._rings.has_told(entry, batch_id, range_word)):
-                self._rings.tell(
+            if not (again and self._rings.has_pushed(entry, batch_id, range_word)):
+                self._rings.push(
                     entry, batch_id, range_word, memory.words[at + _BASE_OFFSET], memory.words[at + _RESULT]
                 )
-            told.add(entry)
+            contributors.add(entry)
             entry = batch.next_contributor(entry + 1)
 
-    def _ring(self, entries: Iterable[int]) -> None:
+    def _wake(self, entries: Iterable[int]) -> None:
         with self._barrier:
             pass  # A full barrier: a process that is not seen listening after this will see its completions.
         for entry in entries:

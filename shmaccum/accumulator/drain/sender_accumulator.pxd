@@ -4,12 +4,14 @@ from shmaccum.accumulator.drain.deferral cimport BatchReturns, Deferral
 from shmaccum.accumulator.drain.expirer cimport BatchExpirer
 from shmaccum.accumulator.drain.open_batch_throttle cimport OpenBatchThrottle
 from shmaccum.accumulator.drain.ready_check cimport ReadyCheck
+from shmaccum.accumulator.drain.sequence_doubt cimport SequenceDoubt
 from shmaccum.accumulator.drain.sequences cimport Sequences
 
 cdef class SenderAccumulator:
     cdef readonly object state
     cdef readonly object limits
     cdef readonly Sequences sequences
+    cdef readonly SequenceDoubt doubt
     cdef readonly Deferral deferral
     cdef BatchReturns _returns
     cdef OpenBatchThrottle _throttle

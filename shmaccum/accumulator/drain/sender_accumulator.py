@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
+import numpy as np
+
 from shmaccum.accumulator.drain.backoff import RetryBackoff
 from shmaccum.accumulator.drain.batch_drainer import BatchDrainer
 from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
@@ -18,12 +20,15 @@ from shmaccum.accumulator.drain.delivery_limits import DeliveryLimits
 from shmaccum.accumulator.drain.expirer import BatchExpirer
 from shmaccum.accumulator.drain.open_batch_throttle import OpenBatchThrottle
 from shmaccum.accumulator.drain.ready_check import ReadyCheck, ReadyCheckResult
+from shmaccum.accumulator.drain.sequence_doubt import SequenceDoubt
 from shmaccum.accumulator.drain.sequences import Sequences
+from shmaccum.accumulator.drain.undecided_batches import UndecidedBatches
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, Node, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
+from shmaccum.shm.layout import STATE_MASK, TIME_MASK, Slot, SlotState
 
 
 class SenderAccumulator:
@@ -36,6 +41,7 @@ class SenderAccumulator:
     Attributes:
         limits: delivery timeouts and retries of batches.
         sequences: the producer id and sequence numbers.
+        doubt: decides batches that the broker refused as out of order, and can have all the same.
         deferral: of work that a stopped process blocks.
     """
 
@@ -43,7 +49,8 @@ class SenderAccumulator:
         slab, pool, known = state.slab, state.pool, state.map
         self.state: Final = state
         self.limits: Final = DeliveryLimits(slab, config.delivery_timeout_ms, config.retries)
-        self.sequences: Final = Sequences(slab, enabled=config.enable_idempotence)
+        undecided = UndecidedBatches()
+        self.sequences: Final = Sequences(slab, undecided, enabled=config.enable_idempotence)
         self.deferral: Final = Deferral()
         self._returns = BatchReturns(known, self.deferral)
         self._throttle = OpenBatchThrottle(slab, pool)
@@ -69,6 +76,7 @@ class SenderAccumulator:
             self._returns,
             self._throttle,
         )
+        self.doubt: Final = SequenceDoubt(undecided, self.sequences, self._completer, self._drainer)
         self._expirer = BatchExpirer(slab, known, self._completer, self.deferral, self._returns, self.limits)
 
     def ready(self, cluster: Cluster, now_ms: int) -> ReadyCheckResult:
@@ -128,9 +136,9 @@ class SenderAccumulator:
         """Put a batch back to be sent differently, without counting an attempt."""
         self._drainer.put_back(batch)
 
-    def can_tell_of_a_piece(self, batch: RecordBatch, pieces_in_flight: int) -> bool:
+    def has_room_for_part(self, batch: RecordBatch, parts_in_flight: int) -> bool:
         """Return whether one more part of a split batch can be sent: its contributors' rings have room."""
-        return self._completer.can_tell_of_a_piece(batch, pieces_in_flight)
+        return self._completer.has_room_for_part(batch, parts_in_flight)
 
     def complete(self, outcomes: Iterable[BatchOutcome]) -> None:
         """Complete batches in flight: push their outcomes to all contributors, free the slots of whole ones."""
@@ -167,6 +175,12 @@ class SenderAccumulator:
     def apply(self, config: ProducerConfig) -> None:
         """Apply new values of the settings that the users of the slab share."""
         self._ready_check.backoff = RetryBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+
+    def holds_batches_older_than(self, time_ms: int) -> bool:
+        """Return whether any batch, queued or in flight, was created at this monotonic millisecond or before."""
+        headers = self.state.slab.headers
+        held = (headers[:, Slot.STATE] & np.uint64(STATE_MASK)) >= SlotState.OPEN
+        return bool(((headers[held, Slot.CREATED_MS] & np.uint64(TIME_MASK)) <= time_ms).any())
 
     def send_all(self) -> None:
         """Make everything sendable at once from now on, because the sender is about to leave."""

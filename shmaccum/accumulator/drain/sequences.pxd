@@ -1,4 +1,5 @@
 cimport cython
+from shmaccum.accumulator.drain.undecided_batches cimport UndecidedBatches
 from shmaccum.accumulator.state.record_batch cimport RecordBatch, next_sequence
 from shmaccum.shm.memory cimport SlabMemory
 
@@ -22,10 +23,6 @@ cdef class _Outstanding:
     cdef readonly list batches
     cdef public Py_ssize_t alone
     cdef public bint refused
-    cdef public list aside
-
-    @cython.locals(aside=set, batch=RecordBatch)
-    cpdef list to_try(self)
 
     @cython.locals(index=Py_ssize_t, batch=RecordBatch)
     cdef bint remove(self, Py_ssize_t slot)
@@ -35,10 +32,10 @@ cdef class Sequences:
     cdef object _words
     cdef SlabMemory _memory
     cdef object _geometry
+    cdef UndecidedBatches _undecided
     cdef bint _enabled
     cdef list _partitions
     cdef bint _id_is_spent
-    cdef readonly Py_ssize_t aside_count
 
     @cython.locals(memory=SlabMemory, number="unsigned long long")
     cpdef bint is_numbered(self, RecordBatch batch)
@@ -65,6 +62,9 @@ cdef class Sequences:
 
     @cython.locals(partition=_Outstanding)
     cpdef review(self, Py_ssize_t entry)
+
+    @cython.locals(undecided=UndecidedBatches)
+    cdef list _to_try(self, _Outstanding partition)
 
     @cython.locals(memory=SlabMemory)
     cdef _go_on(self, Py_ssize_t entry, _Outstanding partition)

@@ -20,8 +20,8 @@ The invariants:
   among its last five.
 * A broker knows these five, but after an unclean shutdown only the last one (``LogLoader.recoverSegment`` takes a
   snapshot of just that). It then answers `OUT_OF_ORDER_SEQUENCE_NUMBER` for the earlier ones, as for a gap. So a
-  refused batch is *undecided* (``aside``) while later ones that were sent before remain: if the broker has one of
-  them, it has all before it.
+  refused batch is *undecided* while later ones that were sent before remain: if the broker has one of them, it has
+  all before it (`shmaccum.accumulator.drain.sequence_doubt`).
 * A broker that does not know a producer id accepts any sequence number (since Kafka 2.5). So nothing follows a
   partition's first batch until that is acknowledged: if it failed, the second would be stored in front of it.
 * A split batch keeps the numbers that it got as a whole. A record that was never stored uses none of them; unused
@@ -41,6 +41,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from shmaccum.accumulator.drain.undecided_batches import UndecidedBatches
 from shmaccum.accumulator.state.record_batch import SEQUENCES, RecordBatch, next_sequence
 from shmaccum.shm.layout import Partition, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
@@ -73,10 +74,9 @@ class _Outstanding:
         batches: in order, the few that are numbered and neither acknowledged nor failed.
         alone: slot of the first of them if it already was the first when it was last sent, else -1.
         refused: whether the broker then answered that it does not follow what is stored.
-        aside: undecided batches, in order: refused, but possibly stored. Their state in the slab is IN_FLIGHT.
     """
 
-    __slots__ = ("alone", "aside", "at", "batches", "entry", "refused", "returned")
+    __slots__ = ("alone", "at", "batches", "entry", "refused", "returned")
 
     def __init__(self, entry: int, at: int) -> None:
         self.entry = entry
@@ -85,14 +85,6 @@ class _Outstanding:
         self.batches: list[RecordBatch] = []
         self.alone = -1
         self.refused = False
-        self.aside: list[RecordBatch] = []
-
-    def to_try(self) -> list[RecordBatch]:
-        """Return the batches that are not undecided."""
-        if not self.aside:
-            return self.batches
-        aside = {batch.slot for batch in self.aside}
-        return [batch for batch in self.batches if batch.slot not in aside]
 
     def remove(self, slot: int) -> bool:
         """Remove the batch in a slot from `batches`; return whether it was among them."""
@@ -109,21 +101,21 @@ class Sequences:
 
     Args:
         slab: the slab.
+        undecided: the batches not to be sent until they are decided.
         enabled: ``enable.idempotence``; without it no batch is numbered and nothing is held.
     """
 
-    def __init__(self, slab: Slab, *, enabled: bool) -> None:
+    def __init__(self, slab: Slab, undecided: UndecidedBatches, *, enabled: bool) -> None:
         self._slab = slab
         self._words = slab.words
         self._memory = slab.memory
         self._geometry = slab.geometry
+        self._undecided = undecided
         self._enabled = enabled
         self._partitions: list[_Outstanding | None] = []
         """By entry; None until first used."""
         self._forget()
         self._id_is_spent = False
-        self.aside_count = 0
-        """Number of undecided batches, of all partitions."""
 
     # --- the producer id ----------------------------------------------------------------------------
 
@@ -179,7 +171,7 @@ class Sequences:
             end = batch.end_sequence()
             memory.words[at + _NEXT_SEQUENCE] = epoch << _EPOCH_SHIFT | end
             partition.batches.append(batch)
-        to_try = partition.to_try()
+        to_try = self._to_try(partition)
         if to_try:
             first = to_try[0]
             if first.slot == batch.slot:
@@ -192,7 +184,7 @@ class Sequences:
             return
         memory = self._memory
         number = memory.words[batch.at + _SEQUENCE] & _SEQUENCE_MASK
-        end = next_sequence(batch.piece_sequence if memory.words[batch.at + _PIECE] else number, records)
+        end = next_sequence(batch.part_sequence if memory.words[batch.at + _PIECE] else number, records)
         partition = self._of(batch.partition)
         if 0 < (end - self._acked(partition)) & _LAST_SEQUENCE < _HALF_OF_SEQUENCES:
             epoch = memory.words[partition.at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
@@ -210,48 +202,28 @@ class Sequences:
 
     def is_stored(self, batch: RecordBatch) -> bool:
         """Return whether the broker certainly has a batch, because it has a later one."""
-        if batch.in_pieces or not self.is_numbered(batch):
+        if batch.is_split or not self.is_numbered(batch):
             return False
         return (self._acked(self._of(batch.partition)) - batch.end_sequence()) & _LAST_SEQUENCE < _HALF_OF_SEQUENCES
 
-    def set_aside(self, batch: RecordBatch) -> bool:
-        """Make a refused batch undecided; return whether it can be.
-
-        It can if later batches were sent before and will be sent again. It stays in flight, in no deque, until
-        `take_aside`: after the next answer for a batch of the partition that does not become undecided in turn.
-        """
+    def can_be_decided(self, batch: RecordBatch) -> bool:
+        """Return whether batches behind a refused one were sent before, so that their answers can decide it."""
         partition = self._of(batch.partition)
-        behind = [each for each in partition.to_try() if each.slot != batch.slot]
-        if (
-            not behind
-            or not self._is_asked_for_alone(partition, batch)
-            or any(each.in_pieces for each in (batch, *behind))
-        ):
-            return False
-        partition.aside.append(batch)
-        partition.alone = -1
-        self.aside_count += 1
+        behind = [each for each in self._to_try(partition) if each.slot != batch.slot]
+        return (
+            bool(behind)
+            and self._is_asked_for_alone(partition, batch)
+            and not any(each.is_split for each in (batch, *behind))
+        )
+
+    def suspended(self, batch: RecordBatch) -> None:
+        """Note that a batch has become undecided: it stays in flight, and the next one is sent."""
+        self._of(batch.partition).alone = -1
         self.review(batch.partition)
-        return True
 
-    def is_aside(self, batch: RecordBatch) -> bool:
-        """Return whether a batch is undecided."""
-        return any(each.slot == batch.slot for each in self._of(batch.partition).aside)
-
-    def take_aside(self, entry: int) -> list[RecordBatch]:
-        """Return a partition's undecided batches, in order, and forget them."""
-        partition = self._of(entry)
-        aside, partition.aside = partition.aside, []
-        self.aside_count -= len(aside)
-        return aside
-
-    def left_aside(self) -> list[int]:
-        """Return the partitions whose undecided batches no other batch is left to decide."""
-        return [
-            partition.entry
-            for partition in self._partitions
-            if partition is not None and partition.aside and not partition.to_try()
-        ]
+    def to_try(self, entry: int) -> list[RecordBatch]:
+        """Return the numbered batches of a partition that are neither complete nor undecided, in order."""
+        return self._to_try(self._of(entry))
 
     def finished(self, batch: RecordBatch) -> None:
         """Note that a batch is acknowledged or has failed; while in flight, the broker can still store a failed one."""
@@ -294,7 +266,7 @@ class Sequences:
         self._forget()
         for batch in sorted(held, key=lambda batch: batch.position):
             if self.is_numbered(batch):
-                next_word = batch.producer_epoch << _EPOCH_SHIFT | batch.piece_sequence
+                next_word = batch.producer_epoch << _EPOCH_SHIFT | batch.part_sequence
                 if self._next(batch.partition) == next_word:  # a death between the two stores of `drained`
                     self._set_next(batch.partition, batch.producer_epoch, batch.end_sequence())
                 self._of(batch.partition).batches.append(batch)
@@ -310,7 +282,7 @@ class Sequences:
         partition = self._of(entry)
         if self._leads_nowhere(partition):
             self._bump(partition)
-        states = [batch.state for batch in partition.to_try()]
+        states = [batch.state for batch in self._to_try(partition)]
         partition.returned = SlotState.CLOSED in states
         self._words[partition.at + Partition.HELD] = self._is_held(partition, states)
         if self._id_is_spent and self._nothing_is_unknown():
@@ -321,7 +293,13 @@ class Sequences:
     def _is_asked_for_alone(self, partition: _Outstanding, batch: RecordBatch) -> bool:
         """Return whether a batch was sent as the first, with none but undecided ones in flight."""
         in_flight = self._words[partition.at + Partition.IN_FLIGHT]
-        return partition.alone == batch.slot and in_flight == len(partition.aside) + 1
+        return partition.alone == batch.slot and in_flight == self._undecided.number_of(partition.entry) + 1
+
+    def _to_try(self, partition: _Outstanding) -> list[RecordBatch]:
+        undecided = self._undecided
+        if not undecided.number_of(partition.entry):
+            return partition.batches
+        return [batch for batch in partition.batches if not undecided.has(batch)]
 
     def _go_on(self, entry: int, partition: _Outstanding) -> None:
         """Review a partition after a batch of it was sent or answered; skips the work in the usual case."""
@@ -329,7 +307,7 @@ class Sequences:
         if (
             partition.returned
             or partition.refused
-            or partition.aside
+            or self._undecided.number_of(entry)
             or self._id_is_spent
             or not self._is_settled(partition)
         ):
@@ -358,7 +336,7 @@ class Sequences:
             return True  # until nothing is in flight
         if SlotState.CLOSED in states:
             return states[0] != SlotState.CLOSED  # the first one must be back in the deque before it is sent again
-        if partition.aside:
+        if self._undecided.number_of(partition.entry):
             return True  # until they are decided
         if partition.batches and not self._is_known(partition):
             return True
@@ -371,7 +349,7 @@ class Sequences:
         if partition.batches:
             first = partition.batches[0]
             number = memory.words[first.at + _SEQUENCE] & _SEQUENCE_MASK
-            expected = first.piece_sequence if memory.words[first.at + _PIECE] else number
+            expected = first.part_sequence if memory.words[first.at + _PIECE] else number
         return expected == self._acked(partition)
 
     def _is_known(self, partition: _Outstanding) -> bool:
@@ -394,6 +372,7 @@ class Sequences:
         return partition
 
     def _forget(self) -> None:
+        self._undecided.clear()
         self._partitions = [None] * self._geometry.max_partitions
 
     def _next(self, entry: int) -> int:

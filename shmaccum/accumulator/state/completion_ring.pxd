@@ -35,13 +35,13 @@ cdef class RingWriter:
     cdef unsigned long long _length
 
     @cython.locals(memory=SlabMemory, tail_at=Py_ssize_t, tail="unsigned long long", cell=Py_ssize_t)
-    cpdef tell(
+    cpdef push(
         self, Py_ssize_t entry, unsigned long long batch, unsigned long long range_word,
         unsigned long long base_offset_word, unsigned long long result_word,
     )
 
     @cython.locals(words=word[::1], tail="unsigned long long", index="unsigned long long", cell=Py_ssize_t)
-    cpdef bint has_told(self, Py_ssize_t entry, unsigned long long batch, unsigned long long range_word)
+    cpdef bint has_pushed(self, Py_ssize_t entry, unsigned long long batch, unsigned long long range_word)
 
     @cython.locals(words=word[::1], base=Py_ssize_t)
     cdef unsigned long long _unread(self, Py_ssize_t entry)

@@ -2,7 +2,7 @@
 
 Each process has one ring. The sender, a single thread, writes cells and RING_TAIL; the process owns RING_HEAD. No lock
 is needed. A batch completes as a whole or, after batch splitting, in parts from front to end, one completion each. A
-sender that dies before it stores RING_TAIL has pushed nothing; a new sender pushes again what `RingWriter.has_told`
+sender that dies before it stores RING_TAIL has pushed nothing; a new sender pushes again what `RingWriter.has_pushed`
 does not find.
 
 A ring cannot overflow. Its length is the slab's slots plus `PIECES_IN_FLIGHT`. Let *unread* be the completions that
@@ -117,7 +117,7 @@ class RingWriter:
         self._rings_at = geometry.ring(0)
         self._length = geometry.ring_length
 
-    def tell(self, entry: int, batch: int, range_word: int, base_offset_word: int, result_word: int) -> None:
+    def push(self, entry: int, batch: int, range_word: int, base_offset_word: int, result_word: int) -> None:
         """Push the outcome of a batch, or of a part of it; the store of RING_TAIL publishes it."""
         memory = self._memory
         tail_at = self._processes_at + entry * _PROCESS_WORDS + _RING_TAIL
@@ -129,7 +129,7 @@ class RingWriter:
         memory.words[cell + _RANGE] = range_word
         memory.words[tail_at] = tail + 1
 
-    def has_told(self, entry: int, batch: int, range_word: int) -> bool:
+    def has_pushed(self, entry: int, batch: int, range_word: int) -> bool:
         """Return whether a process has an unread completion for these records of a batch."""
         words = self._memory.words
         tail = words[self._processes_at + entry * _PROCESS_WORDS + _RING_TAIL]

@@ -86,7 +86,7 @@ class RecordBatch:
     """Word index of that entry."""
 
     def __repr__(self) -> str:
-        settled = f", {self.settled} of them settled" if self.in_pieces else ""
+        settled = f", {self.settled} of them settled" if self.is_split else ""
         return f"<RecordBatch in slot {self.slot}: {self.state.name}, {self.record_count} records{settled}>"
 
     @property
@@ -250,7 +250,7 @@ class RecordBatch:
         memory.words[at + _SEQUENCE] = (epoch + 1) << 32 | sequence
 
     @property
-    def in_pieces(self) -> bool:
+    def is_split(self) -> bool:
         """Whether it is split: sent in parts because the broker refused the whole."""
         return bool(self._memory.words[self.at + _PIECE])
 
@@ -265,7 +265,7 @@ class RecordBatch:
         return self._memory.words[self.at + Slot.SETTLED] >> PROGRESS_SHIFT
 
     @property
-    def piece_sequence(self) -> int:
+    def part_sequence(self) -> int:
         """Sequence number of the first record that is not complete, -1 for none."""
         words, at = self._memory.words, self.at
         word = words[at + Slot.SEQUENCE]
@@ -275,12 +275,12 @@ class RecordBatch:
         return next_sequence(sequence, self.settled - self.skipped) if words[at + Slot.PIECE] else sequence
 
     def identity(self) -> tuple[int, int, int]:
-        """Return `producer_id`, `producer_epoch` and `piece_sequence`, at once."""
+        """Return `producer_id`, `producer_epoch` and `part_sequence`, at once."""
         memory, at = self._memory, self.at
         number = memory.words[at + _SEQUENCE]
         if not number:
             return -1, -1, -1
-        sequence = self.piece_sequence if memory.words[at + _PIECE] else number & _SEQUENCE_BITS
+        sequence = self.part_sequence if memory.words[at + _PIECE] else number & _SEQUENCE_BITS
         return memory.words[at + _PRODUCER_ID] - 1, (number >> 32) - 1, sequence
 
     def end_sequence(self) -> int:
@@ -290,7 +290,7 @@ class RecordBatch:
         return next_sequence(number & _SEQUENCE_BITS, memory.words[at + _COMMIT] >> 1 & _COUNT_MASK) if number else -1
 
     @property
-    def piece_end(self) -> int:
+    def part_end(self) -> int:
         """End (exclusive record number) of the part being sent; if that is complete, the next part is not cut yet."""
         return self._memory.words[self.at + _PIECE] & _PROGRESS_MASK
 
@@ -299,26 +299,26 @@ class RecordBatch:
         self._memory.words[self.at + Slot.PIECE] = end
 
     @property
-    def part_end(self) -> int:
+    def result_end(self) -> int:
         """End (exclusive record number) of the part that the result words cover."""
         return self._memory.words[self.at + Slot.PIECE] >> PROGRESS_SHIFT
 
-    def set_part(self, end: int) -> None:
+    def set_result_end(self, end: int) -> None:
         """Store that the result will cover the records from the first incomplete one to ``end``, exclusive."""
-        self._memory.words[self.at + Slot.PIECE] = end << PROGRESS_SHIFT | self.piece_end
+        self._memory.words[self.at + Slot.PIECE] = end << PROGRESS_SHIFT | self.part_end
 
     @property
-    def part_range(self) -> int:
+    def result_range(self) -> int:
         """The part that the result words cover, as the range word of a completion."""
         if not self._memory.words[self.at + Slot.PIECE]:
             return 0
-        is_last = self.part_end == self.record_count
-        return pack_range(self.settled, 0 if is_last else self.part_end - self.settled)
+        is_last = self.result_end == self.record_count
+        return pack_range(self.settled, 0 if is_last else self.result_end - self.settled)
 
     def settle(self, *, never_stored: bool) -> None:
         """Mark the part that the result words cover as complete; the rest starts without attempts."""
-        skipped = self.skipped + (self.part_end - self.settled if never_stored else 0)
-        self._memory.words[self.at + Slot.SETTLED] = skipped << PROGRESS_SHIFT | self.part_end
+        skipped = self.skipped + (self.result_end - self.settled if never_stored else 0)
+        self._memory.words[self.at + Slot.SETTLED] = skipped << PROGRESS_SHIFT | self.result_end
         self._memory.words[self.at + Slot.ATTEMPTS] = self.last_attempt_ms
 
     @property

@@ -149,13 +149,13 @@ def test_takeover_pushes_the_part_that_is_completing(accumulator: Accumulators) 
     """A new sender pushes the part that is completing, whether or not the one before it has been read."""
     writer = RingWriter(accumulator.slab.memory, accumulator.slab.geometry)
     me = accumulator.slab.me
-    writer.tell(me, 7, pack_range(0, 3), 1, 0)
-    assert writer.has_told(me, 7, pack_range(0, 3))
-    assert not writer.has_told(me, 7, pack_range(3, 2))
-    assert not writer.has_told(me, 7, pack_range(0, 0))
-    assert not writer.has_told(me, 8, pack_range(0, 3))
+    writer.push(me, 7, pack_range(0, 3), 1, 0)
+    assert writer.has_pushed(me, 7, pack_range(0, 3))
+    assert not writer.has_pushed(me, 7, pack_range(3, 2))
+    assert not writer.has_pushed(me, 7, pack_range(0, 0))
+    assert not writer.has_pushed(me, 8, pack_range(0, 3))
     accumulator.producer.pending.poll()
-    assert not writer.has_told(me, 7, pack_range(0, 3))
+    assert not writer.has_pushed(me, 7, pack_range(0, 3))
 
 
 def test_duplicate_completion_is_ignored(accumulator: Accumulators) -> None:

@@ -1,0 +1,87 @@
+"""Decides what the broker has of the batches that it refused as out of order.
+
+A broker that lost its memory of a producer refuses a batch that it has with the same answer as one behind a gap
+(`shmaccum.accumulator.drain.sequences` explains why). The refused batch becomes *undecided*. The sender keeps it in
+flight, and sends the next batch that was sent before, alone:
+
+* The broker has that one: it stores no batch without the one before it, so it has all undecided batches, too.
+* It refuses that one, too: that one becomes undecided in turn.
+* Any other answer, or no batch left to send: the undecided ones go back into their deque, and are sent again.
+
+Of shared memory this writes nothing itself. `UndecidedBatches` says what a death leaves.
+"""
+
+from __future__ import annotations
+
+from shmaccum.accumulator.drain.batch_drainer import BatchDrainer
+from shmaccum.accumulator.drain.completer import BatchCompleter, BatchOutcome
+from shmaccum.accumulator.drain.sequences import Sequences
+from shmaccum.accumulator.drain.undecided_batches import UndecidedBatches
+from shmaccum.accumulator.state.record_batch import RecordBatch
+from shmaccum.shm.layout import SlotState
+
+
+class SequenceDoubt:
+    """Makes batches undecided, and decides them by the answers for later ones.
+
+    Args:
+        undecided: filled and emptied here; `sequences` reads it.
+        sequences: which batches were sent before, and which of them first.
+        completer: frees undecided batches that expired.
+        drainer: reenqueues those that the broker does not have.
+    """
+
+    def __init__(
+        self,
+        undecided: UndecidedBatches,
+        sequences: Sequences,
+        completer: BatchCompleter,
+        drainer: BatchDrainer,
+    ) -> None:
+        self._undecided = undecided
+        self._sequences = sequences
+        self._completer = completer
+        self._drainer = drainer
+
+    def suspend(self, batch: RecordBatch) -> bool:
+        """Make a batch that was refused as out of order undecided; return False if it must be reenqueued instead."""
+        if not self._sequences.can_be_decided(batch):
+            self._sequences.refused(batch)
+            return False
+        self._undecided.add(batch)
+        self._sequences.suspended(batch)
+        return True
+
+    def confirm(self, batch: RecordBatch) -> list[BatchOutcome]:
+        """Note that the broker has a batch; return the outcomes of the undecided ones before it, in order.
+
+        Their offsets are unknown.
+        """
+        if not self._undecided.number_of(batch.partition):
+            return []
+        stored = self._undecided.take(batch.partition)
+        return [BatchOutcome(each) for each in stored if not self._release_expired(each, stored=True)]
+
+    def refute(self, batch: RecordBatch, now_ms: int) -> None:
+        """Note that the broker refused a batch: unless this made it undecided, the ones before it are sent again."""
+        if self._undecided.number_of(batch.partition) and not self._undecided.has(batch):
+            self._reenqueue(batch.partition, now_ms)
+
+    def give_up(self, now_ms: int) -> None:
+        """Reenqueue the undecided batches that no other batch is left to decide."""
+        if self._undecided.count:
+            for entry in self._undecided.partitions():
+                if not self._sequences.to_try(entry):
+                    self._reenqueue(entry, now_ms)
+
+    def _reenqueue(self, entry: int, now_ms: int) -> None:
+        for batch in self._undecided.take(entry):
+            if not self._release_expired(batch, stored=False):
+                self._drainer.reenqueue(batch, now_ms)
+
+    def _release_expired(self, batch: RecordBatch, *, stored: bool) -> bool:
+        """Free a batch that expired while it was undecided; return False if it did not expire."""
+        if batch.state != SlotState.COMPLETING:
+            return False
+        self._completer.release(batch, stored=stored)
+        return True

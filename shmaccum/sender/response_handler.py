@@ -1,0 +1,157 @@
+"""Decides what becomes of each batch that the transport answered: Kafka's ``Sender.handleProduceResponse``.
+
+The sender alone writes ``Super.BYTES_SENT``, without a lock. A death leaves the batches in flight in their slots, with
+or without an answer; `SenderAccumulator.recover` of the next sender queues them again.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from shmaccum.accumulator.drain.completer import BatchOutcome, stored_at
+from shmaccum.accumulator.drain.sender_accumulator import SenderAccumulator
+from shmaccum.accumulator.state.record_batch import RecordBatch
+from shmaccum.errors import (
+    DuplicateSequenceNumberError,
+    IllegalStateError,
+    InvalidMetadataError,
+    KafkaError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+)
+from shmaccum.sender.batch_splitter import BatchSplitter
+from shmaccum.sender.transport import ProduceBatch, ProduceResponse, Transport
+from shmaccum.shm.incidents import Incidents
+from shmaccum.shm.layout import PROGRESS_MASK, STATE_MASK, Slot, SlotState, Super
+
+logger = logging.getLogger(__name__)
+
+_BYTES_SENT: Final = Super.BYTES_SENT
+_STATE: Final = Slot.STATE
+_PIECE: Final = Slot.PIECE
+_STATE_BITS: Final = STATE_MASK
+_PROGRESS_MASK: Final = PROGRESS_MASK
+_COMPLETING: Final = int(SlotState.COMPLETING)
+
+
+class ResponseHandler:
+    """Tracks the batches in flight, and completes, reenqueues or fails them by their answers.
+
+    Args:
+        accumulator: of the slab.
+        transport: asked for metadata when an answer shows that they are out of date.
+        splitter: splits batches that a broker does not take as a whole.
+        mutes: whether a partition waits for the answer to its last batch, which keeps order without sequence numbers.
+
+    Attributes:
+        in_flight: number of batches without an answer.
+    """
+
+    def __init__(
+        self, accumulator: SenderAccumulator, transport: Transport, splitter: BatchSplitter, *, mutes: bool
+    ) -> None:
+        slab = accumulator.state.slab
+        self._accumulator = accumulator
+        self._sequences = accumulator.sequences
+        self._doubt = accumulator.doubt
+        self._limits = accumulator.limits
+        self._memory = slab.memory
+        self._incidents = slab.companion(Incidents)
+        self._transport = transport
+        self._splitter = splitter
+        self._mutes = mutes
+        self._batches: list[RecordBatch | None] = [None] * slab.geometry.slot_count
+        """Those in flight, by slot."""
+        self.in_flight = 0
+
+    def expect(self, batch: RecordBatch, sealed: ProduceBatch) -> None:
+        """Expect the answer to a batch, or to a part of it, before it is sent."""
+        self._batches[batch.slot] = batch
+        self.in_flight += 1
+        if self._mutes:
+            self._accumulator.mute(sealed.topic_partition)
+        if self._memory.words[batch.at + _PIECE]:
+            self._splitter.sent(batch)
+
+    def handle(self, responses: list[ProduceResponse], now_ms: int) -> None:
+        """Complete stored batches, reenqueue what can succeed later, fail the rest (``Sender.completeBatch``)."""
+        words = self._memory.words
+        outcomes: list[BatchOutcome] = []
+        out_of_date: set[str] = set()
+        bytes_sent = 0
+        for response in responses:
+            produced, error = response.batch, response.error
+            batch = self._landed(produced)
+            stored = error is None or self._has_it(batch, error)
+            if stored:
+                bytes_sent += produced.size
+                outcomes += self._doubt.confirm(batch)
+            elif error is not None and issubclass(error, InvalidMetadataError):
+                out_of_date.add(produced.topic_partition.topic)
+            if words[batch.at + _STATE] & _STATE_BITS == _COMPLETING:
+                self._accumulator.release(batch, stored=stored)  # it expired in flight
+            elif stored:
+                offset, append_time_ms = response.base_offset, response.log_append_time_ms
+                outcomes.append(stored_at(batch, offset, append_time_ms, words[batch.at + _PIECE] & _PROGRESS_MASK))
+            elif self._splitter.can_split(response):
+                outcomes += self._splitter.split(batch, response)
+            elif self._can_retry(batch, response, now_ms):
+                self._retry(batch, response, now_ms)
+            else:
+                outcomes.append(self._fail(batch, response))
+            if not stored:
+                self._doubt.refute(batch, now_ms)
+        words[_BYTES_SENT] += bytes_sent
+        if outcomes:
+            self._accumulator.complete(outcomes)
+        if out_of_date:
+            self._transport.request_update(out_of_date)
+
+    def _landed(self, produced: ProduceBatch) -> RecordBatch:
+        """Take an answered batch out of those in flight; return it."""
+        batch = self._batches[produced.slot]
+        if batch is None:
+            raise IllegalStateError(f"the transport answered a batch in slot {produced.slot}, which has none in flight")
+        self._batches[produced.slot] = None
+        self.in_flight -= 1
+        produced.release()
+        if self._mutes:
+            self._accumulator.unmute(produced.topic_partition)
+        if self._memory.words[batch.at + _PIECE]:
+            self._splitter.answered(batch)
+        return batch
+
+    def _has_it(self, batch: RecordBatch, error: type[KafkaError]) -> bool:
+        """Return whether the broker has a batch although it answered with an error."""
+        if error is DuplicateSequenceNumberError:
+            return True
+        return issubclass(error, OutOfOrderSequenceError) and self._sequences.is_stored(batch)
+
+    def _can_retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> bool:
+        """Return whether to send a batch again; one with a sequence number also if that number is out of order."""
+        if response.error is None or batch.attempts >= self._limits.retries(batch):
+            return False
+        may_succeed = response.error.retriable or (_is_out_of_order(response) and response.batch.base_sequence >= 0)
+        return may_succeed and batch.created_ms + self._limits.timeout_ms(batch) > now_ms
+
+    def _retry(self, batch: RecordBatch, response: ProduceResponse, now_ms: int) -> None:
+        if _is_out_of_order(response) and self._doubt.suspend(batch):
+            logger.warning("%s; %r is stored if a batch behind it is", response.message, batch)
+            return
+        logger.warning("%s; retrying %r", response.message, batch)
+        self._accumulator.reenqueue(batch, now_ms, self._note(response))
+
+    def _fail(self, batch: RecordBatch, response: ProduceResponse) -> BatchOutcome:
+        logger.error("%s; failed %d records of %r", response.message, response.batch.record_count, batch)
+        if response.error is ProducerFencedError:
+            self._sequences.replace_producer_id()
+        return BatchOutcome(batch, error=response.error, end=batch.part_end, incident=self._note(response))
+
+    def _note(self, response: ProduceResponse) -> int:
+        """Record why a batch failed as an incident; return its number."""
+        return self._incidents.note(response.error or KafkaError, response.words)
+
+
+def _is_out_of_order(response: ProduceResponse) -> bool:
+    return response.error is not None and issubclass(response.error, OutOfOrderSequenceError)

@@ -1,0 +1,99 @@
+"""Decides how long each pass of the sender's loop sleeps, and when an idle sender leaves.
+
+The sender alone writes ``Super.SENDER_RAN``, its sign of life, without a lock: when its last pass began, and how long
+it sleeps at most. While it is stopped the word ages; ``shmaccum status`` and the errors of waiting producers show that.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shmaccum.accumulator.drain.ready_check import FOREVER_MS
+from shmaccum.shm.layout import MAX_SLEEP_MS, SLEEP_BITS, Role, Super
+from shmaccum.shm.reclaim import LEAVE_REQUEST_MS
+from shmaccum.shm.slab import Slab
+
+_RAN: Final = Super.SENDER_RAN
+_SLEEP_BITS: Final = SLEEP_BITS
+_MAX_SLEEP_MS: Final = MAX_SLEEP_MS
+
+LOOK_AGAIN_MS: Final = 100
+"""Longest sleep while the sender waits for a topic, a leader or a producer id."""
+LONGEST_SLEEP_MS: Final = 10_000
+"""A producer can die between an append and its press of the doorbell: the sender checks without one."""
+_LEAST_OF_MANY_SLEEPS_MS: Final = 1000
+"""With producers attached, a sender need not check every ``sender.idle.ms`` whether they still are."""
+_LOOK_LASTS_MS: Final = 100
+"""How long a check for users of the slab stays valid: it takes longer than a whole short pass of the loop."""
+
+
+class Sleep:
+    """The sleep at the end of a pass, which each step of the pass can shorten.
+
+    Args:
+        slab: the sender's slab.
+        idle_ms: ``sender.idle.ms``, how long it stays without producers and undelivered records; negative: for ever.
+    """
+
+    def __init__(self, slab: Slab, idle_ms: int) -> None:
+        self._slab = slab
+        self._memory = slab.memory
+        self._idle_ms = idle_ms
+        self._idle_since_ms: int | None = None
+        self._used_until_ms = 0
+        self._now_ms = 0
+        self._longest_ms: float = FOREVER_MS
+
+    def begin_pass(self, now_ms: int) -> None:
+        """Publish that the sender runs; forget the bounds of the last pass."""
+        self._now_ms = now_ms
+        self._longest_ms = FOREVER_MS
+        self._memory.words[_RAN] = now_ms << _SLEEP_BITS
+
+    def at_most(self, longest_ms: float) -> None:
+        """Sleep no longer than this in this pass; 0 or less: not at all."""
+        self._longest_ms = min(self._longest_ms, longest_ms)
+
+    def begin(self, has_batches: bool) -> float:
+        """Publish the coming sleep; return its most milliseconds.
+
+        Args:
+            has_batches: whether any are in flight.
+        """
+        longest_ms = max(self._longest_ms, 0)
+        if longest_ms:
+            longest_ms = min(longest_ms, self._until_check_ms(has_batches))
+        self._memory.words[_RAN] = self._now_ms << _SLEEP_BITS | int(min(longest_ms + 1, _MAX_SLEEP_MS))
+        return longest_ms
+
+    def is_over(self, now_ms: int) -> bool:
+        """Return whether to leave: idle for ``sender.idle.ms``, or another slab's creator needs this one's memory."""
+        if self._idle_ms < 0 or self._idle_since_ms is None:
+            return False
+        wanted_ms = self._slab.words[Super.LEAVE_REQUEST]
+        is_wanted = wanted_ms != 0 and now_ms - wanted_ms < LEAVE_REQUEST_MS
+        return is_wanted or now_ms - self._idle_since_ms >= self._idle_ms
+
+    def _until_check_ms(self, has_batches: bool) -> float:
+        """Return how long to sleep until it is time to leave, or to check again for users of the slab."""
+        now_ms = self._now_ms
+        if self._idle_ms < 0:
+            return LONGEST_SLEEP_MS
+        longest_ms = min(max(self._idle_ms, _LEAST_OF_MANY_SLEEPS_MS), LONGEST_SLEEP_MS)
+        if now_ms < self._used_until_ms:
+            return min(longest_ms, self._used_until_ms - now_ms)
+        if has_batches or self._has_producers() or self._slab.undelivered() != (0, 0):
+            self._idle_since_ms = None
+            self._used_until_ms = now_ms + _LOOK_LASTS_MS
+            return longest_ms
+        if self._idle_since_ms is None:
+            self._idle_since_ms = now_ms
+        return min(max(0, self._idle_since_ms + self._idle_ms - now_ms), LONGEST_SLEEP_MS)
+
+    def _has_producers(self) -> bool:
+        processes = self._slab.processes
+        return any(
+            info.alive and Role.PRODUCER in info.roles
+            for info in map(processes.info, processes.in_use())
+            if info.entry != self._slab.me
+        )

@@ -1,0 +1,88 @@
+"""Topics that producers ask for: found, made, refused, grown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from senders import HandRun
+from splitting import T0, StartRun
+
+from shmaccum.cluster import TopicPartition
+from shmaccum.errors import (
+    KafkaStorageError,
+    SlabFullError,
+)
+from shmaccum.shm.layout import TopicState
+
+U0 = TopicPartition("u", 0)
+
+
+def test_a_topic_is_made_on_first_use(start_sender: StartRun, log_dir: Path) -> None:
+    run = start_sender(num_partitions=3)
+    run.topic("new")
+    entry = run.accumulator.map.topic("new")
+    assert entry is not None
+    assert (entry.state, len(entry.queues)) == (TopicState.KNOWN, 3)
+    assert sorted(path.name for path in (log_dir).iterdir() if path.is_dir()) == ["new-0", "new-1", "new-2"]
+
+
+def test_a_topic_that_cannot_be_made(start_sender: StartRun, log_dir: Path) -> None:
+    run = start_sender()
+    in_the_way = log_dir / "t-1"
+    in_the_way.write_bytes(b"")
+    run.topic("t")
+    entry = run.accumulator.map.topic("t")
+    assert entry is not None
+    assert (entry.state, entry.error) == (TopicState.FAILED, KafkaStorageError)
+    in_the_way.unlink()
+    run.topic("t")
+    assert (entry.state, len(entry.queues)) == (TopicState.KNOWN, 2)
+
+
+def test_a_topic_that_finds_no_room_in_the_slab(start_sender: StartRun, caplog: pytest.LogCaptureFixture) -> None:
+    run = start_sender(num_partitions=4)
+    run.topic("t")
+    run.topic("u")
+    entry = run.accumulator.map.topic("u")
+    assert entry is not None
+    assert (entry.state, entry.error) == (TopicState.FAILED, SlabFullError)
+    assert "shmaccum.max.partitions" in caplog.text
+    # The others go on.
+    future = run.send(TopicPartition("t", 3))
+    run.run(3)
+    assert future.get(0).offset == 0
+
+
+def test_nearly_full_tables_are_logged_once(start_sender: StartRun, caplog: pytest.LogCaptureFixture) -> None:
+    run = start_sender(num_partitions=1, shmaccum_max_partitions=10, shmaccum_max_topics=20)
+    for number in range(8):
+        run.topic(f"t{number}")
+    assert "of the slab's" not in caplog.text
+    for number in range(8, 10):
+        run.topic(f"t{number}")
+    assert caplog.text.count("9 of the slab's 10 partitions are in use") == 1
+    assert caplog.text.count("shmaccum.max.partitions") == 1
+    assert "shmaccum.max.topics" not in caplog.text
+
+
+def test_a_topic_grows(run: HandRun, log_dir: Path) -> None:
+    (log_dir / "t-2").mkdir()
+    run.topic("t")
+    assert run.accumulator.map.queue(TopicPartition("t", 2)) is not None
+    future = run.send(TopicPartition("t", 2))
+    run.run(3)
+    assert future.get(0).partition == 2
+
+
+def test_the_next_sender_knows_the_topics(start_sender: StartRun) -> None:
+    """What the last one knew went with it: its successor asks about all topics of the slab at once."""
+    run = start_sender()
+    run.topic("t")
+    run.topic("u")
+    futures = [run.send(T0), run.send(U0)]
+    run.resign()
+    successor = start_sender()
+    successor.run(3)
+    assert successor.transport.updates[0] == {"t", "u"}
+    assert [future.get(0).offset for future in futures] == [0, 0]
