@@ -16,7 +16,7 @@ cdef class PendingBatches:
     cdef object _weakly
     cdef SlabMemory _memory
     cdef public dict _results
-    cdef dict _flushes
+    cdef readonly set flushes
     cdef object _reading
     cdef Callbacks _callbacks
     cdef Py_ssize_t _contributor_at
