@@ -1,7 +1,7 @@
 """The Producer, which users import.
 
-A thin layer: it serializes, chooses the partition, waits for a topic's metadata, and appends to the slab. All producers
-of a host with the same slab settings share that, and its one sender process does the rest.
+A thin layer over the paths of records and of columns into the slab. All producers of a host with the same slab settings
+share that, and its one sender process does the rest.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class Producer:
             finally:
                 detach(self._slab, self._attached)
 
-    def leave_deserted(self) -> None:
+    def _leave_deserted(self) -> None:
         """Close at interpreter exit if no other process can remove the slab and it has no records."""
         slab = self._slab
         try:
@@ -279,4 +279,4 @@ _made: weakref.WeakSet[Producer] = weakref.WeakSet()
 @atexit.register
 def _leave_deserted_slabs() -> None:
     for producer in list(_made):
-        producer.leave_deserted()
+        producer._leave_deserted()

@@ -9,7 +9,7 @@ cdef Py_ssize_t _GENERATION
 cdef class PendingBatches:
     cdef object __weakref__
     cdef public object while_waiting
-    cdef public object absence
+    cdef object _map
     cdef object _joining
     cdef object _slab
     cdef object _incidents

@@ -20,6 +20,7 @@ from typing import Final
 from shmaccum.accumulator.append.callbacks import Callbacks
 from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata, Part, ProduceRequestResult
 from shmaccum.accumulator.state.completion_ring import NOWHERE, Outcome, RingReader
+from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import DeadOwnerError, KafkaError, KafkaTimeoutError, ShmaccumError
 from shmaccum.shm import native
@@ -38,16 +39,15 @@ class PendingBatches:
 
     Attributes:
         while_waiting: called before and during a wait for the sender, under no lock: makes sure that one runs.
-        absence: returns in words why a partition no longer exists; "" if it does.
         flushes: those under way in this process. Whoever changes it calls `count_flushes`.
     """
 
     def __init__(self, slab: Slab) -> None:
         self.while_waiting: Callable[[], None] = _do_nothing
-        self.absence: Callable[[TopicPartition], str] = lambda topic_partition: ""
         self._joining = native.Lock()
         self._slab = slab
         self._incidents = slab.companion(Incidents)
+        self._map = slab.companion(PartitionMap)
         self._weakly = weakref.ref(self)
         self._memory = slab.memory
         self._join()
@@ -193,7 +193,7 @@ class PendingBatches:
         kind = outcome.error
         assert kind is not None
         message = f"{topic_partition}: {kind.meaning()}"
-        absence = self.absence(topic_partition)
+        absence = self._map.absence(topic_partition)
         if absence:
             message += f"; {absence}"
         incident = self._incidents.find(outcome.incident)

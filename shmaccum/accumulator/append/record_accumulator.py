@@ -62,7 +62,6 @@ class RecordAccumulator:
         slab = state.slab
         self.state = state
         self.pending = slab.companion(PendingBatches)
-        self.pending.absence = state.map.absence
         if ensure_sender is not None:
             self.pending.while_waiting = ensure_sender
         compression = CompressionType.for_name(config.compression_type)
