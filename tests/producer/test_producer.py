@@ -208,9 +208,9 @@ def test_send_is_a_method_like_any_other(produce: Produce, settings: Settings) -
         future = producer.send("t", b"value", partition=0)
         assert isinstance(future, FutureRecordMetadata)
         assert future.get(20).serialized_value_size == 5
-    with mock.patch.object(Producer, "send", autospec=True) as replaced:
+    with mock.patch.object(Producer, "send") as replaced:
         produce().send("t", b"value")
-    assert replaced.call_args.args[1:] == ("t", b"value")
+    assert replaced.call_args.args == ("t", b"value")
 
 
 def test_callback_can_close(produce: Produce, log_dir: Path) -> None:
