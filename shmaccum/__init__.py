@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shmaccum.accumulator.append.futures import ColumnsMetadata, FutureColumnsMetadata, FutureRecordMetadata
     from shmaccum.cluster import RecordMetadata, TopicPartition
     from shmaccum.config import ProducerConfig
     from shmaccum.producer.interceptors import ProducerInterceptor, ProducerRecord
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ColumnsMetadata",
+    "FutureColumnsMetadata",
+    "FutureRecordMetadata",
     "Producer",
     "ProducerConfig",
     "ProducerInterceptor",
@@ -28,6 +32,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ColumnsMetadata": "shmaccum.accumulator.append.futures",
+    "FutureColumnsMetadata": "shmaccum.accumulator.append.futures",
+    "FutureRecordMetadata": "shmaccum.accumulator.append.futures",
     "Producer": "shmaccum.producer.producer",
     "ProducerConfig": "shmaccum.config",
     "ProducerInterceptor": "shmaccum.producer.interceptors",

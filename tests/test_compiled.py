@@ -11,13 +11,10 @@ import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from types import FunctionType
 
 import pytest
 
 import shmaccum
-from shmaccum import Producer
-from shmaccum.accumulator.append.batch_appender import BatchAppender
 from shmaccum.shm.layout import Geometry
 from shmaccum.shm.memory import SlabMemory
 from shmaccum.shm.turn import Turn
@@ -35,12 +32,6 @@ def test_all_modules_are_compiled_or_none() -> None:
     specs = {".".join(module.parts): find_spec(".".join(module.parts)) for module in typed}
     compiled = {name for name, spec in specs.items() if spec is not None and str(spec.origin).endswith(".so")}
     assert compiled == (set(specs) if MEANT else set())
-
-
-@pytest.mark.parametrize("function", [Producer.send_batch, BatchAppender.append])
-def test_those_who_have_memory_in_their_hands_have_a_frame(function: object) -> None:
-    """By which a signal's handler that comes back in the middle of it is told (`is_reentrant`)."""
-    assert isinstance(function, FunctionType)
 
 
 def test_no_index_of_compiled_modules_counts_from_the_end() -> None:

@@ -41,7 +41,10 @@ Kafka's `XxxException` is `XxxError` here. Import them from `shmaccum.errors`.
 
 _INHERITED: Final = "    options:\n      inherited_members: true\n"
 _OPTIONS: Final[Mapping[str, str]] = {"shmaccum": _INHERITED}
-"""Module -> options of its names. Producer inherits `send`; an error would repeat what all of them inherit."""
+"""Module -> options of its names. ProducerConfig inherits its settings; an error would repeat what all inherit."""
+
+_METHODS: Final[Mapping[str, str]] = {"shmaccum.Producer": "shmaccum.producer.record_path.send"}
+"""Class -> a function that is its method, which mkdocstrings would leave out."""
 
 _LINK: Final = re.compile(r"\]\(([^)\s:#]+)(?:#[^)\s]*)?\)")
 
@@ -72,8 +75,12 @@ def linked_files(root: Path, documents: Iterable[str]) -> Iterator[str]:
 
 def reference_page(root: Path, module: str) -> str:
     """Return the Markdown of a module's page: a mkdocstrings directive for each public name."""
-    options = _OPTIONS.get(module, "")
-    return "\n".join([REFERENCE[module], *(f"::: {module}.{name}\n{options}" for name in public_names(root, module))])
+    options, entries = _OPTIONS.get(module, ""), []
+    for name in public_names(root, module):
+        entries.append(f"::: {module}.{name}\n{options}")
+        if method := _METHODS.get(f"{module}.{name}"):
+            entries.append(f"::: {method}\n    options:\n      heading_level: 3\n")
+    return "\n".join([REFERENCE[module], *entries])
 
 
 def public_names(root: Path, module: str) -> list[str]:

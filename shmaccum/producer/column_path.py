@@ -1,6 +1,7 @@
-"""Validates Arrow batches and assigns their rows to partitions.
+"""The path of an Arrow batch from `Producer.send_batch` into the slab.
 
-It works on whole columns, in private memory. It imports pyarrow, an extra, so only `Producer.send_batch` imports it.
+It validates the batch and assigns its rows to partitions, on whole columns, in private memory. It imports pyarrow, an
+extra, so only `Producer.send_batch` imports it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shmaccum.accumulator.append.futures import FutureColumnsMetadata
+from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.errors import InvalidTimestampError, RecordTooLargeError, SerializationError
+from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.partitioner import StickyPartitioner
 from shmaccum.record.columns.arrow import nulls_of, numpy_of
 from shmaccum.record.columns.bodies import ColumnBodies, overhead_max_v2
@@ -26,6 +30,47 @@ from shmaccum.record.v2 import records as v2
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 COLUMNS: Final = ("key", "value", "partition", "headers", "timestamp")
+
+
+class ColumnPath:
+    """What `Producer.send_batch` works with, for one producer.
+
+    Args:
+        accumulator: of its slab.
+        destinations: the producer's.
+    """
+
+    def __init__(self, accumulator: RecordAccumulator, destinations: Destinations) -> None:
+        self._accumulator = accumulator
+        self._destinations = destinations
+
+    def send(self, topic: str, batch: pa.RecordBatch) -> FutureColumnsMetadata:
+        """Append all rows of an Arrow batch, and wake the sender.
+
+        Args and errors: as in `Producer.send_batch`.
+        """
+        started = time.monotonic()
+        accumulator, destinations = self._accumulator, self._destinations
+        metadata = destinations.metadata
+        entry, queues = metadata.topic(topic, started)
+        sticky = destinations.sticky_partitioner(entry)
+        parts = partition_columns(
+            batch,
+            accumulator.state.format,
+            len(queues),
+            sticky,
+            ignore_keys=destinations.ignore_keys,
+            max_body_size=destinations.max_body_size,
+            batch_size=accumulator.records.slot_size,
+            open_room=accumulator.open_room(queues[sticky.within(len(queues))]),
+        )
+        to = {partition: metadata.queues_with(entry, partition, started)[partition] for partition in parts}
+        future = FutureColumnsMetadata(batch.num_rows, accumulator.pending)
+        for partition, part in parts.items():
+            remaining_ms = destinations.max_block_ms - (time.monotonic() - started) * 1000
+            accumulator.append_columns(to[partition], part, future, remaining_ms)
+        accumulator.state.slab.button.press()
+        return future
 
 
 def partition_columns(

@@ -50,8 +50,10 @@ class ProducerMetadata:
         self._max_block_s = config.max_block_ms / 1000
         self._retry_backoff_s = config.retry_backoff_ms / 1000
 
-    def topic(self, name: str, started: float) -> TopicEntry:
-        """Return a topic whose partitions are known.
+    def topic(self, name: str, started: float) -> tuple[TopicEntry, tuple[PartitionQueue, ...]]:
+        """Return a topic and its deques, at least one.
+
+        They are read once, because another thread can find that the topic is gone.
 
         Args:
             name: of the topic.
@@ -66,9 +68,9 @@ class ProducerMetadata:
             check_topic(name)
         self._map.refresh()
         entry = self._map.topic(name)
-        while entry is None or not entry.queues:
+        while entry is None or not (queues := entry.queues):
             entry = self._ask(name, started + self._max_block_s)
-        return entry
+        return entry, queues
 
     def queues_with(self, entry: TopicEntry, partition: object, started: float) -> tuple[PartitionQueue, ...]:
         """Return a topic's deques; if a partition is not among them, ask the sender once more.

@@ -1,7 +1,7 @@
 """The Producer, which users import.
 
-A thin layer: it serializes, chooses the partition, waits for a topic's metadata, and appends to the slab. All producers
-of a host with the same slab settings share that, and its one sender process does the rest.
+A thin layer over the paths of records and of columns into the slab. All producers of a host with the same slab settings
+share that, and its one sender process does the rest.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
-from functools import partial, wraps
+from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
@@ -24,40 +23,25 @@ from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import read_settings
 from shmaccum.errors import IllegalArgumentError, SerializationError, ShmaccumError
 from shmaccum.metrics import slab_metrics
+from shmaccum.producer import record_path
+from shmaccum.producer.call_guard import CallGuard
+from shmaccum.producer.destinations import Destinations
 from shmaccum.producer.interceptors import Interceptors
-from shmaccum.producer.record_path import RecordSending
+from shmaccum.producer.record_path import RecordPath
 from shmaccum.sender.process import SenderWatch, ensure_sender
 from shmaccum.sender.watch import WatchThread
 from shmaccum.shm.layout import Process, Role
 from shmaccum.shm.lifecycle import detach
-from shmaccum.shm.turn import is_reentrant
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shmaccum.producer.column_path import ColumnPath
+
 logger = logging.getLogger(__name__)
 
-Params = ParamSpec("Params")
-Result = TypeVar("Result")
 
-
-def _settling(
-    method: Callable[Concatenate[Producer, Params], Result],
-) -> Callable[Concatenate[Producer, Params], Result]:
-    """Make a method clean up after an error, by `RecordSending._settle`."""
-
-    @wraps(method)
-    def settled(self: Producer, /, *args: Params.args, **kwargs: Params.kwargs) -> Result:
-        try:
-            return method(self, *args, **kwargs)
-        except BaseException as error:
-            self._settle(error)
-            raise
-
-    return settled
-
-
-class Producer(RecordSending):
+class Producer:
     """A Kafka producer that shares batches, memory and sender with all processes of the host.
 
     Any number of threads can use it. In a forked child it works on, as a new process of the slab; futures made before
@@ -73,34 +57,39 @@ class Producer(RecordSending):
         SenderError: there was no sender, and none could be started.
     """
 
-    def __init__(self, config: Mapping[str, object] | ProducerConfig) -> None:
-        self._closed = True
-        self._closing: dict[str, int] = {}
-        """Names the thread or greenlet that closes it. The same one can enter again, after an interrupt."""
-        parsed = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)
-        interceptors = Interceptors(parsed.interceptor_classes)
-        try:
-            self._open(parsed, interceptors)
-        except BaseException:
-            interceptors.close()
-            raise
-        self._closed = False  # no call since the attach: an interrupt in one would leak the attached slab
+    send = record_path.send  # not a method that calls it: that would cost each record a tenth of its time
 
-    def _open(self, parsed: ProducerConfig, interceptors: Interceptors) -> None:
+    def __init__(self, config: Mapping[str, object] | ProducerConfig) -> None:
+        self.config = config if isinstance(config, ProducerConfig) else ProducerConfig.parse(config)
+        self._interceptors = Interceptors(self.config.interceptor_classes)
+        self._is_closing = False
+        """Whether a call of `close` is under way."""
+        self._columns: ColumnPath | None = None  # not every program sends columns
+        try:
+            self._open()
+        except BaseException:
+            self._interceptors.close()
+            raise
+        self._guard.closed = False  # no call since the attach: an interrupt in one would leak the attached slab
+
+    def _open(self) -> None:
         """Attach to the slab and make sure that it has a sender."""
-        slab = attach_for(parsed)
+        config = self.config
+        self._slab = slab = attach_for(config)
         self._attached: list[None] = [None]
         try:
-            self._ensure_sender = partial(ensure_sender, slab, parsed)
+            self._ensure_sender = partial(ensure_sender, slab, config)
             self._watch = SenderWatch(self._ensure_sender)
             with slab.reporting_damage():
-                state = AccumulatorState(slab, parsed, self._ensure_sender)
-                accumulator = RecordAccumulator(state, parsed, self._watch)
-            super().__init__(parsed, accumulator, interceptors)
-            self._slab.be_patient(self._max_block_ms / 1000)
-            self._slab.add_role(Role.PRODUCER)
+                state = AccumulatorState(slab, config, self._ensure_sender)
+                self._accumulator = RecordAccumulator(state, config, self._watch)
+            self._guard = CallGuard(self._accumulator)
+            self._destinations = Destinations(self._accumulator, config)
+            self._records = RecordPath(config, self._accumulator, self._destinations, self._interceptors, self._guard)
+            slab.be_patient(config.max_block_ms / 1000)
+            slab.add_role(Role.PRODUCER)
             self._ensure_sender()
-            slab.companion(WatchThread).watch_for(accumulator, self._ensure_sender)
+            slab.companion(WatchThread).watch_for(self._accumulator, self._ensure_sender)
             _made.add(self)
         except BaseException:
             detach(slab, self._attached)
@@ -116,11 +105,11 @@ class Producer(RecordSending):
         return cls(read_settings(path))
 
     def __repr__(self) -> str:
-        return f"<Producer {self.config.client_id!r} of slab {self._slab.name!r}{', closed' if self._closed else ''}>"
+        closed = ", closed" if self._guard.closed else ""
+        return f"<Producer {self.config.client_id!r} of slab {self._slab.name!r}{closed}>"
 
     # --- sending ------------------------------------------------------------------------------------
 
-    @_settling
     def send_batch(self, topic: str, batch: pa.RecordBatch) -> FutureColumnsMetadata:
         """Send all rows of an Arrow batch, vectorised: no Python runs per row.
 
@@ -139,70 +128,49 @@ class Producer(RecordSending):
             KafkaError: as `send`. If memory ran out halfway, or no sender could be started, the rows before are
                 accepted and will be sent.
         """
-        from shmaccum.producer.column_path import partition_columns
+        with self._guard:
+            self._ensure_sender()
+            if self._records.is_record_by_record:
+                raise SerializationError(
+                    "send_batch takes columns of bytes or text as they are; a producer with key.serializer, "
+                    "value.serializer or interceptor.classes sends record by record"
+                )
+            if self._columns is None:
+                from shmaccum.producer.column_path import ColumnPath
 
-        self._check_open()
-        self._ensure_sender()
-        if self._has_interceptors or self._has_key_serializer or self._has_value_serializer:
-            raise SerializationError(
-                "send_batch takes columns of bytes or text as they are; a producer with key.serializer, "
-                "value.serializer or interceptor.classes sends record by record"
-            )
-        started = time.monotonic()
-        entry = self._metadata.topic(topic, started)
-        while not (queues := entry.queues):  # another thread can find that the topic is gone
-            entry = self._metadata.topic(topic, started)
-        sticky = self._sticky.get(topic) or self._sticky_partitioner(entry)
-        parts = partition_columns(
-            batch,
-            self._accumulator.state.format,
-            len(queues),
-            sticky,
-            ignore_keys=self._ignore_keys,
-            max_body_size=self._max_body_size,
-            batch_size=self._accumulator.records.slot_size,
-            open_room=self._accumulator.open_room(queues[sticky.within(len(queues))]),
-        )
-        to = {partition: self._metadata.queues_with(entry, partition, started)[partition] for partition in parts}
-        future = FutureColumnsMetadata(batch.num_rows, self._accumulator.pending)
-        for partition, part in parts.items():
-            remaining_ms = self._max_block_ms - (time.monotonic() - started) * 1000
-            self._accumulator.append_columns(to[partition], part, future, remaining_ms)
-        self._slab.button.press()
-        return future
+                self._columns = ColumnPath(self._accumulator, self._destinations)
+            return self._columns.send(topic, batch)
 
     # --- metadata -----------------------------------------------------------------------------------
 
-    @_settling
     def partitions_for(self, topic: str) -> set[int]:
         """Return the numbers of a topic's partitions.
 
         Raises:
             KafkaTimeoutError: there was no metadata of the topic within ``max.block.ms``.
         """
-        self._check_open()
-        return set(range(len(self._metadata.topic(topic, time.monotonic()).queues)))
+        with self._guard:
+            _, queues = self._destinations.metadata.topic(topic, time.monotonic())
+            return set(range(len(queues)))
 
     # --- waiting ------------------------------------------------------------------------------------
 
-    @_settling
     def poll(self, timeout: float = 0.0) -> None:
         """Resolve futures and run callbacks of complete records; wait for one up to ``timeout`` s.
 
         Raises:
             SenderError: records are pending, but there was no sender, and none could be started.
         """
-        self._check_open()
-        pending = self._accumulator.pending
-        pending.check_process()
-        if timeout > 0:
-            heard = pending.heard()
-            pending.wait_until(lambda: pending.heard() != heard, timeout)
-        elif pending.is_waiting():
-            self._watch()
-        pending.poll()
+        with self._guard:
+            pending = self._accumulator.pending
+            pending.check_process()
+            if timeout > 0:
+                heard = pending.heard()
+                pending.wait_until(lambda: pending.heard() != heard, timeout)
+            elif pending.is_waiting():
+                self._watch()
+            pending.poll()
 
-    @_settling
     def flush(self, timeout: float | None = None) -> None:
         """Send everything at once; wait until all records sent before are acknowledged or have failed.
 
@@ -215,12 +183,10 @@ class Producer(RecordSending):
             SenderError: there was no sender, and none could be started; the next sender sends them.
         """
         _check_timeout(timeout)
-        self._check_open()
-        self._accumulator.pending.check_process()
-        self._accumulator.begin_flush()
-        self._accumulator.await_flush_completion(timeout)
+        with self._guard:
+            self._accumulator.pending.check_process()
+            self._accumulator.flush(timeout)
 
-    @_settling
     def close(self, timeout: float | None = None) -> None:
         """Flush and leave the slab. A second call does nothing, or finishes the first after an interrupt.
 
@@ -234,23 +200,25 @@ class Producer(RecordSending):
             SenderError: there was no sender, and none could be started; the next sender sends them.
         """
         _check_timeout(timeout)
-        if not self._attached or (self._closed and is_reentrant()):
-            return  # closed already, or called by a callback that the flush below runs
-        me = threading.get_ident()
-        if self._closing.setdefault("by", me) == me:
-            try:
-                self._close(timeout)
-            finally:
-                self._closing.pop("by", None)
+        if not self._attached or self._is_closing:
+            return  # closed already, or called by another thread, or by a callback or handler that runs in `_close`
+        # No call between the look and the store, nor before the store below: no thread or handler runs in between.
+        self._is_closing = True
+        try:
+            self._close(timeout)
+        except BaseException as error:
+            self._guard.settle(error)
+            raise
+        finally:
+            self._is_closing = False
 
     def _close(self, timeout: float | None) -> None:
-        self._closed = True
+        self._guard.closed = True
         try:
             self._accumulator.close()
             self._accumulator.pending.check_process()
             if timeout != 0:
-                self._accumulator.begin_flush()
-                self._accumulator.await_flush_completion(timeout)
+                self._accumulator.flush(timeout)
         finally:
             try:
                 self._interceptors.close()
@@ -259,11 +227,11 @@ class Producer(RecordSending):
             finally:
                 detach(self._slab, self._attached)
 
-    def leave_deserted(self) -> None:
+    def _leave_deserted(self) -> None:
         """Close at interpreter exit if no other process can remove the slab and it has no records."""
         slab = self._slab
         try:
-            if self._closed or slab.processes.me < 0 or slab.has_sender() or slab.processes.others_alive():
+            if self._guard.closed or slab.processes.me < 0 or slab.has_sender() or slab.processes.others_alive():
                 return
             if slab.undelivered() == (0, 0):
                 self.close(timeout=0)
@@ -280,7 +248,7 @@ class Producer(RecordSending):
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """Return metrics by Kafka's names: this producer's, and those of the shared slab."""
-        self._check_open()
+        self._guard.check_open()
         self._accumulator.pending.check_process()
         words, geometry = self._slab.words, self._slab.geometry
         process = geometry.process(self._slab.me)
@@ -311,4 +279,4 @@ _made: weakref.WeakSet[Producer] = weakref.WeakSet()
 @atexit.register
 def _leave_deserted_slabs() -> None:
     for producer in list(_made):
-        producer.leave_deserted()
+        producer._leave_deserted()

@@ -101,7 +101,7 @@ def test_slots_of_a_dead_producer_are_reclaimed(accumulator: Accumulators, slab_
 
 def flush_and_say(link: Connection, name: str) -> None:
     accumulator = open_accumulator(config_of(name, linger_ms=100_000, delivery_timeout_ms=200_000))
-    accumulator.producer.begin_flush()
+    accumulator.producer.pending.begin_flush("flush")
     link.send("flushing")
     time.sleep(60)
 
@@ -172,8 +172,7 @@ def test_interrupted_append_is_whole_or_absent(accumulate: OpenAccumulator, size
             log.take_all()
             found = [int(value.rstrip(b"\0")) for value in log.values(TP0) if value]
             assert found in (list(range(appended)), list(range(appended + 1)))
-            accumulator.producer.begin_flush()
-            accumulator.producer.await_flush_completion(0)
+            accumulator.producer.flush(0)
             assert accumulator.pool.available_memory() == accumulator.pool.total_memory
     assert_empty(accumulator)
 

@@ -62,7 +62,7 @@ from shmaccum.errors import (
     ShmaccumError,
     UnknownTopicOrPartitionError,
 )
-from shmaccum.shm.layout import Partition, SlotState
+from shmaccum.shm.layout import Partition, Process, SlotState
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
@@ -270,7 +270,7 @@ def test_ready_and_drain_when_a_batch_is_being_retried(accumulate: OpenAccumulat
     assert not accumulator.sender.ready(CLUSTER, now + 1).ready_nodes
     assert accumulator.sender.drain(CLUSTER, [NODE0], UNLIMITED, now + 1) == {0: []}
     # Not even when everything is to go out at once.
-    accumulator.producer.begin_flush()
+    accumulator.producer.pending.begin_flush("flush")
     assert not accumulator.sender.ready(CLUSTER, now + 1).ready_nodes
     with pytest.raises(KafkaTimeoutError):
         accumulator.producer.await_flush_completion(0)
@@ -366,7 +366,7 @@ def test_flush(accumulate: OpenAccumulator) -> None:
     while accumulator.sender.ready(CLUSTER, now).ready_nodes:  # those that are full
         Log(accumulator).take(drain(accumulator))
         break
-    accumulator.producer.begin_flush()
+    accumulator.producer.pending.begin_flush("flush")
     log = Log(accumulator)
     while nodes := accumulator.sender.ready(CLUSTER, now).ready_nodes:
         log.take(
@@ -384,13 +384,18 @@ def test_flush(accumulate: OpenAccumulator) -> None:
 def test_await_flush_complete(accumulator: Accumulators) -> None:
     """An interrupted flush is over: it does not keep everybody's batches from lingering."""
     future = accumulator.append(TP0, 0, KEY, VALUE).future
-    accumulator.producer.begin_flush()
     now = created_ms(accumulator, TP0)
-    assert accumulator.sender.ready(CLUSTER, now).ready_nodes == {NODE0}
+    ready = []
     with interrupted_by_alarm() as set_alarm:
-        accumulator.producer.pending.while_waiting = lambda: set_alarm(0.02)
+
+        def look() -> None:
+            ready.append(accumulator.sender.ready(CLUSTER, now).ready_nodes)
+            set_alarm(0.02)
+
+        accumulator.producer.pending.while_waiting = look
         with pytest.raises(KeyboardInterrupt):
-            accumulator.producer.await_flush_completion()
+            accumulator.producer.flush()
+    assert ready[0] == {NODE0}
     assert not accumulator.sender.ready(CLUSTER, now).ready_nodes
     assert not future.is_done
     Log(accumulator).take_all()
@@ -399,19 +404,34 @@ def test_await_flush_complete(accumulator: Accumulators) -> None:
 
 def test_flush_times_out(accumulator: Accumulators) -> None:
     future = accumulator.append(TP0, 0, KEY, VALUE).future
-    accumulator.producer.begin_flush()
     with pytest.raises(KafkaTimeoutError, match="1 batches"):
-        accumulator.producer.await_flush_completion(0.01)
+        accumulator.producer.flush(0.01)
     # Nothing is lost by it.
     Log(accumulator).take_all()
-    accumulator.producer.begin_flush()
-    accumulator.producer.await_flush_completion(0)
+    accumulator.producer.flush(0)
     assert future.succeeded()
+
+
+def test_call_that_fails_in_the_middle_of_a_flush_does_not_end_it(accumulator: Accumulators) -> None:
+    """A signal handler's call cleans up behind itself only."""
+    add(accumulator, TP0)
+    flushing = accumulator.slab.geometry.process(accumulator.slab.me) + Process.FLUSHING
+    seen = []
+
+    def handle() -> None:
+        with pytest.raises(KafkaTimeoutError):
+            accumulator.producer.flush(0)
+        accumulator.producer.settle()
+        seen.append(accumulator.slab.words[flushing])
+        Log(accumulator).take_all()
+
+    accumulator.producer.pending.while_waiting = handle
+    accumulator.producer.flush(60)
+    assert (seen, accumulator.slab.words[flushing]) == ([1], 0)
 
 
 def test_flush_ignores_later_records(accumulator: Accumulators) -> None:
     add(accumulator, TP0)
-    accumulator.producer.begin_flush()
     (batch,) = drain(accumulator)
     waited_for = accumulator.producer.pending.incomplete()
     add(accumulator, TP0)

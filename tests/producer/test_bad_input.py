@@ -56,6 +56,7 @@ CASES: dict[str, Case] = {
     "topic None": ({"topic": None}, InvalidTopicError, "must be a str, not NoneType"),
     "topic bytes": ({"topic": b"t"}, InvalidTopicError, "must be a str, not bytes"),
     "topic of several": ({"topic": ["t"]}, InvalidTopicError, "must be a str, not list"),
+    "on_delivery no function": ({"on_delivery": 5}, IllegalArgumentError, "must be callable .*, not int: 5"),
     "topic empty": ({"topic": ""}, InvalidTopicError, "must not be empty"),
     "topic dots": ({"topic": ".."}, InvalidTopicError, "must not be empty, '.' or '..'"),
     "topic with a space": ({"topic": "a b"}, InvalidTopicError, "only ASCII letters, digits"),

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -19,7 +20,7 @@ from producers import in_the_way, kill_sender, sender_pid, sender_starts, wait_u
 from senders import read_partition, read_topic, read_values
 
 import shmaccum
-from shmaccum import Producer, ProducerConfig, RecordMetadata, TopicPartition
+from shmaccum import FutureRecordMetadata, Producer, ProducerConfig, RecordMetadata, TopicPartition
 from shmaccum.errors import IllegalStateError, KafkaTimeoutError, ProducerClosedError, SlabAbiError
 
 Produce = Callable[..., Producer]
@@ -193,6 +194,23 @@ def test_futures_of_a_closed_producer(producer: Producer, log_dir: Path) -> None
         assert rows.get(0).offsets.tolist() == [0]
         with pytest.raises(IllegalStateError, match="gets no more wake-ups"):
             under_way.get(5)
+
+
+def test_send_is_a_method_like_any_other(produce: Produce, settings: Settings) -> None:
+    """It is a function of another module: users can look it up, override it, and replace it in their tests."""
+
+    class Upper(Producer):
+        def send(self, topic: str, value: Any = None, *rest: Any, **named: Any) -> FutureRecordMetadata:
+            return super().send(topic, value.upper(), *rest, **named)
+
+    assert "on_delivery" in inspect.getdoc(produce().send)  # type: ignore[operator]
+    with Upper(settings()) as producer:
+        future = producer.send("t", b"value", partition=0)
+        assert isinstance(future, FutureRecordMetadata)
+        assert future.get(20).serialized_value_size == 5
+    with mock.patch.object(Producer, "send") as replaced:
+        produce().send("t", b"value")
+    assert replaced.call_args.args == ("t", b"value")
 
 
 def test_callback_can_close(produce: Produce, log_dir: Path) -> None:

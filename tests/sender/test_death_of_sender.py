@@ -145,8 +145,7 @@ def test_successor_reports_the_incident_of_a_dead_sender(scene: Scene, config: P
     futures = [accumulator.append(partition, 0, None, b"x").future for partition in PARTITIONS]
     die_in(lambda: die_over_completing(config, dict.fromkeys(PARTITIONS, PolicyViolationError)))
     ensure_sender(scene.survivor.slab, config)
-    accumulator.producer.begin_flush()
-    accumulator.producer.await_flush_completion(20)
+    accumulator.producer.flush(20)
     (error,) = [future.exception for future in futures if future.failed()]
     assert isinstance(error, PolicyViolationError)
     assert str(error).endswith("forbids the request: not on Sundays")
@@ -158,6 +157,5 @@ def test_started_successor_completes_batches_of_a_dead_sender(scene: Scene, conf
     scene.append()
     die_in(lambda: die_over_completing(config))
     ensure_sender(scene.survivor.slab, config)
-    scene.survivor.accumulator.producer.begin_flush()
-    scene.survivor.accumulator.producer.await_flush_completion(20)
+    scene.survivor.accumulator.producer.flush(20)
     scene.check_log()

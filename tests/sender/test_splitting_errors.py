@@ -46,8 +46,7 @@ def append_some(link: Connection, name: str, log_dir: str, numbers: list[int]) -
         link.recv()
         futures.append(accumulator.append(T0, 0, None, numbered(20)[number]).future)
         link.send("appended")
-    accumulator.producer.begin_flush()
-    accumulator.producer.await_flush_completion(30)
+    accumulator.producer.flush(30)
     outcomes: list[object] = [type(each.exception) if each.failed() else each.get(0).offset for each in futures]
     detach(slab)
     return outcomes
@@ -114,9 +113,8 @@ def test_future_is_done_with_its_own_part(run: HandRun) -> None:
     assert len(late) == len(told.values)
     with pytest.raises(KafkaTimeoutError):
         futures[-1].get(0)
-    run.accumulator.producer.begin_flush()
     with pytest.raises(KafkaTimeoutError):
-        run.accumulator.producer.await_flush_completion(0)
+        run.accumulator.producer.flush(0)
     deliver(run)
     assert offsets_of(futures) == list(range(20))
     assert told.values == numbered(20)

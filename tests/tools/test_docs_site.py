@@ -34,4 +34,5 @@ def test_the_reference_has_every_public_name() -> None:
     for module in (shmaccum, shmaccum.errors, shmaccum.spark):
         page = docs_site.reference_page(docs_site.ROOT, module.__name__)
         names = [line.removeprefix("::: ") for line in page.splitlines() if line.startswith("::: ")]
-        assert names == [f"{module.__name__}.{name}" for name in module.__all__]
+        methods = ["shmaccum.producer.record_path.send"] if module is shmaccum else []
+        assert sorted(names) == sorted([*(f"{module.__name__}.{name}" for name in module.__all__), *methods])

@@ -57,9 +57,8 @@ def _do_everything(survivor: Survivor) -> None:
     for partition in range(len(PARTITIONS)):
         for text, size in (("after", 0), ("after, half", HALF), ("after, half again", HALF), ("after, large", LARGE)):
             survivor.append(partition, text, size)
-    survivor.accumulator.producer.begin_flush()
     survivor.deliver()
-    survivor.accumulator.producer.await_flush_completion(0)
+    survivor.accumulator.producer.flush(0)
     slots = survivor.slab.geometry.slot_count
     for requests in ([slots], [1] * slots):
         for count in requests:

@@ -60,7 +60,7 @@ class Session:
         """
         act = OPERATIONS[operation]
         if act in _RAW:
-            # What stands around these where programs use them: `serve`, `Producer._settle`.
+            # What stands around these where programs use them: `serve`, `CallGuard`.
             with self._accumulator.slab.reporting_damage():
                 act(self)
         else:

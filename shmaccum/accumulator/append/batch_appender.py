@@ -2,15 +2,11 @@
 
 It prepares the batch, with the record, in a slot that only this process uses (ALLOCATED), under no lock. One store of
 the slot's state, under the partition's lock, puts it into the deque, so no process sees half a batch. If the process
-dies before that store, the slot is reclaimed by its owner tag.
-
-This module is not compiled: `is_reentrant` looks at stack frames to tell memory in use from memory that an interrupt
-left behind, and compiled functions have no frames. Modelled in ``tools/model/pool.pml``.
+dies before that store, the slot is reclaimed by its owner tag. Modelled in ``tools/model/pool.pml``.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from shmaccum.accumulator.append.futures import DeliveryCallback
@@ -19,8 +15,7 @@ from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import IllegalStateError, LockTimeoutError
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.pool.slots import Buffer
-from shmaccum.shm.layout import BATCH_SLOT_BITS, COMMIT_SIZE_SHIFT, STATE_MASK, Slot, SlotState
-from shmaccum.shm.turn import is_reentrant
+from shmaccum.shm.layout import BATCH_SLOT_BITS, STATE_MASK, Slot, SlotState
 
 
 class BatchAppender:
@@ -54,10 +49,11 @@ class BatchAppender:
         self._is_closed = True
 
     def _forked(self) -> None:
-        """Forget all noted slots; in a forked child, they are the parent's."""
-        # Not a `threading.local`: one made before gevent patches the program is shared by all greenlets.
-        self._hands: dict[int, list[Buffer]] = {}
-        """By thread or greenlet: slots that it has allocated and neither queued nor freed."""
+        """Forget all unused slots; in a forked child, they are the parent's."""
+        self.unused: dict[int, list[Buffer]] = {}
+        """Slots of calls that are over, allocated and not placed in a deque, by the list's id. While its call goes on,
+        a list is in no dict: a signal handler that appends in the middle of it does not see the slots.
+        """
 
     def append(
         self,
@@ -85,7 +81,10 @@ class BatchAppender:
                 return result
         # Compressed before slots are allocated: waiting for slots can take much longer than compressing.
         large = None if len(body) < self._large_body_size else self._large_record(timestamp, body)
-        taken = self.empty_hand()
+        if self.unused:
+            self.free_unused()
+        taken: list[Buffer] = []
+        hand = id(taken)  # here: a call in the `finally` could end by an interrupt before the store behind it
         try:
             self.before_new_batch()
             size = self._slot_size if large is None else large.size
@@ -97,7 +96,8 @@ class BatchAppender:
                 del taken[:]  # it is in its deque now
         finally:
             if taken:
-                self.give_back(taken)
+                self.unused[hand] = taken
+                self.free_unused()
         if compressor.compresses_own:
             compressor.compress_claimed()
         return result
@@ -111,46 +111,27 @@ class BatchAppender:
         records, compressed = self._compressor.compress(record)
         return LargeRecord(records, size, compressed)
 
-    def open_room(self, queue: PartitionQueue) -> int:
-        """Return the free bytes of a deque's open batch, 0 without one: a hint, read without the lock."""
-        words, opened = self._words, self._words[queue.open_at]
-        if not 0 < opened <= self._slab.geometry.slot_count:
-            return 0
-        size = words[self._slab.geometry.header(opened - 1) + Slot.COMMIT] >> COMMIT_SIZE_SHIFT
-        return max(0, self._slot_size - size)
+    def free_unused(self) -> None:
+        """Free the slots that did not become batches; can be repeated after an interrupt.
 
-    def empty_hand(self) -> list[Buffer]:
-        """Return the list where this thread notes slots it allocates; frees what it still holds."""
-        taken = self._hands.setdefault(threading.get_ident(), [])
-        if taken:
-            if is_reentrant():  # a signal handler, while the thread it interrupted uses the list
-                return []
-            self.give_back(taken)
-        return taken
-
-    def settle(self) -> None:
-        """Free the slots that an interrupted call of this thread left noted."""
-        self.empty_hand()
-
-    def give_back(self, taken: list[Buffer]) -> None:
-        """Free noted slots that did not become batches; can be repeated after an interrupt.
-
-        The record may be accepted already, so a lock that a stopped process holds is no error here. The slots stay
-        noted, to be freed later.
+        The record can be accepted already, so a lock that a stopped process holds is no error here. The slots stay
+        noted, to be freed with the next batch.
         """
-        try:
-            unused = [buffer for buffer in taken if self._is_unused(buffer)]
-            for buffer in unused:
-                self._records.pending.forget(buffer.generation << BATCH_SLOT_BITS | buffer.slot)
-            if unused:
-                self.pool.deallocate(*unused)
-        except LockTimeoutError:
-            return
-        except (IllegalStateError, IndexError, ValueError):
-            if not self._is_closed:
-                raise
-            # Another thread has detached the slab meanwhile: the sender frees slots without an owner.
-        del taken[:]
+        for hand, taken in list(self.unused.items()):
+            try:
+                unused = [buffer for buffer in taken if self._is_unused(buffer)]
+                for buffer in unused:
+                    self._records.pending.forget(buffer.generation << BATCH_SLOT_BITS | buffer.slot)
+                if unused:
+                    self.pool.deallocate(*unused)
+            except LockTimeoutError:
+                return
+            except (IllegalStateError, IndexError, ValueError):
+                # No error if another thread, or a handler, was faster, or has detached the slab meanwhile: then the
+                # sender frees slots without an owner.
+                if not self._is_closed and any(map(self._is_unused, taken)):
+                    raise
+            self.unused.pop(hand, None)
 
     def _is_unused(self, buffer: Buffer) -> bool:
         state = self._words[self._slab.geometry.header(buffer.slot) + Slot.STATE]

@@ -6,10 +6,8 @@ lock. The first rows go into the open batch if it is still as it was when they w
 producer in between changes the offsets behind it; then these rows begin a batch of their own.
 
 Owners, locks and what a death leaves are as in `batch_appender`. A death within `PartitionQueue.append_all` leaves the
-first batches of a turn queued, the others allocated; the lock's next holder rebuilds the deque.
-
-Unlike `batch_appender`, it is compiled, although it holds slots: `is_reentrant` finds the frame of
-`Producer.send_batch`, which is not compiled. Modelled in ``tools/model/pool.pml``.
+first batches of a turn queued, the others allocated; the lock's next holder rebuilds the deque. Modelled in
+``tools/model/pool.pml``.
 """
 
 from __future__ import annotations
@@ -28,6 +26,7 @@ from shmaccum.accumulator.append.record_appender import RecordAppender
 from shmaccum.accumulator.state.batch_header import begin
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import LockTimeoutError
+from shmaccum.pool.slots import Buffer
 from shmaccum.record.columns.bodies import ColumnBodies, ReadyBatches
 from shmaccum.shm.layout import (
     BATCH_SLOT_BITS,
@@ -217,7 +216,10 @@ class ColumnAppender:
         end = first + 1
         while end < len(sizes) and max(sizes[end - 1], sizes[end]) <= self._slot_size:
             end += 1
-        taken = self._batches.empty_hand()
+        if self._batches.unused:
+            self._batches.free_unused()
+        taken: list[Buffer] = []
+        hand = id(taken)  # as in `BatchAppender.append`
         try:
             size, max_block_ms = max(sizes[first], self._slot_size), (deadline_s - time.monotonic()) * 1000
             self._batches.pool.allocate(size, max_block_ms, taken, most=end - first)
@@ -242,7 +244,8 @@ class ColumnAppender:
             raise
         finally:
             if taken:
-                self._batches.give_back(taken)
+                self._batches.unused[hand] = taken
+                self._batches.free_unused()
         return end - first
 
     def _fill(self, batches: _NewBatches, first: int, slots: list[int], headers: list[int]) -> None:

@@ -9,14 +9,14 @@ cdef Py_ssize_t _GENERATION
 cdef class PendingBatches:
     cdef object __weakref__
     cdef public object while_waiting
-    cdef public object absence
+    cdef object _map
     cdef object _joining
     cdef object _slab
     cdef object _incidents
     cdef object _weakly
     cdef SlabMemory _memory
     cdef public dict _results
-    cdef dict _flushes
+    cdef readonly set flushes
     cdef object _reading
     cdef Callbacks _callbacks
     cdef Py_ssize_t _contributor_at

@@ -11,7 +11,6 @@ and FLUSHING counts until the entry is freed. Modelled in ``tools/model/pool.pml
 from __future__ import annotations
 
 import os
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from typing import Final
 from shmaccum.accumulator.append.callbacks import Callbacks
 from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata, Part, ProduceRequestResult
 from shmaccum.accumulator.state.completion_ring import NOWHERE, Outcome, RingReader
+from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import DeadOwnerError, KafkaError, KafkaTimeoutError, ShmaccumError
 from shmaccum.shm import native
@@ -39,15 +39,15 @@ class PendingBatches:
 
     Attributes:
         while_waiting: called before and during a wait for the sender, under no lock: makes sure that one runs.
-        absence: returns in words why a partition no longer exists; "" if it does.
+        flushes: those under way in this process. Whoever changes it calls `count_flushes`.
     """
 
     def __init__(self, slab: Slab) -> None:
         self.while_waiting: Callable[[], None] = _do_nothing
-        self.absence: Callable[[TopicPartition], str] = lambda topic_partition: ""
         self._joining = native.Lock()
         self._slab = slab
         self._incidents = slab.companion(Incidents)
+        self._map = slab.companion(PartitionMap)
         self._weakly = weakref.ref(self)
         self._memory = slab.memory
         self._join()
@@ -56,7 +56,7 @@ class PendingBatches:
     def _join(self) -> None:
         me = self._slab.me
         self._results: dict[int, ProduceRequestResult] = {}
-        self._flushes: dict[int, int] = {}
+        self.flushes: set[object] = set()
         self._ring = RingReader(self._slab.name, self._memory, self._slab.geometry, me)
         self._reading = native.RLock()  # reentrant: a signal handler may poll, too
         self._callbacks = Callbacks()
@@ -193,7 +193,7 @@ class PendingBatches:
         kind = outcome.error
         assert kind is not None
         message = f"{topic_partition}: {kind.meaning()}"
-        absence = self.absence(topic_partition)
+        absence = self._map.absence(topic_partition)
         if absence:
             message += f"; {absence}"
         incident = self._incidents.find(outcome.incident)
@@ -276,28 +276,17 @@ class PendingBatches:
 
     # --- flushing -----------------------------------------------------------------------------------
 
-    def begin_flush(self) -> None:
-        """Make all batches of the slab sendable at once, until `end_flush` by the same thread."""
-        with self._reading:
-            me = threading.get_ident()
-            self._flushes[me] = self._flushes.get(me, 0) + 1
-            self._count_flushes()
+    def begin_flush(self, flush: object) -> None:
+        """Make all batches of the slab sendable at once, until ``flush`` is no longer in `flushes`."""
+        self.flushes.add(flush)
+        self.count_flushes()
         self._slab.button.press()
 
-    def end_flush(self) -> None:
-        """Undo `begin_flush`."""
+    def count_flushes(self) -> None:
+        """Publish the number of flushes; after an interrupt it can be outdated."""
         with self._reading:
-            self._flushes[threading.get_ident()] -= 1
-            self._count_flushes()
-
-    def settle(self) -> None:
-        """End the flushes of this thread that an interrupt left unended."""
-        with self._reading:
-            self._flushes.pop(threading.get_ident(), None)
-            self._count_flushes()
-
-    def _count_flushes(self) -> None:
-        self._memory.words[self.process_at + Process.FLUSHING] = sum(self._flushes.values())
+            if self._pid > 0:  # else this is a forked child, and the entry still its parent's
+                self._memory.words[self.process_at + Process.FLUSHING] = len(self.flushes)
 
 
 def _caused_by(incident: IncidentInfo | None, kind: type[KafkaError], message: str) -> KafkaError:

@@ -22,7 +22,7 @@ from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaTimeoutError, ProducerClosedError
 from shmaccum.record.compression import CompressionType
-from shmaccum.shm.turn import is_reentrant
+from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Slot
 
 if TYPE_CHECKING:  # pyarrow is an extra
     from shmaccum.accumulator.append.column_appender import ColumnAppender
@@ -62,7 +62,6 @@ class RecordAccumulator:
         slab = state.slab
         self.state = state
         self.pending = slab.companion(PendingBatches)
-        self.pending.absence = state.map.absence
         if ensure_sender is not None:
             self.pending.while_waiting = ensure_sender
         compression = CompressionType.for_name(config.compression_type)
@@ -137,7 +136,13 @@ class RecordAccumulator:
 
     def open_room(self, queue: PartitionQueue) -> int:
         """Return the free bytes of a partition's open batch, 0 without one: a hint, read without the lock."""
-        return self._batches.open_room(queue)
+        slab = self.state.slab
+        words, geometry = slab.words, slab.geometry
+        opened = words[queue.open_at]
+        if not 0 < opened <= geometry.slot_count:
+            return 0
+        size = words[geometry.header(opened - 1) + Slot.COMMIT] >> COMMIT_SIZE_SHIFT
+        return max(0, geometry.slot_size - size)
 
     def check_usable(self) -> None:
         """Prepare for an append: read the ring, which could overflow otherwise.
@@ -161,9 +166,20 @@ class RecordAccumulator:
         if look is not None:
             look()
 
-    def begin_flush(self) -> None:
-        """Make all batches of the slab sendable at once, until `await_flush_completion` returns."""
-        self.pending.begin_flush()
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Make all batches of the slab sendable at once; wait until all records appended so far are complete.
+
+        Raises:
+            KafkaTimeoutError: some are pending after ``timeout_s``; they stay in the slab and will be sent.
+        """
+        flush = object()
+        flushes = self.pending.flushes
+        try:
+            self.pending.begin_flush(flush)
+            self.await_flush_completion(timeout_s)
+        finally:
+            flushes.discard(flush)  # the first call here: an interrupt cannot come before it
+            self.pending.count_flushes()
 
     def await_flush_completion(self, timeout_s: float | None = None) -> None:
         """Wait until all records that this process has appended so far are complete.
@@ -183,20 +199,16 @@ class RecordAccumulator:
             pending[:] = [result for result in pending if not result.done]
             return 1 if has_callbacks else len(pending)
 
-        try:
-            if not self.pending.wait_until(all_done, timeout_s, waited_for):
-                raise KafkaTimeoutError(
-                    f"{len(pending)} batches are not acknowledged after {timeout_s} s; they stay in the slab and will "
-                    f"be sent, but this flush no longer waits for them{self.pending.trouble()}"
-                )
-        finally:
-            self.pending.end_flush()
+        if not self.pending.wait_until(all_done, timeout_s, waited_for):
+            raise KafkaTimeoutError(
+                f"{len(pending)} batches are not acknowledged after {timeout_s} s; they stay in the slab and will "
+                f"be sent, but this flush no longer waits for them{self.pending.trouble()}"
+            )
 
     def settle(self) -> None:
-        """End the flushes and free the slots that an interrupted call of this thread left behind."""
-        if not is_reentrant():
-            self.pending.settle()
-            self._batches.settle()
+        """Publish the flushes under way, and free the slots that calls which are over left behind."""
+        self.pending.count_flushes()
+        self._batches.free_unused()
 
     def close(self) -> None:
         """Stop accepting records and end waits for memory, in this process only."""

@@ -37,14 +37,14 @@ class AccumulatorState:
     Attributes:
         slab: where the batches are.
         pool: the slab's BufferPool.
-        map: its topics and partitions.
+        map: its topics and partitions; all states of this process share it.
         format: of its records.
     """
 
     def __init__(self, slab: Slab, config: ProducerConfig, while_waiting: Callable[[], None] | None = None) -> None:
         self.slab: Final = slab
         self.pool: Final = BufferPool(config.buffer_memory, config.batch_size, slab=slab, while_waiting=while_waiting)
-        self.map: Final = PartitionMap(slab)
+        self.map: Final = slab.companion(PartitionMap)
         self.format: Final = record_format(message_format_magic(config.message_format_version))
         for stripe in range(STRIPES):
             slab.locks[LOCK_STRIPES + stripe].rebuild = _stripe_rebuilder(slab, stripe)

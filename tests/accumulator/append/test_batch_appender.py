@@ -28,6 +28,7 @@ from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import (
     BufferExhaustedError,
     InvalidTimestampError,
+    LockTimeoutError,
     ProducerClosedError,
     SerializationError,
     UnsupportedForMessageFormatError,
@@ -202,8 +203,49 @@ def test_error_after_the_allocation_frees_the_slot(accumulator: Accumulators) ->
     body = accumulator.format.encode_body(KEY, VALUE, ())
     with pytest.raises(OSError, match="no good"):
         accumulator.producer.append(accumulator.map.queues[TP0], 0, body, None, 1000, Route())
-    accumulator.producer.begin_flush()
-    accumulator.producer.await_flush_completion(0)
+    accumulator.producer.flush(0)
+    assert_empty(accumulator)
+
+
+def test_append_in_the_middle_of_another_keeps_its_slot(accumulator: Accumulators) -> None:
+    """A signal handler that appends, and fails, does not free what the interrupted append has allocated."""
+
+    def handle() -> None:
+        add(accumulator, TP1, b"handler")
+        accumulator.producer.settle()
+        assert accumulator.pool.available_memory() == accumulator.pool.total_memory - 2 * BATCH_SIZE
+
+    race(accumulator, handle)
+    add(accumulator, TP0, b"interrupted")
+    log = Log(accumulator)
+    log.take_all()
+    assert (log.values(TP0), log.values(TP1)) == ([b"interrupted"], [b"handler"])
+    assert_empty(accumulator)
+
+
+def test_slot_that_a_thread_could_not_free_is_freed_by_another(accumulator: Accumulators) -> None:
+    pool, deallocate = accumulator.pool, accumulator.pool.deallocate
+
+    def fail() -> None:
+        raise OSError("no good")
+
+    def time_out(*buffers: Buffer) -> None:
+        pool.deallocate = deallocate  # type: ignore[method-assign]
+        raise LockTimeoutError("a stopped process has the lock")
+
+    def append() -> None:
+        with pytest.raises(OSError, match="no good"):
+            add(accumulator, TP0)
+
+    race(accumulator, fail)
+    pool.deallocate = time_out  # type: ignore[method-assign]
+    thread = threading.Thread(target=append)
+    thread.start()
+    thread.join()
+    assert pool.available_memory() == pool.total_memory - BATCH_SIZE
+    add(accumulator, TP1)
+    assert pool.available_memory() == pool.total_memory - BATCH_SIZE
+    Log(accumulator).take_all()
     assert_empty(accumulator)
 
 

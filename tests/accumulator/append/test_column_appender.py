@@ -241,11 +241,10 @@ def test_interrupted_append_keeps_batches_whole(accumulate: OpenAccumulator) -> 
                 append_columns(accumulator, TP0, values_only(*values))
                 while True:
                     time.sleep(1)
-            accumulator.producer.begin_flush()
             log = Log(accumulator)
             log.take_all()
             found = log.values(TP0)
             assert found == values[: len(found)]
-            accumulator.producer.await_flush_completion(0)
+            accumulator.producer.flush(0)
             assert accumulator.pool.available_memory() == accumulator.pool.total_memory
     assert_empty(accumulator)

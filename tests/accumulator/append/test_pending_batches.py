@@ -152,8 +152,7 @@ def append_with_callback(link: Connection, name: str, count: int) -> list[int]:
     for _ in range(count):
         append(accumulator, told)
     link.send("appended")
-    accumulator.producer.begin_flush()
-    accumulator.producer.await_flush_completion(30)
+    accumulator.producer.flush(30)
     assert {pid for pid, _ in told.where} == {os.getpid()}
     detach(accumulator.slab)
     return told.offsets
@@ -215,8 +214,7 @@ def test_callback_can_flush(accumulator: Accumulators) -> None:
     flushed: list[bool] = []
 
     def flush(error: object, metadata: object) -> None:
-        accumulator.producer.begin_flush()
-        accumulator.producer.await_flush_completion(0)
+        accumulator.producer.flush(0)
         flushed.append(True)
 
     append(accumulator, flush)
@@ -261,8 +259,7 @@ def test_two_accumulators_share_a_ring(accumulate: OpenAccumulator) -> None:
     for _ in range(100):
         add(busy, TP1, HALF)
         log.take_all()
-    quiet.producer.begin_flush()
-    quiet.producer.await_flush_completion(0)
+    quiet.producer.flush(0)
     assert future.succeeded()
     assert told.offsets == [0]
     # One of them ends, and what the other one may have to rebuild is still in its hands.
@@ -294,8 +291,7 @@ def test_interrupted_read_loses_no_completion(accumulator: Accumulators) -> None
         interrupt_before(line, read, *modules)
         accumulator.producer.pending.poll()
         assert len(told.offsets) == len(set(told.offsets)) == 3, str(line)
-        accumulator.producer.begin_flush()
-        accumulator.producer.await_flush_completion(0)
+        accumulator.producer.flush(0)
 
 
 def test_futures_of_the_parent_fail_in_a_forked_child(accumulator: Accumulators, start: Start) -> None:
@@ -322,8 +318,7 @@ def use_in_child(accumulator: Accumulators, inherited: object, told: Told, link:
     append(accumulator, own)
     link.send("appended")
     link.recv()
-    accumulator.producer.begin_flush()
-    accumulator.producer.await_flush_completion(30)
+    accumulator.producer.flush(30)
     assert told.offsets == []
     return own.offsets
 
@@ -354,8 +349,7 @@ def append_in_threads(accumulator: Accumulators, link: Connection) -> list[int]:
     for thread in threads:
         thread.join()
     link.send(len(threads))
-    accumulator.producer.begin_flush()
-    accumulator.producer.await_flush_completion(30)
+    accumulator.producer.flush(30)
     return sorted(told.offsets)
 
 
@@ -370,8 +364,7 @@ def test_flush_wakes_for_half_of_its_batches(accumulator: Accumulators, has_call
         append(accumulator, told if has_callbacks else None, HALF)
 
     def flush() -> None:
-        accumulator.producer.begin_flush()
-        accumulator.producer.await_flush_completion(60)
+        accumulator.producer.flush(60)
 
     flushing = threading.Thread(target=flush)
     flushing.start()

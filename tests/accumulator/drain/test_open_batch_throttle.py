@@ -249,7 +249,7 @@ def test_urgent_batches_do_not_rest(begin: Callable[..., Open], urgent: str) -> 
     if urgent == "full":
         many.fill(many.partitions[7])
     elif urgent == "flush":
-        many.accumulator.producer.begin_flush()
+        many.accumulator.producer.pending.begin_flush("flush")
     else:
         many.accumulator.sender.send_all()
     assert many.ready(sent_ms) == {0}

@@ -102,7 +102,7 @@ def test_lingered_batch_is_ready(many: Many) -> None:
 
 def test_flush_makes_lingering_batches_ready(many: Many) -> None:
     begun_ms = many.linger()
-    many.accumulator.producer.begin_flush()
+    many.accumulator.producer.pending.begin_flush("flush")
     result = many.accumulator.sender.ready(many.cluster, begun_ms)
     assert result == ({NODE0, NODE1}, float("inf"), set())
 
@@ -151,7 +151,7 @@ def test_backoff_holds_during_a_flush(many: Many) -> None:
     begun_ms = many.linger()
     (batch,) = many.accumulator.sender.drain(many.cluster, [NODE0], UNLIMITED, begun_ms)[0]
     many.accumulator.sender.reenqueue(batch, begun_ms + 1000)
-    many.accumulator.producer.begin_flush()
+    many.accumulator.producer.pending.begin_flush("flush")
     result = many.accumulator.sender.ready(many.cluster, begun_ms + 1000)
     assert result.ready_nodes == {NODE1}
     assert 0 < result.next_ready_check_delay_ms < FOREVER_FROM_MS

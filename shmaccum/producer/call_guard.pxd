@@ -1,0 +1,4 @@
+cdef class CallGuard:
+    cdef public bint closed
+    cdef object _accumulator
+    cdef object _slab
