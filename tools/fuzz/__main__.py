@@ -37,8 +37,8 @@ _DESCRIPTION: Final = """\
 Damage on purpose. For each target: the corpus is tried first, then random inputs until the time is over.
 
   slab         a slab with words overwritten, and operations on it
-  sweep        every word of a slab's tables, with each of the values at which arithmetic goes wrong; all of them, and
-               a table of what became of them, if it is named alone and no time is given, which takes two hours
+  sweep        every word of a slab's tables, with each of the values at which arithmetic goes wrong. Named alone, it
+               prints a table of the results; without --seconds it tries all of them, which takes two hours
   records      logs of message formats 0, 1 and 2, and batches in slots
   compression  compressed sections
   columns      Arrow batches that say of themselves what is not so
@@ -56,6 +56,7 @@ examples:
   python -m tools.fuzz                          # a minute, over all targets
   python -m tools.fuzz slab --seconds 600
   python -m tools.fuzz sweep                    # all of it
+  python -m tools.fuzz sweep --seconds 600      # a sample of it
   python -m tools.fuzz records --seed 7 --corpus /tmp/found
 """
 
@@ -69,8 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.disable(logging.CRITICAL)  # what is wrong with inputs is no news here
     targets = args.targets or list(TARGETS)
     print(f"seed {args.seed}, {'compiled' if shmaccum.compiled else 'plain'}", flush=True)
-    if targets == ["sweep"] and args.seconds is None:
-        return 1 if _sweep(args.corpus) else 0
+    if targets == ["sweep"]:
+        return 1 if _sweep(args.corpus, args.seconds, args.seed) else 0
     seconds = _SECONDS if args.seconds is None else args.seconds
     failed = [_run(name, seconds / len(targets), args.seed, args.corpus) for name in targets]
     return 1 if any(failed) else 0
@@ -130,15 +131,21 @@ def _run(name: str, seconds: float, seed: int, corpus: Path) -> bool:
     return failures.count > 0
 
 
-def _sweep(corpus: Path) -> bool:
-    """Overwrite every word by every value; return whether anything failed."""
+def _sweep(corpus: Path, seconds: float | None, seed: int) -> bool:
+    """Overwrite every word by every value, or as many as there is time for; return whether anything failed."""
+    deadline = float("inf") if seconds is None else time.monotonic() + seconds
+    tried = 0
     with SweepTarget() as target:
         table, failures = Table(target.geometry), _Failures(corpus, "sweep", target.suffix)
-        for attempt in target.try_all(target.plans()):
+        plans = list(target.plans())
+        if seconds is not None:
+            random.Random(f"sweep {seed}").shuffle(plans)
+        for attempt in target.try_all(itertools.takewhile(lambda _: time.monotonic() < deadline, plans)):
+            tried += 1
             table.note(attempt)
             failures.note(attempt)
     print("\n".join(table.lines()))
-    print(f"sweep: {failures.count} failed")
+    print(f"sweep: {tried:,} of {len(plans):,} inputs, {failures.count} failed")
     return failures.count > 0
 
 

@@ -192,5 +192,10 @@ class Table:
         """Yield the lines to print."""
         columns = (WENT_ON, "damage", "another error", THE_SAME, REMOVED, "failed", "killed", "hung")
         yield f"{'word':32}" + "".join(f"{column:>15}" for column in columns)
-        for (region, word), outcomes in self._outcomes.items():
+        for (region, word), outcomes in sorted(self._outcomes.items(), key=lambda item: self._place_of(*item[0])):
             yield f"{f'{region} {word}':32}" + "".join(f"{outcomes[column] or '':>15}" for column in columns)
+
+    def _place_of(self, region: str, word: str) -> tuple[int, int]:
+        """Return what sorts words by their place in the slab."""
+        numbers = {name: number for number, name in self._names[region].items()}
+        return list(self._names).index(region), numbers.get(word.removesuffix(".."), 0)
