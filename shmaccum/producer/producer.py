@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import threading
 import time
@@ -190,8 +191,10 @@ class Producer(RecordSending):
         """Resolve futures and run callbacks of complete records; wait for one up to ``timeout`` s.
 
         Raises:
+            IllegalArgumentError: ``timeout`` is no number.
             SenderError: records are pending, but there was no sender, and none could be started.
         """
+        _check_number(timeout)
         self._check_open()
         pending = self._accumulator.pending
         pending.check_process()
@@ -300,8 +303,18 @@ class Producer(RecordSending):
         }
 
 
+def _check_number(timeout: float) -> None:
+    try:
+        math.isnan(timeout)
+    except (TypeError, OverflowError):
+        raise IllegalArgumentError(f"timeout = {timeout!r:.60}: must be a number of seconds") from None
+
+
 def _check_timeout(timeout: float | None) -> None:
-    if timeout is not None and not timeout >= 0:  # also rejects NaN
+    if timeout is None:
+        return
+    _check_number(timeout)
+    if not timeout >= 0:  # also rejects NaN
         raise IllegalArgumentError(f"timeout = {timeout}: must be at least 0 s, or None for no limit")
 
 

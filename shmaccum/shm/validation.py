@@ -70,8 +70,7 @@ _KEY_SHIFT: Final = 32
 
 _SURPRISES: Final = (LookupError, ValueError, ArithmeticError, TypeError, struct.error)
 """What a damaged word ends in if it gets so far: an index or a number that does not fit."""
-_SLAB_CODE: Final = ("shm.", "record.", "metrics", "pool.", "accumulator.", "sender.", "producer.adaptive_partitioning")
-"""How the names of the modules begin that work on the slab's words and run no code of the user meanwhile."""
+_PACKAGE: Final = __name__.partition(".")[0]
 
 
 def damaged(name: str, what: str) -> SlabDamagedError:
@@ -167,7 +166,7 @@ def reporting_damage(name: str, words: memoryview, geometry: Geometry) -> Iterat
 
 def explain(error: BaseException, name: str, words: memoryview, geometry: Geometry) -> SlabDamagedError | None:
     """Return what to raise instead of an error that a damaged slab led to; None for any other error."""
-    if not isinstance(error, _SURPRISES) or not _came_of_the_slab(error.__traceback__):
+    if not isinstance(error, _SURPRISES) or not _is_raised_by_package(error.__traceback__):
         return None
     try:
         check(name, words, geometry)
@@ -178,17 +177,19 @@ def explain(error: BaseException, name: str, words: memoryview, geometry: Geomet
     return damaged(name, f"its words contradict each other ({type(error).__name__}: {error})")
 
 
-def _came_of_the_slab(trace: TracebackType | None) -> bool:
-    """Say whether an error was raised by what works with the slab, or by a library on its behalf."""
-    came = False
+def _is_raised_by_package(trace: TracebackType | None) -> bool:
+    """Return whether this package raised the error, itself or by a library that it called.
+
+    The package refuses wrong arguments by errors of its own, so its other errors come from damage. Errors that other
+    code raises in the middle of a call, such as a serializer or a signal handler, are not about the slab.
+    """
+    raised_by = ""
     while trace is not None:
-        package, _, rest = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")
-        if package == "shmaccum":
-            came = rest.startswith(_SLAB_CODE)
-        elif package != "numpy" and package not in sys.stdlib_module_names:
-            came = False  # somebody else's code: what it raises is its own
+        package = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package != "numpy" and package not in sys.stdlib_module_names:
+            raised_by = package
         trace = trace.tb_next
-    return came
+    return raised_by == _PACKAGE
 
 
 def _refuse(name: str, findings: Iterator[str]) -> None:

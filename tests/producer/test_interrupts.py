@@ -57,6 +57,20 @@ def test_interrupts_leak_no_lock_slot_or_flush(produce: Produce, call: Callable[
     assert producer.send("t", b"last").get(10).offset > 0
 
 
+@pytest.mark.parametrize("name", ["send", "send to a new batch", "send_batch", "poll"])
+def test_error_of_a_signal_handler_is_not_reported_as_damage(produce: Produce, name: str) -> None:
+    producer = produce(batch_size=1024, max_request_size=1 << 20)
+    producer.send("t", b"first").get(10)
+    for moment in range(MOST_MOMENTS):
+        with InterruptAt(moment, error=ValueError) as interrupt:  # which a damaged word also leads to
+            CALLS[name](producer)
+        if not interrupt.came:
+            break
+    else:
+        pytest.fail("there is no end to the moments")
+    assert producer.send("t", b"last").get(10).offset > 0
+
+
 def test_interrupted_close_can_be_called_again(produce: Produce, settings: Callable[..., dict[str, object]]) -> None:
     """Wherever an interrupt cut it short, the next call ends what it began."""
     watcher = produce()
