@@ -76,9 +76,8 @@ class SlabLock:
 
     Attributes:
         number: which lock of the slab.
-        rebuild: called, with the lock held, when its last holder died or was interrupted in mid-change; set by
-            whoever keeps the indexes that the lock guards.
-        before_use: called before the next acquire, where set: a forked child takes its own table entry then.
+        rebuild: called with the lock held if its last holder died, or was interrupted in a change.
+        is_bound: whether the lock knows this process's table entry. A forked child's does not, until it rejoins.
     """
 
     def __init__(
@@ -89,14 +88,17 @@ class SlabLock:
         geometry: Geometry,
         processes: ProcessTable,
         lock_file: LockFile,
+        rejoin: Callable[[], None],
+        rebuild: Callable[[], None],
     ) -> None:
         self.number = number
         self.semaphore = semaphore
         self.words = words
         self.geometry = geometry
         self.processes = processes
-        self.rebuild: Callable[[], None] = _nothing_to_rebuild
-        self.before_use: Callable[[], None] | None = None
+        self.rebuild = rebuild
+        self.is_bound = False
+        self._rejoin = rejoin
         self._state = LockState(number, semaphore, words, geometry, processes, lock_file)
         self._slab_name = lock_file.name
         self._wait_unit = semaphore.acquire
@@ -120,7 +122,7 @@ class SlabLock:
         self._rest_s = _SHORTEST_NAP_S
         self._rested_at_s = 0.0
         """When the last rest ended, by the processor time of this process."""
-        self.before_use = None
+        self.is_bound = True
 
     def acquire(self, patience_s: float | None = None) -> None:
         """Take the lock; give it back by `leave`.
@@ -129,8 +131,8 @@ class SlabLock:
             LockTimeoutError: a living process has been in the way for ``patience_s``, or, where that is None, for as
                 long as this process's patience lasts: says which.
         """
-        if self.before_use is not None:
-            self.before_use()
+        if not self.is_bound:
+            self._rejoin()
         turn = self._turn
         if not (turn.fast.acquire(False) if turn.fast is not None else self._take_turn(False)):
             turn.wait(self._slab_name, patience_s)
@@ -186,12 +188,12 @@ class SlabLock:
 
     def end_turns(self) -> None:
         """Have no thread of this process take any of the slab's locks any more; those that are about one end first."""
-        if self.before_use is None:
+        if self.is_bound:
             self._turn.end()
 
     def settle(self) -> None:
         """Leave whichever lock of the slab an interrupt kept this thread from leaving."""
-        if self.before_use is None and self._take_turn(False):
+        if self.is_bound and self._take_turn(False):
             if self._turn.is_switched_out():
                 self._turn.mutex.release()
                 return
@@ -328,8 +330,8 @@ class SlabLock:
             return
         self._leave()
         native.pause(nap_s)
-        if self.before_use is not None:  # in a child that another greenlet has forked
-            self.before_use()
+        if not self.is_bound:  # in a child that another greenlet has forked
+            self._rejoin()
         turn = self._turn
         turn.wait(self._slab_name, patience_s)
         if turn.holding is not None:
@@ -362,7 +364,3 @@ class _Within:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._lock.leave(kind is not None)
-
-
-def _nothing_to_rebuild() -> None:
-    raise IllegalStateError("a lock was left unfinished before anything was set up to rebuild what it guards")

@@ -18,6 +18,7 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Final, TypeVar, cast
 
 import numpy as np
@@ -112,7 +113,16 @@ class Slab:
         )
         self.processes: Final = ProcessTable(segment.words, segment.geometry, lock_file)
         self.locks: Final = [
-            SlabLock(number, self._semaphore(number), segment.words, segment.geometry, self.processes, lock_file)
+            SlabLock(
+                number,
+                self._semaphore(number),
+                segment.words,
+                segment.geometry,
+                self.processes,
+                lock_file,
+                self._rejoin,
+                partial(self._refuse_rebuild, number),
+            )
             for number in range(LOCK_COUNT)
         ]
         self.wakeups = Wakeups(self.private, segment.words, segment.geometry)
@@ -205,7 +215,7 @@ class Slab:
         self.lock_file.forked()
         self._rejoining = native.Lock()
         for lock in self.locks:
-            lock.before_use = self._rejoin
+            lock.is_bound = False
         self.wakeup.forked()
         self.wakeups = Wakeups(self.private, self.words, self.geometry)
         self.button = DoorbellButton(self.private, self.words)
@@ -224,7 +234,7 @@ class Slab:
 
     def _rejoin(self) -> None:
         with self._rejoining, self.lock_file.lifecycle():
-            if self.locks[-1].before_use is None:
+            if self.locks[-1].is_bound:
                 return  # another thread was faster
             if not self.lock_file.is_current():
                 raise DeadOwnerError(
@@ -253,6 +263,27 @@ class Slab:
     def stripe(self, partition: int) -> SlabLock:
         """Return the lock that guards the deque of a partition entry."""
         return self.locks[LOCK_STRIPES + partition % STRIPES]
+
+    def rebuild_by(self, pool: Callable[[], None], tables: Callable[[], None], stripe: Callable[[int], None]) -> None:
+        """Set what rebuilds the indexes that each lock guards; its next holder calls it after a death or an interrupt.
+
+        Until then this process refuses a lock whose last holder left it unfinished.
+
+        Args:
+            pool: for the pool's lock.
+            tables: for the tables' lock.
+            stripe: for the lock of a stripe; gets its number.
+        """
+        self.pool_lock.rebuild = pool
+        self.tables_lock.rebuild = tables
+        for number in range(STRIPES):
+            self.stripe(number).rebuild = partial(stripe, number)
+
+    def _refuse_rebuild(self, number: int) -> None:
+        raise IllegalStateError(
+            f"slab {self.name!r}: lock {number} was left unfinished, and this process has nothing that rebuilds what "
+            "it guards; a producer or sender rebuilds it"
+        )
 
     @property
     def headers(self) -> npt.NDArray[np.uint64]:

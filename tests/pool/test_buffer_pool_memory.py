@@ -7,6 +7,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
+from pools import join_pool
 from processes import Child
 
 from shmaccum.errors import BufferExhaustedError, IllegalStateError, SlabAbiError
@@ -23,7 +24,7 @@ from shmaccum.shm.layout import (
     SlotState,
     Super,
 )
-from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.lifecycle import detach
 
 MakePool = Callable[[int, int], BufferPool]
 Start = Callable[..., Child]
@@ -120,7 +121,7 @@ def test_handles_compare_by_value() -> None:
 
 
 def free_what_is_told(link: Connection, name: str) -> None:
-    pool = BufferPool(0, 0, slab=attach(name))
+    pool = join_pool(name)
     pool.deallocate(link.recv())
     detach(pool.slab)
 
@@ -261,7 +262,7 @@ def test_statistics_of_a_wait(make_pool: MakePool) -> None:
     assert pool.slab.words[entry + Process.EXHAUSTED] == 1
     assert pool.slab.words[entry + Process.WAIT_NS] >= 20_000_000
     assert 0.0 < pool.wait_ratio() <= 1.0
-    assert BufferPool(0, 0, slab=pool.slab).wait_ratio() == 0.0
+    assert BufferPool(pool.slab).wait_ratio() == 0.0
 
 
 # --- the pool's slab ------------------------------------------------------------------------------
@@ -292,14 +293,3 @@ def test_pools_of_one_name_and_different_sizes_are_refused(make_pool: MakePool) 
 
     with pytest.raises(SlabAbiError, match="other settings"):
         make_pool(128, 8)
-
-
-def test_a_pool_without_a_name_is_another_one(make_pool: MakePool) -> None:
-    named = make_pool(64, 8)
-    unnamed = BufferPool(64, 8)
-
-    unnamed.allocate(64, 0)
-
-    assert named.available_memory() == 64
-    unnamed.release()
-    unnamed.release()

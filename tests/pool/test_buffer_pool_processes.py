@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 from faults import InterruptAt, is_stopped, stop, stopped_with
+from pools import join_pool
 from processes import PATIENCE_S, Child, wait_until
 
 import shmaccum
@@ -19,7 +20,7 @@ from shmaccum.pool import buffer_pool, waiters
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.pool.slots import Buffer
 from shmaccum.shm.layout import OWNER_MASK, OWNER_SHIFT, Slot, SlotState, Super
-from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.lifecycle import detach
 
 MakePool = Callable[[int, int], BufferPool]
 Start = Callable[..., Child]
@@ -45,7 +46,7 @@ def serve(link: Connection, name: str, wait_slice_s: float = 600.0, stops: bool 
     """
     buffer_pool.WAIT_SLICE_S = wait_slice_s  # type: ignore[misc]
     waiters.ABSENT_S = 10 * wait_slice_s  # type: ignore[misc]
-    pool = BufferPool(0, 0, slab=attach(name))
+    pool = join_pool(name)
 
     def stop_once() -> None:
         pool.while_waiting = lambda: None
