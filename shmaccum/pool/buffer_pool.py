@@ -32,13 +32,13 @@ from shmaccum.errors import (
 from shmaccum.pool.slots import Buffer, Slots
 from shmaccum.pool.waiters import WaiterQueue
 from shmaccum.shm.layout import WORD, Process, Super
-from shmaccum.shm.locks import LEAST_PATIENCE_S
+from shmaccum.shm.locks import MIN_TIMEOUT_S
 from shmaccum.shm.slab import Slab
 from shmaccum.shm.wakeup import NO_COMPLETIONS
 
 WAIT_SLICE_S: Final = 0.1
 """How long a waiter sleeps before it checks that the waiters before it live."""
-NAP_S: Final = 0.01
+HEAD_SLICE_S: Final = 0.01
 """How long the head of the queue sleeps before it checks for fewer free slots than it is woken for."""
 
 
@@ -148,7 +148,7 @@ class BufferPool:
         try:
             with slab.wakeup.listening(NO_COMPLETIONS) as listener:
                 while True:
-                    with self._lock.within(max(LEAST_PATIENCE_S, deadline - time.monotonic())):
+                    with self._lock.within(max(MIN_TIMEOUT_S, deadline - time.monotonic())):
                         if ticket < 0:
                             ticket = self._waiters.join(slab.owner_tag, started, max_block_ms / 1000, count)
                         else:
@@ -170,7 +170,7 @@ class BufferPool:
                     # While processes wait for memory, the sender sends without linger.
                     slab.button.press()
                     self.while_waiting()
-                    rang = listener.wait(min(remaining, NAP_S if is_head else WAIT_SLICE_S))
+                    rang = listener.wait(min(remaining, HEAD_SLICE_S if is_head else WAIT_SLICE_S))
                     was_woken = rang if is_head else None
         finally:
             try:
@@ -185,7 +185,7 @@ class BufferPool:
         entry = self.slab.geometry.process(self.slab.me)
         # At a timeout, other processes remove the ticket soon, since its deadline is over.
         with contextlib.suppress(LockTimeoutError):
-            with self._lock.within(LEAST_PATIENCE_S):
+            with self._lock.within(MIN_TIMEOUT_S):
                 if ticket >= 0:
                     self._waiters.leave(ticket)
                 waiting = self._next_waiter() if self._slots.free_count() else -1

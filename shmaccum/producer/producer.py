@@ -98,7 +98,7 @@ class Producer(RecordSending):
                 state = AccumulatorState(slab, parsed, self._ensure_sender)
                 accumulator = RecordAccumulator(state, parsed, self._watch)
             super().__init__(parsed, accumulator, interceptors)
-            self._slab.be_patient(self._max_block_ms / 1000)
+            self._slab.set_lock_timeout(self._max_block_ms / 1000)
             self._slab.add_role(Role.PRODUCER)
             self._ensure_sender()
             slab.companion(WatchThread).watch_for(accumulator, self._ensure_sender)

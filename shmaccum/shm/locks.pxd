@@ -32,7 +32,7 @@ cdef class SlabLock:
     cdef FastSemaphore _fast
 
     @cython.locals(turn=Turn, unfinished="unsigned long long", unit=list)
-    cpdef acquire(self, patience_s=*)
+    cpdef acquire(self, timeout_s=*)
 
     @cython.locals(turn=Turn)
     cpdef leave(self, bint unfinished)

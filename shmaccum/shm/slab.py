@@ -57,7 +57,7 @@ from shmaccum.shm.layout import (
     Super,
 )
 from shmaccum.shm.lockfile import SENDER, LockFile
-from shmaccum.shm.locks import LEAST_PATIENCE_S, SlabLock
+from shmaccum.shm.locks import MIN_TIMEOUT_S, SlabLock
 from shmaccum.shm.memory import SlabMemory
 from shmaccum.shm.names import SHM_DIRECTORY, PrivateNames
 from shmaccum.shm.processes import ProcessTable
@@ -71,7 +71,7 @@ Companion = TypeVar("Companion")
 OUT_OF_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, None)
 """Error numbers for no memory or descriptor left; errors of `posix_ipc` have None."""
 
-STOPPED_PATIENCE_S: Final = 0.25
+STOPPED_TIMEOUT_S: Final = 0.25
 """How long to wait for a lock that a stopped process can hold, if the work can be deferred."""
 
 
@@ -101,7 +101,7 @@ class Slab:
         self.lock_file: Final = lock_file
         self.users = 0
         self.is_left = False
-        self._patience_s: float | None = None
+        self._timeout_s: float | None = None
         self._roles = Role(0)
         self._limits = (-1, 0)
         self._companions: dict[Callable[[Slab], object], object] = {}
@@ -153,7 +153,7 @@ class Slab:
         self._store_limits(entry)
         self.wakeup = Wakeup(self.private, entry, self.words, self.geometry)
         self.button.open()
-        self._turn = turn = Turn() if self._patience_s is None else Turn(self._patience_s)
+        self._turn = turn = Turn() if self._timeout_s is None else Turn(self._timeout_s)
         for lock in self.locks:
             lock.bind(turn)
         incarnation = self.words[self.geometry.process(entry) + Process.INCARNATION] & 0xFFFF
@@ -167,13 +167,13 @@ class Slab:
             self._rejoin()
         return self.processes.me
 
-    def be_patient(self, patience_s: float) -> None:
+    def set_lock_timeout(self, timeout_s: float) -> None:
         """Set how long this process waits for a lock with a living holder.
 
-        The longest of several calls is used, and at least `LEAST_PATIENCE_S`.
+        The longest of several calls is used, and at least `MIN_TIMEOUT_S`.
         """
-        wanted = max(LEAST_PATIENCE_S, self._patience_s or 0.0, patience_s)
-        self._turn.patience_s = self._patience_s = min(wanted, threading.TIMEOUT_MAX)
+        wanted = max(MIN_TIMEOUT_S, self._timeout_s or 0.0, timeout_s)
+        self._turn.timeout_s = self._timeout_s = min(wanted, threading.TIMEOUT_MAX)
 
     def add_role(self, role: Role) -> None:
         """Add a role of this process in the process table."""
@@ -425,9 +425,9 @@ class Slab:
             try:
                 if 0 < wants <= len(self.locks):
                     # While we hold the lock, the dead process cannot hold it.
-                    with self.locks[wants - 1].within(STOPPED_PATIENCE_S):
+                    with self.locks[wants - 1].within(STOPPED_TIMEOUT_S):
                         self.locks[wants - 1].forget_dead(entry)
-                with self.lock_file.lifecycle(STOPPED_PATIENCE_S):
+                with self.lock_file.lifecycle(STOPPED_TIMEOUT_S):
                     self.processes.free_dead(entry)
             except LockTimeoutError:
                 unavailable.add(wants)

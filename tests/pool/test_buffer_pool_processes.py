@@ -326,7 +326,7 @@ def test_a_stopped_holder_of_the_pools_lock_is_named(make_pool: MakePool) -> Non
     pool = make_pool(8, 8)
     pool.allocate(8, 0)
 
-    pool.slab.be_patient(0)
+    pool.slab.set_lock_timeout(0)
 
     with stopped_with(pool.slab.pool_lock) as pid, pytest.raises(LockTimeoutError, match=f"process {pid} holds it"):
         pool.allocate(8, 50)
@@ -483,7 +483,7 @@ def test_a_waiter_before_others_gets_only_one_buffer(make_pool: MakePool, start:
 
 def wait_without_naps(pool: BufferPool, monkeypatch: pytest.MonkeyPatch) -> threading.Thread:
     """Let a thread wait for a slot, and look only when it is woken."""
-    monkeypatch.setattr(buffer_pool, "NAP_S", FOREVER_MS / 1000)
+    monkeypatch.setattr(buffer_pool, "HEAD_SLICE_S", FOREVER_MS / 1000)
     thread = threading.Thread(target=pool.allocate, args=(8, FOREVER_MS))
     thread.start()
     wait_until(lambda: pool.queued() == 1)
