@@ -44,7 +44,6 @@ from shmaccum.shm.layout import (
     LOCK_POOL,
     LOCK_STRIPES,
     LOCK_TABLES,
-    OWNER_MASK,
     OWNER_SHIFT,
     PARTITION_WORDS,
     PROCESS_WORDS,
@@ -55,6 +54,7 @@ from shmaccum.shm.layout import (
     Process,
     Role,
     Super,
+    owner_of,
 )
 from shmaccum.shm.lockfile import SENDER, LockFile
 from shmaccum.shm.locks import MIN_TIMEOUT_S, SlabLock
@@ -401,7 +401,7 @@ class Slab:
 
     def owner_is_alive(self, state: int) -> bool:
         """Return whether the owner named in a slot header's state word lives."""
-        entry = state >> OWNER_SHIFT & OWNER_MASK
+        entry = owner_of(state)
         base = self.geometry.process(entry)
         return (
             entry < self.geometry.max_processes

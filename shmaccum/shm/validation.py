@@ -36,9 +36,6 @@ from shmaccum.shm.layout import (
     LOCK_COUNT,
     PARTITION_WORDS,
     PROCESS_WORDS,
-    SLOTS_MASK,
-    SLOTS_SHIFT,
-    STATE_MASK,
     SUPER_WORDS,
     TOKEN_WORDS,
     TOPIC_WORDS,
@@ -51,6 +48,8 @@ from shmaccum.shm.layout import (
     Super,
     Topic,
     TopicState,
+    slots_of,
+    state_of,
 )
 
 Words = npt.NDArray[np.uint64]
@@ -273,7 +272,7 @@ def _wrong_headers(words: memoryview, geometry: Geometry) -> Iterator[str]:
     for slot in np.flatnonzero(wrong).tolist():
         state = int(first[slot, Slot.STATE])
         yield (
-            f"the header of slot {slot} says state {state & STATE_MASK}, {state >> SLOTS_SHIFT & SLOTS_MASK} slots of "
+            f"the header of slot {slot} says state {state_of(state)}, {slots_of(state)} slots of "
             f"{geometry.slot_count}, partition entry {first[slot, Slot.PARTITION]} of {partitions}, "
             f"generation {first[slot, Slot.GENERATION]}"
         )
@@ -281,8 +280,8 @@ def _wrong_headers(words: memoryview, geometry: Geometry) -> Iterator[str]:
 
 def _is_wrong(headers: Words, partitions: int) -> npt.NDArray[np.bool_]:
     """Return, for each header, whether its state, number of slots, generation or partition is impossible."""
-    states = headers[:, Slot.STATE] & np.uint64(STATE_MASK)
-    slots = _slot_counts(headers)
+    states = state_of(headers[:, Slot.STATE])
+    slots = slots_of(headers[:, Slot.STATE])
     taken = states != SlotState.FREE
     held = states >= SlotState.OPEN
     return np.asarray(
@@ -293,10 +292,6 @@ def _is_wrong(headers: Words, partitions: int) -> npt.NDArray[np.bool_]:
     )
 
 
-def _slot_counts(headers: Words) -> Words:
-    return (headers[:, Slot.STATE] >> np.uint64(SLOTS_SHIFT)) & np.uint64(SLOTS_MASK)
-
-
 def _wrong_chains(words: memoryview, geometry: Geometry) -> Iterator[str]:
     """Yield, for each damaged chain, what is wrong with it.
 
@@ -304,14 +299,14 @@ def _wrong_chains(words: memoryview, geometry: Geometry) -> Iterator[str]:
     its first header, and a fault counts only if both are of the same allocation.
     """
     headers = _rows(words, geometry.headers, geometry.slot_count, geometry.slot_words)
-    taken = headers[:, Slot.STATE] & np.uint64(STATE_MASK) != SlotState.FREE
+    taken = state_of(headers[:, Slot.STATE]) != SlotState.FREE
     found: dict[int, tuple[int, int]] = {}
     """Slot -> first slot and generation of its chain."""
-    for first in np.flatnonzero(taken & (_slot_counts(headers) > 1)).tolist():
+    for first in np.flatnonzero(taken & (slots_of(headers[:, Slot.STATE]) > 1)).tolist():
         generation = words[geometry.header(first) + Slot.GENERATION]
         state = words[geometry.header(first) + Slot.STATE]
-        count = state >> SLOTS_SHIFT & SLOTS_MASK
-        if not state & STATE_MASK or count < 2:
+        count = slots_of(state)
+        if not state_of(state) or count < 2:
             continue
         fault = _fault_of_chain(words, geometry, (first, generation), count, found)
         if fault and _is_held(words, geometry, (first, generation)):
@@ -331,7 +326,7 @@ def _fault_of_chain(
         other = found.get(slot)
         if other == chain:
             return f"returns to slot {slot}"
-        if words[geometry.header(slot) + Slot.STATE] & STATE_MASK:
+        if state_of(words[geometry.header(slot) + Slot.STATE]):
             return f"continues in slot {slot}, which is another batch's"
         if other is not None and _is_held(words, geometry, other):
             return f"shares slot {slot} with the one from slot {other[0]}"
@@ -342,7 +337,7 @@ def _fault_of_chain(
 def _is_held(words: memoryview, geometry: Geometry, chain: tuple[int, int]) -> bool:
     """Return whether a chain's first slot still belongs to the same allocation."""
     at = geometry.header(chain[0])
-    return words[at + Slot.STATE] & STATE_MASK != 0 and words[at + Slot.GENERATION] == chain[1]
+    return state_of(words[at + Slot.STATE]) != 0 and words[at + Slot.GENERATION] == chain[1]
 
 
 def _rows(words: memoryview, start: int, rows: int, width: int) -> Words:

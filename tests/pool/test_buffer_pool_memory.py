@@ -13,17 +13,7 @@ from processes import Child
 from shmaccum.errors import BufferExhaustedError, IllegalStateError, SlabAbiError
 from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
 from shmaccum.pool.slots import Buffer
-from shmaccum.shm.layout import (
-    OWNER_MASK,
-    OWNER_SHIFT,
-    SLOTS_MASK,
-    SLOTS_SHIFT,
-    STATE_MASK,
-    Process,
-    Slot,
-    SlotState,
-    Super,
-)
+from shmaccum.shm.layout import Process, Slot, SlotState, Super, owner_of, slots_of, state_of
 from shmaccum.shm.lifecycle import detach
 
 MakePool = Callable[[int, int], BufferPool]
@@ -33,7 +23,7 @@ Start = Callable[..., Child]
 # --- allocating and freeing -----------------------------------------------------------------------
 
 
-def state_of(pool: BufferPool, slot: int) -> int:
+def state_word(pool: BufferPool, slot: int) -> int:
     state: int = pool.slab.words[pool.slab.geometry.header(slot) + Slot.STATE]
     return state
 
@@ -43,13 +33,13 @@ def test_the_slot_header_names_the_owner(make_pool: MakePool) -> None:
 
     buffer = pool.allocate(20, 0)
 
-    state = state_of(pool, buffer.slot)
-    assert state & STATE_MASK == SlotState.ALLOCATED
-    assert state >> OWNER_SHIFT & OWNER_MASK == pool.slab.me
-    assert state >> SLOTS_SHIFT & SLOTS_MASK == buffer.slots == 3
+    state = state_word(pool, buffer.slot)
+    assert state_of(state) == SlotState.ALLOCATED
+    assert owner_of(state) == pool.slab.me
+    assert slots_of(state) == buffer.slots == 3
     assert pool.is_taken(buffer)
     pool.deallocate(buffer)
-    assert state_of(pool, buffer.slot) == SlotState.FREE
+    assert state_word(pool, buffer.slot) == SlotState.FREE
     assert not pool.is_taken(buffer)
 
 
@@ -152,7 +142,7 @@ def test_a_large_request_gets_adjacent_slots_if_possible(make_pool: MakePool) ->
     assert chain_of(pool, adjacent) == [3, 4]
     assert chain_of(pool, others) == [1, 6]
     assert pool.available_memory() == 0
-    assert [state_of(pool, slot) & STATE_MASK for slot in (1, 3, 4, 6)] == [1, 1, 0, 0]
+    assert [state_of(state_word(pool, slot)) for slot in (1, 3, 4, 6)] == [1, 1, 0, 0]
 
 
 def test_any_free_slots_serve_a_request_at_once(make_pool: MakePool) -> None:

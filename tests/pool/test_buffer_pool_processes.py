@@ -19,7 +19,7 @@ from shmaccum.errors import BufferExhaustedError, LockTimeoutError
 from shmaccum.pool import buffer_pool, waiters
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.pool.slots import Buffer
-from shmaccum.shm.layout import OWNER_MASK, OWNER_SHIFT, Slot, SlotState, Super
+from shmaccum.shm.layout import Slot, SlotState, Super, owner_of
 from shmaccum.shm.lifecycle import detach
 
 MakePool = Callable[[int, int], BufferPool]
@@ -408,7 +408,7 @@ def test_interrupts_in_allocate_and_deallocate_lose_no_memory(make_pool: MakePoo
 
 def allocate_inherited(link: Connection, pool: BufferPool, size: int) -> tuple[Buffer, int, int]:
     buffer = pool.allocate(size, FOREVER_MS)
-    owner = pool.slab.words[pool.slab.geometry.header(buffer.slot) + Slot.STATE] >> OWNER_SHIFT & OWNER_MASK
+    owner = owner_of(pool.slab.words[pool.slab.geometry.header(buffer.slot) + Slot.STATE])
     link.send((buffer, owner, pool.slab.me))
     link.recv()
     pool.deallocate(buffer)

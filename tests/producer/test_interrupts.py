@@ -11,7 +11,7 @@ from faults import InterruptAt
 
 from shmaccum import Producer
 from shmaccum.shm import names
-from shmaccum.shm.layout import STATE_MASK, Process, Slot, SlotState
+from shmaccum.shm.layout import Process, Slot, SlotState, state_of
 
 Produce = Callable[..., Producer]
 
@@ -32,7 +32,7 @@ CALLS: dict[str, Callable[[Producer], Any]] = {
 
 def allocated(producer: Producer) -> int:
     """Return how many slots are taken and in no deque."""
-    states = producer._slab.headers[:, Slot.STATE] & STATE_MASK
+    states = state_of(producer._slab.headers[:, Slot.STATE])
     return int((states == int(SlotState.ALLOCATED)).sum())
 
 
