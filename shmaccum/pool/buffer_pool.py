@@ -170,8 +170,8 @@ class BufferPool:
                     # While processes wait for memory, the sender sends without linger.
                     slab.button.press()
                     self.while_waiting()
-                    rang = listener.wait(min(remaining, HEAD_SLICE_S if is_head else WAIT_SLICE_S))
-                    was_woken = rang if is_head else None
+                    woken = listener.wait(min(remaining, HEAD_SLICE_S if is_head else WAIT_SLICE_S))
+                    was_woken = woken if is_head else None
         finally:
             try:
                 self._stop_waiting(ticket, started)
