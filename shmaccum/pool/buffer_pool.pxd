@@ -4,7 +4,6 @@ from shmaccum.shm.locks cimport SlabLock
 
 cdef class BufferPool:
     cdef dict __dict__
-    cdef bint _own_slab
     cdef readonly object slab
     cdef readonly Py_ssize_t poolable_size
     cdef readonly Py_ssize_t total_memory

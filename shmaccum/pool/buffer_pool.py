@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
@@ -32,20 +31,14 @@ from shmaccum.errors import (
 )
 from shmaccum.pool.slots import Buffer, Slots
 from shmaccum.pool.waiters import WaiterQueue
-from shmaccum.shm.layout import (
-    WORD,
-    Geometry,
-    Process,
-    Super,
-)
-from shmaccum.shm.lifecycle import attach, detach
-from shmaccum.shm.locks import LEAST_PATIENCE_S
+from shmaccum.shm.layout import WORD, Process, Super
+from shmaccum.shm.locks import MIN_TIMEOUT_S
 from shmaccum.shm.slab import Slab
 from shmaccum.shm.wakeup import NO_COMPLETIONS
 
 WAIT_SLICE_S: Final = 0.1
 """How long a waiter sleeps before it checks that the waiters before it live."""
-NAP_S: Final = 0.01
+HEAD_SLICE_S: Final = 0.01
 """How long the head of the queue sleeps before it checks for fewer free slots than it is woken for."""
 
 
@@ -53,28 +46,12 @@ class BufferPool:
     """The slots of a slab, as one process sees them. Threads may share it.
 
     Args:
-        memory: total bytes, rounded down to whole slots (``buffer.memory``).
-        poolable_size: bytes in a slot, rounded up to whole words (``batch.size``).
-        slab: the slab that has the slots; without one, the pool attaches to a slab of its own.
-        name: name of the pool's own slab, by which other processes find it; random by default.
+        slab: the slab that has the slots.
         while_waiting: called before and repeatedly during a wait for memory, without a lock; can start a sender, which
             frees memory.
     """
 
-    def __init__(
-        self,
-        memory: int,
-        poolable_size: int,
-        *,
-        slab: Slab | None = None,
-        name: str = "",
-        while_waiting: Callable[[], None] | None = None,
-    ) -> None:
-        self._own_slab = slab is None
-        if slab is None:
-            slot_size = slot_size_for(poolable_size)
-            geometry = Geometry(slot_size, max(1, memory // slot_size))
-            slab = attach(name or f"pool-{uuid.uuid4().hex[:16]}", geometry)
+    def __init__(self, slab: Slab, while_waiting: Callable[[], None] | None = None) -> None:
         self.slab: Final = slab
         self.poolable_size: Final = slab.geometry.slot_size
         self.total_memory: Final = slab.geometry.slot_count * slab.geometry.slot_size
@@ -86,7 +63,6 @@ class BufferPool:
         self._closed = False
         self._started = time.monotonic()
         self._waited_ns = 0
-        self._lock.rebuild = self._rebuild
 
     # --- allocating and freeing ---------------------------------------------------------------------
 
@@ -172,7 +148,7 @@ class BufferPool:
         try:
             with slab.wakeup.listening(NO_COMPLETIONS) as listener:
                 while True:
-                    with self._lock.within(max(LEAST_PATIENCE_S, deadline - time.monotonic())):
+                    with self._lock.within(max(MIN_TIMEOUT_S, deadline - time.monotonic())):
                         if ticket < 0:
                             ticket = self._waiters.join(slab.owner_tag, started, max_block_ms / 1000, count)
                         else:
@@ -194,8 +170,8 @@ class BufferPool:
                     # While processes wait for memory, the sender sends without linger.
                     slab.button.press()
                     self.while_waiting()
-                    rang = listener.wait(min(remaining, NAP_S if is_head else WAIT_SLICE_S))
-                    was_woken = rang if is_head else None
+                    woken = listener.wait(min(remaining, HEAD_SLICE_S if is_head else WAIT_SLICE_S))
+                    was_woken = woken if is_head else None
         finally:
             try:
                 self._stop_waiting(ticket, started)
@@ -209,7 +185,7 @@ class BufferPool:
         entry = self.slab.geometry.process(self.slab.me)
         # At a timeout, other processes remove the ticket soon, since its deadline is over.
         with contextlib.suppress(LockTimeoutError):
-            with self._lock.within(LEAST_PATIENCE_S):
+            with self._lock.within(MIN_TIMEOUT_S):
                 if ticket >= 0:
                     self._waiters.leave(ticket)
                 waiting = self._next_waiter() if self._slots.free_count() else -1
@@ -305,8 +281,8 @@ class BufferPool:
         self._wake(waiting)
         return reclaimed
 
-    def _rebuild(self) -> None:
-        """Rebuild the slots' indexes and the queue's head, after a death or an interrupt."""
+    def rebuild(self) -> None:
+        """Rebuild the slots' indexes and the queue's head, after a death or an interrupt; under the pool's lock."""
         self._slots.rebuild()
         with contextlib.suppress(SlabDamagedError):  # each waiter raises it itself
             self._waiters.move_on()
@@ -318,13 +294,6 @@ class BufferPool:
         """
         self._closed = True
         self._wake(self.slab.processes.me)
-
-    def release(self) -> None:
-        """Close, and detach from the pool's own slab; call no method after this."""
-        self.close()
-        if self._own_slab:
-            self._own_slab = False
-            detach(self.slab)
 
 
 def slot_size_for(poolable_size: int) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 
 from shmaccum.errors import SlabDamagedError
 from shmaccum.pool.bitmap import FreeBitmap
-from shmaccum.shm.layout import SLOTS_MASK, SLOTS_SHIFT, STATE_MASK, Slot, SlotState, Super
+from shmaccum.shm.layout import SLOTS_MASK, SLOTS_SHIFT, STATE_MASK, Slot, SlotState, Super, slots_of, state_of
 from shmaccum.shm.slab import Slab
 
 _FREE: Final = int(SlotState.FREE)
@@ -218,8 +218,8 @@ class Slots:
     def _taken(self) -> list[tuple[int, int]]:
         """Return all allocations by the headers: first slot, and number of slots."""
         states = self._slab.headers[:, Slot.STATE]
-        firsts = np.flatnonzero(states & np.uint64(STATE_MASK))
-        counts = (states[firsts] >> np.uint64(SLOTS_SHIFT)) & np.uint64(SLOTS_MASK)
+        firsts = np.flatnonzero(state_of(states))
+        counts = slots_of(states[firsts])
         return list(zip(firsts.tolist(), counts.tolist(), strict=True))
 
     def _slots_of(self, first: int, count: int) -> list[int]:
@@ -232,7 +232,7 @@ class Slots:
         for first, count in taken:
             state_at = self._header(first) + _STATE
             state = words[state_at]
-            if state & STATE_MASK != SlotState.ALLOCATED or slab.owner_is_alive(state):
+            if state_of(state) != SlotState.ALLOCATED or slab.owner_is_alive(state):
                 continue
             # Read again: before its death, it can have put the slot into a deque, under another lock.
             if words[state_at] == state:

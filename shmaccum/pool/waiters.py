@@ -108,17 +108,17 @@ class WaiterQueue:
                 free_slots -= wanted
         return free_slots
 
-    def join(self, owner_tag: int, now_s: float, patience_s: float, slots: int = 1) -> int:
+    def join(self, owner_tag: int, now_s: float, timeout_s: float, slots: int = 1) -> int:
         """Draw a ticket for a process; return -1 while the ring is full.
 
         Args:
             owner_tag: of the process.
             now_s: monotonic seconds.
-            patience_s: seconds from now after which it will have left the queue.
+            timeout_s: seconds from now after which it will have left the queue.
             slots: how many it waits for.
         """
         words = self._memory.words
-        deadline = int(now_s + min(patience_s, _FURTHEST_S)) + _GRACE_S & _DEADLINE_MASK
+        deadline = int(now_s + min(timeout_s, _FURTHEST_S)) + _GRACE_S & _DEADLINE_MASK
         head, ticket = ends(self._name, words)
         if ticket - head >= _CELLS:
             return -1
@@ -162,7 +162,7 @@ class WaiterQueue:
         """Return the process entry to wake at this number of free slots, -1 for none.
 
         It is the head's, if the slots are enough, and as many as it waits for, and it has looked since this process
-        last chose it. If that wake-up is lost, it costs the head only a nap.
+        last chose it. If that wake-up is lost, the head wakes when its slice runs out.
         """
         if self.is_empty() or not self.is_enough(free_slots):
             return -1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import time
 import weakref
@@ -86,7 +87,7 @@ class Producer:
             self._guard = CallGuard(self._accumulator)
             self._destinations = Destinations(self._accumulator, config)
             self._records = RecordPath(config, self._accumulator, self._destinations, self._interceptors, self._guard)
-            slab.be_patient(config.max_block_ms / 1000)
+            slab.set_lock_timeout(config.max_block_ms / 1000)
             slab.add_role(Role.PRODUCER)
             self._ensure_sender()
             slab.companion(WatchThread).watch_for(self._accumulator, self._ensure_sender)
@@ -159,8 +160,10 @@ class Producer:
         """Resolve futures and run callbacks of complete records; wait for one up to ``timeout`` s.
 
         Raises:
+            IllegalArgumentError: ``timeout`` is no number.
             SenderError: records are pending, but there was no sender, and none could be started.
         """
+        _check_number(timeout)
         with self._guard:
             pending = self._accumulator.pending
             pending.check_process()
@@ -268,8 +271,18 @@ class Producer:
         }
 
 
+def _check_number(timeout: float) -> None:
+    try:
+        math.isnan(timeout)
+    except (TypeError, OverflowError):
+        raise IllegalArgumentError(f"timeout = {timeout!r:.60}: must be a number of seconds") from None
+
+
 def _check_timeout(timeout: float | None) -> None:
-    if timeout is not None and not timeout >= 0:  # also rejects NaN
+    if timeout is None:
+        return
+    _check_number(timeout)
+    if not timeout >= 0:  # also rejects NaN
         raise IllegalArgumentError(f"timeout = {timeout}: must be at least 0 s, or None for no limit")
 
 

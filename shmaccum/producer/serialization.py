@@ -57,7 +57,10 @@ class Serializer:
             except UnicodeEncodeError as error:
                 raise SerializationError(f"{what} {data!r:.60} is not valid Unicode: {error.reason}") from None
         if isinstance(data, (bytes, bytearray, memoryview)):
-            return bytes(data)
+            try:
+                return bytes(data)
+            except ValueError as error:
+                raise SerializationError(f"{what}: {error}") from error  # a released memoryview
         raise SerializationError(
             f"{what} must be bytes, str or None{' after its serializer' if call else ''}, not "
             f"{type(data).__name__}; set {what}.serializer to turn it into bytes"

@@ -36,7 +36,7 @@ def plain_bytes(what: str, data: BytesLike) -> bytes:
         data: the serialized key, value or header value.
 
     Raises:
-        SerializationError: ``data`` is not bytes-like.
+        SerializationError: ``data`` is not bytes-like, or a released memoryview.
     """
     try:
         return memoryview(data).tobytes()
@@ -44,6 +44,8 @@ def plain_bytes(what: str, data: BytesLike) -> bytes:
         raise SerializationError(
             f"{what} must be bytes-like or None, not {type(data).__name__}: {data!r:.60}; serialize it first"
         ) from None
+    except ValueError as error:
+        raise SerializationError(f"{what}: {error}") from error
 
 
 def header_name(name: object) -> bytes:

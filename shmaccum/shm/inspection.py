@@ -15,13 +15,10 @@ import numpy.typing as npt
 
 from shmaccum.shm import validation
 from shmaccum.shm.layout import (
-    COMMIT_COUNT_MASK,
-    COMMIT_SIZE_SHIFT,
     LOCK_COUNT,
     MAX_SLEEP_MS,
     PROGRESS_MASK,
     SLEEP_BITS,
-    STATE_MASK,
     WORD,
     Geometry,
     Lock,
@@ -31,6 +28,9 @@ from shmaccum.shm.layout import (
     Super,
     Topic,
     TopicState,
+    count_of,
+    size_of,
+    state_of,
 )
 from shmaccum.shm.lockfile import SENDER, LockFile
 from shmaccum.shm.processes import ProcessInfo, ProcessTable
@@ -184,12 +184,12 @@ class SlabView:
         # The count only grows: read after the headers, it covers every partition that they name.
         count = words[Super.PARTITION_COUNT]
         names = [topic.name for topic in self.topics()]
-        states = headers[:, Slot.STATE] & np.uint64(STATE_MASK)
+        states = state_of(headers[:, Slot.STATE])
         queued = headers[(states == SlotState.OPEN) | (states == SlotState.CLOSED)]
         in_flight = headers[(states == SlotState.IN_FLIGHT) | (states == SlotState.COMPLETING)]
         batches = _sum_by_partition(queued, np.ones(len(queued), np.uint64), count)
         records = _sum_by_partition(queued, _record_counts(queued), count)
-        sizes = _sum_by_partition(queued, queued[:, Slot.COMMIT] >> np.uint64(COMMIT_SIZE_SHIFT), count)
+        sizes = _sum_by_partition(queued, size_of(queued[:, Slot.COMMIT]), count)
         sent = _sum_by_partition(in_flight, np.ones(len(in_flight), np.uint64), count)
         partitions = []
         for entry in range(count):
@@ -249,12 +249,12 @@ def sender_info(words: memoryview, processes: ProcessTable, lock_file: LockFile)
 
 def undelivered(headers: Words) -> tuple[int, int]:
     """Return how many batches and records slot headers have; one row of words for each slot."""
-    held = (headers[:, Slot.STATE] & np.uint64(STATE_MASK)) >= SlotState.OPEN
+    held = state_of(headers[:, Slot.STATE]) >= SlotState.OPEN
     return int(held.sum()), int(_record_counts(headers[held]).sum())
 
 
 def _record_counts(headers: Words) -> Words:
-    committed = (headers[:, Slot.COMMIT] >> np.uint64(1)) & np.uint64(COMMIT_COUNT_MASK)
+    committed = count_of(headers[:, Slot.COMMIT])
     return committed - (headers[:, Slot.SETTLED] & np.uint64(PROGRESS_MASK))
 
 

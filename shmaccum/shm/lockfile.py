@@ -40,7 +40,7 @@ START: Final = 3
 PROCESS: Final = 16
 
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
-_LIFECYCLE_PATIENCE_S: Final = 30.0
+_LIFECYCLE_TIMEOUT_S: Final = 30.0
 
 
 class LockFile:
@@ -179,13 +179,13 @@ class LockFile:
         return int(pid) or -1
 
     @contextmanager
-    def lifecycle(self, patience_s: float = _LIFECYCLE_PATIENCE_S) -> Iterator[None]:
+    def lifecycle(self, timeout_s: float = _LIFECYCLE_TIMEOUT_S) -> Iterator[None]:
         """Hold the lifecycle byte: no other process attaches or detaches meanwhile.
 
         Raises:
-            LockTimeoutError: another process, perhaps stopped, has held it for ``patience_s``; names it.
+            LockTimeoutError: another process, perhaps stopped, has held it for ``timeout_s``; names it.
         """
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + timeout_s
         with self._threads:
             try:
                 # Not a `while` with a condition: an interrupt at its jump back skips the `finally` (CPython 3.12).
@@ -195,7 +195,7 @@ class LockFile:
                     if time.monotonic() > deadline:
                         raise LockTimeoutError(
                             f"slab {self.name!r}: process {self.holder(LIFECYCLE)} has been attaching or detaching for "
-                            f"{patience_s:g} s; is it stopped? Continue or kill it"
+                            f"{timeout_s:g} s; is it stopped? Continue or kill it"
                         )
                     native.sleep(0.002)  # not `pause`: the thread, not the greenlet, owns the caller's locks
                 yield

@@ -13,7 +13,8 @@ cdef class SlabLock:
     cdef readonly object geometry
     cdef readonly object processes
     cdef public object rebuild
-    cdef public object before_use
+    cdef public bint is_bound
+    cdef object _rejoin
     cdef object _state
     cdef object _slab_name
     cdef Turn _turn
@@ -31,7 +32,7 @@ cdef class SlabLock:
     cdef FastSemaphore _fast
 
     @cython.locals(turn=Turn, unfinished="unsigned long long", unit=list)
-    cpdef acquire(self, patience_s=*)
+    cpdef acquire(self, timeout_s=*)
 
     @cython.locals(turn=Turn)
     cpdef leave(self, bint unfinished)

@@ -37,8 +37,8 @@ sleep: Final[Callable[[float], None]] = _original("time", "sleep")
 """Sleep with the whole thread."""
 write: Final = posix.write
 """`os.write`, which does not wait if the descriptor is non-blocking."""
-_SHORTEST_NAP_S: Final = 0.0005
-_LONGEST_NAP_S: Final = 0.01
+_MIN_PAUSE_S: Final = 0.0005
+_MAX_PAUSE_S: Final = 0.01
 _start_new_thread: Final = _original("_thread", "start_new_thread")
 _get_native_id: Final = _original("_thread", "get_native_id")
 
@@ -78,13 +78,13 @@ def pause(pause_s: float) -> None:
 def poll(condition: Callable[[], bool], timeout_s: float) -> bool:
     """Wait until a condition holds, and let other greenlets run; return False at a timeout."""
     deadline = time.monotonic() + timeout_s
-    nap_s = _SHORTEST_NAP_S
+    pause_s = _MIN_PAUSE_S
     while not condition():
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             return False
-        pause(min(nap_s, left_s))
-        nap_s = min(nap_s * 2, _LONGEST_NAP_S)
+        pause(min(pause_s, left_s))
+        pause_s = min(pause_s * 2, _MAX_PAUSE_S)
     return True
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from shmaccum._compiled import COMPILED_FORM, PLAIN_FORM
 from shmaccum.errors import DeadOwnerError, SlabFullError
-from shmaccum.shm.layout import STATE_MASK, WORD, Geometry, Process, Role, Slot, SlotState
+from shmaccum.shm.layout import WORD, Geometry, Process, Role, Slot, SlotState, state_of
 from shmaccum.shm.lockfile import PROCESS, SENDER, LockFile
 from shmaccum.shm.procfs import has_mapped, is_stopped, pid_namespace, start_time
 
@@ -144,7 +144,7 @@ class ProcessTable:
         start = geometry.headers // WORD
         with self._words[start : start + geometry.slot_count * geometry.slot_words] as words:
             headers = np.array(words, np.uint64).reshape(geometry.slot_count, geometry.slot_words)
-        held = headers[(headers[:, Slot.STATE] & np.uint64(STATE_MASK)) >= np.uint64(SlotState.OPEN)]
+        held = headers[state_of(headers[:, Slot.STATE]) >= np.uint64(SlotState.OPEN)]
         bitmaps = held[:, Slot.CONTRIBUTORS : Slot.CONTRIBUTORS + geometry.contributor_words]
         return int.from_bytes(np.bitwise_or.reduce(bitmaps, axis=0).tobytes(), "little")
 

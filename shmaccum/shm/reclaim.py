@@ -68,7 +68,7 @@ def _removed(name: str) -> bool:
             with contextlib.closing(LockFile.open(name, create=False)) as lock_file:
                 if lock_file.holder(PROCESS, length=0):
                     return False  # the usual case
-                with lock_file.lifecycle(patience_s=0):
+                with lock_file.lifecycle(timeout_s=0):
                     deserted = lock_file.is_current() and _is_deserted(name, lock_file)
                     if deserted:
                         lifecycle.unlink(name)

@@ -18,6 +18,7 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Final, TypeVar, cast
 
 import numpy as np
@@ -43,7 +44,6 @@ from shmaccum.shm.layout import (
     LOCK_POOL,
     LOCK_STRIPES,
     LOCK_TABLES,
-    OWNER_MASK,
     OWNER_SHIFT,
     PARTITION_WORDS,
     PROCESS_WORDS,
@@ -54,9 +54,10 @@ from shmaccum.shm.layout import (
     Process,
     Role,
     Super,
+    owner_of,
 )
 from shmaccum.shm.lockfile import SENDER, LockFile
-from shmaccum.shm.locks import LEAST_PATIENCE_S, SlabLock
+from shmaccum.shm.locks import MIN_TIMEOUT_S, SlabLock
 from shmaccum.shm.memory import SlabMemory
 from shmaccum.shm.names import SHM_DIRECTORY, PrivateNames
 from shmaccum.shm.processes import ProcessTable
@@ -70,7 +71,7 @@ Companion = TypeVar("Companion")
 OUT_OF_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, None)
 """Error numbers for no memory or descriptor left; errors of `posix_ipc` have None."""
 
-STOPPED_PATIENCE_S: Final = 0.25
+STOPPED_TIMEOUT_S: Final = 0.25
 """How long to wait for a lock that a stopped process can hold, if the work can be deferred."""
 
 
@@ -100,7 +101,7 @@ class Slab:
         self.lock_file: Final = lock_file
         self.users = 0
         self.is_left = False
-        self._patience_s: float | None = None
+        self._timeout_s: float | None = None
         self._roles = Role(0)
         self._limits = (-1, 0)
         self._companions: dict[Callable[[Slab], object], object] = {}
@@ -112,7 +113,16 @@ class Slab:
         )
         self.processes: Final = ProcessTable(segment.words, segment.geometry, lock_file)
         self.locks: Final = [
-            SlabLock(number, self._semaphore(number), segment.words, segment.geometry, self.processes, lock_file)
+            SlabLock(
+                number,
+                self._semaphore(number),
+                segment.words,
+                segment.geometry,
+                self.processes,
+                lock_file,
+                self._rejoin,
+                partial(self._refuse_rebuild, number),
+            )
             for number in range(LOCK_COUNT)
         ]
         self.wakeups = Wakeups(self.private, segment.words, segment.geometry)
@@ -143,7 +153,7 @@ class Slab:
         self._store_limits(entry)
         self.wakeup = Wakeup(self.private, entry, self.words, self.geometry)
         self.button.open()
-        self._turn = turn = Turn() if self._patience_s is None else Turn(self._patience_s)
+        self._turn = turn = Turn() if self._timeout_s is None else Turn(self._timeout_s)
         for lock in self.locks:
             lock.bind(turn)
         incarnation = self.words[self.geometry.process(entry) + Process.INCARNATION] & 0xFFFF
@@ -157,13 +167,13 @@ class Slab:
             self._rejoin()
         return self.processes.me
 
-    def be_patient(self, patience_s: float) -> None:
+    def set_lock_timeout(self, timeout_s: float) -> None:
         """Set how long this process waits for a lock with a living holder.
 
-        The longest of several calls is used, and at least `LEAST_PATIENCE_S`.
+        The longest of several calls is used, and at least `MIN_TIMEOUT_S`.
         """
-        wanted = max(LEAST_PATIENCE_S, self._patience_s or 0.0, patience_s)
-        self._turn.patience_s = self._patience_s = min(wanted, threading.TIMEOUT_MAX)
+        wanted = max(MIN_TIMEOUT_S, self._timeout_s or 0.0, timeout_s)
+        self._turn.timeout_s = self._timeout_s = min(wanted, threading.TIMEOUT_MAX)
 
     def add_role(self, role: Role) -> None:
         """Add a role of this process in the process table."""
@@ -205,7 +215,7 @@ class Slab:
         self.lock_file.forked()
         self._rejoining = native.Lock()
         for lock in self.locks:
-            lock.before_use = self._rejoin
+            lock.is_bound = False
         self.wakeup.forked()
         self.wakeups = Wakeups(self.private, self.words, self.geometry)
         self.button = DoorbellButton(self.private, self.words)
@@ -224,7 +234,7 @@ class Slab:
 
     def _rejoin(self) -> None:
         with self._rejoining, self.lock_file.lifecycle():
-            if self.locks[-1].before_use is None:
+            if self.locks[-1].is_bound:
                 return  # another thread was faster
             if not self.lock_file.is_current():
                 raise DeadOwnerError(
@@ -253,6 +263,27 @@ class Slab:
     def stripe(self, partition: int) -> SlabLock:
         """Return the lock that guards the deque of a partition entry."""
         return self.locks[LOCK_STRIPES + partition % STRIPES]
+
+    def rebuild_by(self, pool: Callable[[], None], tables: Callable[[], None], stripe: Callable[[int], None]) -> None:
+        """Set what rebuilds the indexes that each lock guards; its next holder calls it after a death or an interrupt.
+
+        Until then this process refuses a lock whose last holder left it unfinished.
+
+        Args:
+            pool: for the pool's lock.
+            tables: for the tables' lock.
+            stripe: for the lock of a stripe; gets its number.
+        """
+        self.pool_lock.rebuild = pool
+        self.tables_lock.rebuild = tables
+        for number in range(STRIPES):
+            self.stripe(number).rebuild = partial(stripe, number)
+
+    def _refuse_rebuild(self, number: int) -> None:
+        raise IllegalStateError(
+            f"slab {self.name!r}: lock {number} was left unfinished, and this process has nothing that rebuilds what "
+            "it guards; a producer or sender rebuilds it"
+        )
 
     @property
     def headers(self) -> npt.NDArray[np.uint64]:
@@ -370,7 +401,7 @@ class Slab:
 
     def owner_is_alive(self, state: int) -> bool:
         """Return whether the owner named in a slot header's state word lives."""
-        entry = state >> OWNER_SHIFT & OWNER_MASK
+        entry = owner_of(state)
         base = self.geometry.process(entry)
         return (
             entry < self.geometry.max_processes
@@ -394,9 +425,9 @@ class Slab:
             try:
                 if 0 < wants <= len(self.locks):
                     # While we hold the lock, the dead process cannot hold it.
-                    with self.locks[wants - 1].within(STOPPED_PATIENCE_S):
+                    with self.locks[wants - 1].within(STOPPED_TIMEOUT_S):
                         self.locks[wants - 1].forget_dead(entry)
-                with self.lock_file.lifecycle(STOPPED_PATIENCE_S):
+                with self.lock_file.lifecycle(STOPPED_TIMEOUT_S):
                     self.processes.free_dead(entry)
             except LockTimeoutError:
                 unavailable.add(wants)

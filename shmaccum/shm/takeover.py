@@ -170,8 +170,8 @@ class Look:
         return wanted_by_dead and not lock.is_free() and not self.is_spoiled()
 
 
-class Vigil:
-    """One wait for a lock, and its checks for the holder's death."""
+class LockWait:
+    """One process's wait for a lock: its checks for the holder's death, and its looks."""
 
     def __init__(self, lock: LockState) -> None:
         self._lock = lock
@@ -197,8 +197,8 @@ class Vigil:
         self._renew_looks()
         return False
 
-    def who_is_in_the_way(self) -> str:
-        """Return, for an error, which processes hold up the lock."""
+    def describe_holder(self) -> str:
+        """Return which process holds the lock, or could hold it, for an error message."""
         lock = self._lock
         owner = lock.owner()
         if owner >= 0:

@@ -3,7 +3,7 @@ from shmaccum.shm.fastlocks cimport FastMutex
 cdef class Turn:
     cdef readonly FastMutex fast
     cdef public object mutex
-    cdef public object patience_s
+    cdef public object timeout_s
     cdef public object holding
     cdef public list unit
     cdef public object current

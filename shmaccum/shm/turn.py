@@ -1,10 +1,11 @@
-"""Whose turn it is: which thread of this process, and which greenlet of that thread, uses the locks of one slab.
+"""The turn: which thread of this process, and which of its greenlets, uses the locks of one slab.
 
-A process wants one lock at a time, so its threads take turns on a local mutex.
+A process wants one lock at a time (its table entry has one word WANTS), so its threads take turns on a local mutex. It
+is memory of the process: a death leaves nothing of it.
 
-The mutex belongs to a thread, and greenlets (gevent, eventlet) of one thread share it. So none is switched out while it
-has the turn: `SlabLock` naps without the turn. Other code can switch it all the same, such as a finalizer or a tracer.
-Therefore the turn also knows its greenlet, and the others wait until that one has gone on.
+Greenlets (gevent, eventlet) of one thread share the mutex, which belongs to the thread. So a greenlet must not be
+switched out during its turn, and `SlabLock` sleeps without it. A finalizer or a tracer can switch all the same. So the
+turn also knows its greenlet, and the others wait until that one has continued.
 """
 
 from __future__ import annotations
@@ -23,132 +24,146 @@ from shmaccum.shm import native
 if COMPILED:
     from shmaccum.shm.fastlocks import FastMutex as _FastMutex
 
-DEFAULT_PATIENCE_S: Final = 60.0
-"""How long ``with lock:`` waits for a holder that lives (stopped, perhaps) before it fails, where nobody has said."""
+DEFAULT_TIMEOUT_S: Final = 60.0
+"""How long ``with lock:`` waits for a living holder, which can be stopped, by default (`Slab.set_lock_timeout`)."""
 
-_NAP_S: Final = 0.001
-"""Between two looks whether a greenlet that was switched out with a lock has gone on."""
+_PACKAGE: Final = __name__.partition(".")[0]
+
+_PAUSE_S: Final = 0.001
+"""Between two checks whether a greenlet that was switched out with a lock has continued."""
 
 
 class Held(Protocol):
     """A lock of the slab that this process waits for or holds."""
 
-    def mend(self) -> None:
-        """Stop wanting or holding it; what it guards is unfinished."""
+    def abandon(self) -> None:
+        """Stop wanting it, or release it with what it guards unfinished."""
 
-    def mend_interrupted(self) -> None:
-        """Leave it, which an interrupt kept this thread from leaving, or raise IllegalStateError."""
+    def abandon_interrupted(self) -> None:
+        """Abandon it if an interrupt kept this thread from releasing it; raise IllegalStateError if it is in use."""
 
 
 class Turn:
-    """What the locks of one slab share within one process.
+    """The state that a slab's locks share within one process.
 
     Attributes:
-        mutex: of the threads; `fast` is the same where it is compiled.
-        patience_s: how long ``with lock:`` waits.
-        holding: the lock that this process waits for or holds; only the mutex's owner reads or writes it.
-        unit: holds an item between a semaphore's unit coming to us and the owner word saying so.
-        current: returns the greenlet that runs; None where there are none.
-        keeper: the greenlet that has the turn; only the mutex's owner reads or writes it.
+        mutex: between threads; `fast` is the same in the compiled form.
+        timeout_s: how long ``with lock:`` waits.
+        holding: the lock that this process waits for or holds; guarded by the mutex.
+        unit: has an item from the decrement of a semaphore until the owner word names this process.
+        current: returns the current greenlet; None where greenlets are not imported.
+        keeper: the greenlet that has the turn; guarded by the mutex.
     """
 
-    # Without a `__dict__`: eventlet replaces each RLock that it finds in one, and `SlabLock` keeps methods of this one.
-    __slots__ = ("current", "fast", "holding", "keeper", "mutex", "patience_s", "unit")
+    # No `__dict__`: eventlet replaces each RLock that it finds in one, and `SlabLock` keeps methods of this one.
+    __slots__ = ("current", "fast", "holding", "keeper", "mutex", "timeout_s", "unit")
 
-    def __init__(self, patience_s: float = DEFAULT_PATIENCE_S) -> None:
+    def __init__(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self.fast = _FastMutex() if COMPILED else None
         self.mutex = self.fast or native.RLock()
-        self.patience_s = patience_s
+        self.timeout_s = timeout_s
         self.holding: Held | None = None
         self.unit: list[None] = []
         self.current: Callable[[], Any] | None = native.current_greenlet()
         self.keeper: Any = None
 
-    def wait(self, slab_name: str, patience_s: float | None) -> None:
-        """Take the mutex, which another thread has.
+    def wait(self, slab_name: str, timeout_s: float | None) -> None:
+        """Wait for the mutex, and take it.
 
         Raises:
-            LockTimeoutError: it has it still after ``patience_s``.
+            LockTimeoutError: another thread still has it after ``timeout_s``.
         """
-        patience_s = self.patience_s if patience_s is None else patience_s
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
         if native.is_green():
-            taken = native.poll(lambda: self.mutex.acquire(False), patience_s)
+            taken = native.poll(lambda: self.mutex.acquire(False), timeout_s)
         else:
-            taken = self.mutex.acquire(timeout=min(patience_s, threading.TIMEOUT_MAX))
+            taken = self.mutex.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX))
         if not taken:
             raise LockTimeoutError(
-                f"slab {slab_name!r}: another thread of this process has been waiting for or holding a lock for "
-                f"{patience_s:.1f} s"
+                f"slab {slab_name!r}: another thread of this process has waited for a lock, or held it, for "
+                f"{timeout_s:.1f} s"
             )
 
     def is_switched_out(self) -> bool:
-        """Return whether another greenlet of this thread has the turn, and can go on; the caller owns the mutex."""
+        """Return whether another greenlet of this thread has the turn, and lives; the caller has the mutex."""
         current, keeper = self.current, self.keeper
         if self.holding is None or current is None or keeper is None:
             return False
         return keeper is not current() and not keeper.dead
 
     def is_mine(self) -> bool:
-        """Return whether this thread has the turn, and no other greenlet of it."""
+        """Return whether the current greenlet of this thread has the turn."""
         return self.mutex._is_owned() and not self.is_switched_out()
 
-    def follow(self, slab_name: str, patience_s: float | None) -> None:
-        """Come after this very thread, which has a lock: wait for its other greenlet, or mend what was interrupted.
+    def clear_holding(self, slab_name: str, timeout_s: float | None) -> None:
+        """Wait until no greenlet of this thread holds a lock; abandon a lock that an interrupt left.
 
         Raises:
-            IllegalStateError: this call came in the middle of that one, by a signal's handler or a finalizer; or the
-                greenlet cannot go on, since the program is not patched for greenlets.
-            LockTimeoutError: the greenlet has not gone on within ``patience_s``.
+            IllegalStateError: the lock is in use by a call that a signal's handler or finalizer interrupts with this
+                one. Or its greenlet cannot continue, since the program is not patched for greenlets.
+            LockTimeoutError: the greenlet has not continued within ``timeout_s``.
         """
-        patience_s = self.patience_s if patience_s is None else patience_s
-        deadline = time.monotonic() + patience_s
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + timeout_s
         while self.is_switched_out():
             self.mutex.release()
             if not native.is_green():
                 raise IllegalStateError(
-                    "another greenlet of this thread was switched out in the middle of a call of the producer, and "
-                    "without gevent's or eventlet's patches nothing here lets it go on"
+                    "another greenlet of this thread was switched out in the middle of a call of the producer; it "
+                    "cannot continue while this one waits, unless gevent or eventlet has patched the program"
                 )
             if time.monotonic() >= deadline:
                 raise LockTimeoutError(
                     f"slab {slab_name!r}: another greenlet of this thread has been switched out with a lock for "
-                    f"{patience_s:.1f} s"
+                    f"{timeout_s:.1f} s"
                 )
-            native.pause(_NAP_S)
-            self.wait(slab_name, patience_s)
+            native.pause(_PAUSE_S)
+            self.wait(slab_name, timeout_s)
         if self.holding is not None:
-            self.holding.mend_interrupted()
+            self.holding.abandon_interrupted()
 
     def end(self) -> None:
-        """Wait until no thread of this process is about any of the locks; from now on none takes one any more."""
+        """Wait until no thread of this process uses one of the locks, and refuse them from now on."""
         with self.mutex:
             if self.holding is not None:
-                self.holding.mend()  # of a greenlet that is switched out: it finds the slab detached as it goes on
-            self.holding = _Left(self)
+                self.holding.abandon()  # by a greenlet that is switched out: it finds the slab detached
+            self.holding = _Detached(self)
             self.keeper = None
 
 
-class _Left:
-    """Stands for the lock that is held, in a slab that this process has left: nobody else has a turn."""
+class _Detached:
+    """Refuses the turn in a slab that this process has left, in place of a lock that is held."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
 
-    def mend(self) -> None:
+    def abandon(self) -> None:
         """Do nothing."""
 
-    def mend_interrupted(self) -> None:
+    def abandon_interrupted(self) -> None:
         """Refuse the turn."""
         self._turn.mutex.release()
         raise IllegalStateError("the slab has been detached by another thread")
 
 
 def is_reentrant() -> bool:
-    """Say whether this thread is inside the package twice, with somebody else's code in between."""
+    """Return whether this thread is inside the package twice, with other code in between.
+
+    It walks the stack, because only the stack is exact in the face of interrupts. Markers that were considered:
+
+    * A count in the lock, raised by ``__enter__`` and lowered by ``__exit__``. CPython also runs signal handlers at the
+      start of ``__exit__``, before its first line. After such an interrupt the count stays up, and the process refuses
+      every later call as reentrant.
+    * A count in each method of the package that users call, by ``try`` and ``finally``. Between a store and the ``try``
+      no handler runs, so that is exact. But it costs every record, and a method without it breaks the rule silently.
+    * An object that only the value stack of the ``with`` statement refers to. That costs an allocation for each use.
+
+    The walk is needed only after an interrupt and in a reentrant call.
+    """
     left = False
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        inside = frame.f_globals.get("__name__", "").startswith("shmaccum.")
+        inside = frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE
         if inside and left:
             return True
         left = left or not inside

@@ -1,21 +1,21 @@
-"""What the words of a slab can say, and the error for one that says something else.
+"""Rules for the words of a slab, and the error for a word that breaks one.
 
-Nobody but its users writes into a slab, and none of them writes anything impossible. Memory can be damaged all the
-same: by a stray write of some native library in one of these processes, by another program, by a bit that flips. A
-damaged slab must be refused, or survived; it must never hang a process, have it take memory without bound, or write
-where it should not. What is looked at where:
+Only its users write into a slab, and none of them writes anything impossible. Memory can be damaged nevertheless: by a
+stray write of a native library in one of these processes, by another program, by a flipped bit. A damaged slab is
+refused or survived. It must not hang a process, use memory without bound, or cause a write outside of its place. What
+is checked where:
 
-* What fixes the layout is checked before anything is mapped (`shmaccum.shm.segment`).
-* The *tables and states* that all else goes by are checked here, at every attach and before a sender serves; and the
-  entries that are new or changed, whenever a process takes them in.
-* *Indexes* are checked as they are used, wherever that is not on the way of every record. An error leaves their lock
-  unfinished, so that its next holder makes them anew from the slot headers.
-* What a header says of its *records* the sender checks as it seals them: only that batch is given up.
-* What slips through ends in a Python error, which `reporting_damage` turns into one that says what is damaged. So
-  the append of a record needs no check of its own.
+* What fixes the layout: before anything is mapped (`shmaccum.shm.segment`).
+* Tables and states, which everything else depends on: here, at every attach and before a sender serves. New and changed
+  entries are checked whenever a process reads them.
+* Indexes: wherever they are used, except in the append of a record. An error leaves their lock unfinished, so that its
+  next holder rebuilds them from the slot headers.
+* What a header says of its records: by the sender, when it seals them. It fails only that batch.
+* Anything else ends in a Python error, which `reporting_damage` turns into one that names the damage. So the append of
+  a record needs no checks of its own.
 
-Every rule is about a word that another process may be changing at this moment, or has died over, and holds all the
-same. Bytes of records have no rules: nobody can tell a damaged value from another one.
+Each rule holds at any moment, also while another process changes the word, or after one died in the change. There are
+no rules for the bytes of records, since damaged ones cannot be told from others.
 """
 
 from __future__ import annotations
@@ -36,9 +36,6 @@ from shmaccum.shm.layout import (
     LOCK_COUNT,
     PARTITION_WORDS,
     PROCESS_WORDS,
-    SLOTS_MASK,
-    SLOTS_SHIFT,
-    STATE_MASK,
     SUPER_WORDS,
     TOKEN_WORDS,
     TOPIC_WORDS,
@@ -51,31 +48,32 @@ from shmaccum.shm.layout import (
     Super,
     Topic,
     TopicState,
+    slots_of,
+    state_of,
 )
 
 Words = npt.NDArray[np.uint64]
 
 MAX_COUNT: Final = (1 << 63) - 1
-"""No count, time or offset is larger; what is added to one that is not fits its word."""
+"""The largest count, time or offset; a sum of two still fits into a word."""
 _MAX_GENERATION: Final = (1 << 64 - BATCH_SLOT_BITS) - 1
 _LAST_MS: Final = 1 << 47
-"""Wall-clock milliseconds behind which nothing was created: the year 6429."""
+"""Latest time of creation, in wall-clock milliseconds: the year 6429."""
 _LAST_INCIDENT: Final = 1 << 47
-"""A result word has 48 bits for the number of an incident."""
+"""A result word has 48 bits for an incident's number."""
 _MAX_EPOCH: Final = (1 << 15) - 1
 _ANY: Final = (1 << 64) - 1
 _LAST_SEQUENCE: Final = _MAX_EPOCH << 32 | (1 << 31) - 1
 _NAME_BYTES: Final = (TOPIC_WORDS - Topic.NAME) * WORD
 _KEY_SHIFT: Final = 32
 
-_SURPRISES: Final = (LookupError, ValueError, ArithmeticError, TypeError, struct.error)
-"""What a damaged word ends in if it gets so far: an index or a number that does not fit."""
-_SLAB_CODE: Final = ("shm.", "record.", "metrics", "pool.", "accumulator.", "sender.", "producer.adaptive_partitioning")
-"""How the names of the modules begin that work on the slab's words and run no code of the user meanwhile."""
+_ERRORS_OF_DAMAGE: Final = (LookupError, ValueError, ArithmeticError, TypeError, struct.error)
+"""What a damaged word leads to where it is not checked: an index or a number that does not fit."""
+_PACKAGE: Final = __name__.partition(".")[0]
 
 
 def damaged(name: str, what: str) -> SlabDamagedError:
-    """Return the error for a slab in which something cannot be so."""
+    """Return the error for damage to a slab."""
     return SlabDamagedError(
         f"slab {name!r} is damaged: {what}; end the programs that use it, then `shmaccum destroy {name} --force` "
         "removes it, with the records that it still holds"
@@ -83,15 +81,15 @@ def damaged(name: str, what: str) -> SlabDamagedError:
 
 
 def check(name: str, words: memoryview, geometry: Geometry) -> None:
-    """Make sure of all that has to be right before a slab is used.
+    """Check all words that must be right before a slab is used.
 
     Args:
         name: the slab's.
         words: all of its memory.
-        geometry: its layout, which is checked already.
+        geometry: its layout, already checked.
 
     Raises:
-        SlabDamagedError: a word says what it cannot; says which.
+        SlabDamagedError: a word has an impossible value; names it.
     """
     _refuse(name, _wrong_superblock(words, geometry))
     _refuse(name, _wrong_processes(words, geometry))
@@ -106,7 +104,7 @@ def check_tables(name: str, words: memoryview, geometry: Geometry) -> None:
     Raises:
         SlabDamagedError: a word has an impossible value; says which.
     """
-    # In this order: a partition is there only after its topic.
+    # In this order: a partition is added after its topic.
     partitions = words[Super.PARTITION_COUNT]
     topics = words[Super.TOPIC_COUNT]
     check_entries(name, words, geometry, range(topics), topics, 0, partitions)
@@ -144,21 +142,21 @@ def check_counts(name: str, geometry: Geometry, topics: int, partitions: int) ->
     """Check how many entries of the topic and the partition table are in use.
 
     Raises:
-        SlabDamagedError: more than there are.
+        SlabDamagedError: more than the tables have.
     """
     _refuse(name, _wrong_counts(geometry, topics, partitions))
 
 
 @contextlib.contextmanager
 def reporting_damage(name: str, words: memoryview, geometry: Geometry) -> Iterator[None]:
-    """Turn what a damaged word ends in into an error that says so.
+    """Report an error in the block that damage caused as damage.
 
     Raises:
-        SlabDamagedError: what was raised in the block came of the slab; its cause is that error.
+        SlabDamagedError: instead of that error, which is its cause.
     """
     try:
         yield
-    except _SURPRISES as error:
+    except _ERRORS_OF_DAMAGE as error:
         found = explain(error, name, words, geometry)
         if found is None:
             raise
@@ -166,29 +164,31 @@ def reporting_damage(name: str, words: memoryview, geometry: Geometry) -> Iterat
 
 
 def explain(error: BaseException, name: str, words: memoryview, geometry: Geometry) -> SlabDamagedError | None:
-    """Return what to raise instead of an error that a damaged slab led to; None for any other error."""
-    if not isinstance(error, _SURPRISES) or not _came_of_the_slab(error.__traceback__):
+    """Return the error to raise for one that damage caused; None for any other error."""
+    if not isinstance(error, _ERRORS_OF_DAMAGE) or not _is_raised_by_package(error.__traceback__):
         return None
     try:
         check(name, words, geometry)
     except SlabDamagedError as found:
         return found
     except ValueError:
-        return None  # it has been detached meanwhile, and there is nothing to be read any more
+        return None  # it has been detached meanwhile, and its words cannot be read
     return damaged(name, f"its words contradict each other ({type(error).__name__}: {error})")
 
 
-def _came_of_the_slab(trace: TracebackType | None) -> bool:
-    """Say whether an error was raised by what works with the slab, or by a library on its behalf."""
-    came = False
+def _is_raised_by_package(trace: TracebackType | None) -> bool:
+    """Return whether this package raised the error, itself or by a library that it called.
+
+    The package refuses wrong arguments by errors of its own, so its other errors come from damage. Errors that other
+    code raises in the middle of a call, such as a serializer or a signal handler, are not about the slab.
+    """
+    raised_by = ""
     while trace is not None:
-        package, _, rest = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")
-        if package == "shmaccum":
-            came = rest.startswith(_SLAB_CODE)
-        elif package != "numpy" and package not in sys.stdlib_module_names:
-            came = False  # somebody else's code: what it raises is its own
+        package = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package != "numpy" and package not in sys.stdlib_module_names:
+            raised_by = package
         trace = trace.tb_next
-    return came
+    return raised_by == _PACKAGE
 
 
 def _refuse(name: str, findings: Iterator[str]) -> None:
@@ -205,7 +205,7 @@ def _wrong_superblock(words: memoryview, geometry: Geometry) -> Iterator[str]:
         Super.INCIDENTS: _LAST_INCIDENT,
     } | dict.fromkeys(range(Super.TOKEN, Super.TOKEN + TOKEN_WORDS), _ANY)
     names = _names_of(Super)
-    # The words before are what the layout goes by.
+    # The words before determine the layout, and were checked before it was mapped.
     for word in range(Super.CREATED_MS, SUPER_WORDS):
         limit = limits.get(word, MAX_COUNT)
         if words[word] > limit:
@@ -238,7 +238,7 @@ def _wrong_topics(words: memoryview, geometry: Geometry, entries: Iterable[int])
         if words[at + Topic.PARTITIONS] > geometry.max_partitions:
             yield f"topic entry {entry} has {words[at + Topic.PARTITIONS]} partitions, of {geometry.max_partitions}"
         if words[at + Topic.ANSWERS] > MAX_COUNT:
-            yield f"topic entry {entry} has been answered {words[at + Topic.ANSWERS]} times"
+            yield f"topic entry {entry} has {words[at + Topic.ANSWERS]} answers, more than {MAX_COUNT}"
         name = words[at + Topic.NAME : at + TOPIC_WORDS].tobytes()[:length]
         if not 0 < length <= _NAME_BYTES or not name.isascii() or not name.decode("ascii").isprintable():
             yield f"topic entry {entry} has the name {name!r}, of {length} bytes"
@@ -264,24 +264,24 @@ def _wrong_partitions(words: memoryview, geometry: Geometry, topics: int, first:
 def _wrong_headers(words: memoryview, geometry: Geometry) -> Iterator[str]:
     first = _rows(words, geometry.headers, geometry.slot_count, geometry.slot_words)
     second = _rows(words, geometry.headers, geometry.slot_count, geometry.slot_words)
-    # After the headers: the partitions of all of their batches are there.
+    # After the headers: a partition is added before its first batch.
     partitions = words[Super.PARTITION_COUNT]
-    # A header that is in new hands may have been read half before and half after: what is wrong has to be so twice.
+    # A header that changes during a read can look wrong. So it must be wrong in both reads, of the same allocation.
     same = (first[:, Slot.STATE] == second[:, Slot.STATE]) & (first[:, Slot.GENERATION] == second[:, Slot.GENERATION])
     wrong = same & _is_wrong(first, partitions) & _is_wrong(second, partitions)
     for slot in np.flatnonzero(wrong).tolist():
         state = int(first[slot, Slot.STATE])
         yield (
-            f"the header of slot {slot} says state {state & STATE_MASK}, {state >> SLOTS_SHIFT & SLOTS_MASK} slots of "
+            f"the header of slot {slot} says state {state_of(state)}, {slots_of(state)} slots of "
             f"{geometry.slot_count}, partition entry {first[slot, Slot.PARTITION]} of {partitions}, "
             f"generation {first[slot, Slot.GENERATION]}"
         )
 
 
 def _is_wrong(headers: Words, partitions: int) -> npt.NDArray[np.bool_]:
-    """Say of each header whether its state, number of slots or partition cannot be."""
-    states = headers[:, Slot.STATE] & np.uint64(STATE_MASK)
-    slots = _slot_counts(headers)
+    """Return, for each header, whether its state, number of slots, generation or partition is impossible."""
+    states = state_of(headers[:, Slot.STATE])
+    slots = slots_of(headers[:, Slot.STATE])
     taken = states != SlotState.FREE
     held = states >= SlotState.OPEN
     return np.asarray(
@@ -292,60 +292,56 @@ def _is_wrong(headers: Words, partitions: int) -> npt.NDArray[np.bool_]:
     )
 
 
-def _slot_counts(headers: Words) -> Words:
-    return (headers[:, Slot.STATE] >> np.uint64(SLOTS_SHIFT)) & np.uint64(SLOTS_MASK)
-
-
 def _wrong_chains(words: memoryview, geometry: Geometry) -> Iterator[str]:
-    """Say of each chain that cannot be so what is wrong with it.
+    """Yield, for each damaged chain, what is wrong with it.
 
     The links of a chain do not change until its first slot is FREE again. So a chain is followed between two reads of
-    its first header, and what is found counts only if they are of the same allocation.
+    its first header, and a fault counts only if both are of the same allocation.
     """
     headers = _rows(words, geometry.headers, geometry.slot_count, geometry.slot_words)
-    taken = headers[:, Slot.STATE] & np.uint64(STATE_MASK) != SlotState.FREE
+    taken = state_of(headers[:, Slot.STATE]) != SlotState.FREE
     found: dict[int, tuple[int, int]] = {}
-    """Slot -> the first slot, and its generation, of the chain that it is in."""
-    for first in np.flatnonzero(taken & (_slot_counts(headers) > 1)).tolist():
+    """Slot -> first slot and generation of its chain."""
+    for first in np.flatnonzero(taken & (slots_of(headers[:, Slot.STATE]) > 1)).tolist():
         generation = words[geometry.header(first) + Slot.GENERATION]
         state = words[geometry.header(first) + Slot.STATE]
-        count = state >> SLOTS_SHIFT & SLOTS_MASK
-        if not state & STATE_MASK or count < 2:
+        count = slots_of(state)
+        if not state_of(state) or count < 2:
             continue
         fault = _fault_of_chain(words, geometry, (first, generation), count, found)
         if fault and _is_held(words, geometry, (first, generation)):
-            yield f"the chain of {count} slots from slot {first} on {fault}"
+            yield f"the chain of {count} slots from slot {first} {fault}"
 
 
 def _fault_of_chain(
     words: memoryview, geometry: Geometry, chain: tuple[int, int], count: int, found: dict[int, tuple[int, int]]
 ) -> str:
-    """Follow a chain, noting its slots; return what is wrong with it. No slot is visited twice over all chains."""
+    """Follow a chain and note its slots; return what is wrong with it, or "". It visits no slot twice, so it ends."""
     slot, length = chain[0], 1
     found[slot] = chain
     while following := words[geometry.header(slot) + Slot.CHAIN]:
         if following > geometry.slot_count:
-            return f"goes on in slot {following - 1}, of {geometry.slot_count}"
+            return f"continues in slot {following - 1}, of {geometry.slot_count}"
         slot, length = following - 1, length + 1
         other = found.get(slot)
         if other == chain:
-            return f"comes back to slot {slot}"
-        if words[geometry.header(slot) + Slot.STATE] & STATE_MASK:
-            return f"goes on in slot {slot}, which is another batch's"
+            return f"returns to slot {slot}"
+        if state_of(words[geometry.header(slot) + Slot.STATE]):
+            return f"continues in slot {slot}, which is another batch's"
         if other is not None and _is_held(words, geometry, other):
-            return f"shares slot {slot} with that from slot {other[0]} on"
+            return f"shares slot {slot} with the one from slot {other[0]}"
         found[slot] = chain
     return "" if length == count else f"has {length}"
 
 
 def _is_held(words: memoryview, geometry: Geometry, chain: tuple[int, int]) -> bool:
-    """Say whether a chain's first slot is still the same batch's."""
+    """Return whether a chain's first slot still belongs to the same allocation."""
     at = geometry.header(chain[0])
-    return words[at + Slot.STATE] & STATE_MASK != 0 and words[at + Slot.GENERATION] == chain[1]
+    return state_of(words[at + Slot.STATE]) != 0 and words[at + Slot.GENERATION] == chain[1]
 
 
 def _rows(words: memoryview, start: int, rows: int, width: int) -> Words:
-    """Return a copy of a table, one row of words an entry."""
+    """Return a copy of a table, one row of words for each entry."""
     first = start // WORD
     with words[first : first + rows * width] as table:
         return np.array(table, np.uint64).reshape(rows, width)

@@ -5,22 +5,22 @@ cdef class Wakeup
 
 cdef class Listener:
     cdef Wakeup _wakeup
-    cdef long long _heard
+    cdef long long _seen
 
     cpdef expect(self, completions)
 
     cpdef bint wait(self, double timeout_s) except -1
 
     @cython.locals(wakeup=Wakeup)
-    cpdef bint _hears(self) except -1
+    cpdef bint _check(self) except -1
 
-    @cython.locals(wakeup=Wakeup, mine=bint, rang=list)
+    @cython.locals(wakeup=Wakeup, mine=bint, woken=list)
     cpdef bint _wait(self, double timeout_s) except -1
 
 cdef class Wakeup:
     cdef readonly object semaphore
     cdef ClockWait clock_wait
-    cdef public long long rings
+    cdef public long long count
     cdef object _words
     cdef Py_ssize_t _asleep_at
     cdef readonly bint is_closed

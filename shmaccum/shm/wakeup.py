@@ -44,7 +44,7 @@ class Listener:
 
     def __init__(self, wakeup: Wakeup) -> None:
         self._wakeup = wakeup
-        self._heard = self._wakeup.rings
+        self._seen = self._wakeup.count
 
     def expect(self, completions: int) -> None:
         """Wake this listener only when the ring's completion count reaches `completions`.
@@ -62,49 +62,49 @@ class Listener:
 
         In a program patched for greenlets it polls: greenlets and threads cannot wait for the same lock.
         """
-        return native.poll(self._hears, timeout_s) if native.is_patched() else self._wait(timeout_s)
+        return native.poll(self._check, timeout_s) if native.is_patched() else self._wait(timeout_s)
 
-    def _hears(self) -> bool:
+    def _check(self) -> bool:
         """Return whether a wake-up came since the last wait; without a system call if none did."""
         wakeup = self._wakeup
-        if wakeup.rings == self._heard and not wakeup.is_closed and not wakeup.semaphore.value:
+        if wakeup.count == self._seen and not wakeup.is_closed and not wakeup.semaphore.value:
             return False
         return self._wait(0.0)
 
     def _wait(self, timeout_s: float) -> bool:
         wakeup = self._wakeup
         mine = False
-        rang: list[None] = []
+        woken: list[None] = []
         try:
             with wakeup.mutex:
                 wakeup.check_open()
-                if wakeup.rings == self._heard and wakeup.waiting:
+                if wakeup.count == self._seen and wakeup.waiting:
                     # The thread that waited can notify late, when we listen already and yet another thread waits.
-                    wakeup.changed.wait_for(self._has_something_to_do, timeout_s)
+                    wakeup.changed.wait_for(self._can_return, timeout_s)
                     wakeup.check_open()
-                if wakeup.rings != self._heard:
-                    self._heard = wakeup.rings
+                if wakeup.count != self._seen:
+                    self._seen = wakeup.count
                     return True
                 if wakeup.waiting:
                     return False
                 wakeup.waiting = mine = True
-            wakeup.clock_wait.into(rang, timeout_s)
+            wakeup.clock_wait.into(woken, timeout_s)
         finally:
             if mine:
                 # No call between these: an interrupt must not leave `waiting` set while no thread waits.
-                if rang:
-                    wakeup.rings += 1
-                self._heard = wakeup.rings
+                if woken:
+                    wakeup.count += 1
+                self._seen = wakeup.count
                 wakeup.waiting = False
                 with wakeup.mutex:
                     if len(wakeup.listeners) > 1 or wakeup.is_closed:
                         wakeup.changed.notify_all()
         wakeup.check_open()
-        return bool(rang)
+        return bool(woken)
 
-    def _has_something_to_do(self) -> bool:
+    def _can_return(self) -> bool:
         """Return whether a wake-up came, no thread waits for the semaphore, or it is closed."""
-        return self._wakeup.rings != self._heard or not self._wakeup.waiting or self._wakeup.is_closed
+        return self._wakeup.count != self._seen or not self._wakeup.waiting or self._wakeup.is_closed
 
 
 class Wakeup:
@@ -116,10 +116,10 @@ class Wakeup:
         "_words",
         "changed",
         "clock_wait",
+        "count",
         "is_closed",
         "listeners",
         "mutex",
-        "rings",
         "semaphore",
         "waiting",
     )
@@ -127,7 +127,7 @@ class Wakeup:
     def __init__(self, private: PrivateNames, entry: int, words: memoryview, geometry: Geometry) -> None:
         self.semaphore = open_wakeup(private, entry, words, geometry.process(entry) + Process.WAKEUP)
         self.clock_wait = ClockWait(self.semaphore)
-        self.rings = 0
+        self.count = 0
         self._words = words
         self._asleep_at = geometry.process(entry) + Process.ASLEEP
         self.is_closed = False

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from pools import join_pool
 
-from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
+from shmaccum.shm.layout import Geometry
+from shmaccum.shm.lifecycle import detach
 
 
 @pytest.fixture
@@ -15,9 +18,11 @@ def make_pool(slab_name: str) -> Iterator[Callable[[int, int], BufferPool]]:
     pools: list[BufferPool] = []
 
     def make(memory: int, poolable_size: int) -> BufferPool:
-        pools.append(BufferPool(memory, poolable_size, name=slab_name))
+        slot_size = slot_size_for(poolable_size)
+        pools.append(join_pool(slab_name, Geometry(slot_size, max(1, memory // slot_size))))
         return pools[-1]
 
     yield make
     for pool in pools:
-        pool.release()
+        pool.close()
+        detach(pool.slab)

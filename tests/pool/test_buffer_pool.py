@@ -21,23 +21,19 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
+from pools import join_pool
 from processes import PATIENCE_S, Child, wait_until
 
 from shmaccum.errors import BufferExhaustedError, ProducerClosedError, RecordTooLargeError
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.pool.slots import Buffer
 from shmaccum.shm.layout import Super
-from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.lifecycle import detach
 
 MakePool = Callable[[int, int], BufferPool]
 Start = Callable[..., Child]
 MAX_BLOCK_MS = 10
 FOREVER_MS = PATIENCE_S * 1000
-
-
-def join_pool(name: str) -> BufferPool:
-    """Use the pool in a child process."""
-    return BufferPool(0, 0, slab=attach(name))
 
 
 def allocate(link: Connection, name: str, size: int, max_block_ms: float) -> Buffer:

@@ -8,13 +8,13 @@ from multiprocessing.connection import Connection
 
 import pytest
 from faults import before, die
+from pools import join_pool
 from processes import PATIENCE_S, Child, wait_until
 
 from shmaccum.pool.bitmap import FreeBitmap
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.pool.slots import Slots
 from shmaccum.shm.layout import Slot, SlotState, Super
-from shmaccum.shm.lifecycle import attach
 
 MakePool = Callable[[int, int], BufferPool]
 Start = Callable[..., Child]
@@ -23,7 +23,7 @@ FOREVER_MS = PATIENCE_S * 1000
 
 def take(link: Connection, name: str, *sizes: int) -> None:
     """Take memory, report it, and wait to be killed."""
-    pool = BufferPool(0, 0, slab=attach(name))
+    pool = join_pool(name)
     for size in sizes:
         link.send(pool.allocate(size, FOREVER_MS))
     link.recv()
@@ -69,7 +69,7 @@ def test_memory_that_holds_records_is_not_reclaimed(make_pool: MakePool, start: 
 
 def use_and_die(link: Connection, name: str) -> None:
     """Take memory; on a message, set its state as in a deque, and die."""
-    pool = BufferPool(0, 0, slab=attach(name))
+    pool = join_pool(name)
     buffer = pool.allocate(8, 0)
     link.send(buffer)
     link.recv()
@@ -129,7 +129,7 @@ def test_memory_of_the_dead_goes_to_waiters(make_pool: MakePool, start: Start, s
 
 def die_over(link: Connection, name: str, what: str) -> None:
     """Die halfway through freeing or allocating memory, with the pool's lock held."""
-    pool = BufferPool(0, 0, slab=attach(name))
+    pool = join_pool(name)
     buffer = pool.allocate(16, 0)
     if what == "give":
         before(Slots._give_chain, "self._bitmap.give", die)
@@ -223,7 +223,7 @@ def test_reclaiming_removes_the_dead_from_the_queue(make_pool: MakePool, start: 
 
 def hold_and_wait(link: Connection, name: str) -> None:
     """Hold some memory and wait for more."""
-    pool = BufferPool(0, 0, slab=attach(name))
+    pool = join_pool(name)
     pool.allocate(8, 0)
     pool.allocate(16, FOREVER_MS)
 

@@ -7,23 +7,14 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
+from pools import join_pool
 from processes import Child
 
 from shmaccum.errors import BufferExhaustedError, IllegalStateError, SlabAbiError
 from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
 from shmaccum.pool.slots import Buffer
-from shmaccum.shm.layout import (
-    OWNER_MASK,
-    OWNER_SHIFT,
-    SLOTS_MASK,
-    SLOTS_SHIFT,
-    STATE_MASK,
-    Process,
-    Slot,
-    SlotState,
-    Super,
-)
-from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.layout import Process, Slot, SlotState, Super, owner_of, slots_of, state_of
+from shmaccum.shm.lifecycle import detach
 
 MakePool = Callable[[int, int], BufferPool]
 Start = Callable[..., Child]
@@ -32,7 +23,7 @@ Start = Callable[..., Child]
 # --- allocating and freeing -----------------------------------------------------------------------
 
 
-def state_of(pool: BufferPool, slot: int) -> int:
+def state_word(pool: BufferPool, slot: int) -> int:
     state: int = pool.slab.words[pool.slab.geometry.header(slot) + Slot.STATE]
     return state
 
@@ -42,13 +33,13 @@ def test_the_slot_header_names_the_owner(make_pool: MakePool) -> None:
 
     buffer = pool.allocate(20, 0)
 
-    state = state_of(pool, buffer.slot)
-    assert state & STATE_MASK == SlotState.ALLOCATED
-    assert state >> OWNER_SHIFT & OWNER_MASK == pool.slab.me
-    assert state >> SLOTS_SHIFT & SLOTS_MASK == buffer.slots == 3
+    state = state_word(pool, buffer.slot)
+    assert state_of(state) == SlotState.ALLOCATED
+    assert owner_of(state) == pool.slab.me
+    assert slots_of(state) == buffer.slots == 3
     assert pool.is_taken(buffer)
     pool.deallocate(buffer)
-    assert state_of(pool, buffer.slot) == SlotState.FREE
+    assert state_word(pool, buffer.slot) == SlotState.FREE
     assert not pool.is_taken(buffer)
 
 
@@ -120,7 +111,7 @@ def test_handles_compare_by_value() -> None:
 
 
 def free_what_is_told(link: Connection, name: str) -> None:
-    pool = BufferPool(0, 0, slab=attach(name))
+    pool = join_pool(name)
     pool.deallocate(link.recv())
     detach(pool.slab)
 
@@ -151,7 +142,7 @@ def test_a_large_request_gets_adjacent_slots_if_possible(make_pool: MakePool) ->
     assert chain_of(pool, adjacent) == [3, 4]
     assert chain_of(pool, others) == [1, 6]
     assert pool.available_memory() == 0
-    assert [state_of(pool, slot) & STATE_MASK for slot in (1, 3, 4, 6)] == [1, 1, 0, 0]
+    assert [state_of(state_word(pool, slot)) for slot in (1, 3, 4, 6)] == [1, 1, 0, 0]
 
 
 def test_any_free_slots_serve_a_request_at_once(make_pool: MakePool) -> None:
@@ -261,7 +252,7 @@ def test_statistics_of_a_wait(make_pool: MakePool) -> None:
     assert pool.slab.words[entry + Process.EXHAUSTED] == 1
     assert pool.slab.words[entry + Process.WAIT_NS] >= 20_000_000
     assert 0.0 < pool.wait_ratio() <= 1.0
-    assert BufferPool(0, 0, slab=pool.slab).wait_ratio() == 0.0
+    assert BufferPool(pool.slab).wait_ratio() == 0.0
 
 
 # --- the pool's slab ------------------------------------------------------------------------------
@@ -292,14 +283,3 @@ def test_pools_of_one_name_and_different_sizes_are_refused(make_pool: MakePool) 
 
     with pytest.raises(SlabAbiError, match="other settings"):
         make_pool(128, 8)
-
-
-def test_a_pool_without_a_name_is_another_one(make_pool: MakePool) -> None:
-    named = make_pool(64, 8)
-    unnamed = BufferPool(64, 8)
-
-    unnamed.allocate(64, 0)
-
-    assert named.available_memory() == 64
-    unnamed.release()
-    unnamed.release()

@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 from faults import InterruptAt, is_stopped, stop, stopped_with
+from pools import join_pool
 from processes import PATIENCE_S, Child, wait_until
 
 import shmaccum
@@ -18,8 +19,8 @@ from shmaccum.errors import BufferExhaustedError, LockTimeoutError
 from shmaccum.pool import buffer_pool, waiters
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.pool.slots import Buffer
-from shmaccum.shm.layout import OWNER_MASK, OWNER_SHIFT, Slot, SlotState, Super
-from shmaccum.shm.lifecycle import attach, detach
+from shmaccum.shm.layout import Slot, SlotState, Super, owner_of
+from shmaccum.shm.lifecycle import detach
 
 MakePool = Callable[[int, int], BufferPool]
 Start = Callable[..., Child]
@@ -45,7 +46,7 @@ def serve(link: Connection, name: str, wait_slice_s: float = 600.0, stops: bool 
     """
     buffer_pool.WAIT_SLICE_S = wait_slice_s  # type: ignore[misc]
     waiters.ABSENT_S = 10 * wait_slice_s  # type: ignore[misc]
-    pool = BufferPool(0, 0, slab=attach(name))
+    pool = join_pool(name)
 
     def stop_once() -> None:
         pool.while_waiting = lambda: None
@@ -325,7 +326,7 @@ def test_a_stopped_holder_of_the_pools_lock_is_named(make_pool: MakePool) -> Non
     pool = make_pool(8, 8)
     pool.allocate(8, 0)
 
-    pool.slab.be_patient(0)
+    pool.slab.set_lock_timeout(0)
 
     with stopped_with(pool.slab.pool_lock) as pid, pytest.raises(LockTimeoutError, match=f"process {pid} holds it"):
         pool.allocate(8, 50)
@@ -407,7 +408,7 @@ def test_interrupts_in_allocate_and_deallocate_lose_no_memory(make_pool: MakePoo
 
 def allocate_inherited(link: Connection, pool: BufferPool, size: int) -> tuple[Buffer, int, int]:
     buffer = pool.allocate(size, FOREVER_MS)
-    owner = pool.slab.words[pool.slab.geometry.header(buffer.slot) + Slot.STATE] >> OWNER_SHIFT & OWNER_MASK
+    owner = owner_of(pool.slab.words[pool.slab.geometry.header(buffer.slot) + Slot.STATE])
     link.send((buffer, owner, pool.slab.me))
     link.recv()
     pool.deallocate(buffer)
@@ -482,7 +483,7 @@ def test_a_waiter_before_others_gets_only_one_buffer(make_pool: MakePool, start:
 
 def wait_without_naps(pool: BufferPool, monkeypatch: pytest.MonkeyPatch) -> threading.Thread:
     """Let a thread wait for a slot, and look only when it is woken."""
-    monkeypatch.setattr(buffer_pool, "NAP_S", FOREVER_MS / 1000)
+    monkeypatch.setattr(buffer_pool, "HEAD_SLICE_S", FOREVER_MS / 1000)
     thread = threading.Thread(target=pool.allocate, args=(8, FOREVER_MS))
     thread.start()
     wait_until(lambda: pool.queued() == 1)

@@ -100,6 +100,14 @@ def test_a_negative_timeout_is_refused(producer: Producer, timeout: float) -> No
     assert producer.send("t", b"still open").get(20).topic == "t"
 
 
+@pytest.mark.parametrize("timeout", ["5", [1], 10**400], ids=["text", "list", "too large"])
+def test_a_timeout_that_is_no_number_is_refused(producer: Producer, timeout: Any) -> None:
+    for method in (producer.poll, producer.flush, producer.close):
+        with pytest.raises(IllegalArgumentError, match=r"timeout = .*: must be a number of seconds"):
+            method(timeout)
+    assert producer.send("t", b"still open").get(20).topic == "t"
+
+
 def test_a_negative_partition_is_no_reason_to_try_again(producer: Producer) -> None:
     with pytest.raises(IllegalArgumentError, match="Invalid partition: -2") as caught:
         producer.send("t", b"v", partition=-2)

@@ -50,6 +50,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Producer]:
     assert not any(records for topic in ("t", "u") for records in read_topic(log_dir, topic).values())
 
 
+RELEASED = memoryview(b"")
+RELEASED.release()
+
 Case = tuple[dict[str, Any], type[ShmaccumError], str]
 
 CASES: dict[str, Case] = {
@@ -63,6 +66,8 @@ CASES: dict[str, Case] = {
     "topic with a slash": ({"topic": "a/b"}, InvalidTopicError, "only ASCII letters, digits"),
     "topic too long": ({"topic": "x" * 250}, InvalidTopicError, "250 characters long; at most 249"),
     "value int": ({"value": 5}, SerializationError, r"value must be .*not int; set value\.serializer"),
+    "value released": ({"value": RELEASED}, SerializationError, "value: operation forbidden on released memoryview"),
+    "header released": ({"headers": [("n", RELEASED)]}, SerializationError, "header 'n': operation forbidden on rel"),
     "key list": ({"key": [b""]}, SerializationError, r"key must be .*not list; set key\.serializer"),
     "lone surrogate": ({"key": "\ud800"}, SerializationError, "key .*not valid Unicode"),
     "headers text": ({"headers": "abc"}, SerializationError, "headers must be pairs"),

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import numpy as np
 from processes import Child
 from producers import in_the_way, wait_until
 from senders import read_values
 
 from shmaccum import Producer
-from shmaccum.shm.layout import STATE_MASK, Process, Slot, SlotState
+from shmaccum.shm.layout import Process, Slot, SlotState, state_of
 
 Produce = Callable[..., Producer]
 Start = Callable[..., Child]
@@ -50,7 +49,7 @@ def test_large_record_does_not_wait_for_adjacent_slots(
             for number in range(SLOTS):
                 producer.send("t", FULL, partition=number % 2)
         wait_until(lambda: pool.available_memory() == SLOTS * SLOT // 2, "what is for partition 0 is delivered")
-        states = slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
+        states = state_of(slab.headers[:, Slot.STATE])
         assert (states != SlotState.FREE).tolist() == [False, True] * (SLOTS // 2)
 
         large.tell()

@@ -11,7 +11,7 @@ from faults import InterruptAt
 
 from shmaccum import Producer
 from shmaccum.shm import names
-from shmaccum.shm.layout import STATE_MASK, Process, Slot, SlotState
+from shmaccum.shm.layout import Process, Slot, SlotState, state_of
 
 Produce = Callable[..., Producer]
 
@@ -32,7 +32,7 @@ CALLS: dict[str, Callable[[Producer], Any]] = {
 
 def allocated(producer: Producer) -> int:
     """Return how many slots are taken and in no deque."""
-    states = producer._slab.headers[:, Slot.STATE] & STATE_MASK
+    states = state_of(producer._slab.headers[:, Slot.STATE])
     return int((states == int(SlotState.ALLOCATED)).sum())
 
 
@@ -54,6 +54,20 @@ def test_interrupts_leak_no_lock_slot_or_flush(produce: Produce, call: Callable[
     else:
         pytest.fail("there is no end to the moments")
 
+    assert producer.send("t", b"last").get(10).offset > 0
+
+
+@pytest.mark.parametrize("name", ["send", "send to a new batch", "send_batch", "poll"])
+def test_error_of_a_signal_handler_is_not_reported_as_damage(produce: Produce, name: str) -> None:
+    producer = produce(batch_size=1024, max_request_size=1 << 20)
+    producer.send("t", b"first").get(10)
+    for moment in range(MOST_MOMENTS):
+        with InterruptAt(moment, error=ValueError) as interrupt:  # which a damaged word also leads to
+            CALLS[name](producer)
+        if not interrupt.came:
+            break
+    else:
+        pytest.fail("there is no end to the moments")
     assert producer.send("t", b"last").get(10).offset > 0
 
 

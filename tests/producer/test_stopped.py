@@ -19,7 +19,7 @@ from shmaccum.cluster import TopicPartition
 from shmaccum.errors import KafkaTimeoutError, LockTimeoutError
 from shmaccum.shm.layout import Geometry
 from shmaccum.shm.lifecycle import attach, detach
-from shmaccum.shm.locks import LEAST_PATIENCE_S
+from shmaccum.shm.locks import MIN_TIMEOUT_S
 
 Produce = Callable[..., Producer]
 
@@ -30,7 +30,7 @@ def producer(produce: Produce) -> Producer:
     producer = produce()
     producer.send("t", b"known", partition=2)
     producer.flush(30)
-    producer._slab._turn.patience_s = LEAST_PATIENCE_S
+    producer._slab._turn.timeout_s = MIN_TIMEOUT_S
     return producer
 
 

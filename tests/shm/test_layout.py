@@ -259,7 +259,7 @@ def tables() -> dict[str, dict[str, int]]:
     return {
         name: {word: index for word, index in vars(member).items() if word.isupper()}
         for name, member in inspect.getmembers(layout, inspect.isclass)
-        if member.__module__ == layout.__name__ and not issubclass(member, Enum) and member is not Geometry
+        if member.__module__.startswith(layout.__name__) and not issubclass(member, Enum) and member is not Geometry
     }
 
 

@@ -16,7 +16,7 @@ from shmaccum.shm.layout import Process
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.locks import SlabLock
 from shmaccum.shm.slab import Slab
-from shmaccum.shm.takeover import LockState, Look, Vigil
+from shmaccum.shm.takeover import LockState, LockWait, Look
 
 NUMBER = 5
 Start = Callable[..., Child]
@@ -97,7 +97,7 @@ def test_a_holder_that_released_and_left_did_not_die_holding(
     while_asking(
         monkeypatch, slab, (lambda: leave(children[-1][0]), next_one), (lambda: leave(children[-1][0]), next_one)
     )
-    assert not Vigil(state(slab)).take_over()
+    assert not LockWait(state(slab)).take_over()
 
     assert [entry for _, entry in children] == [entry] * 3, "all in the same entry of the table"
     assert slab.locks[NUMBER].owner() == entry

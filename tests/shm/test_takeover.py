@@ -16,7 +16,7 @@ from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.lockfile import TAKEOVER
 from shmaccum.shm.locks import SlabLock
 from shmaccum.shm.slab import Slab
-from shmaccum.shm.takeover import LockState, Look, Vigil
+from shmaccum.shm.takeover import LockState, LockWait, Look
 
 NUMBER = 5
 OTHER = 6
@@ -186,17 +186,17 @@ def test_a_timed_out_wait_is_no_release(slab: Slab, start: Start) -> None:
 
 @pytest.mark.plain  # a process dies or stops before a line
 def test_slices_are_short_at_first_and_after_a_death(slab: Slab, start: Start) -> None:
-    vigil = Vigil(state(slab))
-    first = vigil.slice_s
+    wait = LockWait(state(slab))
+    first = wait.slice_s
     for _ in range(2):
-        assert not vigil.take_over()
-    later = vigil.slice_s
+        assert not wait.take_over()
+    later = wait.slice_s
     assert first < later
 
     lose(slab, start)
-    assert not vigil.take_over()
-    assert vigil.slice_s == first
-    assert vigil.take_over()
+    assert not wait.take_over()
+    assert wait.slice_s == first
+    assert wait.take_over()
     assert slab.locks[NUMBER].owner() == slab.me
     slab.words[slab.geometry.lock(NUMBER) + Lock.OWNER] = 0
     slab.locks[NUMBER].semaphore.release()

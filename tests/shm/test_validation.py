@@ -76,7 +76,7 @@ WORDS: dict[str, Callable[[int, Geometry], tuple[int, int]]] = {
     "says state 6": lambda header, geometry: (header + Slot.STATE, 6 | 1 << SLOTS_SHIFT),
     "3, 0 slots of 10": lambda header, geometry: (header + Slot.STATE, SlotState.CLOSED),
     "3, 11 slots of 10": lambda header, geometry: (header + Slot.STATE, SlotState.CLOSED | 11 << SLOTS_SHIFT),
-    "the chain of 2 slots from slot 0 on has 1": lambda header, geometry: (
+    "the chain of 2 slots from slot 0 has 1": lambda header, geometry: (
         header + Slot.STATE,
         SlotState.CLOSED | 2 << SLOTS_SHIFT,
     ),
@@ -162,15 +162,15 @@ def leave_chains(link: Connection, name: str) -> None:
 
 
 CHAINS: dict[str, dict[int, int]] = {
-    "of 3 slots from slot 0 on goes on in slot 10, of 10": {2: 11},
-    "of 3 slots from slot 0 on goes on in slot 18446744073709551614, of 10": {0: HUGE},
-    "of 3 slots from slot 0 on comes back to slot 2": {3: 3},
-    "of 3 slots from slot 0 on comes back to slot 0": {2: 1},
-    "of 3 slots from slot 0 on has 2": {2: 0},
-    "of 3 slots from slot 0 on has 4": {3: 8, 7: 0},
-    "of 3 slots from slot 0 on goes on in slot 1, which is another batch's": {2: 2},
-    "of 3 slots from slot 4 on shares slot 3 with that from slot 0 on": {5: 4},
-    "of 3 slots from slot 0 on goes on in slot 4, which": {0: 5},
+    "of 3 slots from slot 0 continues in slot 10, of 10": {2: 11},
+    "of 3 slots from slot 0 continues in slot 18446744073709551614, of 10": {0: HUGE},
+    "of 3 slots from slot 0 returns to slot 2": {3: 3},
+    "of 3 slots from slot 0 returns to slot 0": {2: 1},
+    "of 3 slots from slot 0 has 2": {2: 0},
+    "of 3 slots from slot 0 has 4": {3: 8, 7: 0},
+    "of 3 slots from slot 0 continues in slot 1, which is another batch's": {2: 2},
+    "of 3 slots from slot 4 shares slot 3 with the one from slot 0": {5: 4},
+    "of 3 slots from slot 0 continues in slot 4, which": {0: 5},
 }
 
 

@@ -184,7 +184,7 @@ def test_a_late_notification_does_not_end_a_wait(slab: Slab) -> None:
     for rings in (0, 1):
         wait_until(lambda: bool(heard or wakeup.changed._waiters))
         with wakeup.changed:
-            wakeup.rings += rings
+            wakeup.count += rings
             wakeup.changed.notify_all()
     thread.join(PATIENCE_S)
     wakeup.waiting = False

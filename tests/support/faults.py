@@ -101,13 +101,15 @@ class InterruptAt:
     Args:
         moment: when.
         again: when, counted from then, to interrupt what cleans up behind that; None for not at all.
+        error: what the signal's handler raises.
 
     Attributes:
         came: whether there were so many moments.
     """
 
-    def __init__(self, moment: int, again: int | None = None) -> None:
+    def __init__(self, moment: int, again: int | None = None, error: type[BaseException] = KeyboardInterrupt) -> None:
         self.came = False
+        self._error = error
         self._moment = moment
         self._again = again
 
@@ -122,7 +124,7 @@ class InterruptAt:
         sys.settrace(None)
         sys.setprofile(None)
         gc.enable()
-        return kind is KeyboardInterrupt
+        return kind is self._error
 
     def _look(self, frame: FrameType, event: str, argument: object) -> None:
         # A generator that goes on looks, too, but an error raised here would not be raised inside of it.
@@ -136,7 +138,7 @@ class InterruptAt:
             if self._again is not None:
                 self._moment, self._again = self._again, None
                 self._look_on(frame)
-            raise KeyboardInterrupt
+            raise self._error
 
     def _look_on(self, frame: FrameType | None) -> None:
         """Look again from the next line on: a profile function that raises is not called any more."""

@@ -14,11 +14,6 @@ from shmaccum.errors import ShmaccumError
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.split import read_records
 from shmaccum.shm.layout import (
-    OWNER_MASK,
-    OWNER_SHIFT,
-    SLOTS_MASK,
-    SLOTS_SHIFT,
-    STATE_MASK,
     WORD,
     Partition,
     Process,
@@ -27,6 +22,9 @@ from shmaccum.shm.layout import (
     Super,
     Topic,
     TopicState,
+    owner_of,
+    slots_of,
+    state_of,
 )
 from shmaccum.shm.slab import Slab
 from tools.stress.slabcheck import locks_in_use
@@ -83,8 +81,8 @@ def _taken(slab: Slab) -> Iterator[tuple[int, int]]:
     """Yield allocated slots by the headers: (first slot, number of slots)."""
     for slot in range(slab.geometry.slot_count):
         state = slab.words[slab.geometry.header(slot) + Slot.STATE]
-        if state & STATE_MASK:
-            yield slot, state >> SLOTS_SHIFT & SLOTS_MASK
+        if state_of(state):
+            yield slot, slots_of(state)
 
 
 def _every_slot_is_free_or_allocated_once(slab: Slab) -> Iterator[str]:
@@ -130,8 +128,8 @@ def _no_memory_is_a_dead_ones(slab: Slab) -> Iterator[str]:
     """An ALLOCATED slot that is not in a deque yet has a live owner."""
     for first, _ in _taken(slab):
         state = slab.words[slab.geometry.header(first) + Slot.STATE]
-        if state & STATE_MASK == SlotState.ALLOCATED and not slab.owner_is_alive(state):
-            yield f"slot {first} is allocated to dead process entry {state >> OWNER_SHIFT & OWNER_MASK}"
+        if state_of(state) == SlotState.ALLOCATED and not slab.owner_is_alive(state):
+            yield f"slot {first} is allocated to dead process entry {owner_of(state)}"
 
 
 def _deques_are_what_the_headers_say(slab: Slab, batches: list[RecordBatch]) -> Iterator[str]:

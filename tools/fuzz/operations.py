@@ -29,12 +29,12 @@ from shmaccum.record.columns.encoder import encode_columns
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender
 from shmaccum.shm.lifecycle import attach, destroy
-from shmaccum.shm.locks import LEAST_PATIENCE_S
+from shmaccum.shm.locks import MIN_TIMEOUT_S
 from shmaccum.shm.wakeup import Doorbell
 from tools.fuzz.image import CLUSTER, NODE, OTHER_TOPIC, PARTITIONS, SLOT_SIZE, TOPIC, SlabImage, open_accumulator
 from tools.support.accumulators import Accumulators
 
-_PATIENCE_S: Final = LEAST_PATIENCE_S
+_PATIENCE_S: Final = MIN_TIMEOUT_S
 _PASSES: Final = 8
 _MAX_REQUEST: Final = 1 << 20
 _COLUMNS: Final = pa.record_batch({"value": pa.array([b"%d" % number * 30 for number in range(60)], pa.binary())})
@@ -70,7 +70,7 @@ class Session:
     def _accumulator(self) -> Accumulators:
         accumulator = open_accumulator(self._image.config)
         # Otherwise a lock whose holder cannot be identified takes a minute to time out.
-        accumulator.slab.be_patient(_PATIENCE_S)
+        accumulator.slab.set_lock_timeout(_PATIENCE_S)
         return accumulator
 
     @cached_property

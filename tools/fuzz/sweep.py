@@ -17,7 +17,7 @@ from typing import Final
 
 from shmaccum.errors import ShmaccumError
 from shmaccum.shm import names
-from shmaccum.shm.layout import LOCK_POOL, LOCK_STRIPES, LOCK_TABLES, SLOTS_SHIFT, STATE_MASK, WAITERS, Geometry, Super
+from shmaccum.shm.layout import LOCK_POOL, LOCK_STRIPES, LOCK_TABLES, WAITERS, Geometry, Super, slots_of, state_of
 from tools.fuzz.child import Attempt, allow, try_in_child
 from tools.fuzz.damage import Damage, Region, regions
 from tools.fuzz.operations import Session
@@ -166,7 +166,7 @@ def _one_of_each(region: Region, words: memoryview) -> Iterable[int]:
     found: dict[tuple[int, int], int] = {}
     for slot in range(region.entries):
         state = words[region.start + slot * region.words]
-        found.setdefault((state & STATE_MASK, state >> SLOTS_SHIFT & 3), slot)
+        found.setdefault((state_of(state), slots_of(state) & 3), slot)
     return sorted(found.values())
 
 

@@ -11,10 +11,10 @@
  *   shmaccum.shm.locks.SlabLock._leave                     giving_up
  *   shmaccum.shm.locks.SlabLock._rest                      waiting, giving_up, idle
  *   shmaccum.shm.locks.SlabLock._wait                      waiting, ran_out, not_now
- *   shmaccum.shm.takeover.Vigil.take_over                  ran_out to not_now
- *   shmaccum.shm.takeover.Vigil._succeed                   ran_out to forget
- *   shmaccum.shm.takeover.Vigil._died_holding              named
- *   shmaccum.shm.takeover.Vigil._renew_looks               not_now
+ *   shmaccum.shm.takeover.LockWait.take_over                  ran_out to not_now
+ *   shmaccum.shm.takeover.LockWait._succeed                   ran_out to forget
+ *   shmaccum.shm.takeover.LockWait._died_holding              named
+ *   shmaccum.shm.takeover.LockWait._renew_looks               not_now
  *   shmaccum.shm.takeover.Look.__init__                    look_anew
  *   shmaccum.shm.takeover.Look.proves_dead_holder          conclude
  *   shmaccum.shm.takeover.LockState.dead                   look_anew

@@ -17,7 +17,6 @@ from shmaccum.shm.layout import (
     LOCK_COUNT,
     PARTITION_WORDS,
     PROCESS_WORDS,
-    STATE_MASK,
     WORD,
     Geometry,
     Lock,
@@ -26,6 +25,7 @@ from shmaccum.shm.layout import (
     Slot,
     SlotState,
     Super,
+    state_of,
 )
 from shmaccum.shm.lifecycle import look
 from shmaccum.shm.procfs import pid_namespace
@@ -92,9 +92,7 @@ def unrest(view: SlabView) -> list[str]:
 def _slots(view: SlabView) -> Iterator[str]:
     words, geometry = view.words, view.geometry
     headers = _table(view, geometry.header(0), geometry.slot_count, geometry.slot_words)
-    taken = Counter(
-        SlotState(state).name for state in (headers[:, Slot.STATE] & np.uint64(STATE_MASK)).tolist() if state
-    )
+    taken = Counter(SlotState(state).name for state in state_of(headers[:, Slot.STATE]).tolist() if state)
     if taken:
         yield f"slots are not free: {', '.join(f'{count} {state}' for state, count in sorted(taken.items()))}"
     start = geometry.bitmap // WORD

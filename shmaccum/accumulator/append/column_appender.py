@@ -36,7 +36,7 @@ from shmaccum.shm.layout import (
     Slot,
     SlotState,
 )
-from shmaccum.shm.locks import LEAST_PATIENCE_S
+from shmaccum.shm.locks import MIN_TIMEOUT_S
 
 TURN_BATCHES: Final = 32
 """Batches encoded and queued at a time: bounds an append's private memory, and how long its first batch waits for
@@ -239,7 +239,7 @@ class ColumnAppender:
         except BaseException:
             # Rebuilds the deque now. Otherwise a flush would wait for batches that no index leads the sender to.
             # It does not wait for stopped processes: the lock's next holder rebuilds as well.
-            with contextlib.suppress(LockTimeoutError), queue.lock.within(LEAST_PATIENCE_S):
+            with contextlib.suppress(LockTimeoutError), queue.lock.within(MIN_TIMEOUT_S):
                 pass
             raise
         finally:

@@ -20,7 +20,7 @@ from shmaccum.shm.locks import SlabLock
 
 logger = logging.getLogger(__name__)
 
-STOPPED_PATIENCE_S: Final = 0.25
+STOPPED_TIMEOUT_S: Final = 0.25
 """How long the sender waits for a lock: enough to take it over if its holder has died."""
 RETRY_MS: Final = 1000
 """How long the sender skips a lock whose acquire timed out."""
@@ -40,7 +40,7 @@ class Deferral:
         """Use as ``with deferral.with_lock(lock): ...``.
 
         Raises:
-            LockTimeoutError: a living process has held it for `STOPPED_PATIENCE_S`, or did less than `RETRY_MS` ago.
+            LockTimeoutError: a living process has held it for `STOPPED_TIMEOUT_S`, or did less than `RETRY_MS` ago.
         """
         return PatientLock(self, lock)
 
@@ -63,7 +63,7 @@ class Deferral:
         if self._until_ms and self._until_ms.get(lock.number, 0) > _now_ms():
             raise LockTimeoutError(f"lock {lock.number} skipped: the last acquire timed out less than 1 s ago")
         try:
-            lock.acquire(STOPPED_PATIENCE_S)
+            lock.acquire(STOPPED_TIMEOUT_S)
         except LockTimeoutError as error:
             self._until_ms[lock.number] = _now_ms() + RETRY_MS
             logger.warning("%s; deferring the work that needs this lock for 1 s", error)

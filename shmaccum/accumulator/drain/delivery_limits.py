@@ -18,7 +18,6 @@ from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.shm.layout import LIMITS_MASK, LIMITS_SHIFT, Process, Super
 from shmaccum.shm.slab import Slab
 
-_LIMITS: Final = Process.LIMITS
 _MASK: Final = np.uint64(LIMITS_MASK)
 
 
@@ -45,7 +44,7 @@ class DeliveryLimits:
 
     def shortest_ms(self) -> int:
         """Return a lower bound for the timeout of present batches, and of new ones until limits change."""
-        limits = self._slab.process_rows[:, _LIMITS]
+        limits = self._slab.process_rows[:, Process.LIMITS]
         timeouts = limits[limits != 0] & _MASK
         return int(timeouts.min()) - 1 if len(timeouts) else self._timeout_ms
 
@@ -61,5 +60,5 @@ class DeliveryLimits:
     def _of(self, batch: RecordBatch) -> list[int]:
         """Return the LIMITS words of a batch's contributors, as far as they are set."""
         words, geometry = self._slab.words, self._slab.geometry
-        found = [words[geometry.process(entry) + _LIMITS] for entry in batch.contributors()]
+        found = [words[geometry.process(entry) + Process.LIMITS] for entry in batch.contributors()]
         return [each for each in found if each]

@@ -27,7 +27,7 @@ from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.accumulator.state.record_batch import RecordBatch, batch_in
 from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError
-from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
+from shmaccum.shm.layout import Partition, Slot, SlotState, Super, state_of
 from shmaccum.shm.slab import Slab
 
 logger = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class BatchExpirer:
 
         One store a batch: if the sender dies in between, the next one renews all.
         """
-        states = self._slab.headers[:, Slot.STATE] & np.uint64(STATE_MASK)
+        states = state_of(self._slab.headers[:, Slot.STATE])
         left = np.flatnonzero((states >= SlotState.OPEN) & (states <= SlotState.IN_FLIGHT)).tolist()
         orphans = [batch for slot in left if self._completer.is_orphan(batch := batch_in(self._slab.memory, slot))]
         for batch in orphans:
@@ -113,7 +113,7 @@ class BatchExpirer:
 
     def _expired_in_flight(self, now_ms: int) -> list[RecordBatch]:
         headers = self._slab.headers
-        slots = np.flatnonzero((headers[:, Slot.STATE] & np.uint64(STATE_MASK)) == SlotState.IN_FLIGHT)
+        slots = np.flatnonzero(state_of(headers[:, Slot.STATE]) == SlotState.IN_FLIGHT)
         batches = [batch_in(self._slab.memory, slot) for slot in slots.tolist()]
         expired = [batch for batch in batches if self._has_expired(batch, now_ms)]
         returning = [batch for batch in expired if self._returns.is_waiting(batch)]

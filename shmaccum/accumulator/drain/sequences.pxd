@@ -4,7 +4,6 @@ from shmaccum.accumulator.state.record_batch cimport RecordBatch, next_sequence
 from shmaccum.shm.memory cimport SlabMemory
 
 cdef Py_ssize_t _SUPER_PRODUCER_ID
-cdef Py_ssize_t _IN_FLIGHT
 cdef Py_ssize_t _NEXT_SEQUENCE
 cdef Py_ssize_t _ACKED_SEQUENCE
 cdef Py_ssize_t _HELD

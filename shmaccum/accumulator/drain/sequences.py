@@ -50,7 +50,6 @@ MAX_EPOCH: Final = (1 << 15) - 1
 """A producer id's last epoch (``Short.MAX_VALUE``): a new producer id follows it."""
 
 _SUPER_PRODUCER_ID: Final = Super.PRODUCER_ID
-_IN_FLIGHT: Final = Partition.IN_FLIGHT
 _NEXT_SEQUENCE: Final = Partition.NEXT_SEQUENCE
 _ACKED_SEQUENCE: Final = Partition.ACKED_SEQUENCE
 _HELD: Final = Partition.HELD

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from shmaccum import __version__
@@ -17,7 +18,7 @@ from shmaccum.config import ProducerConfig
 from shmaccum.pool.buffer_pool import BufferPool, slot_size_for
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import message_format_magic, record_format
-from shmaccum.shm.layout import LOCK_STRIPES, STRIPES, Geometry
+from shmaccum.shm.layout import STRIPES, Geometry
 from shmaccum.shm.reclaim import attach_reclaiming, sweep
 from shmaccum.shm.shared_settings import UserSettings
 from shmaccum.shm.slab import Slab
@@ -43,15 +44,10 @@ class AccumulatorState:
 
     def __init__(self, slab: Slab, config: ProducerConfig, while_waiting: Callable[[], None] | None = None) -> None:
         self.slab: Final = slab
-        self.pool: Final = BufferPool(config.buffer_memory, config.batch_size, slab=slab, while_waiting=while_waiting)
+        self.pool: Final = BufferPool(slab, while_waiting)
         self.map: Final = slab.companion(PartitionMap)
         self.format: Final = record_format(message_format_magic(config.message_format_version))
-        for stripe in range(STRIPES):
-            slab.locks[LOCK_STRIPES + stripe].rebuild = _stripe_rebuilder(slab, stripe)
-
-
-def _stripe_rebuilder(slab: Slab, stripe: int) -> Callable[[], None]:
-    return lambda: rebuild_stripe(slab, stripe)
+        slab.rebuild_by(self.pool.rebuild, self.map.rebuild, partial(rebuild_stripe, slab))
 
 
 def levels_of(config: ProducerConfig) -> dict[CompressionType, int]:

@@ -119,7 +119,6 @@ class PartitionMap:
         self.by_entry: list[PartitionQueue] = []
         """By partition entry."""
         self._topics_by_entry: list[TopicEntry] = []
-        slab.tables_lock.rebuild = self._rebuild
         slab.on_fork(self._forked)
         self.refresh()
 
@@ -374,6 +373,9 @@ class PartitionMap:
         words[self._geometry.partition(entry) + Partition.KEY] = topic.entry + 1 << 32 | number
         words[Super.PARTITION_COUNT] = entry + 1
 
-    def _rebuild(self) -> None:
-        """Recover from a death within a change: entries behind the counts do not exist, the others are whole."""
+    def rebuild(self) -> None:
+        """Recover from a death within a change; under the tables' lock.
+
+        Entries behind the counts do not exist, and the others are whole.
+        """
         self._words[Super.GENERATION] += 1

@@ -15,11 +15,10 @@ import numpy as np
 from shmaccum.accumulator.state import redo_log
 from shmaccum.accumulator.state.record_batch import RecordBatch, batch_in
 from shmaccum.cluster import TopicPartition
-from shmaccum.shm.layout import STATE_MASK, STRIPES, Partition, Slot, SlotState
+from shmaccum.shm.layout import STATE_MASK, STRIPES, Partition, Slot, SlotState, state_of
 from shmaccum.shm.slab import Slab
 
 # As numpy numbers: numpy looks up methods of an enum's members, and swallows a KeyboardInterrupt during that.
-_STATE: Final = np.uint64(STATE_MASK)
 _OPEN: Final = np.uint64(SlotState.OPEN)
 _CLOSED: Final = np.uint64(SlotState.CLOSED)
 
@@ -257,7 +256,7 @@ def rebuild_stripe(slab: Slab, stripe: int) -> None:
     """Finish replacements and rebuild a stripe's deques from the slot headers; under its lock."""
     words, geometry = slab.words, slab.geometry
     headers = slab.headers
-    states = headers[:, Slot.STATE] & _STATE
+    states = state_of(headers[:, Slot.STATE])
     partitions = headers[:, Slot.PARTITION]
     of_stripe = partitions % np.uint64(STRIPES) == stripe
     placed = of_stripe & (states >= _OPEN)
@@ -293,5 +292,5 @@ def rebuild_stripe(slab: Slab, stripe: int) -> None:
             words[at + Partition.HEAD] = slot + 1
         words[at + Partition.TAIL] = slot + 1
         words[at + Partition.QUEUED] += 1
-        is_open = words[header + Slot.STATE] & STATE_MASK == SlotState.OPEN
+        is_open = state_of(words[header + Slot.STATE]) == SlotState.OPEN
         words[at + Partition.OPEN] = slot + 1 if is_open else 0

@@ -13,7 +13,7 @@ from killpoints import die, die_in
 
 from shmaccum.accumulator.state import partition_queue
 from shmaccum.cluster import TopicPartition
-from shmaccum.shm.layout import STATE_MASK, Partition, Slot, SlotState, Super
+from shmaccum.shm.layout import Partition, Slot, SlotState, Super, state_of
 from tools.support.accumulators import Accumulators
 
 OpenAccumulator = Callable[..., Accumulators]
@@ -35,7 +35,7 @@ def assert_whole(accumulator: Accumulators, of: TopicPartition) -> None:
         pass  # taking over a dead holder's lock rebuilds the deque
     at = geometry.partition(queue.entry)
     headers = accumulator.slab.headers
-    states = headers[:, Slot.STATE] & np.uint64(STATE_MASK)
+    states = state_of(headers[:, Slot.STATE])
     mine = (headers[:, Slot.PARTITION] == queue.entry) & np.isin(states, (SlotState.OPEN, SlotState.CLOSED))
     slots = np.flatnonzero(mine)
     expected = slots[np.argsort(headers[slots, Slot.POSITION])].tolist()

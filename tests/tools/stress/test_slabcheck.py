@@ -36,7 +36,7 @@ def test_at_rest(slab: Slab) -> None:
 
 
 def test_slots(slab: Slab) -> None:
-    pool = BufferPool(20 * SLOT, SLOT, slab=slab)
+    pool = BufferPool(slab)
     buffer = pool.allocate(3 * SLOT, 0)
     assert seen(slab) == [
         "slots are not free: 1 ALLOCATED",

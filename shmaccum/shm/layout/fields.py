@@ -1,0 +1,76 @@
+"""The fields that share a word, and accessors for them.
+
+An accessor takes a word, or an array of words. Modules that decode words for each record or batch declare the masks
+again instead, as C constants in their ``.pxd``: a call for each field would cost more than the field.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Word = TypeVar("Word", int, "npt.NDArray[np.uint64]")
+
+STATE_MASK: Final = 0xFF
+OWNER_SHIFT: Final = 8
+OWNER_MASK: Final = 0xFFFF
+SLOTS_SHIFT: Final = 24
+SLOTS_MASK: Final = (1 << 24) - 1
+INCARNATION_SHIFT: Final = 48
+"""The low 16 bits of an owner's incarnation distinguish it from the next process in the same entry."""
+COMMIT_SIZE_SHIFT: Final = 25
+COMMIT_COUNT_MASK: Final = (1 << 24) - 1
+"""After a shift right by one: the record count. A slot holds fewer records than this mask."""
+PROGRESS_SHIFT: Final = 24
+PROGRESS_MASK: Final = (1 << PROGRESS_SHIFT) - 1
+"""Width and mask of each half of the words SETTLED and PIECE."""
+RANGE_SHIFT: Final = 32
+RANGE_MASK: Final = (1 << RANGE_SHIFT) - 1
+ATTEMPTS_SHIFT: Final = 48
+LINGER_SHIFT: Final = 8
+MAX_LINGER_MS: Final = (1 << 48) - 1
+LIMITS_SHIFT: Final = 32
+LIMITS_MASK: Final = (1 << LIMITS_SHIFT) - 1
+RENEWALS_SHIFT: Final = 48
+TIME_MASK: Final = (1 << ATTEMPTS_SHIFT) - 1
+COMPRESSED_SIZE_SHIFT: Final = 8
+COMPRESSION_MASK: Final = (1 << COMPRESSED_SIZE_SHIFT) - 1
+BATCH_SLOT_BITS: Final = 24
+BATCH_SLOT_MASK: Final = (1 << BATCH_SLOT_BITS) - 1
+SLEEP_BITS: Final = 16
+MAX_SLEEP_MS: Final = (1 << SLEEP_BITS) - 1
+"""The low bits of the word SENDER_RAN."""
+
+
+def state_of(state_word: Word) -> Word:
+    """Return the `SlotState` in a slot's state word."""
+    return _field(state_word, 0, STATE_MASK)
+
+
+def slots_of(state_word: Word) -> Word:
+    """Return the number of slots of the batch in a slot's state word."""
+    return _field(state_word, SLOTS_SHIFT, SLOTS_MASK)
+
+
+def owner_of(state_word: Word) -> Word:
+    """Return the process entry of the owner in a slot's state word."""
+    return _field(state_word, OWNER_SHIFT, OWNER_MASK)
+
+
+def size_of(commit_word: Word) -> Word:
+    """Return the committed bytes in a commit word."""
+    return _field(commit_word, COMMIT_SIZE_SHIFT, (1 << 64 - COMMIT_SIZE_SHIFT) - 1)
+
+
+def count_of(commit_word: Word) -> Word:
+    """Return the committed records in a commit word."""
+    return _field(commit_word, 1, COMMIT_COUNT_MASK)
+
+
+def _field(word: Word, shift: int, mask: int) -> Word:
+    field: Any = word >> shift & mask  # numpy's stubs say that an int makes an array signed
+    result: Word = field
+    return result

@@ -1,0 +1,15 @@
+"""A BufferPool without the accumulator around it."""
+
+from __future__ import annotations
+
+from shmaccum.pool.buffer_pool import BufferPool
+from shmaccum.shm.layout import Geometry
+from shmaccum.shm.lifecycle import attach
+
+
+def join_pool(name: str, geometry: Geometry | None = None) -> BufferPool:
+    """Attach to a slab, or create it, and return its pool; detach ``pool.slab``."""
+    slab = attach(name, geometry)
+    pool = BufferPool(slab)
+    slab.rebuild_by(pool.rebuild, lambda: None, lambda stripe: None)
+    return pool
