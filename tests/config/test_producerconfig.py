@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shmaccum.config import ProducerConfig, describe_settings
-from shmaccum.config.configdef import Importance, Scope, Setting
-from shmaccum.config.settings import Group
+from shmaccum.config.configdef import Group, Importance, Scope, Setting
 from shmaccum.config.valuetypes import STRING
 from shmaccum.errors import ConfigError
 
