@@ -16,6 +16,7 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), ROOT / "tools" / "README.md", *sorted((
 
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 _FILE = re.compile(r"`((?:shmaccum|tests|tools)/[\w/]+\.\w+)`")
+_TOOL = re.compile(r"python3? -m tools\.(\w+)")
 _LINK = re.compile(r"\]\(([\w./-]+\.\w+)(?:#[\w-]*)?\)")
 
 
@@ -25,6 +26,15 @@ def test_all_that_a_document_refers_to_is_there(document: Path) -> None:
     files = [ROOT / name for name in _FILE.findall(text)] + [document.parent / name for name in _LINK.findall(text)]
     assert [file for file in files if not file.exists()] == []
     assert [f"{file}::{name}" for file, name in _TEST.findall(text) if name not in functions(ROOT / file)] == []
+
+
+def test_every_tool_is_called_in_one_way() -> None:
+    tools = {path.stem for path in (ROOT / "tools").glob("*.py") if path.stem != "__init__"}
+    tools |= {path.parent.name for path in (ROOT / "tools").glob("*/__main__.py")}
+    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "tools" / "README.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(tools)
+    callers = [*DOCUMENTS, ROOT / "Makefile", ROOT / ".ci" / "run"]
+    assert {name for caller in callers for name in _TOOL.findall(caller.read_text())} <= tools
 
 
 def functions(module: Path) -> set[str]:

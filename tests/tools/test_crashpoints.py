@@ -18,8 +18,8 @@ from shmaccum.sender.log import partition_log
 from shmaccum.shm.layout import LOCK_POOL, LOCK_TABLES, Lock, Partition, Process, Slot, Super, Topic
 from shmaccum.shm.locks import SlabLock
 from shmaccum.shm.slab import Slab
+from tools.crashpoints.__main__ import main
 from tools.crashpoints.checker import violations
-from tools.crashpoints.main import main
 from tools.crashpoints.operation import Operation
 from tools.crashpoints.operations import OPERATIONS
 from tools.crashpoints.run import Findings, Harness

@@ -26,10 +26,10 @@ Exit status: 0 if all of this held, 1 if not, 2 if it could not be run. Where it
 and the messages of all processes are kept, and the report says where. All rates are per second, for all processes.
 
 examples:
-  tools/stress.py --producers 8 --kill-producers 5 --kill-sender 0.5 --seconds 120
-  tools/stress.py --producers 8 --terminate 1 --pid-namespaces 3 --transport kafka
-  tools/stress.py --soak --json soak.json
-  tools/stress.py --pyspark --seconds 30
+  python -m tools.stress --producers 8 --kill-producers 5 --kill-sender 0.5 --seconds 120
+  python -m tools.stress --producers 8 --terminate 1 --pid-namespaces 3 --transport kafka
+  python -m tools.stress --soak --json soak.json
+  python -m tools.stress --pyspark --seconds 30
 """
 
 
@@ -60,7 +60,7 @@ class Options:
 def parse(arguments: Sequence[str]) -> Options:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        prog="tools/stress.py",
+        prog="python -m tools.stress",
         description=tools.stress.__doc__,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

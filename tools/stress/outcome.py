@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from tools.stress.options import SENDER_IDLE_MS, SLOT_SIZE, SLOTS, Options
-from tools.stress.slabcheck import SlabFigures
 from tools.stress.soak import Soak
 from tools.stress.target import Target
 from tools.stress.verdict import Verdict
+from tools.support.slabcheck import SlabFigures
 
 _FAILURE: Final = re.compile(r"the sender failed|; failed \d+ records ")
 _EXAMPLES: Final = 3

@@ -14,8 +14,8 @@ import numpy as np
 
 from tools.stress.account import FAILED, NOT_HEARD, Account, error_of, place_of
 from tools.stress.options import TOPICS
-from tools.stress.reading import Stored
 from tools.stress.records import Route, read_value, route_of, topic_of
+from tools.support.reading import Stored
 
 KINDS: Final = (
     "missing",

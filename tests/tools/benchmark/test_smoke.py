@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from shmaccum.shm import names
-from tools.benchmark.main import main
+from tools.benchmark.__main__ import main
 from tools.benchmark.results import incomplete
 from tools.leftovers import VARIABLE, is_started_by, pids
 
@@ -24,14 +24,15 @@ PATIENCE_S = 120.0
 
 
 class Bench:
-    """``tools/bench.py``, started; whatever descends from it is known by a variable of its environment."""
+    """``python -m tools.benchmark``, started; whatever descends from it is known by a variable of its environment."""
 
     def __init__(self, directory: Path, arguments: str) -> None:
         self._mark = f"bench-test-{os.getpid()}-{time.monotonic_ns()}"
         self._directory = directory
         self._json = directory / "result.json"
         self.process = subprocess.Popen(
-            [sys.executable, ROOT / "tools" / "bench.py", "--plain", *arguments.split(), "--json", self._json],
+            [sys.executable, "-m", "tools.benchmark", "--plain", *arguments.split(), "--json", self._json],
+            cwd=ROOT,
             env=os.environ | {VARIABLE: self._mark, "TMPDIR": str(directory)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -22,14 +22,15 @@ PATIENCE_S = 60.0
 
 
 class Stress:
-    """``tools/stress.py``, started; whatever descends from it is known by a variable of its environment."""
+    """``python -m tools.stress``, started; whatever descends from it is known by a variable of its environment."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
         self._mark = f"stress-test-{os.getpid()}-{time.monotonic_ns()}"
         self._directory = directory
         self.report_file = directory / "report.json"
         self.process = subprocess.Popen(
-            [sys.executable, ROOT / "tools" / "stress.py", *arguments, "--json", self.report_file],
+            [sys.executable, "-m", "tools.stress", *arguments, "--json", self.report_file],
+            cwd=ROOT,
             env=os.environ | {VARIABLE: self._mark, "TMPDIR": str(directory)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

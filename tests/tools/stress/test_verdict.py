@@ -11,9 +11,10 @@ import pytest
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import DeliveryTimeoutError, RecordTooLargeError
 from tools.stress.account import _CLOSED, _OUTCOMES, NOT_HEARD, Account
-from tools.stress.reading import Stored, read_log
+from tools.stress.options import TOPICS
 from tools.stress.records import make_value, read_value, route_of, topic_of
 from tools.stress.verdict import Verdict, judge, partition_of
+from tools.support.reading import Stored, read_log
 
 PARTITIONS = 3
 
@@ -227,7 +228,7 @@ def test_a_byte_is_changed(scene: Any) -> None:
     data[100] ^= 1
     segment.write_bytes(data)
     problems: list[str] = []
-    records = list(read_log(scene.log_dir, problems))
+    records = list(read_log(scene.log_dir, problems, TOPICS))
     assert "CRC" in problems[0]
     assert "missing" in wrong(judge(scene.accounts, records, PARTITIONS))
 
@@ -236,7 +237,7 @@ def test_the_end_is_cut_off(scene: Any) -> None:
     segment = first_segment(scene.log_dir)
     segment.write_bytes(segment.read_bytes()[:-1])
     problems: list[str] = []
-    assert len(list(read_log(scene.log_dir, problems))) < len(scene.records)
+    assert len(list(read_log(scene.log_dir, problems, TOPICS))) < len(scene.records)
     assert "not a whole batch" in problems[0]
 
 
@@ -244,6 +245,6 @@ def test_a_batch_is_there_twice(scene: Any) -> None:
     segment = first_segment(scene.log_dir)
     segment.write_bytes(segment.read_bytes() * 2)
     problems: list[str] = []
-    records = list(read_log(scene.log_dir, problems))
+    records = list(read_log(scene.log_dir, problems, TOPICS))
     assert "offset 0 instead of" in problems[0]
     assert "duplicated" in wrong(judge(scene.accounts, records, PARTITIONS))

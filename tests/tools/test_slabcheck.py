@@ -13,7 +13,7 @@ from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import Geometry, Partition, Process, Super
 from shmaccum.shm.lifecycle import attach, detach, look
 from shmaccum.shm.slab import Slab
-from tools.stress.slabcheck import figures, shared_files, unrest
+from tools.support.slabcheck import figures, shared_files, unrest
 
 SLOT = 1024
 

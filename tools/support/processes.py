@@ -35,6 +35,11 @@ _MS_REC_PRIVATE: Final = 0x4000 | 1 << 18
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
+def die_with_parent() -> None:
+    """Make the kernel kill this process when the one that forked it exits."""
+    _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
 def is_descendant(pid: int) -> bool:
     """Return whether a process lives and descends from this one; senders do, once their producers have detached."""
     if _state_and_parent(pid)[0] in "ZX":
@@ -138,7 +143,7 @@ class Children:
     ) -> NoReturn:
         status = 1
         try:
-            _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            die_with_parent()
             # /proc is still the parent's; getppid() is 0 if the parent is in another namespace.
             if _state_and_parent(parent)[0] in "ZX" or os.getppid() not in (parent, 0):
                 os._exit(1)  # the parent died before prctl took effect
