@@ -16,7 +16,6 @@ import shmaccum
 from shmaccum.errors import SerializationError, UnsupportedForMessageFormatError
 from shmaccum.record.columns.bodies import ColumnBodies, ReadyBatches
 from shmaccum.record.columns.encoder import encode_columns
-from shmaccum.record.columns.even import EvenBodies
 from shmaccum.record.format import RecordFormat, record_format
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -139,10 +138,10 @@ def check_ready(
     return ready.cuts[-1]
 
 
-even_columns = st.tuples(st.integers(1, 200), st.sampled_from([None, 0, 1, 63, 64]), st.sampled_from([None, 0, 9, 100]))
+one_size = st.tuples(st.integers(1, 200), st.sampled_from([None, 0, 1, 63, 64]), st.sampled_from([None, 0, 9, 100]))
 
 
-@given(even_columns, st.data())
+@given(one_size, st.data())
 def test_records_of_one_size_give_the_same_bytes(
     shape: tuple[int, int | None, int | None], data: st.DataObject
 ) -> None:
@@ -153,16 +152,9 @@ def test_records_of_one_size_give_the_same_bytes(
     ]
     fmt = record_format(2)
     bodies = encode_columns(fmt, *(pa.array(field, pa.binary()) for field in fields), None, NOW)
-    assert isinstance(bodies, EvenBodies) != shmaccum.compiled
     rows = np.random.default_rng(1).permutation(count)
     records = [Sample(fields[0][row], fields[1][row], (), NOW) for row in rows.tolist()]
     check_batches(fmt, bodies.take(rows), records, data)
-
-
-@pytest.mark.parametrize("values", [[b"a", None], [b"a", b"bb"], [b"", b"b"], []])
-def test_records_of_other_sizes_are_joined(values: list[bytes | None]) -> None:
-    column = pa.array(values, pa.binary())
-    assert not isinstance(encode_columns(record_format(2), None, column, None, NOW), EvenBodies)
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
