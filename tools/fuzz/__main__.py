@@ -37,11 +37,11 @@ _DESCRIPTION: Final = """\
 Damage on purpose. For each target: the corpus is tried first, then random inputs until the time is over.
 
   slab         a slab with words overwritten, and operations on it
-  sweep        every word of a slab's tables, with each of the values at which arithmetic goes wrong; all of them, and
-               a table of what became of them, if it is named alone and no time is given, which takes two hours
+  sweep        every word of a slab's tables, with each of the values at which arithmetic goes wrong. Named alone and
+               without a time, it tries all of them and prints a table of what became of them: two hours
   records      logs of message formats 0, 1 and 2, and batches in slots
   compression  compressed sections
-  columns      Arrow batches that say of themselves what is not so
+  columns      Arrow batches whose buffers do not match their description
   log          directories of segments, as senders recover them and `shmaccum dump` prints them
   responses    what brokers answer
   settings     files of settings, and credentials

@@ -47,9 +47,8 @@ transport of brokers and topics.
 
 {table}
 
-Producers with the same settings of scope **slab** share a slab and its sender, whatever else they set. "Which settings
-need a slab of their own" in [operations.md](operations.md#which-settings-need-a-slab-of-their-own) says what a change
-of settings does.
+Producers with the same settings of scope **slab** share a slab and its sender, whatever else they set. What a change of
+settings does is in [operations.md](operations.md#which-settings-need-a-slab-of-their-own).
 """
 
 SCOPES: Final = {

@@ -102,8 +102,8 @@ def parse(arguments: Sequence[str]) -> Options:
     add(
         "--soak",
         action="store_true",
-        help="ten minutes at a steady rate, with one sender and two producers that live long: their memory and file "
-        "descriptors, the use of /dev/shm and the throughput are to stay what they were (tools/stress/soak.py)",
+        help="ten minutes at a steady rate, with one sender and two producers that live long; memory, file descriptors, "
+        "/dev/shm and throughput must stay the same (tools/stress/soak.py)",
     )
     add(
         "--pyspark",
