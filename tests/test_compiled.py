@@ -38,8 +38,8 @@ def test_all_modules_are_compiled_or_none() -> None:
 
 
 @pytest.mark.parametrize("function", [Producer.send_batch, BatchAppender.append])
-def test_those_who_have_memory_in_their_hands_have_a_frame(function: object) -> None:
-    """By which a signal's handler that comes back in the middle of it is told (`is_reentrant`)."""
+def test_functions_that_hold_memory_have_a_frame(function: object) -> None:
+    """`is_reentrant` looks for that frame, when a signal's handler calls the producer in the middle of it."""
     assert isinstance(function, FunctionType)
 
 
@@ -54,7 +54,7 @@ def test_no_index_of_compiled_modules_counts_from_the_end() -> None:
     ] == []
 
 
-def test_no_variable_with_a_sign_is_read_from_a_word() -> None:
+def test_variables_read_from_words_are_unsigned() -> None:
     """It would be less than nothing where a bit has flipped."""
     signed = []
     for pxd in (SOURCE / "shmaccum").rglob("*.pxd"):

@@ -150,6 +150,6 @@ def test_a_list_is_the_same_in_every_order_and_spelling() -> None:
 @pytest.mark.parametrize(
     "wrong", ["a", "a:", ":1", "a:0", "a:65536", "a:b", "::1:9092", "a:1,,b:2", "http://a:1", "a b:1"]
 )
-def test_what_is_no_address(wrong: str) -> None:
+def test_invalid_addresses(wrong: str) -> None:
     with pytest.raises(ConfigError, match=r"^bootstrap\.servers = .*: expected host:port, with a port from 1 to 65535"):
         ProducerConfig.parse({"bootstrap.servers": wrong})

@@ -67,7 +67,7 @@ def test_a_result_is_judged(run: Run, violation: str, failure: str, wrong: str) 
     assert bool(said) == bool(wrong)
 
 
-def test_runs_can_be_told_apart() -> None:
+def test_runs_are_distinguishable() -> None:
     names = [run.name for run in (*BRIEF, *FULL, *MUTANTS)]
     assert len(set(names)) == len(names)
 

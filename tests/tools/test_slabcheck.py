@@ -1,4 +1,4 @@
-"""A slab that is not at rest is told from one that is."""
+"""A slab that is not at rest is recognised, by each kind of unrest."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def parse(arguments: Sequence[str]) -> Options:
     add(
         "--soak",
         action="store_true",
-        help="ten minutes at a steady rate, with one sender and two producers that live long; memory, file descriptors, "
+        help="ten minutes at a steady rate, with one sender and two producers that live long; memory, descriptors, "
         "/dev/shm and throughput must stay the same (tools/stress/soak.py)",
     )
     add(

@@ -4,8 +4,8 @@ This process may kill all its descendants: as a *subreaper* (prctl(2)) it inheri
 from the producers that start them. So it sees how each of them ends, a pid that it signals never belongs to a foreign
 process, and `kill_all` leaves none behind. Forked processes die with it, whatever its end.
 
-A process in a PID namespace of its own is that namespace's init: the senders that it starts do not become this
-process's children, and the kernel kills them when it dies, as in a container.
+A process in a PID namespace of its own is that namespace's init. The senders that it starts do not become children of
+this process. The kernel kills them when it dies, as in a container.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _children_in_new_namespace() -> Iterator[None]:
 
 
 def _mount_proc() -> None:
-    """Give this process the /proc of its PID namespace, which nobody else sees."""
+    """Give this process, and no other, the /proc of its PID namespace."""
     _call("unshare", _CLONE_NEWNS)
     _call("mount", None, b"/", None, _MS_REC_PRIVATE, None)
     _call("mount", b"proc", b"/proc", b"proc", 0, None)

@@ -171,7 +171,7 @@ def test_records_of_one_size_give_the_same_bytes(
     ],
     ids=str,
 )
-def test_any_binary_or_string_type_will_do(magic: int, kind: pa.DataType) -> None:
+def test_any_binary_or_string_type(magic: int, kind: pa.DataType) -> None:
     fmt = record_format(magic)
     column = pa.array([b"abc", None, b"xyz"], pa.binary()).cast(kind)
     rows = [b"abc", None, b"xyz"]
@@ -188,7 +188,7 @@ def test_a_column_may_be_missing_or_without_a_type(magic: int) -> None:
     assert encode_all(fmt, pa.nulls(2), values, None) == expected
 
 
-def test_what_lies_beneath_a_null_is_not_sent() -> None:
+def test_bytes_beneath_a_null_are_not_sent() -> None:
     valid = pa.py_buffer(b"\x05")
     hidden = pa.BinaryArray.from_buffers(
         pa.binary(), 3, [valid, pa.py_buffer(np.array([0, 1, 7, 8], np.int32)), pa.py_buffer(b"asecretb")]
@@ -199,7 +199,7 @@ def test_what_lies_beneath_a_null_is_not_sent() -> None:
 
 @pytest.mark.parametrize("list_of", [pa.list_, pa.large_list])
 @pytest.mark.parametrize("name_kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
-def test_headers_of_any_list_and_string_type_will_do(list_of: type, name_kind: pa.DataType) -> None:
+def test_headers_of_any_list_and_string_type(list_of: type, name_kind: pa.DataType) -> None:
     fmt = record_format(2)
     rows = [[("é", b"1"), ("b", None)], None, [], [("c", b"x" * 100)] * 70]
     kind = list_of(pa.struct([("value", pa.large_binary()), ("key", name_kind)]))
@@ -208,7 +208,7 @@ def test_headers_of_any_list_and_string_type_will_do(list_of: type, name_kind: p
     assert encoded == one_by_one(fmt, absent, absent, rows[1:])
 
 
-def test_what_lies_beneath_a_null_list_is_not_sent() -> None:
+def test_headers_beneath_a_null_list_are_not_sent() -> None:
     entries = header_array([[("a", b"1"), ("b", b"2"), ("c", b"3")]]).flatten()
     hidden = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), entries, mask=pa.array([False, True, False]))
     fmt = record_format(2)
@@ -280,7 +280,7 @@ def test_records_are_laid_out_over_batches(data: st.DataObject, room: int, first
 
 
 @pytest.mark.parametrize("kept", [100, 9000])
-def test_many_small_records_before(kept: int) -> None:
+def test_large_offset_deltas_count(kept: int) -> None:
     """What the records before make of the offset deltas counts, too: nothing goes where there is no room."""
     bodies = encode_columns(record_format(2), None, pa.array([bytes(100)] * 10), None, NOW)
     ready = bodies.add_to(3 * 110, kept, NOW)
@@ -353,7 +353,7 @@ def test_headers_that_are_elsewhere_are_refused(memory: str, index: int, wrong: 
         encode_columns(record_format(2), None, values, headers, NOW)
 
 
-def test_what_lies_behind_the_null_of_a_view_is_not_read() -> None:
+def test_views_of_nulls_are_not_followed() -> None:
     views = np.zeros((3, 4), np.int32)
     views[1] = -1, 1 << 30, 1 << 30, 1 << 30
     validity = pa.py_buffer(bytes([0b101]))

@@ -1,4 +1,4 @@
-"""The end of a run whose last sender was killed when nobody needed another."""
+"""The end of a run whose last sender was killed when no producer needed another."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def test_interrupted(runs: list[Stress], tmp_path: Path, number: signal.Signals)
 
 
 def test_killed(runs: list[Stress], tmp_path: Path) -> None:
-    """Its producers die with it, and the sender, with nobody left to serve, leaves and takes the slab with it."""
+    """Its producers die with it. The sender, without users, leaves and removes the slab."""
     killed = run(runs, tmp_path, "--producers 2 --seconds 60 --stop 0 --kill-sender 0 --kill-producers 0")
     deadline = time.monotonic() + PATIENCE_S
     while not any(log.stat().st_size for log in tmp_path.rglob("*.log")):  # then there is a sender
