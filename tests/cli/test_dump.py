@@ -208,7 +208,7 @@ def test_topics_and_partitions_can_be_chosen(log_dir: Path, writer: Writer, capf
         (("log", "--topic", "t", "--partition", "-1"), "log has no partition -1 of topic 't'"),
     ],
 )
-def test_a_missing_directory_is_status_2(
+def test_missing_input_is_status_2(
     tmp_path: Path,
     writer: Writer,
     capfd: pytest.CaptureFixture[str],
