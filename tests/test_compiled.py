@@ -38,8 +38,8 @@ def test_all_modules_are_compiled_or_none() -> None:
 
 
 @pytest.mark.parametrize("function", [Producer.send_batch, BatchAppender.append])
-def test_functions_that_hold_memory_have_a_frame(function: object) -> None:
-    """`is_reentrant` looks for that frame, when a signal's handler calls the producer in the middle of it."""
+def test_those_who_have_memory_in_their_hands_have_a_frame(function: object) -> None:
+    """By which a signal's handler that comes back in the middle of it is told (`is_reentrant`)."""
     assert isinstance(function, FunctionType)
 
 
