@@ -1,7 +1,8 @@
 """Compiles the modules that every record and every batch passes through, if there is a C compiler.
 
-The modules are plain Python, and without a compiler they are installed as such, in a wheel with that tag. The ``.pxd``
-file beside each module declares its types for Cython. Environment variables:
+Most are plain Python, and without a compiler they are installed as such, in a wheel with that tag. The ``.pxd`` file
+beside each declares its types for Cython. The ``.pyx`` modules are kernels for the compiled form alone.
+Environment variables:
 
 * ``SHMACCUM_PURE=1`` compiles nothing. Nor does an editable install, in which changes of the source must take effect.
 * ``SHMACCUM_REQUIRE_COMPILED=1`` turns a failure to compile into an error.

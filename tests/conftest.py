@@ -24,10 +24,10 @@ _states: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def pytest_configure() -> None:
-    """Have what tests start be quick, and know the usual signals, though this one is run to ignore some.
+    """Give child processes default signal handlers and fast JVM options; give examples of hypothesis no deadline.
 
-    A shell has its background jobs ignore SIGINT, and ``nohup`` has SIGHUP ignored. That is inherited, while a handler,
-    even one that does nothing, is not. No example has a deadline: how long one takes is up to who else is running.
+    Background jobs of a shell ignore SIGINT, and ``nohup`` ignores SIGHUP. Children inherit that, but no handler, so a
+    handler that does nothing is set. How long an example takes depends on the load of the machine.
     """
     _states.append(tempfile.TemporaryDirectory(prefix="shmaccum-tests-"))
     os.environ["XDG_STATE_HOME"] = _states[0].name  # the logs of senders
@@ -81,7 +81,7 @@ def nothing_left_behind() -> Iterator[None]:
 
 @pytest.fixture
 def slab_name() -> str:
-    """Return a slab's name that nobody else uses. For further ones of the same test, append to it."""
+    """Return a new slab's name. For further ones of the same test, append to it."""
     return f"{_OURS}-{next(_numbers)}"
 
 

@@ -45,7 +45,7 @@ def test_no_index_of_compiled_modules_counts_from_the_end() -> None:
     ] == []
 
 
-def test_no_variable_with_a_sign_is_read_from_a_word() -> None:
+def test_variables_read_from_words_are_unsigned() -> None:
     """It would be less than nothing where a bit has flipped."""
     signed = []
     for pxd in (SOURCE / "shmaccum").rglob("*.pxd"):

@@ -13,18 +13,31 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), ROOT / "tools" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+HOMES = (ROOT, ROOT / "shmaccum")
 
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
-_FILE = re.compile(r"`((?:shmaccum|tests|tools)/[\w/]+\.\w+)`")
+_FILE = re.compile(r"`((?:\w+/)+\w+\.(?:py|pyx|pxd|pml|h))`")
+"""A path in the project or in the package."""
+_TOOL = re.compile(r"python3? -m tools\.(\w+)")
 _LINK = re.compile(r"\]\(([\w./-]+\.\w+)(?:#[\w-]*)?\)")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_all_that_a_document_refers_to_is_there(document: Path) -> None:
     text = document.read_text()
-    files = [ROOT / name for name in _FILE.findall(text)] + [document.parent / name for name in _LINK.findall(text)]
-    assert [file for file in files if not file.exists()] == []
+    links = [name for name in _LINK.findall(text) if not (document.parent / name).exists()]
+    assert links == []
+    assert [name for name in _FILE.findall(text) if not any((home / name).exists() for home in HOMES)] == []
     assert [f"{file}::{name}" for file, name in _TEST.findall(text) if name not in functions(ROOT / file)] == []
+
+
+def test_every_tool_is_called_in_one_way() -> None:
+    tools = {path.stem for path in (ROOT / "tools").glob("*.py") if path.stem != "__init__"}
+    tools |= {path.parent.name for path in (ROOT / "tools").glob("*/__main__.py")}
+    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "tools" / "README.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(tools)
+    callers = [*DOCUMENTS, ROOT / "Makefile", ROOT / ".ci" / "run"]
+    assert {name for caller in callers for name in _TOOL.findall(caller.read_text())} <= tools
 
 
 def functions(module: Path) -> set[str]:

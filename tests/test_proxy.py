@@ -1,4 +1,4 @@
-"""The proxy does to the conversation of a client that is not ours what it is told to, and nothing else."""
+"""The proxy applies the faults that a test sets, and no others, to the connection of another library's client."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def stored(behind: Behind, topic: str) -> Callable[[], list[bytes | None]]:
 
 
 def has_ended(connection: socket.socket) -> bool:
-    """Wait for what comes next of a connection, and say whether that is its end."""
+    """Wait until a connection has data or ends; return whether it ended."""
     try:
         return connection.recv(1) == b""
     except ConnectionResetError:

@@ -168,7 +168,9 @@ def finding_costs(partitions: int, rounds: int, *, lingering: bool) -> list[Find
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.bench_sender", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--partitions", default="1,8,64", help="of the topic, separated by commas")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()

@@ -179,7 +179,11 @@ def _now_ms() -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.bench_transport",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("servers", metavar="HOST:PORT", help="of a cluster of one broker")
     parser.add_argument("--partitions", type=int, default=4, help="batches in a request")
     parser.add_argument("--requests", type=int, default=2000)

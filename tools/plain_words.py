@@ -29,7 +29,8 @@ _SENTENCE_END: Final = re.compile(
 )
 """The last case is an entry of a list of arguments or attributes."""
 _CODE: Final = re.compile(
-    r"^\s*```.*?^\s*```|^\|[^\n]*$|^\s*>>>[^\n]*$|(?<=::\n\n)(?:    [^\n]*\n|\n)+", re.MULTILINE | re.DOTALL
+    r"^\s*```.*?^\s*```|^\|[^\n]*$|^\s*>>>[^\n]*$|(?<=::\n\n)(?:    [^\n]*\n|\n)+|^=+ +=+$.*^=+ +=+$",
+    re.MULTILINE | re.DOTALL,
 )
 
 

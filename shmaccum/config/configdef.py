@@ -22,6 +22,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class Group(StrEnum):
+    """The parts of the documentation, in its order."""
+
+    ACCUMULATOR = "Accumulator"
+    DELIVERY = "Delivery"
+    CONNECTION = "Connection to brokers"
+    SECURITY = "Security"
+    LOG_TRANSPORT = "Log transport"
+    PRODUCER = "Producer"
+    SLAB = "Slab and sender"
+
+
 class Importance(StrEnum):
     """How much a setting matters to most users (``ConfigDef.Importance``), most important first."""
 

@@ -15,11 +15,11 @@ from typing import Final, Self
 
 from shmaccum import __version__
 from shmaccum.abi import ABI_VERSION
-from shmaccum.config.configdef import Importance, Scope, SettingDescription
+from shmaccum.config.configdef import Group, Importance, Scope, SettingDescription
 from shmaccum.config.foreign_settings import ELSEWHERE
 from shmaccum.config.rules import RULES
 from shmaccum.config.security_rules import SECURITY_RULES
-from shmaccum.config.settings import Group, ProducerSettings
+from shmaccum.config.settings import ProducerSettings
 from shmaccum.config.valuetypes import PASSWORD, Password
 from shmaccum.errors import ConfigError
 

@@ -24,9 +24,7 @@ LONG_MAX: Final = 2**63 - 1
 # Java's parsers reject the underscores and the non-ASCII digits that Python's int() and float() accept.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 # Kafka's own pattern (Utils.HOST_PORT_PATTERN) also takes a protocol before it, which has no meaning to a client.
-_ADDRESS = re.compile(
-    r"(?:[a-zA-Z0-9_]*://)?(?:\[(?P<ipv6>[0-9a-fA-F:.%]+)\]|(?P<name>[0-9a-zA-Z._-]+)):(?P<port>[0-9]{1,5})"
-)
+_ADDRESS = re.compile(r"(\[(?P<ipv6>[0-9a-fA-F:.%]+)\]|(?P<name>[0-9a-zA-Z._-]+)):(?P<port>[0-9]{1,5})")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -123,6 +121,23 @@ def _parse_serializer(value: object) -> Any:
     return value
 
 
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of ``host:port``; the host in lower case, an IPv6 address without its brackets.
+
+    Raises:
+        ValueError: it is not of that form.
+    """
+    match = _ADDRESS.fullmatch(address)
+    if match is None or not 0 < int(match["port"]) < 1 << 16:
+        raise ValueError(f"expected host:port, with a port from 1 to 65535, not {address!r}")
+    return (match["ipv6"] or match["name"]).lower(), int(match["port"])
+
+
+def _parse_addresses(value: object) -> tuple[str, ...]:
+    hosts = [split_address(address) for address in LIST.parse(value)]
+    return tuple(sorted({f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in hosts}))
+
+
 def _resolved(value: object, what: str) -> object:
     """Import a dotted name; return anything but text unchanged."""
     if not isinstance(value, str):
@@ -195,3 +210,5 @@ def _parse_int_or_auto(value: object) -> int:
 
 INT_OR_AUTO: Final = ValueType("int", _parse_int_or_auto)
 LIST: Final = list_of(STRING)
+ADDRESSES: Final = ValueType("list", _parse_addresses)
+"""``host:port`` texts for `split_address`: sorted and without duplicates, so that equal sets are equal values."""

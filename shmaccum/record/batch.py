@@ -5,9 +5,12 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from shmaccum.record.compression import CompressionType
+
+TIMESTAMP_TYPE_MASK: Final = 0x08
+"""The bit of the attributes that means `TimestampType.LOG_APPEND_TIME`, in formats 1 and 2."""
 
 
 class TimestampType(enum.Enum):

@@ -123,7 +123,7 @@ def test_a_record_is_a_line_of_columns(log_dir: Path, writer: Writer, capfd: pyt
         (b"\\xff", r"\\xff"),
     ],
 )
-def test_what_would_break_the_line_is_escaped(
+def test_control_characters_are_escaped(
     log_dir: Path, writer: Writer, capfd: pytest.CaptureFixture[str], value: bytes, shown: str
 ) -> None:
     writer.write((value, value, (("\n", value),)))
@@ -208,7 +208,7 @@ def test_topics_and_partitions_can_be_chosen(log_dir: Path, writer: Writer, capf
         (("log", "--topic", "t", "--partition", "-1"), "log has no partition -1 of topic 't'"),
     ],
 )
-def test_what_is_not_there_is_status_2(
+def test_missing_input_is_status_2(
     tmp_path: Path,
     writer: Writer,
     capfd: pytest.CaptureFixture[str],
@@ -277,7 +277,7 @@ def _with_attributes(message: bytes, attributes: int) -> bytes:
     return message[:12] + zlib.crc32(covered).to_bytes(4, "big") + covered
 
 
-def test_a_torn_tail_ends_the_output_and_is_told_where_nobody_writes(
+def test_a_torn_tail_ends_the_output_and_is_reported_without_a_writer(
     log_dir: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     writer = Writer(log_dir)

@@ -104,8 +104,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(
         ["-m", "shmaccum", "status"],
         ["-m", "shmaccum", "status", "--json"],
         ["-m", "shmaccum", "--help"],
-        ["tools/bench.py", "--list"],
-        ["tools/bench.py", "--help"],
+        ["-m", "tools.benchmark", "--list"],
+        ["-m", "tools.benchmark", "--help"],
     ],
     ids=" ".join,
 )

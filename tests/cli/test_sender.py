@@ -47,7 +47,7 @@ def leave(process: subprocess.Popen[str], number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_has_it_deliver_what_is_there_and_leave(
+def test_a_signal_delivers_all_records_and_ends_it(
     number: int, shmaccum: Command, settings: dict[str, object], slab_name: str, tmp_path: Path
 ) -> None:
     settings |= {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}
@@ -82,7 +82,9 @@ def test_producers_of_the_same_settings_share_it(shmaccum: Command, tmp_path: Pa
         report(name)
 
 
-def test_it_goes_by_itself_only_if_told_so(shmaccum: Command, settings: dict[str, object], slab_name: str) -> None:
+def test_it_leaves_when_idle_only_with_sender_idle_ms(
+    shmaccum: Command, settings: dict[str, object], slab_name: str
+) -> None:
     options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
     with shmaccum("sender", *options) as process:
         assert process.wait(30) == 0, "sender.idle.ms is among the settings"

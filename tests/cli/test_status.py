@@ -65,7 +65,7 @@ def test_for_people(
     assert "\x1b" not in out, "no colours where there is no terminal"
 
 
-def test_what_went_wrong_and_what_goes_on(
+def test_past_and_lasting_incidents(
     settings: Settings,
     slab_name: str,
     capfd: pytest.CaptureFixture[str],
@@ -118,7 +118,7 @@ def test_nothing_is_cut(environment: dict[str, str], settings: Settings, slab_na
     assert row == [f"{TOPIC}-0", "node", "0", "0", "0", "0", "0", "1", "0", "0"]
 
 
-def test_a_topic_that_nobody_knows_yet(settings: Settings, slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_topic(settings: Settings, slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
     with Producer(settings | {"shmaccum.max.partitions": 2}) as producer:
         producer.partitions_for("first")
         with pytest.raises(Exception, match="second"):
@@ -197,7 +197,7 @@ def test_a_name_that_no_slab_can_have_is_not_watched(capfd: pytest.CaptureFixtur
     assert "cannot be a slab's name" in capfd.readouterr().err
 
 
-def test_those_that_cannot_be_read_are_shown(slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_slabs_are_shown(slab_name: str, capfd: pytest.CaptureFixture[str]) -> None:
     path = names.lock_path(slab_name)
     open(path, "x").close()
     os.chmod(path, 0o600)

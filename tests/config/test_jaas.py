@@ -52,7 +52,7 @@ def test_quoted_values(quoted: str, value: str) -> None:
         ("M required password=hu#sh;", "is a quote missing"),
     ],
 )
-def test_what_is_refused_and_that_nothing_of_it_is_shown(text: str, message: str) -> None:
+def test_refusals_show_nothing_of_the_text(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message) as refused:
         parse_jaas(text)
     assert "hu" not in str(refused.value)

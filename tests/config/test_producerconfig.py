@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shmaccum.config import ProducerConfig, describe_settings
-from shmaccum.config.configdef import Importance, Scope, Setting
-from shmaccum.config.settings import Group
+from shmaccum.config.configdef import Group, Importance, Scope, Setting
 from shmaccum.config.valuetypes import STRING
 from shmaccum.errors import ConfigError
 
@@ -315,7 +314,7 @@ def test_a_setting_of_another_version_is_left_out_unless_it_matters() -> None:
         ProducerConfig.from_json(json.dumps(handed))
 
 
-def test_what_holds_in_the_slab_takes_the_place_of_ones_own() -> None:
+def test_values_of_the_slab_replace_own_values() -> None:
     config = parse(**{"client.id": "mine", "linger.ms": 7})
     there = {"client.id": "theirs", "linger.ms": 9, "retry.backoff.ms": -5, "batch.color": "blue"}
     held = config.with_shared(there)

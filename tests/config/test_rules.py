@@ -40,9 +40,7 @@ def test_acks_have_one_spelling(spelling: str, meaning: str) -> None:
     ],
 )
 class TestIdempotenceThatIsNotPossible:
-    def test_is_off_where_nobody_asked_for_it(
-        self, conflict: dict[str, object], caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_the_default_becomes_false(self, conflict: dict[str, object], caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.INFO, "shmaccum"):
             assert parse(**conflict).enable_idempotence is False
         (record,) = caplog.records
@@ -69,7 +67,7 @@ def test_idempotence_from_record_batches_on(version: str) -> None:
     assert parse(enable_idempotence=True, message_format_version=version).enable_idempotence is True
 
 
-def test_idempotence_with_too_many_in_flight_is_refused_even_where_nobody_asked_for_it() -> None:
+def test_too_many_in_flight_are_refused_even_if_idempotence_is_a_default() -> None:
     message = "max.in.flight.requests.per.connection = 6: idempotence allows at most 5; .*enable.idempotence to false"
     assert_refused(message, max_in_flight_requests_per_connection=6)
     assert_refused(message, max_in_flight_requests_per_connection=6, enable_idempotence=True)

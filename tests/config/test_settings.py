@@ -123,7 +123,7 @@ def test_what_may_differ_between_the_producers_of_a_slab() -> None:
     }
 
 
-def test_of_what_the_newest_value_holds_for_all() -> None:
+def test_settings_of_scope_shared() -> None:
     """How the one sender works, and nothing that is promised to a producer."""
     assert {name for name, setting in ProducerConfig.settings.items() if setting.scope is Scope.SHARED} == {
         "client.dns.lookup",
@@ -256,7 +256,7 @@ def test_settings_of_other_clients_are_refused_with_advice() -> None:
         ProducerConfig.parse(given)
 
 
-def test_advice_is_about_what_is_no_setting_and_names_what_is_one() -> None:
+def test_advice_is_for_foreign_names_and_names_existing_settings() -> None:
     assert not set(ELSEWHERE) & set(ProducerConfig.settings)
     known = re.compile(r"\b(?:sasl|ssl|enable|buffer|batch|compression|bootstrap|max|delivery|linger)(?:\.[a-z]+)+\b")
     named = {name for advice in ELSEWHERE.values() for name in known.findall(advice)}

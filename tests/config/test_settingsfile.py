@@ -91,7 +91,7 @@ def test_the_content_says_which_it_is(tmp_path: Path) -> None:
         (b'{"acks": 1} x', "begins as JSON but is not valid JSON"),
     ],
 )
-def test_what_cannot_be_read(content: bytes | None, said: str, tmp_path: Path) -> None:
+def test_unreadable_files(content: bytes | None, said: str, tmp_path: Path) -> None:
     file = tmp_path / "settings"
     if content is not None:
         file.write_bytes(content)
@@ -117,7 +117,7 @@ def test_passwords_that_everybody_can_read_are_warned_of(
 
 
 @pytest.mark.parametrize(("content", "mode"), [(SECRET, 0o640), (SECRET, 0o600), ("linger.ms=5\n", 0o644)])
-def test_what_only_those_can_read_who_should_is_not_warned_of(
+def test_a_private_file_causes_no_warning(
     content: str, mode: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "settings"

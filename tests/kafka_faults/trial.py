@@ -21,10 +21,10 @@ from shmaccum.errors import KafkaError
 from shmaccum.shm.lifecycle import look, unlink
 from tools.kafka import KafkaCluster
 from tools.stress.account import NOT_HEARD, Account, failure_of
-from tools.stress.reading import Stored
 from tools.stress.records import topic_of
-from tools.stress.slabcheck import SlabFigures, figures, sender_pid
 from tools.stress.verdict import judge
+from tools.support.reading import Stored
+from tools.support.slabcheck import SlabFigures, figures, sender_pid
 
 PARTITIONS = 3
 SETTINGS = {

@@ -1,8 +1,9 @@
 """Greenlets that share a producer, in a program that gevent or eventlet has patched. Run by `test_greenlets`.
 
-Arguments: what to do (a function's name), the library, when to patch ("first", or "late": after the producer was made,
-in a forked child, as gunicorn's workers do behind a preloaded application), and the settings as JSON. Prints what came
-of it as JSON.
+Takes a function's name, the library, when to patch, and the settings as JSON. Prints the result as JSON.
+
+* first: before anything else.
+* late: after the producer was made, in a forked child, as gunicorn's workers do with a preloaded application.
 """
 
 from __future__ import annotations

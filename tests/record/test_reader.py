@@ -12,6 +12,7 @@ from kafka.record import MemoryRecordsBuilder
 from record_batches import COMBINATIONS, NOW, Sample, by_ourselves, examples, expected, fill, samples, seal, stored
 
 from shmaccum.errors import CorruptRecordError
+from shmaccum.record.batch import TIMESTAMP_TYPE_MASK
 from shmaccum.record.compression import CompressionType, compress
 from shmaccum.record.format import record_format
 from shmaccum.record.legacy import records as legacy
@@ -118,7 +119,7 @@ def test_an_empty_log_has_no_batches(buf: bytes) -> None:
 
 def test_under_log_append_time_all_records_have_the_time_of_the_log() -> None:
     section = v2.encode_record(0, 5, 0, v2.encode_body(None, b"", ()))
-    batch = only_batch(batch_of(section, 1, attributes=v2.TIMESTAMP_TYPE_MASK))
+    batch = only_batch(batch_of(section, 1, attributes=TIMESTAMP_TYPE_MASK))
     assert batch.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert [record.timestamp for record in batch.records()] == [NOW + 1]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
 import pytest
 from processes import Child
+from slab_helpers import stay, whats_there
 
 from shmaccum.errors import SlabInUseError, SlabNotFoundError
 from shmaccum.shm import names
@@ -16,17 +16,6 @@ from shmaccum.shm.layout import COMMIT_SIZE_SHIFT, Geometry, Slot, SlotState, Su
 from shmaccum.shm.lifecycle import attach, destroy, detach
 from shmaccum.shm.segment import Segment
 from shmaccum.shm.slab import Slab
-
-
-def whats_there(name: str) -> list[str]:
-    return [path for path in names.leftovers(name) if os.path.exists(path)]
-
-
-def stay(link: Connection, name: str, geometry: Geometry | None = None) -> None:
-    slab = attach(name, geometry)
-    link.send(slab.words[Super.CREATED_MS])
-    link.recv()
-    detach(slab)
 
 
 def leave_records(link: Connection, name: str, geometry: Geometry) -> None:

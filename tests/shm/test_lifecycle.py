@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from faults import InterruptAt
 from processes import Child
+from slab_helpers import stay, whats_there
 
 from shmaccum.errors import DeadOwnerError, SlabAbiError, SlabMemoryError, SlabNotFoundError, SlabPermissionError
 from shmaccum.shm import names
@@ -30,17 +31,6 @@ from shmaccum.shm.layout import (
 )
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
-
-
-def whats_there(name: str) -> list[str]:
-    return [path for path in names.leftovers(name) if os.path.exists(path)]
-
-
-def stay(link: Connection, name: str, geometry: Geometry | None = None) -> None:
-    slab = attach(name, geometry)
-    link.send(slab.words[Super.CREATED_MS])
-    link.recv()
-    detach(slab)
 
 
 def leave_records(link: Connection, name: str, geometry: Geometry) -> None:

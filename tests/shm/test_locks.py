@@ -13,24 +13,12 @@ from pathlib import Path
 import pytest
 from faults import is_stopped, stop
 from processes import PATIENCE_S, Child, wait_until
+from slab_helpers import NUMBER, rebuilding, scratch, takeovers
 
 from shmaccum.errors import IllegalStateError, LockTimeoutError
-from shmaccum.shm.layout import LOCK_COUNT, WORD, Lock, Process, Super
+from shmaccum.shm.layout import LOCK_COUNT, Process, Super
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.slab import Slab
-
-NUMBER = 5
-"""The tested lock; any would do."""
-
-
-def scratch(slab: Slab) -> int:
-    """Return the first of a thousand words that nothing else uses here."""
-    return slab.geometry.waiters // WORD
-
-
-def takeovers(slab: Slab) -> int:
-    taken_over: int = slab.words[slab.geometry.lock(NUMBER) + Lock.TAKEOVERS]
-    return taken_over
 
 
 def my_word(slab: Slab, word: int) -> int:
@@ -245,13 +233,6 @@ def test_a_timeout_names_the_thread_in_the_way(slab: Slab) -> None:
 
 
 # --- changes that are not finished ----------------------------------------------------------------
-
-
-def rebuilding(slab: Slab) -> list[int]:
-    """Let the lock record which process rebuilds, and return the record."""
-    rebuilt: list[int] = []
-    slab.locks[NUMBER].rebuild = lambda: rebuilt.append(slab.locks[NUMBER].owner())
-    return rebuilt
 
 
 def fail_inside(slab: Slab) -> None:

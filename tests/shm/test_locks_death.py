@@ -14,14 +14,14 @@ from typing import Literal
 import pytest
 from faults import before, die, is_stopped, stop
 from processes import Child
+from slab_helpers import NUMBER, rebuilding, scratch, takeovers
 
 from shmaccum.errors import LockTimeoutError
-from shmaccum.shm.layout import WORD, Lock, Process, Super
+from shmaccum.shm.layout import Process, Super
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.locks import SlabLock
 from shmaccum.shm.slab import Slab
 
-NUMBER = 5
 PATIENCE_S = 60.0
 """Most seconds for a takeover: many times what it takes."""
 
@@ -40,25 +40,9 @@ def moments(*names: Moment) -> list[object]:
     return [pytest.param(name, marks=pytest.mark.plain) if name in MOMENTS else name for name in names]
 
 
-def scratch(slab: Slab) -> int:
-    return slab.geometry.waiters // WORD
-
-
-def takeovers(slab: Slab) -> int:
-    taken_over: int = slab.words[slab.geometry.lock(NUMBER) + Lock.TAKEOVERS]
-    return taken_over
-
-
 def wants(slab: Slab, entry: int) -> int:
     wanted: int = slab.words[slab.geometry.process(entry) + Process.WANTS]
     return wanted
-
-
-def rebuilding(slab: Slab) -> list[int]:
-    """Let the lock record which process rebuilds, and return the record."""
-    rebuilt: list[int] = []
-    slab.locks[NUMBER].rebuild = lambda: rebuilt.append(slab.locks[NUMBER].owner())
-    return rebuilt
 
 
 def fail_at(link: Connection, name: str, moment: Moment, action: Callable[[], None]) -> None:

@@ -16,19 +16,14 @@ from multiprocessing.connection import Connection
 import pytest
 from faults import InterruptAt, before, die
 from processes import PATIENCE_S, Child, wait_until
+from slab_helpers import NUMBER, scratch
 
 from shmaccum.shm import takeover
-from shmaccum.shm.layout import WORD, Process
+from shmaccum.shm.layout import Process
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.lockfile import TAKEOVER
 from shmaccum.shm.locks import SlabLock
 from shmaccum.shm.slab import Slab
-
-NUMBER = 5
-
-
-def scratch(slab: Slab) -> int:
-    return slab.geometry.waiters // WORD
 
 
 def interrupt_everywhere(use: Callable[[], None], check: Callable[[], None]) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
+from slab_helpers import NUMBER
 
 from shmaccum.shm import native
 from shmaccum.shm.layout import Lock, Process, Super
 from shmaccum.shm.slab import Slab
 
-NUMBER = 5
 OTHER = 6
 """Entry of another process, which has the lock while this one is awake."""
 

@@ -104,7 +104,7 @@ def test_all_columns_arrive(spark: SparkSession, options: Options, log_dir: Path
         assert record.timestamp == 1_700_000_000_000 + number
 
 
-def test_what_may_be_null_may_be_null(spark: SparkSession, options: Options, log_dir: Path, stored: Reader) -> None:
+def test_nullable_columns_take_nulls(spark: SparkSession, options: Options, log_dir: Path, stored: Reader) -> None:
     rows = spark.createDataFrame(
         [("tombstone", None, None, None, 5), (None, "v", 2, [], None)],
         "key string, value string, partition int, headers array<struct<key: string, value: binary>>, timestamp bigint",

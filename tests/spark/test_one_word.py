@@ -122,7 +122,7 @@ def test_a_data_source_that_spark_has_found_need_not_be_registered(monkeypatch: 
         register(session)
 
 
-def test_what_tasks_run_with_is_left_as_it_is_set(spark: SparkSession) -> None:
+def test_a_given_python_of_tasks_stays(spark: SparkSession) -> None:
     session = spark.newSession()
     assert session.conf.get(TASKS, None) is None
     register(session)
@@ -275,7 +275,7 @@ def test_a_registered_session_refuses_a_continuous_trigger_at_once(spark: SparkS
 
 @contextmanager
 def refusing() -> Iterator[str]:
-    """Yield an address that nobody listens at: bound, so that nobody else gets it."""
+    """Yield an address without a listener; the port stays bound, so that no other process gets it."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{bound.getsockname()[1]}"
@@ -311,7 +311,7 @@ def test_a_broker_that_refuses_is_named(spark: SparkSession, options: Options) -
                 write(numbers(spark), given)
 
 
-def test_names_that_do_not_resolve_and_brokers_that_do_not_answer_are_told_apart(options: Options) -> None:
+def test_unresolved_names_and_silent_brokers_are_distinguished(options: Options) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         for servers, reason in (

@@ -35,7 +35,7 @@ def ends() -> Iterator[Ends]:
             yield asking, answering
 
 
-def test_who_has_taken_turns_acknowledges_at_once_in_every_task(ends: Ends) -> None:
+def test_every_task_acknowledges_at_once_after_turns(ends: Ends) -> None:
     for _ in range(2):
         take_turns(*ends)
         acknowledge_at_once()

@@ -20,7 +20,7 @@ def import_error(program: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["pyspark", "pyarrow"])
-def test_what_is_not_installed_is_said(name: str) -> None:
+def test_missing_packages_are_reported(name: str) -> None:
     error = import_error(WITHOUT.format(name=name))
     assert error.startswith("shmaccum.errors.ApiVersionError: shmaccum.spark needs pyspark 4.0 or later and pyarrow")
     assert name in error
@@ -46,7 +46,7 @@ def test_an_old_pyspark_is_refused(tmp_path: Path) -> None:
     assert "No module named 'pyspark.sql.datasource'" in error
 
 
-def test_who_plans_a_job_does_not_import_a_producer() -> None:
+def test_planning_a_job_imports_no_producer() -> None:
     """The driver does so in processes of its own, which are new after every pause."""
     program = (
         "import sys, pyspark_shmaccum, shmaccum.spark.stream_arrow_writer;"

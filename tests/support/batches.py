@@ -44,7 +44,7 @@ def make_batch(
 
 
 def scattered(batch: ProduceBatch, size: int) -> ProduceBatch:
-    """Return a batch in views of so many bytes, each of memory of its own: as in slots that are not adjacent."""
+    """Return a batch in views of a given size, each of memory of its own: as in slots that are not adjacent."""
     whole = b"".join(batch.payload)
     views = [memoryview(bytearray(whole[begin : begin + size])) for begin in range(0, len(whole), size)]
     return ProduceBatch(

@@ -31,7 +31,7 @@ def result(*cases: tuple[str, list[Any]]) -> dict[str, Any]:
         "format": FORMAT,
         "started": "2026-01-02T03:04:05+00:00",
         "took_s": 120.0,
-        "command": ["tools/bench.py", "--all"],
+        "command": ["python", "-m", "tools.benchmark", "--all"],
         "scale": 1.0,
         "smoke": False,
         "rounds": 3,

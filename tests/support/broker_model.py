@@ -1,9 +1,9 @@
 """Brokers as an idempotent producer meets them: a model of what Kafka checks before it appends, and of its network.
 
-`PartitionModel.append` is ``ProducerStateManager`` and ``ProducerAppendInfo``: the last five batches of a producer are
-known again, an older epoch is refused, and what does not follow the last batch is out of order. A request is stored
-and answered in two steps, so that a test can put anything in between: the connection breaks, the leader moves, time
-goes by, the sender dies. Requests of one connection are handled in their order, and none outlives its connection.
+`PartitionModel.append` is ``ProducerStateManager`` and ``ProducerAppendInfo``. It recognises the last five batches of a
+producer, refuses an older epoch, and reports a batch that does not follow the last one as out of order. A request
+is stored and answered in two steps, so that a test can put anything in between: the connection breaks, the leader
+moves, time goes by, the sender dies. Requests of one connection are handled in order, and none outlives its connection.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ class ClusterModel:
 
     Attributes:
         partitions: their logs.
-        producer_ids: what `init_producer_id` hands out; replaced by an empty iterator, nobody gets one.
-        numbers: for the values of records, so that they are told apart and their order is seen.
+        producer_ids: what `init_producer_id` hands out; an empty iterator hands out none.
+        numbers: for the values of records, which show their identity and order.
     """
 
     def __init__(self, topic: str, partitions: int) -> None:
@@ -147,7 +147,7 @@ class ClusterModel:
         self.snapshot = Cluster(nodes, counts, dict(self.leaders), topic_ids=ids, leader_epochs=epochs)
 
     def remake(self, partitions: int) -> None:
-        """Delete the topic, and make it again with so many partitions; with 0, only delete it."""
+        """Delete the topic, and create it again with this number of partitions; with 0, only delete it."""
         self.topic_id += 1
         self.partitions = {TopicPartition(self.topic, number): PartitionModel() for number in range(partitions)}
         self.leaders = {each: NODES[each.partition % 2].id for each in self.partitions}
@@ -289,7 +289,7 @@ class TransportModel:
         return answers
 
     def close(self) -> None:
-        """Break all connections; nobody hears of it any more."""
+        """Break all connections; no client gets an answer to a request that is in flight."""
         for answer in self._answers:
             answer.batch.release()
         for requests in self._pending.values():

@@ -75,7 +75,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def topic() -> str:
-    """Return a topic's name that nobody else uses; it does not exist yet."""
+    """Return the name of a topic that does not exist yet."""
     return f"topic-{os.getpid()}-{next(_numbers)}"
 
 

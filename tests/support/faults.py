@@ -1,8 +1,8 @@
 """Death, stops and interrupts at chosen moments of the package's code.
 
 A process can be killed between any two instructions; `tools.crashpoints` does it before all of them, these tools before
-a chosen line. An interrupt, that is what the handler of a signal raises, comes only where CPython looks for signals:
-when a function begins and when a call of a C function has returned. `InterruptAt` raises it at any of those moments,
+a chosen line. An interrupt is what a signal's handler raises. It comes only where CPython looks for signals: when a
+function begins, and when a call of a C function has returned. `InterruptAt` raises it at any of those moments,
 `interrupted_by_alarm` after a time.
 """
 
@@ -76,7 +76,7 @@ def stopped_with(lock: AbstractContextManager[object]) -> Iterator[int]:
 
 @contextmanager
 def interrupted_by_alarm() -> Iterator[Callable[[float], None]]:
-    """Have an alarm interrupt the block, wherever it is then; yields what sets it, to so many seconds from now."""
+    """Interrupt the block by an alarm, wherever it is then; yield the function that sets it, in seconds from now."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -104,7 +104,7 @@ class InterruptAt:
         error: what the signal's handler raises.
 
     Attributes:
-        came: whether there were so many moments.
+        came: whether that moment was reached.
     """
 
     def __init__(self, moment: int, again: int | None = None, error: type[BaseException] = KeyboardInterrupt) -> None:

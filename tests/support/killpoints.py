@@ -79,7 +79,7 @@ def interrupt_after(lines: int, action: Action, *modules: ModuleType) -> bool:
     """Run an action in this very process; a KeyboardInterrupt comes before line number ``lines`` of some modules.
 
     Returns:
-        Whether the action ran so many lines.
+        Whether the action got to that line.
     """
 
     def interrupt(at: Line) -> None:

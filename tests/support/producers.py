@@ -51,7 +51,7 @@ def wait_until_gone(name: str) -> None:
 
 
 def wait_until_stored(log_dir: Path, count: int) -> None:
-    """Wait until partition 0 of topic ``t`` has so many records, which a sender writes meanwhile."""
+    """Wait until a sender has written ``count`` records into partition 0 of topic ``t``."""
     wait_until(lambda: len(read_partition(log_dir, "t", while_written=True)) == count, f"{count} records are stored")
 
 
@@ -104,7 +104,7 @@ def kill_sender(producer: Producer) -> None:
     wait_until(is_there, "there is a sender")
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not producer._slab.has_sender(), "the killed sender is gone")
-    time.sleep(WATCH_S)  # nobody looks for a sender more often
+    time.sleep(WATCH_S)  # no process looks for a sender more often
 
 
 def wait_until_refused(producer: Producer, topic: str) -> None:

@@ -1,13 +1,13 @@
 """A proxy between clients and a broker that does to their conversation what networks do.
 
-It reads the frames of Kafka's protocol (four bytes of size; then in a request api key, version and correlation id, in a
-response the correlation id), so that a test can say "the answer to the next Produce request is lost"::
+It reads the frames of Kafka's protocol: four bytes of size; then in a request api key, version and correlation id, in a
+response the correlation id. So a test can say "the answer to the next Produce request is lost"::
 
     with Proxy(node.port) as proxy:
         node.advertised_port = proxy.port      # before the cluster starts
         lost = proxy.lose_response(PRODUCE)
         ...                                    # let a client produce
-        lost.wait()                            # the broker has stored the records, and nobody has heard of it
+        lost.wait()                            # the broker has stored the records; no client knows
 
 There is nothing to read in TLS: with ``frames=False`` it forwards bytes, and can stall, refuse and cut.
 """
@@ -74,7 +74,7 @@ class Fault:
 
 
 class CutRequest(Fault):
-    """The connection is cut when the broker has got so many bytes of a longer request, its size included."""
+    """Cuts the connection after this many bytes of a longer request, its size included, have gone to the broker."""
 
     def __init__(self, api_key: int, times: int, after: int) -> None:
         super().__init__(api_key, times)
@@ -118,7 +118,7 @@ class Listen(Fault):
 class Proxy:
     """A port that leads to another port of this machine; ``with Proxy(port) as proxy`` closes it.
 
-    Its methods may be called from any thread. What is on its way between two sockets at that moment still arrives.
+    Its methods may be called from any thread. Bytes that are already between two sockets still arrive.
 
     Attributes:
         port: where it listens.
@@ -153,7 +153,7 @@ class Proxy:
             self._faults.remove(listening)
 
     def cut_request(self, api_key: int, after: int, times: int = 1) -> Fault:
-        """Cut the connection in the middle of the next requests of a kind, after so many of their bytes."""
+        """Cut the connection in the middle of the next requests of a kind, after ``after`` of their bytes."""
         return self._arm(CutRequest(api_key, times, after))
 
     def lose_response(self, api_key: int, times: int = 1, *, cut: bool = True) -> Fault:
@@ -210,7 +210,7 @@ class Proxy:
         self.close()
 
     def take_fault(self, api_key: int, size: int) -> Fault | None:
-        """Count a request that has come, of so many bytes, and return what is to happen to it."""
+        """Count a request of this size, and return the fault that applies to it."""
         with self._lock:
             self.requests[api_key] += 1
             for fault in self._faults:
@@ -305,7 +305,7 @@ class _Connection:
             fault = self._proxy.take_fault(api_key, len(frame))
             self._proxy.running.wait()
             if isinstance(fault, CutRequest):
-                with suppress(OSError):  # the broker has ended it already: no more of it arrives either way
+                with suppress(OSError):  # the broker has closed it already: the rest cannot arrive either way
                     self._broker.sendall(frame[: fault.longer_than])
                 fault.note(correlation_id)  # before the client can see it
                 self.cut()

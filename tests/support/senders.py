@@ -71,7 +71,7 @@ def read_topic(log_dir: Path, topic: str) -> dict[int, list[LogRecord]]:
 
 
 class Hand:
-    """The log transport with the test's hand on it: it never sleeps, and answers when and what it is told to.
+    """The log transport under the test's control: it never sleeps, and the test decides when and what it answers.
 
     Attributes:
         asked: the times that `poll` was to sleep.
@@ -81,7 +81,7 @@ class Hand:
         largest: most bytes of a batch; a larger one is refused as too large.
         is_invalid: says of a record's value whether the record is invalid; its batch is refused, naming such records.
         strict: whether sequence numbers without those before them are refused, as a broker does and the log does not.
-        no_leader: partitions of which nobody knows the leader.
+        no_leader: partitions whose leader is unknown.
         sent: all batches that came, as (partition, first sequence number).
     """
 
@@ -177,7 +177,7 @@ class Hand:
         return is_again or batch.base_sequence == last.base_sequence + last.record_count
 
     def write_as_another(self, to: TopicPartition) -> None:
-        """Have somebody else write a record into the log."""
+        """Write a record into the log, as another producer would."""
         record = Record(0, 0, None, b"another's")
         piece = write_piece(record_format(2), [record])
         payload = record_format(2).seal(

@@ -40,7 +40,7 @@ def config_of(name: str, log_dir: Path, **settings: object) -> ProducerConfig:
 
 
 class Told:
-    """Callbacks that note what they are told, in what order."""
+    """Callbacks that keep their arguments, in order."""
 
     def __init__(self) -> None:
         self.values: list[bytes] = []

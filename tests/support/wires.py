@@ -66,7 +66,7 @@ class Wire:
         return node
 
     def take(self, count: int) -> list[ProduceResponse]:
-        """Wait for so many answers."""
+        """Wait for ``count`` answers."""
         self.until(lambda: len(self.answers) >= count)
         taken, self.answers = self.answers[:count], self.answers[count:]
         return taken

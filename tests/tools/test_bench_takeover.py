@@ -1,4 +1,4 @@
-"""The measuring of takeovers measures: somebody has the lock after each death, and nothing stays behind."""
+"""Measuring takeovers: a process has the lock after each death, and nothing stays behind."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from shmaccum.sender.log import partition_log
 from shmaccum.shm.layout import LOCK_POOL, LOCK_TABLES, Lock, Partition, Process, Slot, Super, Topic
 from shmaccum.shm.locks import SlabLock
 from shmaccum.shm.slab import Slab
+from tools.crashpoints.__main__ import main
 from tools.crashpoints.checker import violations
-from tools.crashpoints.main import main
 from tools.crashpoints.operation import Operation
 from tools.crashpoints.operations import OPERATIONS
 from tools.crashpoints.run import Findings, Harness
@@ -88,7 +88,7 @@ def end(victim: Victim) -> Callable[[], object]:
         (end, "the victim was not killed"),
     ],
 )
-def test_a_record_that_is_lost_or_nobodys_is_found(begin: Callable[[Victim], Callable[[], object]], said: str) -> None:
+def test_lost_and_foreign_records_are_found(begin: Callable[[Victim], Callable[[], object]], said: str) -> None:
     assert said in problems_of(findings_of(Operation("bad", begin)))
 
 
@@ -184,7 +184,7 @@ def test_a_semaphore_that_is_taken(survivor: Survivor) -> None:
     semaphore.release()
 
 
-def test_a_batch_in_flight_is_somebodys(survivor: Survivor) -> None:
+def test_a_batch_in_flight_without_a_sender_is_found(survivor: Survivor) -> None:
     with survivor.accumulator.map.queues[PARTITIONS[0]].lock:
         survivor.accumulator.map.queues[PARTITIONS[0]].pop_first()
     assert violations(survivor.accumulator, in_flight=True) == []

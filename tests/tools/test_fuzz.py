@@ -42,7 +42,7 @@ def no_logging() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", fuzz.TARGETS)
-def test_what_once_failed(name: str) -> None:
+def test_the_corpus(name: str) -> None:
     kept = load(CORPUS, name)
     with fuzz.TARGETS[name]() as target:
         found = list(target.try_all([data for _, data in kept]))
@@ -62,7 +62,7 @@ def test_new_inputs(name: str, seed: int) -> None:
 # --- a check that cannot fail proves nothing ------------------------------------------------------------
 
 
-def test_a_slab_that_nobody_checks_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_slab_without_checks_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(validation, "_refuse", lambda name, findings: None)
     monkeypatch.setattr(validation, "explain", lambda *args: None)
     plan = b'{"steps": ["status", "damage", "status"], "damage": [["super", 0, "TOPIC_COUNT", 1000000]]}'
@@ -71,7 +71,7 @@ def test_a_slab_that_nobody_checks_fails(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert attempt.wrong
 
 
-def test_answers_that_nobody_doubts_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchecked_answers_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(responses, "understanding", lambda otherwise: nullcontext())
     kept = [data for _, data in load(CORPUS, "responses")]
     with fuzz.TARGETS["responses"]() as target:
@@ -165,7 +165,7 @@ def test_damage_stays_within_the_slab_and_can_be_written_down() -> None:
                 assert 0 <= value < 1 << 64
 
 
-def test_damage_to_what_is_not_there_any_more_is_none() -> None:
+def test_damage_outside_the_layout_is_ignored() -> None:
     for damage in (("tables", 0, "STATE", 1), ("slot", 99, "STATE", 1), ("slot", 0, "COLOUR", 1), ("slot", 0, 99, 1)):
         assert not list(Damage(*damage).stores(GEOMETRY))
 
@@ -180,7 +180,7 @@ def test_seeds_are_read_as_what_they_are() -> None:
 # --- the command ----------------------------------------------------------------------------------------
 
 
-def test_what_fails_is_kept(
+def test_failing_inputs_are_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Fails(Brittle):

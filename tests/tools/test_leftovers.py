@@ -83,7 +83,7 @@ def test_the_commands_own_status_is_kept(tmp_path: Path) -> None:
     assert check("raise SystemExit(7)", tmp_path)[0] == 7
 
 
-def test_what_goes_in_time_is_not_left_behind(tmp_path: Path) -> None:
+def test_processes_that_end_in_time_are_no_leftovers(tmp_path: Path) -> None:
     assert check(DETACHED.format(action="", seconds=0.5), tmp_path)[0] == 0
 
 
@@ -136,7 +136,7 @@ time.sleep(60)
 """
 
 
-def test_a_file_of_somebody_else() -> None:
+def test_a_file_of_another_process() -> None:
     file = Path(f"/dev/shm/shmaccum-other{os.getpid()}")
     try:
         status, out = check(OTHERS.format(program=MAP.format(file=str(file))), file.parent)

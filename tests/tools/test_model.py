@@ -22,7 +22,7 @@ CITED = sorted({name for text in MODELS.values() for name in re.findall(r"^ \*\s
 
 DAY_S = 24 * 60 * 60
 PARTS = 6
-"""Of the mutants one part is tried each day. All of them: ``python -m tools.model.check``."""
+"""Of the mutants one part is tried each day. All of them: ``python -m tools.model``."""
 
 
 # --- what the models say of the code ----------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def test_a_result_is_judged(run: Run, violation: str, failure: str, wrong: str) 
     assert bool(said) == bool(wrong)
 
 
-def test_runs_can_be_told_apart() -> None:
+def test_runs_are_distinguishable() -> None:
     names = [run.name for run in (*BRIEF, *FULL, *MUTANTS)]
     assert len(set(names)) == len(names)
 

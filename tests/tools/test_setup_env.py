@@ -61,7 +61,7 @@ def test_one_that_is_too_old_is_no_help(tmp_path: Path) -> None:
     assert "version 17 or later, but found 11" in done.stderr
 
 
-def test_whoever_cannot_install_is_told_the_command(tmp_path: Path) -> None:
+def test_without_permission_the_error_has_the_command(tmp_path: Path) -> None:
     done = ensure_java(tmp_path)  # no apt-get, and so not for root either
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
@@ -150,13 +150,13 @@ def test_root_gets_a_missing_spin_installed(tmp_path: Path) -> None:
     assert (again.returncode, again.stdout) == (0, ""), "what is there is not installed again"
 
 
-def test_whoever_cannot_install_spin_is_told_the_command(tmp_path: Path) -> None:
+def test_without_permission_the_error_has_the_command_for_spin(tmp_path: Path) -> None:
     done = ensure_spin(tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("the models need spin and gcc: sudo apt-get install --yes ")
 
 
-def test_whoever_cannot_install_kerberos_is_told_the_command(tmp_path: Path) -> None:
+def test_without_permission_the_error_has_the_command_for_kerberos(tmp_path: Path) -> None:
     program = "from tools.setup_env import ensure_kerberos; ensure_kerberos()"
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -170,7 +170,7 @@ def test_whoever_cannot_install_kerberos_is_told_the_command(tmp_path: Path) -> 
     assert done.stderr.startswith("the tests with Kerberos need a key distribution center: sudo apt-get install --yes ")
 
 
-def test_an_old_python_is_told_so() -> None:
+def test_an_old_python_is_refused() -> None:
     program = "import sys; sys.version_info = (3, 10, 0); sys.version = '3.10.0 (main)'; import tools.setup_env"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -1,6 +1,6 @@
 """Measures processor time and memory of all descendants of this process, by kind.
 
-The tool is a subreaper (`tools.stress.processes`): a contestant's processes stay its descendants, even if they detach
+The tool is a subreaper (`tools.support.processes`): a contestant's processes stay its descendants, even if they detach
 themselves. The tool, or a process in between, waits for them. So the time of a process is in the process
 itself or, after its exit, in the parent that waited for it.
 """

@@ -17,7 +17,7 @@ from tools.benchmark.errors import BenchmarkError
 from tools.benchmark.forms import Form
 from tools.benchmark.load import Load
 from tools.benchmark.settings import Settings
-from tools.stress.processes import Children
+from tools.support.processes import Children
 
 PATIENCE_S: Final = 300.0
 """Longer than any turn takes."""

@@ -16,11 +16,11 @@ Exit status: 0 if everything requested was measured, 1 if something is void or m
 it could not run, 130 if it was interrupted. Progress goes to standard error, the report to standard output.
 
 examples:
-  tools/bench.py --list
-  tools/bench.py --all --json bench.json
-  tools/bench.py --case records columns --rounds 7
-  tools/bench.py --all --json bench.json --plots docs --document docs/performance.md docs/performance/tables.md
-  tools/bench.py --from bench.json --plots docs --document docs/performance.md docs/performance/tables.md
+  python -m tools.benchmark --list
+  python -m tools.benchmark --all --json bench.json
+  python -m tools.benchmark --case records columns --rounds 7
+  python -m tools.benchmark --all --json bench.json --plots docs --document docs/performance.md
+  python -m tools.benchmark --from bench.json --plots docs --document docs/performance.md docs/performance/tables.md
 """
 DEFAULT_ROUNDS: Final = 5
 
@@ -44,7 +44,7 @@ class Options:
 def parse(arguments: Sequence[str]) -> Options:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        prog="tools/bench.py",
+        prog="python -m tools.benchmark",
         description=tools.benchmark.__doc__,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

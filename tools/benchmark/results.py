@@ -162,7 +162,7 @@ def load(path: Path) -> Result:
         raise BenchmarkError(f"{path} is not complete JSON ({error}): {again}") from None
     form = result.get("format") if isinstance(result, dict) else None
     if form is None:
-        raise BenchmarkError(f"{path} is not a result of tools/bench.py --json")
+        raise BenchmarkError(f"{path} is not a result of python -m tools.benchmark --json")
     if form != FORMAT:
         raise BenchmarkError(f"{path} is of format {form}, this version of the tool has {FORMAT}: {again}")
     try:

@@ -19,7 +19,7 @@ from tools.benchmark.crew import Crew, Report, Work
 from tools.benchmark.errors import BenchmarkError, VoidError
 from tools.benchmark.forms import PLAIN as PLAIN_FORM
 from tools.benchmark.forms import Form
-from tools.stress.processes import Children
+from tools.support.processes import Children
 
 T = TypeVar("T")
 

@@ -1,7 +1,119 @@
-"""``python -m tools.crashpoints``: see `tools.crashpoints.main`."""
+"""``python -m tools.crashpoints``: tests all crash points, or some, and reports."""
 
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import signal
 import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final
 
-from tools.crashpoints.main import main
+import tools.crashpoints
+from tools.crashpoints.operations import OPERATIONS
+from tools.crashpoints.report import as_json, as_text
+from tools.crashpoints.run import Harness, Progress
 
-sys.exit(main())
+_EPILOG: Final = """\
+Exit status: 0 if every point was survived, 1 if not. `recovery` is the longest time, in all points, from the victim's
+death until the survivor had done everything; the more points at a time, the longer.
+
+examples:
+  python -m tools.crashpoints
+  python -m tools.crashpoints --sample 10 --seed 7
+  python -m tools.crashpoints --operation append-open --operation seal --jobs 2
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    options = _parse(arguments)
+    chosen = [OPERATIONS[name] for name in options.operation or OPERATIONS]
+    if options.sample and options.seed is None:
+        options.seed = secrets.randbelow(1 << 32)
+    started = time.monotonic()
+    # Both signals, even if a shell has set one to be ignored.
+    handlers = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with Harness(options.jobs) as harness:
+            findings = harness.run(chosen, _progress(sys.stderr.isatty()), options.sample, options.seed or 0)
+    except KeyboardInterrupt:
+        print("\ninterrupted: nothing is left behind", file=sys.stderr)
+        return 130
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    print(as_text(findings))
+    print(f"{time.monotonic() - started:.0f} s" + (f", --seed {options.seed}" if options.sample else ""))
+    if options.json is not None:
+        options.json.write_text(json.dumps(as_json(findings), indent=2) + "\n")
+    return 1 if any(of.failed for of in findings) else 0
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.crashpoints",
+        description=tools.crashpoints.__doc__,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--operation",
+        action="append",
+        choices=OPERATIONS,
+        metavar="NAME",
+        help=f"only this one; may be given more than once: {', '.join(OPERATIONS)}",
+    )
+    parser.add_argument(
+        "--sample", type=_count, default=0, metavar="N", help="only N steps of each operation [all of them]"
+    )
+    parser.add_argument("--seed", type=int, metavar="X", help="of the sample [a new one, which the report shows]")
+    parser.add_argument(
+        "--jobs",
+        type=_count,
+        default=4 * len(os.sched_getaffinity(0)),
+        metavar="J",
+        help="points at a time; most of them wait for a lock takeover [%(default)s]",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
+    options = parser.parse_args(arguments)
+    if options.seed is not None and not options.sample:
+        parser.error("--seed is for --sample: without it, all steps are taken")
+    if options.json is not None:
+        try:
+            options.json.touch()  # an unwritable file must fail now rather than after all the work
+        except OSError as error:
+            parser.error(f"--json: {error}")
+    return options
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def _progress(on_terminal: bool) -> Progress:
+    """Return a function that shows how many points are done: in place on a terminal, periodically elsewhere."""
+    told = [time.monotonic()]
+
+    def tell(done: int, total: int) -> None:
+        now = time.monotonic()
+        if done == total or now - told[0] >= (0.2 if on_terminal else 10):
+            told[0] = now
+            print(f"{done:,} of {total:,} points", end="\r" if on_terminal else "\n", file=sys.stderr, flush=True)
+
+    return tell
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -13,8 +13,8 @@ from tools.crashpoints.account import Told
 from tools.crashpoints.checker import violations
 from tools.crashpoints.settings import HALF, LARGE, PARTITIONS, TOPIC
 from tools.crashpoints.survivor import PATIENCE_MS, Survivor
-from tools.stress.reading import read_log
-from tools.stress.slabcheck import unrest
+from tools.support.reading import read_log
+from tools.support.slabcheck import unrest
 
 
 def survive(survivor: Survivor, told: Told, wrong: list[str]) -> None:

@@ -27,8 +27,8 @@ from shmaccum.shm.layout import (
     state_of,
 )
 from shmaccum.shm.slab import Slab
-from tools.stress.slabcheck import locks_in_use
 from tools.support.accumulators import Accumulators
+from tools.support.slabcheck import locks_in_use
 
 _QUEUED: Final = (SlotState.OPEN, SlotState.CLOSED)
 _SENT: Final = (SlotState.IN_FLIGHT, SlotState.COMPLETING)

@@ -25,7 +25,8 @@ from tools.crashpoints.operation import Operation
 from tools.crashpoints.point import TO_THE_END, Outcome, run_point
 from tools.crashpoints.settings import config_of
 from tools.crashpoints.survivor import Survivor
-from tools.crashpoints.victim import BOUND_S, die_with_parent
+from tools.crashpoints.victim import BOUND_S
+from tools.support.processes import die_with_parent
 
 Progress = Callable[[int, int], object]
 """Called with the number of points done, and of all points."""

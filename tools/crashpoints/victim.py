@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import traceback
@@ -17,14 +16,13 @@ from tools.crashpoints.sending import HandSender
 from tools.crashpoints.settings import PARTITIONS, TOPIC, value
 from tools.crashpoints.steps import Steps
 from tools.support.accumulators import Accumulators
+from tools.support.processes import die_with_parent
 
 if TYPE_CHECKING:
     from tools.crashpoints.operation import Operation
 
 BOUND_S: Final = 20
 """Limit for any action in a point; after it, the process counts as stuck."""
-
-_PR_SET_PDEATHSIG: Final = 1
 
 
 class Victim:
@@ -114,8 +112,3 @@ def be_victim(operation: Operation, victim: Victim, step: float, wait_to_begin: 
 def die() -> None:
     """Kill this process now."""
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def die_with_parent() -> None:
-    """Make the kernel kill this process when the one that forked it exits."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

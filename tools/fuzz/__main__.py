@@ -41,7 +41,7 @@ Damage on purpose. For each target: the corpus is tried first, then random input
                prints a table of the results; without --seconds it tries all of them, which takes two hours
   records      logs of message formats 0, 1 and 2, and batches in slots
   compression  compressed sections
-  columns      Arrow batches that say of themselves what is not so
+  columns      Arrow batches whose buffers do not match their description
   log          directories of segments, as senders recover them and `shmaccum dump` prints them
   responses    what brokers answer
   settings     files of settings, and credentials

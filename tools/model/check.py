@@ -1,4 +1,4 @@
-"""Checks the models: ``python -m tools.model.check [--full] [--mutant NAME] [--jobs N]``.
+"""Checks the models, each of them in a program of its own.
 
 In each run, spin translates a model to a program, gcc compiles it, and the program visits every reachable state. The
 models must hold; each mutant must be found, by the property that it is known to violate.
@@ -6,11 +6,9 @@ models must hold; each mutant must be found, by the property that it is known to
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
@@ -18,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tools.model.runs import BRIEF, FULL, MUTANTS, Run
+from tools.model.runs import Run
 
 HERE: Final = Path(__file__).parent
 MEMORY_MIB: Final = {False: 1900, True: 7800}
@@ -113,23 +111,3 @@ def report(results: Iterable[tuple[Run, Result]]) -> bool:
             flush=True,
         )
     return good
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    names = [mutant.name for mutant in MUTANTS]
-    parser = argparse.ArgumentParser(prog="python -m tools.model.check", description=__doc__.splitlines()[0])
-    parser.add_argument("--full", action="store_true", help="the large sizes, too: many minutes and up to 8 GiB")
-    parser.add_argument("--mutant", choices=names, metavar="NAME", help=f"this mutant only: {', '.join(names)}")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time (1)")
-    options = parser.parse_args(arguments)
-    missing = missing_tools()
-    if missing:
-        sys.exit(f"{missing}: sudo {' '.join(INSTALL)}")
-    runs: Sequence[Run] = [*BRIEF, *(FULL if options.full else ()), *MUTANTS]
-    if options.mutant:
-        runs = [run for run in MUTANTS if run.name == options.mutant]
-    return 0 if check_all(runs, options.jobs) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

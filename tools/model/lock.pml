@@ -28,8 +28,8 @@
  * `parked`, `released` and the incarnation only grow. All that anybody asks of them is whether they have moved since
  * they were read, and that is what is kept, for each reader and entry: exact, and finite without a bound on how often
  * the lock is taken. Where the code decides by time (when a wait is given up), or has several looks to go by, each of
- * which is only read, the model may decide either way at every turn: it keeps a look, or takes one anew, or waits on.
- * A load that nobody else can change the answer of is one step with the next store.
+ * which is only read, the model can decide either way at every turn: it keeps a look, takes a new one, or waits on.
+ * A load whose answer no other process can change is one step with the next store.
  *
  * Options: -DN=processes -DDEATHS=deaths; -DREAP adds cleaning up behind the dead; -DONE_LOOKER and -DLIVE: options.h;
  * -DPLAIN does without the one reduction of the states (see `spoil`). -DM_... are mutants: mistakes that must be found.
@@ -51,10 +51,10 @@ bit semaphore = 1;
 byte owner = NOBODY;
 byte wants[N];
 bit alive[N];                   /* which the kernel knows by the process's byte of the lock file */
-byte takeover;                  /* entry + 1 of who has the takeover byte of the lock file */
+byte takeover;                  /* entry + 1 of the holder of the takeover byte of the lock file */
 #ifdef REAP
 bit in_use[N];                  /* the entry's STATE */
-byte lifecycle;                 /* entry + 1 of who has the lifecycle byte of the lock file */
+byte lifecycle;                 /* entry + 1 of the holder of the lifecycle byte of the lock file */
 #define IN_USE(e) in_use[e]
 #else
 #define IN_USE(e) true
@@ -73,7 +73,7 @@ typedef Look {
 }
 Look look[N];
 
-/* What nobody in the code can see. */
+/* What no process can see. */
 byte holder;                    /* entry + 1 of the process that has the semaphore's unit */
 bit half_done;                  /* what the lock guards is in the middle of a change */
 byte deaths;
@@ -267,7 +267,7 @@ named:                          /* the process that is named is dead, and is nam
 #endif
     goto take_over;
 
-conclude:                       /* nobody is named, but whoever has the unit was dead at the snapshot */
+conclude:                       /* no owner is named, but the process with the unit was dead at the snapshot */
     do
     :: e < N ->
         STEP(if :: wants[e] != THIS -> goto next_wants :: else fi);
@@ -451,13 +451,13 @@ leaving:
 #endif
     STEP(wants[me] = 0);
 #ifdef LIVE
-end_served: false;              /* whoever has had its turn comes no more: only those who wait are of interest */
+end_served: false;              /* a process that had its turn does not return: only waiting ones are of interest */
 #else
     goto idle;
 #endif
 
 #ifdef REAP
-free_dead:                              /* nobody else comes or goes meanwhile */
+free_dead:                              /* no other process comes or goes meanwhile */
     atomic { first_other() };
     do
     :: e < N ->

@@ -1,12 +1,12 @@
 /*
  * Forms of lock.pml that are smaller, or ask for more.
  *
- * ONE_LOOKER: only one process takes over; the others lock, wait, give up, clean up and die, and nobody comes or goes.
+ * ONE_LOOKER: only one process takes over; the others lock, wait, give up, clean up and die, and none comes or goes.
  * It is what four processes can be checked with.
  *
  * LIVE: the form that progress is checked in. Each process is served once. Progress cannot be asked for where others
  * give up, come and go for ever: their whims are counted. Nor where a look is concluded whenever another one is, for
- * the second finds the takeover byte taken: here nobody else moves during the microseconds of that.
+ * the second finds the takeover byte taken: here no other process moves during the microseconds of that.
  */
 
 #ifdef ONE_LOOKER

@@ -44,12 +44,12 @@
  *   shmaccum.accumulator.drain.batch_drainer.BatchDrainer.recover            recover
  *   shmaccum.shm.slab.Slab.reap_dead                                   housekeeping
  *
- * Columns place several batches in one turn of the lock: the stores are those of so many producers here that place one
- * each, one after the other, and what they have taken and not placed is ALLOCATED, as with one.
+ * Columns place several batches in one turn of the lock: the stores are those of as many producers that place one
+ * batch each, one after the other. Slots that are taken and not placed are ALLOCATED, as with one.
  *
  * Checked: a record reaches the log only if it was committed, once, whole, and in the order of the commits; a slot that
- * is taken is FREE, and in no chain; a completion ring does not overflow, and tells no one of a batch that is not theirs; at the end all
- * that was committed is in the log, all slots are free, by header and by bitmap, and nobody waits any more.
+ * is taken is FREE, and in no chain; a completion ring does not overflow, and has only its own process's batches. At the
+ * end all that was committed is in the log, all slots are free, by header and by bitmap, and no process waits.
  *
  * Options: -DP=producers -DRECORDS= -DS=slots (1 to 3) -DCAP= -DLARGE= -DDEATHS= -DRETRIES=; -DM_... are mutants.
  */
@@ -209,7 +209,7 @@ inline reclaim() {
     s = 0
 }
 
-/* The same, and the bitmap anew. It is whoever has the lock from a dead one who does it. */
+/* The same, and the bitmap is rebuilt, by the process that takes the lock over from a dead one. */
 inline rebuild_pool() {
 #ifdef M_NO_INDEX_REBUILD
     skip
@@ -261,7 +261,7 @@ inline rebuild_stripe() {
 
 inline count_commit(id) { commits++; assert(rank[id] == 0); rank[id] = commits }
 
-/* Notes who is to be told; the process itself remembers what it is waiting for. */
+/* Notes the contributor; the process itself remembers which batches it waits for. */
 inline contribute(b) {
     if
     :: !(pending[b] && pending_generation[b] == slot[b].generation) ->
@@ -303,7 +303,7 @@ inline try_append() {
     fi
 }
 
-inline fill() {                 /* nobody else reads it as long as the slot is ALLOCATED */
+inline fill() {                 /* no other process reads it as long as the slot is ALLOCATED */
     STEP(slot[mine].record[0] = id);
 #if LARGE
     if
@@ -418,7 +418,7 @@ allocate:
         fi;
         UNLOCK(stripe_lock);
         if
-        :: mine != NONE ->      /* somebody else had opened a batch meanwhile: it is given back */
+        :: mine != NONE ->      /* another process opened a batch meanwhile: the slot is freed */
             LOCK_POOL;
             STEP(assert(slot[mine].state == ALLOCATED && slot[mine].owner == me); slot[mine].state = FREE);
             GIVE_CHAIN(mine)
@@ -606,7 +606,7 @@ drain:
 #else
     STEP(wire ! slot[b].sequence - 1, slot[b].count, slot[b].record[0], slot[b].record[CAP - 1]);
 #endif
-    if                          /* the answer: it is stored; or nobody knows, and it is sent again */
+    if                          /* the answer: it is stored; or that is unknown, and it is sent again */
     :: expected >= slot[b].sequence
     :: atomic { retries < RETRIES -> retries++ }; put_back(); goto idle
     :: DIE

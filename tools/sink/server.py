@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
-import signal
 import socket
 import struct
 from typing import IO, Any, Final
@@ -13,11 +11,11 @@ from typing import IO, Any, Final
 from tools.sink.answers import PRODUCE, Answers
 from tools.sink.counters import OPEN, Counters
 from tools.sink.produce import Stream, acknowledge
+from tools.support.processes import die_with_parent
 
 _HEAD: Final = struct.Struct(">ihhi")
 """Size of what follows it, kind of request, version, correlation id."""
 _SIZE: Final = 4
-_PR_SET_PDEATHSIG: Final = 1
 
 
 class Sink:
@@ -62,7 +60,7 @@ class Sink:
             connection.close()
             return
         try:
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            die_with_parent()
             if os.getppid() == parent:
                 self._listener.close()
                 serve(connection, row, self._answers)

@@ -12,7 +12,7 @@ from typing import Final
 
 from tools.stress.account import Account
 from tools.stress.load import Load, preload, produce
-from tools.stress.processes import Children
+from tools.support.processes import Children
 
 _LOOK_EVERY_S: Final = 0.02
 

@@ -26,10 +26,10 @@ Exit status: 0 if all of this held, 1 if not, 2 if it could not be run. Where it
 and the messages of all processes are kept, and the report says where. All rates are per second, for all processes.
 
 examples:
-  tools/stress.py --producers 8 --kill-producers 5 --kill-sender 0.5 --seconds 120
-  tools/stress.py --producers 8 --terminate 1 --pid-namespaces 3 --transport kafka
-  tools/stress.py --soak --json soak.json
-  tools/stress.py --pyspark --seconds 30
+  python -m tools.stress --producers 8 --kill-producers 5 --kill-sender 0.5 --seconds 120
+  python -m tools.stress --producers 8 --terminate 1 --pid-namespaces 3 --transport kafka
+  python -m tools.stress --soak --json soak.json
+  python -m tools.stress --pyspark --seconds 30
 """
 
 
@@ -60,7 +60,7 @@ class Options:
 def parse(arguments: Sequence[str]) -> Options:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        prog="tools/stress.py",
+        prog="python -m tools.stress",
         description=tools.stress.__doc__,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -102,8 +102,8 @@ def parse(arguments: Sequence[str]) -> Options:
     add(
         "--soak",
         action="store_true",
-        help="ten minutes at a steady rate, with one sender and two producers that live long: their memory and file "
-        "descriptors, the use of /dev/shm and the throughput are to stay what they were (tools/stress/soak.py)",
+        help="ten minutes at a steady rate, with one sender and two producers that live long; memory, descriptors, "
+        "/dev/shm and throughput must stay the same (tools/stress/soak.py)",
     )
     add(
         "--pyspark",

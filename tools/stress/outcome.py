@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from tools.stress.options import SENDER_IDLE_MS, SLOT_SIZE, SLOTS, Options
-from tools.stress.slabcheck import SlabFigures
 from tools.stress.soak import Soak
 from tools.stress.target import Target
-from tools.stress.verdict import Verdict
+from tools.stress.verdict import EXAMPLES, Verdict
+from tools.support.slabcheck import SlabFigures
 
 _FAILURE: Final = re.compile(r"the sender failed|; failed \d+ records ")
-_EXAMPLES: Final = 3
 
 
 @dataclass(slots=True)
@@ -90,4 +89,4 @@ def sender_failures(places: Places) -> list[str]:
         lines = places.sender_log.read_text().splitlines()
     except FileNotFoundError:
         return []
-    return [line for line in lines if _FAILURE.search(line)][:_EXAMPLES]
+    return [line for line in lines if _FAILURE.search(line)][:EXAMPLES]

@@ -11,8 +11,8 @@ from typing import Final
 from shmaccum.errors import SlabError
 from shmaccum.producer.producer import Producer
 from shmaccum.shm.lifecycle import look
-from tools.stress.processes import Children, is_descendant
-from tools.stress.slabcheck import SlabFigures, figures, sender_pid, shared_files, unrest
+from tools.support.processes import Children, is_descendant
+from tools.support.slabcheck import SlabFigures, figures, sender_pid, shared_files, unrest
 
 DELIVERY_PATIENCE_S: Final = 60.0
 """Limit for the delivery of everything in the slab."""

@@ -11,17 +11,17 @@ from shmaccum.shm.lifecycle import unlink
 from tools.stress.account import all_accounts
 from tools.stress.fleet import Fleet
 from tools.stress.load import Load
-from tools.stress.options import Options
+from tools.stress.options import TOPICS, Options
 from tools.stress.outcome import Outcome, Places, producer_settings, sender_failures
 from tools.stress.plan import SENDER, Deed, Event, make_plan
-from tools.stress.processes import Children, is_descendant
-from tools.stress.reading import read_log
 from tools.stress.rest import DELIVERY_PATIENCE_S, acknowledged, come_to_rest
-from tools.stress.slabcheck import sender_pid, shared_files
 from tools.stress.soak import EVERY_S, Soak
 from tools.stress.target import Target
 from tools.stress.verdict import judge
 from tools.stress.watch import Watch
+from tools.support.processes import Children, is_descendant
+from tools.support.reading import read_log
+from tools.support.slabcheck import sender_pid, shared_files
 
 _TICK_S: Final = 0.02
 _LONGEST_TICK_S: Final = 0.2
@@ -156,7 +156,7 @@ class Run:
     def _compare(self) -> None:
         accounts = all_accounts(self._places.accounts)
         torn: list[str] = []
-        verdict = judge(accounts, read_log(self._target.log_dir, torn), self._options.partitions)
+        verdict = judge(accounts, read_log(self._target.log_dir, torn, TOPICS), self._options.partitions)
         for what in torn:
             verdict.add("torn", what)
         for account in accounts:

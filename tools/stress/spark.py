@@ -25,17 +25,17 @@ from typing import Final
 from shmaccum.errors import SlabError
 from shmaccum.shm.layout import Role
 from shmaccum.shm.lifecycle import look, unlink
-from tools.stress.options import Options
+from tools.stress.options import TOPICS, Options
 from tools.stress.outcome import Outcome, Places, producer_settings, sender_failures
 from tools.stress.plan import SENDER, Event, make_plan
-from tools.stress.processes import Children, is_descendant, parent_of
-from tools.stress.reading import Stored, read_log
 from tools.stress.records import Route, read_value
 from tools.stress.rest import come_to_rest
-from tools.stress.slabcheck import sender_pid
 from tools.stress.sparkjob import KEYS_A_TASK, ROWS_A_TASK, TASKS_A_JOB, drive, read_key
 from tools.stress.target import Target
 from tools.stress.verdict import Verdict, partition_of
+from tools.support.processes import Children, is_descendant, parent_of
+from tools.support.reading import Stored, read_log
+from tools.support.slabcheck import sender_pid
 
 _TICK_S: Final = 0.02
 _START_PATIENCE_S: Final = 300.0
@@ -72,7 +72,10 @@ class SparkRun:
             outcome.problems.append(f"no job has ended; see {self._places.messages}")
         torn: list[str] = []
         verdict, attempts = judge_jobs(
-            read_log(self._target.log_dir, torn), jobs, children.counts["workers killed"], self._options.partitions
+            read_log(self._target.log_dir, torn, TOPICS),
+            jobs,
+            children.counts["workers killed"],
+            self._options.partitions,
         )
         for what in torn:
             verdict.add("torn", what)

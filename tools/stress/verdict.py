@@ -14,8 +14,8 @@ import numpy as np
 
 from tools.stress.account import FAILED, NOT_HEARD, Account, error_of, place_of
 from tools.stress.options import TOPICS
-from tools.stress.reading import Stored
 from tools.stress.records import Route, read_value, route_of, topic_of
+from tools.support.reading import Stored
 
 KINDS: Final = (
     "missing",
@@ -29,7 +29,7 @@ KINDS: Final = (
     "failed",
     "unheard",
 )
-_EXAMPLES: Final = 3
+EXAMPLES: Final = 3
 _UNKNOWN_OFFSET: Final = -1
 """Of a record that a broker has, as its response for a later one shows."""
 
@@ -64,7 +64,7 @@ class Verdict:
     def add(self, kind: str, what: str) -> None:
         """Count one more case."""
         self.counts[kind] += 1
-        if self.counts[kind] <= _EXAMPLES:
+        if self.counts[kind] <= EXAMPLES:
             self.examples.append(f"{kind}: {what}")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tools.stress.fleet import Fleet
-from tools.stress.processes import Children
+from tools.support.processes import Children
 
 _LINE_EVERY_S: Final = 10.0
 _TERMINAL_LINE_EVERY_S: Final = 1.0

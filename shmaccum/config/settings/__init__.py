@@ -9,7 +9,6 @@ from __future__ import annotations
 from shmaccum.config.settings.accumulator import AccumulatorSettings
 from shmaccum.config.settings.connection import ConnectionSettings
 from shmaccum.config.settings.delivery import DeliverySettings
-from shmaccum.config.settings.group import Group
 from shmaccum.config.settings.log import LogSettings
 from shmaccum.config.settings.producer import OwnSettings
 from shmaccum.config.settings.security import SecuritySettings
@@ -28,6 +27,3 @@ class ProducerSettings(
     """All settings (``org.apache.kafka.clients.producer.ProducerConfig``; for the log, ``LogConfig``)."""
 
     __slots__ = ()
-
-
-__all__ = ["Group", "ProducerSettings"]

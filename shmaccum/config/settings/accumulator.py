@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from shmaccum.config.configdef import Config, Importance, Scope, Setting
-from shmaccum.config.settings.group import Group
+from shmaccum.config.configdef import Config, Group, Importance, Scope, Setting
 from shmaccum.config.validators import at_least, between, between_or, one_of
 from shmaccum.config.valuetypes import INT, LONG, STRING
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from shmaccum.config.addresses import ADDRESSES
-from shmaccum.config.configdef import Config, Importance, Scope, Setting
-from shmaccum.config.settings.group import Group
+from shmaccum.config.configdef import Config, Group, Importance, Scope, Setting
 from shmaccum.config.validators import at_least, one_of
-from shmaccum.config.valuetypes import INT, LONG, STRING, word
+from shmaccum.config.valuetypes import ADDRESSES, INT, LONG, STRING, word
 
 
 class ConnectionSettings(Config):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from shmaccum.config.configdef import Config, Importance, Scope, Setting
-from shmaccum.config.settings.group import Group
+from shmaccum.config.configdef import Config, Group, Importance, Scope, Setting
 from shmaccum.config.validators import at_least, matching
 from shmaccum.config.valuetypes import INT, LONG, LONG_MAX, PATH, STRING
 

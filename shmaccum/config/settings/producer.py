@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from shmaccum.config.configdef import Config, Importance, Scope, Setting
-from shmaccum.config.settings.group import Group
+from shmaccum.config.configdef import Config, Group, Importance, Scope, Setting
 from shmaccum.config.validators import DISTINCT, at_least
 from shmaccum.config.valuetypes import BOOLEAN, CLASS, LONG, SERIALIZER, list_of, optional
 
@@ -68,6 +67,6 @@ class OwnSettings(Config):
         importance=Importance.LOW,
         scope=Scope.PRODUCER,
         group=Group.PRODUCER,
-        doc="""Milliseconds after which a broker that accepts no batches, though some are ready for it, gets no more
+        doc="""Milliseconds. A broker that has accepted none of its ready batches for this long gets no further
             records without a key. 0: never. Needs `partitioner.adaptive.partitioning.enable`.""",
     )

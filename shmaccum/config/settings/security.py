@@ -6,8 +6,7 @@ host can read.
 
 from __future__ import annotations
 
-from shmaccum.config.configdef import Config, Importance, Scope, Setting
-from shmaccum.config.settings.group import Group
+from shmaccum.config.configdef import Config, Group, Importance, Scope, Setting
 from shmaccum.config.validators import matching, one_of
 from shmaccum.config.valuetypes import BOOLEAN, PASSWORD, PATH, STRING, optional, word
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from shmaccum.abi import SLAB_NAME_PATTERN, SLAB_NAME_RULE
-from shmaccum.config.configdef import Config, Importance, Scope, Setting
-from shmaccum.config.settings.group import Group
+from shmaccum.config.configdef import Config, Group, Importance, Scope, Setting
 from shmaccum.config.validators import Validator, at_least, between, matching, one_of
 from shmaccum.config.valuetypes import AUTO, BOOLEAN, INT, INT_OR_AUTO, LONG, STRING, path_or
 

@@ -1,6 +1,6 @@
 """Encodes columns in C, straight into the batches' memory: message format 2 only.
 
-Used only in the compiled form. In the plain form `even` and `joined` produce the same bytes.
+Used only in the compiled form. In the plain form `joined` produces the same records.
 """
 
 from __future__ import annotations

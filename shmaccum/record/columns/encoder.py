@@ -1,9 +1,8 @@
 """Encodes whole Arrow columns to records: no Python runs for each record.
 
 The result equals `RecordFormat.encode_record` for each record, byte for byte. In the compiled form, C writes the
-records into their batches (`shmaccum.record.columns.direct`). In the plain form, numpy lays out records of equal size
-(`shmaccum.record.columns.even`), and Arrow's kernels join the others (`shmaccum.record.columns.joined`), which takes
-longer. Formats 0 and 1 need a CRC-32 for each record, and use a loop.
+records into their batches (`shmaccum.record.columns.direct`). In the plain form, Arrow's kernels join them
+(`shmaccum.record.columns.joined`). Formats 0 and 1 need a CRC-32 for each record, and use a loop.
 
 Below the Spark layer, only the modules of this package import pyarrow.
 """
@@ -21,7 +20,6 @@ from shmaccum._compiled import COMPILED
 from shmaccum.errors import SerializationError
 from shmaccum.record.columns.arrow import binary_column, offsets_of
 from shmaccum.record.columns.bodies import ColumnBodies, CopiedBodies, bounds_and_largest, places_in_batches
-from shmaccum.record.columns.even import Cells, EvenBodies, even_cells
 from shmaccum.record.columns.joined import JoinedBodies, check_headers
 from shmaccum.record.format import RecordFormat
 from shmaccum.record.v2 import records as v2
@@ -61,10 +59,6 @@ def encode_columns(
     key_column = None if keys is None else binary_column("keys", keys)
     value_column = None if values is None else binary_column("values", values)
     if fmt.magic == v2.MAGIC:
-        if isinstance(timestamps, int) and headers is None:
-            even = _even_bodies(count, key_column, value_column, timestamps)
-            if even is not None:
-                return even
         return JoinedBodies(count, key_column, value_column, headers, timestamps)
     absent = [None] * count
     bodies = [
@@ -77,21 +71,6 @@ def encode_columns(
         )
     ]
     return _SingleBodies(fmt, bodies, timestamps)
-
-
-def _even_bodies(
-    count: int, keys: pa.LargeBinaryArray | None, values: pa.LargeBinaryArray | None, timestamp: int
-) -> EvenBodies | None:
-    """Return `EvenBodies` if all bodies have one size, else None."""
-    cells: list[Cells | None] = []
-    for column in (keys, values):
-        if column is None or column.null_count == count:
-            cells.append(None)
-        elif (found := even_cells(column)) is not None:
-            cells.append(found)
-        else:
-            return None
-    return EvenBodies(count, cells[0], cells[1], timestamp) if count else None
 
 
 class _SingleBodies(CopiedBodies):

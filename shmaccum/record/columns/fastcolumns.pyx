@@ -1,6 +1,6 @@
 """Columns of records in C, row by row: hash, measure, and copy from Arrow into batches.
 
-It does the work of `even`, `joined` and `murmur2_columns` in one pass over the rows, without anything in between. It
+It does the work of `joined` and `murmur2_columns` in one pass over the rows, without anything in between. It
 checks memory right before each access: a cell against its buffers' lengths, a row against the number of rows, a record
 against the end of its target. Earlier checks do not count, because another thread or process can change the memory.
 """

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from shmaccum.errors import CorruptRecordError
-from shmaccum.record.batch import Batch, Record, TimestampType
+from shmaccum.record.batch import TIMESTAMP_TYPE_MASK, Batch, Record, TimestampType
 from shmaccum.record.compression import CompressionType, decompress
 from shmaccum.record.fields import (
     NO_PARTITION_LEADER_EPOCH,
@@ -20,7 +20,6 @@ from shmaccum.record.fields import (
 from shmaccum.record.framing import MAGIC_OFFSET
 from shmaccum.record.legacy.records import ATTRIBUTES_OFFSET, BODY_OFFSET, CRC_OFFSET, TIMESTAMP_OFFSET, message_spans
 
-_TIMESTAMP_TYPE_MASK: Final = 0x08
 _OFFSET: Final = struct.Struct(">q")
 _CRC: Final = struct.Struct(">I")
 _TIMESTAMP: Final = struct.Struct(">q")
@@ -131,7 +130,7 @@ def _check_size(message: memoryview, magic: int, where: str) -> None:
 def _timestamp_type(magic: int, attributes: int) -> TimestampType:
     if magic == 0:
         return TimestampType.NO_TIMESTAMP_TYPE
-    is_log_append_time = attributes & _TIMESTAMP_TYPE_MASK
+    is_log_append_time = attributes & TIMESTAMP_TYPE_MASK
     return TimestampType.LOG_APPEND_TIME if is_log_append_time else TimestampType.CREATE_TIME
 
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from shmaccum.errors import CorruptRecordError
 from shmaccum.record import checksum
-from shmaccum.record.batch import Batch, Record, TimestampType
+from shmaccum.record.batch import TIMESTAMP_TYPE_MASK, Batch, Record, TimestampType
 from shmaccum.record.compression import CompressionType, decompress
-from shmaccum.record.v2.records import CRC_START, HEADER, HEADER_SIZE, TIMESTAMP_TYPE_MASK
+from shmaccum.record.v2.records import CRC_START, HEADER, HEADER_SIZE
 from shmaccum.record.v2.varint import decode_varint
 
 _MIN_RECORD_SIZE: Final = 7

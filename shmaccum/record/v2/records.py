@@ -44,11 +44,6 @@ HEADER_SIZE: Final = 61
 CRC_START: Final = 21
 """First byte that the CRC covers: the attributes."""
 
-TIMESTAMP_TYPE_MASK: Final = 0x08
-TRANSACTIONAL_FLAG_MASK: Final = 0x10
-CONTROL_FLAG_MASK: Final = 0x20
-DELETE_HORIZON_FLAG_MASK: Final = 0x40
-
 RECORD_OVERHEAD_MAX: Final = 21
 """Most bytes of a record in addition to its body: length 5, attributes 1, timestamp delta 10, offset delta 5."""
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from shmaccum.cluster import Cluster, Node
 from shmaccum.config import ProducerConfig
-from shmaccum.config.addresses import split_address
+from shmaccum.config.valuetypes import split_address
 from shmaccum.errors import AuthenticationError, KafkaError, NetworkError, UnsupportedVersionError
 from shmaccum.sender.kafka.background_calls import BackgroundCalls
 from shmaccum.sender.kafka.brokers import NOBODY, Brokers

@@ -24,7 +24,7 @@ def as_found(**changed: list[str] | None) -> dict[bytes | None, list[bytes | Non
     }
 
 
-def test_what_is_right() -> None:
+def test_equal_records_have_no_differences() -> None:
     assert compare(EXPECTED, as_found(), plain_json) == []
 
 
@@ -45,7 +45,7 @@ def test_what_is_right() -> None:
         ),
     ],
 )
-def test_what_is_wrong(changed: dict[str, list[str] | None], problems: list[str]) -> None:
+def test_differences_are_listed(changed: dict[str, list[str] | None], problems: list[str]) -> None:
     assert compare(EXPECTED, as_found(**changed), plain_json) == problems
 
 

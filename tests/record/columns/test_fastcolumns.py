@@ -63,7 +63,7 @@ if shmaccum.compiled:
             FastRows(records, *(np.zeros(length, np.int64) for length in lengths))
 
     @pytest.mark.parametrize(("start", "stop"), [(-1, 2), (2, 1), (0, 4), (1 << 60, 1 << 61)])
-    def test_parts_of_what_there_is_not(start: int, stop: int) -> None:
+    def test_parts_outside_the_rows(start: int, stop: int) -> None:
         rows = FastRows(FastBodies(None, None, None), *(np.zeros(3, np.int64) for _ in range(3)))
         with pytest.raises(IndexError, match="of 3"):
             rows.part(start, stop)

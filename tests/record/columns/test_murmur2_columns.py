@@ -38,7 +38,7 @@ def test_a_few_keys_may_be_much_longer_than_the_others(long_key_count: int) -> N
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.large_binary(), pa.binary_view(), pa.binary(6)]
 )
-def test_any_binary_or_string_type_will_do(kind: pa.DataType) -> None:
+def test_any_binary_or_string_type(kind: pa.DataType) -> None:
     expected = [murmur2(key) & 0xFFFFFFFF for key in (b"foobar", b"barfoo")]
     assert murmur2_column(pa.array(["foobar", "barfoo"], pa.string()).cast(pa.binary()).cast(kind)).tolist() == expected
 

@@ -1,4 +1,4 @@
-"""Whose processor time is counted, and that nobody's is lost."""
+"""Processor time goes to the right group of processes, and none is lost."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def roles(link: object) -> None:
         broker, worker, _ = pids
         run(BURNING)
         deadline = time.monotonic() + 30
-        all_burnt = 5 * BURN_S - 0.05  # what has ended is told in ticks
+        all_burnt = 5 * BURN_S - 0.05  # the kernel reports ended processes in ticks
         while sum(meter.usage([broker], [worker]).since(before).seconds.values()) < all_burnt or sorted(
             cpu.others([broker])
         ) != sorted(pids[1:]):

@@ -58,7 +58,7 @@ def test_too_late(tmp_path: Path) -> None:
 
 
 def test_a_process_of_another_form() -> None:
-    """One that has no library of the compiled form is none of it, and one that has ended is nobody's."""
+    """A process without a library of the compiled form does not have that form; one that has ended has none."""
     compiled = Form(True, ROOT / "build" / "compiled")
     PLAIN.check([os.getpid()])
     with pytest.raises(BenchmarkError, match="does not run the package as compiled"):

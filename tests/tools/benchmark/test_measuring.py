@@ -30,12 +30,12 @@ def test_all_take_their_turns() -> None:
     assert result["ratios"]["peer"]["x"][1] == pytest.approx((4 / 3 + 5 / 6) / 2)
 
 
-def test_what_takes_long_has_fewer_rounds_and_smoke_no_warm_up() -> None:
+def test_long_variants_have_fewer_rounds_and_smoke_no_warm_up() -> None:
     result = run_variant(variant(lambda _: {"x": 1.0}, rounds_at_most=2), 7, Progress(), warm_up=False)
     assert [len(of["rounds"]) for of in result["contestants"].values()] == [2, 2]
 
 
-def test_who_takes_long_has_fewer_rounds_which_are_compared_with_those_of_the_same_number() -> None:
+def test_a_slow_contestant_has_fewer_rounds_and_ratios_pair_equal_rounds() -> None:
     turns: list[str] = []
 
     def turn(contestant: str) -> dict[str, float]:
@@ -50,7 +50,7 @@ def test_who_takes_long_has_fewer_rounds_which_are_compared_with_those_of_the_sa
     assert seldom.expected_s(2) == seldom.turn_s * (5 + 2)
 
 
-def test_what_single_rounds_are_too_short_for() -> None:
+def test_figures_of_all_rounds_together() -> None:
     """Figures of all rounds together are compared as such."""
     values: dict[str, list[float]] = {"ours": [], "peer": []}
 

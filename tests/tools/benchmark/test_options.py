@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from benchmark_results import result, rounds, variant
 
+from tools.benchmark.__main__ import main
 from tools.benchmark.cases import CASES
-from tools.benchmark.main import main
 from tools.benchmark.measuring import in_turn
 from tools.benchmark.options import parse
 
@@ -53,12 +53,12 @@ def test_misused(arguments: str, error: str, capsys: pytest.CaptureFixture[str])
     assert ended.value.code == 2
     said = capsys.readouterr().err
     assert error in said
-    assert said.startswith("usage: tools/bench.py")
+    assert said.startswith("usage: python -m tools.benchmark")
 
 
 def test_list() -> None:
-    command = [sys.executable, ROOT / "tools" / "bench.py", "--list"]
-    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    command = [sys.executable, "-m", "tools.benchmark", "--list"]
+    out = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "1  records: One process, record by record" in out
     assert "     4 tasks of 1,000,000 rows: shmaccum; confluent-kafka; kafka-python; Spark's JVM sink" in out
 
@@ -76,8 +76,8 @@ def without(key: str) -> dict[str, Any]:
         ("", "is not complete JSON"),
         (json.dumps(GOOD)[:-100], "is not complete JSON"),
         ("\x80\x81", "is not complete JSON"),
-        ("{}", "is not a result of tools/bench.py --json"),
-        ("[1, 2]", "is not a result of tools/bench.py --json"),
+        ("{}", "is not a result of python -m tools.benchmark --json"),
+        ("[1, 2]", "is not a result of python -m tools.benchmark --json"),
         (json.dumps(GOOD | {"format": 1}), "is of format 1, this version of the tool has 2: measure again"),
         (json.dumps(without("machine")), "is damaged (KeyError: 'machine'): measure again"),
         (json.dumps(GOOD | {"cases": [{"name": "records"}]}), "is damaged (KeyError: 'number')"),
@@ -91,7 +91,7 @@ def test_not_a_result(text: str, error: str, tmp_path: Path, capsys: pytest.Capt
     assert main(["--from", str(other)]) == 2
     said = capsys.readouterr().err
     assert error in said
-    assert said.startswith(f"tools/bench.py: {other}")
+    assert said.startswith(f"python -m tools.benchmark: {other}")
 
 
 def test_a_result_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

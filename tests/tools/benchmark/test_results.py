@@ -131,7 +131,7 @@ def test_where_a_peer_is_better() -> None:
     ]
 
 
-def test_what_it_costs_to_be_many() -> None:
+def test_cost_of_contention() -> None:
     grid = [
         variant(f"{producers}-on-8", {OURS: rounds(records_per_s=[speed]), CONFLUENT: rounds(records_per_s=[10.0])})
         for producers, speed in ((1, 100.0), (2, 150.0))

@@ -2,58 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tool_runs import ToolRun
 
 from shmaccum.shm import names
-from tools.benchmark.main import main
+from tools.benchmark.__main__ import main
 from tools.benchmark.results import incomplete
-from tools.leftovers import VARIABLE, is_started_by, pids
 
-ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 120.0
 
 
-class Bench:
-    """``tools/bench.py``, started; whatever descends from it is known by a variable of its environment."""
+class Bench(ToolRun):
+    """The benchmark, started."""
 
     def __init__(self, directory: Path, arguments: str) -> None:
-        self._mark = f"bench-test-{os.getpid()}-{time.monotonic_ns()}"
-        self._directory = directory
-        self._json = directory / "result.json"
-        self.process = subprocess.Popen(
-            [sys.executable, ROOT / "tools" / "bench.py", "--plain", *arguments.split(), "--json", self._json],
-            env=os.environ | {VARIABLE: self._mark, "TMPDIR": str(directory)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def end(self) -> tuple[int, str, str]:
-        """Wait for the end; return the status and what was said."""
-        out, errors = self.process.communicate(timeout=PATIENCE_S)
-        return self.process.returncode, out, errors
-
-    def started(self) -> list[int]:
-        return [pid for pid in pids() if is_started_by(self._mark, pid)]
+        super().__init__("benchmark", directory, "--plain", *arguments.split())
 
     def left(self) -> list[object]:
         """Return the processes, files in /dev/shm and temporary files that are left of it."""
         slabs = [path for path in Path(names.SHM_DIRECTORY).iterdir() if f"bench-{self.process.pid}-" in path.name]
-        return [*self.started(), *slabs, *(path for path in self._directory.iterdir() if path != self._json)]
-
-    def result(self) -> dict[str, Any]:
-        result: dict[str, Any] = json.loads(self._json.read_text())
-        return result
+        return [*self.started(), *slabs, *self.files()]
 
 
 @pytest.fixture
@@ -71,7 +45,7 @@ def runs() -> Iterator[list[Bench]]:
 def test_a_smoke_run(runs: list[Bench], tmp_path: Path) -> None:
     """The cases that need no Java, of which CI runs the smoke run as a whole."""
     runs.append(Bench(tmp_path, "--smoke --case producers limits"))
-    status, out, errors = runs[0].end()
+    status, out, errors = runs[0].end(PATIENCE_S)
     assert status == 0, out + errors
     result = runs[0].result()
     assert incomplete(result) == []
@@ -97,7 +71,7 @@ def test_interrupted(runs: list[Bench], tmp_path: Path, number: signal.Signals) 
         assert time.monotonic() < deadline
         time.sleep(0.02)
     runs[0].process.send_signal(number)
-    status, _, errors = runs[0].end()
+    status, _, errors = runs[0].end(PATIENCE_S)
     assert (status, "interrupted: nothing was measured yet" in errors) == (130, True), errors
     assert runs[0].left() == []
 
@@ -109,7 +83,7 @@ def test_interrupted_with_something_to_keep(runs: list[Bench], tmp_path: Path) -
         assert time.monotonic() < deadline
         time.sleep(0.02)
     runs[0].process.send_signal(signal.SIGINT)
-    status, _, errors = runs[0].end()
+    status, _, errors = runs[0].end(PATIENCE_S)
     last = runs[0].result()["cases"][-1]["variants"][-1]["title"]
     assert (status, f"result.json has what was measured up to '{last}'" in errors) == (130, True), errors
     assert runs[0].left() == []

@@ -142,7 +142,7 @@ def test_leaders_move(three: KafkaCluster, topic: str) -> None:
     three.admin.create_topic(topic, replicas=[[1, 2, 3], [2, 3, 1]])
     assert three.admin.leaders(topic) == {0: 1, 1: 2}
     three.admin.move_leader(topic, 0, to=3)
-    # Each node hears of it by itself, and any of them may be the one that is asked.
+    # Each node learns of it at its own time, and any of them can be the one that is asked.
     wait_until(lambda: three.admin.leaders(topic) == {0: 3, 1: 2})
     produce(settings(three) | {"acks": "all"}, topic, VALUES)
     assert consume_values(settings(three), topic) == {0: VALUES, 1: []}
@@ -163,7 +163,7 @@ def test_a_node_lost_for_good_is_done_without(three: KafkaCluster, topic: str) -
     assert consume_values(settings(three), topic) == {0: VALUES}
 
 
-def test_a_wrong_setting_is_told(kafka_cluster: Callable[..., KafkaCluster]) -> None:
+def test_a_wrong_setting_is_reported(kafka_cluster: Callable[..., KafkaCluster]) -> None:
     cluster = kafka_cluster(overrides={"compression.type": "none such"})
     with pytest.raises(KafkaToolError, match="Invalid value none such for configuration compression"):
         cluster.start()

@@ -1,4 +1,4 @@
-"""Ports for brokers are free, and of those that the kernel gives to nobody."""
+"""Ports for brokers are free, and outside the range that the kernel hands out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_port_that_is_taken_is_not_given(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_port_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if nobody listens there yet: whoever got it is about to."""
+    """Even if no process listens there yet: the first caller is about to."""
     given = ports.free_port()
     draw(monkeypatch, given)
     assert ports.free_port() != given

@@ -1,4 +1,4 @@
-"""A secured cluster lets in who it should, and nobody else."""
+"""A secured cluster lets clients in only with the right credentials."""
 
 from __future__ import annotations
 

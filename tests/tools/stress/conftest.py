@@ -12,7 +12,8 @@ from producers import settings_of, wait_until_gone
 from shmaccum import Producer
 from tools.stress.account import Account, all_accounts
 from tools.stress.load import Load, Writer
-from tools.stress.reading import Stored, read_log
+from tools.stress.options import TOPICS
+from tools.support.reading import Stored, read_log
 
 PARTITIONS = 3
 WRITERS = (1, 2, 3)
@@ -41,7 +42,7 @@ def scene(tmp_path: Path, slab_name: str) -> Iterator[Scene]:
             writer.account.close()
     wait_until_gone(slab_name)
     problems: list[str] = []
-    records = list(read_log(tmp_path / "log", problems))
+    records = list(read_log(tmp_path / "log", problems, TOPICS))
     assert not problems
     accounts = all_accounts(tmp_path)
     yield Scene(tmp_path / "log", accounts, records)

@@ -1,4 +1,4 @@
-"""The end of a run whose last sender was killed when nobody needed another."""
+"""The end of a run whose last sender was killed when no producer needed another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from producers import settings_of
 
-from tools.stress.slabcheck import shared_files
+from tools.support.slabcheck import shared_files
 
 ROOT = Path(__file__).parents[3]
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 COME_TO_REST = """
 import json, sys
 from pathlib import Path
-from tools.stress.processes import Children
+from tools.support.processes import Children
 from tools.stress.rest import come_to_rest
 
 name, messages, settings = sys.argv[1:]

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tools.stress.reading import Stored
 from tools.stress.records import Route, make_value
 from tools.stress.spark import judge_jobs
 from tools.stress.sparkjob import KEYS_A_TASK, ROWS_A_TASK, TASKS_A_JOB, TOPIC, key_of
 from tools.stress.verdict import partition_of
+from tools.support.reading import Stored
 
 PARTITIONS = 3
 

@@ -2,58 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tool_runs import ToolRun
 
 from shmaccum.shm import names
-from tools.leftovers import VARIABLE, is_started_by, pids
 
-ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 60.0
+END_S = 600.0
 
 
-class Stress:
-    """``tools/stress.py``, started; whatever descends from it is known by a variable of its environment."""
-
-    def __init__(self, directory: Path, *arguments: str) -> None:
-        self._mark = f"stress-test-{os.getpid()}-{time.monotonic_ns()}"
-        self._directory = directory
-        self.report_file = directory / "report.json"
-        self.process = subprocess.Popen(
-            [sys.executable, ROOT / "tools" / "stress.py", *arguments, "--json", self.report_file],
-            env=os.environ | {VARIABLE: self._mark, "TMPDIR": str(directory)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def end(self) -> tuple[int, str, str]:
-        """Wait for the end; return the status and what was said."""
-        out, errors = self.process.communicate(timeout=600)
-        return self.process.returncode, out, errors
-
-    def started(self) -> list[int]:
-        """Return the pids of it and of all that descend from it."""
-        return [pid for pid in pids() if is_started_by(self._mark, pid)]
+class Stress(ToolRun):
+    """The stress tool, started."""
 
     def slab_files(self) -> list[str]:
+        """Return what is left of its slabs."""
         return [path for path in names.leftovers(f"stress-{self.process.pid}") if os.path.exists(path)]
-
-    def report(self) -> dict[str, Any]:
-        report: dict[str, Any] = json.loads(self.report_file.read_text())
-        return report
-
-    def files(self) -> list[Path]:
-        return [path for path in self._directory.iterdir() if path != self.report_file]
 
 
 @pytest.fixture
@@ -70,7 +39,7 @@ def runs() -> Iterator[list[Stress]]:
 
 
 def run(runs: list[Stress], directory: Path, arguments: str) -> Stress:
-    runs.append(Stress(directory, *arguments.split()))
+    runs.append(Stress("stress", directory, *arguments.split()))
     return runs[-1]
 
 
@@ -92,9 +61,9 @@ def test_a_short_run_on_kafka(apache_kafka: None, runs: list[Stress], tmp_path: 
 
 
 def check_short_run(short: Stress, least: int) -> None:
-    status, out, errors = short.end()
+    status, out, errors = short.end(END_S)
     assert (status, "All zero" in out) == (0, True), out + errors
-    report = short.report()
+    report = short.result()
     assert report["held"]
     assert report["problems"] == []
     counts = report["counts"]
@@ -112,12 +81,12 @@ def test_a_short_run_with_sigterm_and_pid_namespaces(runs: list[Stress], tmp_pat
     if os.geteuid():
         pytest.skip("PID namespaces need root")
     short = run(runs, tmp_path, f"{SHORT} --terminate 2 --pid-namespaces 2")
-    status, out, errors = short.end()
+    status, out, errors = short.end(END_S)
     assert (status, "All zero" in out) == (0, True), out + errors
-    counts = short.report()["counts"]
+    counts = short.result()["counts"]
     assert counts["producers killed"] > 0
     assert counts["producers terminated"] > 0
-    assert short.report()["records"]["appended"] > 1000
+    assert short.result()["records"]["appended"] > 1000
     nothing_is_left(short)
 
 
@@ -137,10 +106,10 @@ def test_records_are_lost(runs: list[Stress], tmp_path: Path) -> None:
         (byte,) = file.read(1)
         file.seek(DAMAGED)
         file.write(bytes([byte ^ 0xFF]))
-    status, out, _ = bad.end()
+    status, out, _ = bad.end(END_S)
     assert status == 1
     assert "WRONG" in out
-    report = bad.report()
+    report = bad.result()
     assert not report["held"]
     assert report["records"]["counts"]["torn"] >= 1  # the batch, and the gap that it leaves
     assert report["records"]["counts"]["lost"] >= 1
@@ -159,13 +128,13 @@ def test_interrupted(runs: list[Stress], tmp_path: Path, number: signal.Signals)
         assert time.monotonic() < deadline
         time.sleep(0.05)
     interrupted.process.send_signal(number)
-    status, _, errors = interrupted.end()
+    status, _, errors = interrupted.end(END_S)
     assert (status, "interrupted" in errors) == (130, True)
     nothing_is_left(interrupted)
 
 
 def test_killed(runs: list[Stress], tmp_path: Path) -> None:
-    """Its producers die with it, and the sender, with nobody left to serve, leaves and takes the slab with it."""
+    """Its producers die with it. The sender, without users, leaves and removes the slab."""
     killed = run(runs, tmp_path, "--producers 2 --seconds 60 --stop 0 --kill-sender 0 --kill-producers 0")
     deadline = time.monotonic() + PATIENCE_S
     while not any(log.stat().st_size for log in tmp_path.rglob("*.log")):  # then there is a sender
@@ -181,10 +150,10 @@ def test_killed(runs: list[Stress], tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_pyspark(runs: list[Stress], tmp_path: Path) -> None:
     spark = run(runs, tmp_path, "--pyspark --producers 2 --seconds 4 --kill-producers 2 --kill-sender 0.5 --seed 4")
-    status, out, errors = spark.end()
+    status, out, errors = spark.end(END_S)
     assert (status, "All zero" in out) == (0, True), out + errors
-    assert spark.report()["counts"]["jobs"] >= 1
-    assert spark.report()["counts"]["workers killed"] >= 1
+    assert spark.result()["counts"]["jobs"] >= 1
+    assert spark.result()["counts"]["workers killed"] >= 1
     nothing_is_left(spark)
 
 

@@ -11,9 +11,10 @@ import pytest
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import DeliveryTimeoutError, RecordTooLargeError
 from tools.stress.account import _CLOSED, _OUTCOMES, NOT_HEARD, Account
-from tools.stress.reading import Stored, read_log
+from tools.stress.options import TOPICS
 from tools.stress.records import make_value, read_value, route_of, topic_of
 from tools.stress.verdict import Verdict, judge, partition_of
+from tools.support.reading import Stored, read_log
 
 PARTITIONS = 3
 
@@ -40,7 +41,7 @@ def remove(records: list[Stored]) -> None:
 
 
 def remove_the_last(records: list[Stored]) -> None:
-    """Whose place nobody else's offset tells of."""
+    """No later offset shows that it is missing."""
     records.pop()
 
 
@@ -137,7 +138,7 @@ def test_given_up(scene: Any) -> None:
     assert verdict.failed_found == 3
 
 
-def test_never_told(scene: Any) -> None:
+def test_unheard(scene: Any) -> None:
     account = scene.accounts[0]
     account._words[_OUTCOMES] = NOT_HEARD
     assert wrong(judge(scene.accounts, scene.records, PARTITIONS)) == {"unheard"}
@@ -177,7 +178,7 @@ def of_partition(partition: int) -> list[int]:
     return [n for n, route in routes.items() if route != (None, None) and partition_of(route, PARTITIONS) == partition]
 
 
-def test_of_a_call_in_doubt_the_first_rows_of_each_partition_may_be_there(cut_short: Account) -> None:
+def test_a_call_in_doubt_can_leave_the_first_rows_of_each_partition(cut_short: Account) -> None:
     rows = of_partition(1)
     assert len(rows) > 2
     for count in range(len(rows) + 1):
@@ -186,7 +187,7 @@ def test_of_a_call_in_doubt_the_first_rows_of_each_partition_may_be_there(cut_sh
         assert (verdict.in_doubt, verdict.in_doubt_found) == (20, count)
 
 
-def test_of_a_call_in_doubt_no_other_rows_may_be_there(cut_short: Account) -> None:
+def test_a_call_in_doubt_leaves_no_other_rows(cut_short: Account) -> None:
     rows = of_partition(1)
     assert wrong(judge([cut_short], stored([0, 1, *rows[1:]]), PARTITIONS)) == {"half"}
     assert wrong(judge([cut_short], stored([0, 1, rows[0], *rows[2:]]), PARTITIONS)) == {"half"}
@@ -204,7 +205,7 @@ def test_acknowledged_is_not_in_doubt(cut_short: Account) -> None:
     assert wrong(judge([cut_short], stored([0, 1, number]), PARTITIONS)) == set()
 
 
-def test_acknowledged_at_an_offset_that_nobody_knows(cut_short: Account) -> None:
+def test_acknowledged_without_an_offset(cut_short: Account) -> None:
     for partition in (0, 1):
         number = of_partition(partition)[0]
         cut_short.hear(number, None, RecordMetadata(topic_of(1), partition, -1, 0))
@@ -227,7 +228,7 @@ def test_a_byte_is_changed(scene: Any) -> None:
     data[100] ^= 1
     segment.write_bytes(data)
     problems: list[str] = []
-    records = list(read_log(scene.log_dir, problems))
+    records = list(read_log(scene.log_dir, problems, TOPICS))
     assert "CRC" in problems[0]
     assert "missing" in wrong(judge(scene.accounts, records, PARTITIONS))
 
@@ -236,7 +237,7 @@ def test_the_end_is_cut_off(scene: Any) -> None:
     segment = first_segment(scene.log_dir)
     segment.write_bytes(segment.read_bytes()[:-1])
     problems: list[str] = []
-    assert len(list(read_log(scene.log_dir, problems))) < len(scene.records)
+    assert len(list(read_log(scene.log_dir, problems, TOPICS))) < len(scene.records)
     assert "not a whole batch" in problems[0]
 
 
@@ -244,6 +245,6 @@ def test_a_batch_is_there_twice(scene: Any) -> None:
     segment = first_segment(scene.log_dir)
     segment.write_bytes(segment.read_bytes() * 2)
     problems: list[str] = []
-    records = list(read_log(scene.log_dir, problems))
+    records = list(read_log(scene.log_dir, problems, TOPICS))
     assert "offset 0 instead of" in problems[0]
     assert "duplicated" in wrong(judge(scene.accounts, records, PARTITIONS))

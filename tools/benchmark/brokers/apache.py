@@ -6,7 +6,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
-from tools.benchmark.brokers.offsets import end_offsets
+from confluent_kafka import Consumer, TopicPartition
+
 from tools.benchmark.settings import MEBIBYTE
 from tools.kafka import KafkaCluster, ensure_kafka
 
@@ -19,6 +20,7 @@ _OVERRIDES: Final = {
     "log.retention.check.interval.ms": 3_600_000,
 }
 _DELETE_AT_ONCE: Final = {"file.delete.delay.ms": 100}
+_TIMEOUT_S: Final = 30.0
 
 
 class ApacheService:
@@ -39,8 +41,14 @@ class ApacheService:
         self._cluster.admin.delete_topic(topic)
 
     def records(self, topic: str) -> int:
-        """Return the sum of the topic's end offsets."""
-        return end_offsets(self.servers, topic)
+        """Return the sum of the topic's end offsets; its partitions begin at 0."""
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "benchmark", "log_level": 0})
+        try:
+            numbers = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
+            spans = [consumer.get_watermark_offsets(TopicPartition(topic, n), timeout=_TIMEOUT_S) for n in numbers]
+            return sum(end for _, end in spans)
+        finally:
+            consumer.close()
 
     def counts(self) -> dict[str, int]:
         """Return nothing: Apache Kafka does not count here."""

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from tools.benchmark.errors import BenchmarkError, MissingError
 from tools.kafka import KafkaMissingError
-from tools.stress.processes import Children
+from tools.support.processes import Children
 
 APACHE: Final = "apache"
 SINK: Final = "sink"

@@ -17,7 +17,7 @@ from tools.benchmark.errors import BenchmarkError
 from tools.benchmark.forms import Form
 from tools.benchmark.settings import Settings, by_kafkas_names, for_confluent, for_kafka_python, for_shmaccum
 from tools.benchmark.spark import tasks
-from tools.stress.processes import Children
+from tools.support.processes import Children
 
 SPARK_SINK: Final = "Spark's JVM sink"
 KEPT_CONFLUENT: Final = f"{CONFLUENT}, a producer kept in each worker"

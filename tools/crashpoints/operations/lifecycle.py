@@ -9,7 +9,8 @@ from typing import Final
 from shmaccum.shm.lifecycle import detach
 from tools.crashpoints.operation import Operation
 from tools.crashpoints.survivor import Survivor
-from tools.crashpoints.victim import Victim, die, die_with_parent
+from tools.crashpoints.victim import Victim, die
+from tools.support.processes import die_with_parent
 
 
 def _attach(victim: Victim) -> Callable[[], object]:

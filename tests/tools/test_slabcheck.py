@@ -1,4 +1,4 @@
-"""A slab that is not at rest is told from one that is."""
+"""A slab that is not at rest is recognised, by each kind of unrest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import Geometry, Partition, Process, Super
 from shmaccum.shm.lifecycle import attach, detach, look
 from shmaccum.shm.slab import Slab
-from tools.stress.slabcheck import figures, shared_files, unrest
+from tools.support.slabcheck import figures, shared_files, unrest
 
 SLOT = 1024
 

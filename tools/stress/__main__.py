@@ -1,4 +1,4 @@
-"""The command: a directory for the run, the run, the report."""
+"""``python -m tools.stress``: a directory for the run, the run, the report."""
 
 from __future__ import annotations
 
@@ -56,3 +56,7 @@ def _run(options: Options, directory: Path) -> Outcome:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

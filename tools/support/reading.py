@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
-
-from tools.stress.options import TOPICS
 
 
 class Stored(NamedTuple):
@@ -19,7 +17,7 @@ class Stored(NamedTuple):
     value: bytes | None
 
 
-def read_log(log_dir: Path, problems: list[str], topics: tuple[str, ...] = TOPICS) -> Iterator[Stored]:
+def read_log(log_dir: Path, problems: list[str], topics: Iterable[str]) -> Iterator[Stored]:
     """Yield all records of these topics in a log, partition by partition, in the order of their offsets.
 
     Problems of a log itself are added to ``problems``: wrong CRCs, offsets that are not consecutive from 0, bytes that

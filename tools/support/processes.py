@@ -4,8 +4,8 @@ This process may kill all its descendants: as a *subreaper* (prctl(2)) it inheri
 from the producers that start them. So it sees how each of them ends, a pid that it signals never belongs to a foreign
 process, and `kill_all` leaves none behind. Forked processes die with it, whatever its end.
 
-A process in a PID namespace of its own is that namespace's init: the senders that it starts do not become this
-process's children, and the kernel kills them when it dies, as in a container.
+A process in a PID namespace of its own is that namespace's init. The senders that it starts do not become children of
+this process. The kernel kills them when it dies, as in a container.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ _CLONE_NEWPID: Final = 0x20000000
 _MS_REC_PRIVATE: Final = 0x4000 | 1 << 18
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent() -> None:
+    """Make the kernel kill this process when the one that forked it exits."""
+    _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def is_descendant(pid: int) -> bool:
@@ -78,7 +83,7 @@ def _children_in_new_namespace() -> Iterator[None]:
 
 
 def _mount_proc() -> None:
-    """Give this process the /proc of its PID namespace, which nobody else sees."""
+    """Give this process, and no other, the /proc of its PID namespace."""
     _call("unshare", _CLONE_NEWNS)
     _call("mount", None, b"/", None, _MS_REC_PRIVATE, None)
     _call("mount", b"proc", b"/proc", b"proc", 0, None)
@@ -140,7 +145,7 @@ class Children:
     ) -> NoReturn:
         status = 1
         try:
-            _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            die_with_parent()
             # /proc is still the parent's; getppid() is 0 if the parent is in another namespace.
             if _state_and_parent(parent)[0] in "ZX" or os.getppid() not in (parent, 0):
                 os._exit(1)  # the parent died before prctl took effect

@@ -1,4 +1,4 @@
-"""The command: creates the run's directory, runs the cases, prints the report."""
+"""``python -m tools.benchmark``: creates the run's directory, runs the cases, prints the report."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit would raise again
         return 0
     except BenchmarkError as error:
-        print(f"tools/bench.py: {error}", file=sys.stderr)
+        print(f"python -m tools.benchmark: {error}", file=sys.stderr)
         return 2
     except (Interrupted, KeyboardInterrupt) as interrupted:
         what = str(interrupted) or "nothing was measured yet"
@@ -73,7 +73,7 @@ def _measure(options: Options, given: list[str]) -> Result:
         "format": FORMAT,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "took_s": 0.0,
-        "command": ["tools/bench.py", *given],
+        "command": ["python", "-m", "tools.benchmark", *given],
         "scale": options.scale,
         "smoke": options.smoke,
         "rounds": options.rounds,
@@ -172,3 +172,7 @@ def _let_nothing_interrupt() -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

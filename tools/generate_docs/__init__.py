@@ -1,0 +1,1 @@
+"""Generates documents from the code: ``python -m tools.generate_docs``."""
