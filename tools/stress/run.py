@@ -29,6 +29,8 @@ _LONGEST_TICK_S: Final = 0.2
 _START_PATIENCE_S: Final = 120.0
 _LIVE_LONG: Final = 2
 """Producers that a soak does not kill."""
+_CUT_SHORT: Final = 2
+"""Senders in a row that may end before one has delivered anything: a producer gives up after three starts."""
 
 
 class Run:
@@ -54,6 +56,8 @@ class Run:
         self._watch = Watch(self._children, self._fleet, options.seconds)
         self._soak = Soak() if options.soak else None
         self._next_sample_s = 0.0
+        self._delivered = 0
+        self._cut_short = 0
         self._outcome = Outcome(soak=self._soak)
 
     def run(self) -> Outcome:
@@ -133,12 +137,21 @@ class Run:
             what, pid = "producer", self._fleet.members[event.victim].pid
         if not pid or not is_descendant(pid) or children.is_dying(pid):
             children.counts[f"{what}s not there"] += event.deed is Deed.KILL
+        elif event.victim == SENDER and event.deed is not Deed.STOP and not self._may_end_sender():
+            children.counts["senders spared"] += 1
         elif event.deed is Deed.KILL:
             children.kill(pid, what)
         elif event.deed is Deed.TERMINATE:
             children.terminate(pid, what)
         else:
             children.stop(pid, what, now_s + event.duration_s)
+
+    def _may_end_sender(self) -> bool:
+        """Return whether a sender may be ended; count those that ended before one had delivered anything."""
+        delivered = acknowledged(self._name)
+        self._cut_short = self._cut_short + 1 if delivered == self._delivered else 0
+        self._delivered = delivered
+        return self._cut_short <= _CUT_SHORT
 
     def _take_samples(self, now_s: float) -> None:
         if self._soak is None or now_s < self._next_sample_s:
