@@ -53,6 +53,14 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
+def installed() -> str:
+    """Return where the package is that this interpreter has installed, which need not be the one that is tested."""
+    command = [sys.executable, "-c", "import shmaccum; print(shmaccum.__file__)"]
+    done = subprocess.run(command, cwd="/", env=environment(), capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return what venv-pack makes of an environment with this package.
 
@@ -145,7 +153,7 @@ def deploy(tmp_path: Path, cluster: Cluster, stored: Reader, until_gone: Callabl
 
 
 def test_executors_have_an_archive_and_the_driver_its_own_environment(
-    deploy: Submit, cluster: Cluster, archive: Path
+    deploy: Submit, cluster: Cluster, archive: Path, installed: str
 ) -> None:
     """Spark plans on the driver, where the archive is not: with PYSPARK_PYTHON it cannot."""
     options = ("--archives", f"{archive}#environment", "--conf", f"{TASKS}={ARCHIVED}")
@@ -156,11 +164,13 @@ def test_executors_have_an_archive_and_the_driver_its_own_environment(
     (package,) = found["packages"]
     assert Path(package).is_relative_to(f"{executor}/environment")
     assert found["sender's python"] == f"{executor}/environment/bin/python"
-    assert found["driver's package"] == shmaccum.__file__
+    assert found["driver's package"] == installed
 
 
-def test_an_image_has_the_environment_by_the_same_path_everywhere(deploy: Submit, cluster: Cluster) -> None:
+def test_an_image_has_the_environment_by_the_same_path_everywhere(
+    deploy: Submit, cluster: Cluster, installed: str
+) -> None:
     found = deploy(PYSPARK_PYTHON=sys.executable)
     assert {writer["python"] for writer in found["writers"]} == {sys.executable}
     assert all(Path(writer["directory"]).is_relative_to(cluster.work) for writer in found["writers"])
-    assert found["packages"] == [found["driver's package"]] == [shmaccum.__file__]
+    assert found["packages"] == [found["driver's package"]] == [installed]

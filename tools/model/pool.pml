@@ -23,7 +23,7 @@
  *   shmaccum.accumulator.append.record_appender.RecordAppender.try_append     try_append
  *   shmaccum.accumulator.append.record_appender.RecordAppender.commit         try_append
  *   shmaccum.accumulator.append.record_appender.RecordAppender.begin_batch    fill, try_append, place
- *   shmaccum.accumulator.append.batch_appender.BatchAppender.give_back        append
+ *   shmaccum.accumulator.append.batch_appender.BatchAppender.free_unused      append
  *   shmaccum.accumulator.append.record_appender.RecordAppender._place         place
  *   shmaccum.accumulator.append.column_appender.ColumnAppender._place         allocate to place
  *   shmaccum.accumulator.state.partition_queue.PartitionQueue.append         place
