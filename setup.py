@@ -56,7 +56,7 @@ def extensions() -> list[Extension]:
     modules = [next(path for kind in (".py", ".pyx") if (path := pxd.with_suffix(kind)).exists()) for pxd in typed]
     flags = SANITIZED if is_set("SHMACCUM_SANITIZE") else []
     sources = {".".join(module.with_suffix("").parts): str(module) for module in modules}
-    optimization = ["-O1", "-g1"] if flags else ["-O2", "-g0"]
+    optimization = ["-O0", "-g1"] if flags else ["-O2", "-g0"]
     found = [
         Extension(name, [source], extra_compile_args=[*optimization, *flags], extra_link_args=flags)
         for name, source in (sources | {SHARED: SHARED.replace(".", "/") + ".c"}).items()
