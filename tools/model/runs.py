@@ -22,6 +22,9 @@ class Property(StrEnum):
     SLOT_LEAKED = "assertion violated ((slot[s].state==0)&&is_free"
     WRONGLY_TOLD = "assertion violated ((!q_full(ring"
     WAITS_FOR_EVER = "invalid end state"
+    DECIDED_AND_LOST = "assertion violated (0>timeouts)"
+    VISIBLE_TWICE = "assertion violated (visible[k]<="
+    DONE_AND_NOT_VISIBLE = "assertion violated ((visible["
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,11 @@ def _pool(name: str, producers: int, records: int, slots: int, deaths: int, larg
     return Run(name, "pool.pml", defines | ({"LARGE": large} if large else {}))
 
 
+def _once(name: str, attempts: int, revokes: int = 0, timeouts: int = 0) -> Run:
+    defines: dict[str, int | None] = {"ATTEMPTS": attempts, "REVOKES": revokes, "TIMEOUTS": timeouts}
+    return Run(name, "exactly_once.pml", defines)
+
+
 def _mutants(of: Run, violates: Property, *names: str) -> list[Run]:
     return [Run(name, of.model, of.defines | {f"M_{name}": None}, of.progress, violates) for name in names]
 
@@ -68,6 +76,7 @@ BRIEF = (
     _pool("pool: 1 producer, 3 records, 2 slots, 1 death", 1, 3, 2, 1),
     _pool("pool: 2 producers, 1 record each, 1 of it large, 3 slots, 1 death", 2, 1, 3, 1, large=1),
     _pool("pool: 1 producer, 3 records, 2 of them large, 3 slots, 1 death", 1, 3, 3, 1, large=2),
+    _once("exactly once: 2 drivers, 2 micro-batches, 2 attempts", 2),
 )
 """For every change: about a minute."""
 
@@ -82,10 +91,13 @@ _FULL = (
     _pool("pool: 2 producers, 2 records each, 2 slots, 1 death", 2, 2, 2, 1),
     _pool("pool: 1 producer, 3 records, 2 slots, 3 deaths", 1, 3, 2, 3),
     _pool("pool: 2 producers, 1 record each, 1 of it large, 3 slots, 2 deaths", 2, 1, 3, 2, large=1),
+    _once("exactly once: 2 attempts, 1 of them given up", 2, revokes=1),
+    _once("exactly once: 2 attempts, 1 transaction expires", 2, timeouts=1),
 )
 FULL = tuple(replace(run, long=True) for run in _FULL)
 """Larger: many minutes, and gigabytes."""
 
+_ONCE = _once("", 3, revokes=1)
 _THREE = _lock("", 3, 1)
 _ONE_LOOKS = _lock("", 3, 1, "ONE_LOOKER")
 _POOL = _pool("", 2, 1, 2, 1)
@@ -128,5 +140,17 @@ MUTANTS = (
     *_mutants(_POOL, Property.WAITS_FOR_EVER, "NO_RECOVERY", "FREE_BEFORE_TELLING"),
     *_mutants(_POOL, Property.WRONGLY_TOLD, "COMPLETING_FIRST"),
     *_mutants(_pool("", 1, 1, 1, 2), Property.WRONGLY_TOLD, "TELL_AGAIN"),
+    # Exactly once from Spark.
+    *_mutants(
+        _ONCE,
+        Property.DECIDED_AND_LOST,
+        "ID_OF_TASK",
+        "REUSED_EARLY",
+        "LIST_AFTER_PLAN",
+        "ABORT_BY_INIT",
+        "NO_END_FIRST",
+    ),
+    *_mutants(_ONCE, Property.VISIBLE_TWICE, "OLD_GENERATION", "END_FIRST"),
+    *_mutants(_ONCE, Property.DONE_AND_NOT_VISIBLE, "NO_FENCE"),
 )
 """Mistakes that must be found, and how."""
