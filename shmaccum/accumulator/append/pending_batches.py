@@ -39,7 +39,7 @@ class PendingBatches:
 
     Attributes:
         while_waiting: called before and during a wait for the sender, under no lock: makes sure that one runs.
-        flushes: those under way in this process. Whoever changes it calls `count_flushes`.
+        flushes: under way in this process. Call `count_flushes` after a change.
     """
 
     def __init__(self, slab: Slab) -> None:
