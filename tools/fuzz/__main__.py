@@ -38,7 +38,7 @@ Damage on purpose. For each target: the corpus is tried first, then random input
 
   slab         a slab with words overwritten, and operations on it
   sweep        every word of a slab's tables, with each of the values at which arithmetic goes wrong. Named alone, it
-               prints a table of the results; without --seconds it tries all of them, which takes hours
+               prints a table of the results; without --seconds it tries all of them, which takes 90 minutes
   records      logs of message formats 0, 1 and 2, and batches in slots
   compression  compressed sections
   columns      Arrow batches whose buffers do not match their description

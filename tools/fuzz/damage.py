@@ -55,7 +55,7 @@ def regions(geometry: Geometry) -> dict[str, Region]:
     rings = geometry.max_processes * geometry.ring_length
     return {
         "super": Region(0, 1, SUPER_WORDS, _names(Super)),
-        "settings": Region(geometry.settings // WORD, 2, SETTINGS_SIZE // WORD, {}),
+        "settings": Region(geometry.settings // WORD, 2, SETTINGS_SIZE // WORD, {"HEAD": 0, "TEXT": 1}),
         "lock": Region(geometry.lock(0), LOCK_COUNT, LOCK_WORDS, _names(Lock)),
         "process": Region(geometry.process(0), geometry.max_processes, PROCESS_WORDS, _names(Process)),
         "topic": Region(geometry.topic(0), geometry.max_topics, TOPIC_WORDS, _names(Topic)),
