@@ -19,6 +19,7 @@ FLOORS = (
     {"pool"},
     {"accumulator"},
     {"sender"},
+    {"transactions"},
     {"producer"},
     {"spark"},
     {"cli", "__main__"},

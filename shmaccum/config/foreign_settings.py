@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-_TRANSACTIONS: Final = "transactions are not supported; idempotence (enable.idempotence) is, and survives a restart"
+_TWO_PHASES: Final = "two-phase commit (KIP-939) is not supported; transactions are (transactional.id)"
 _METRICS: Final = "leave it out: read metrics with Producer.metrics() and shmaccum status"
 _JAVA_ONLY: Final = "leave it out: it configures Java's TLS and SASL libraries, which are not used here"
 _TLS_VERSIONS: Final = "leave it out: TLS 1.2 and 1.3 are used, with the ciphers that OpenSSL is configured for"
@@ -21,9 +21,7 @@ _TOKEN: Final = "leave it out: tokens come from the callable that sasl.oauthbear
 _CONSUMER: Final = "leave it out: it is a setting of consumers"
 
 ELSEWHERE: Final = {
-    "transactional.id": _TRANSACTIONS,
-    "transaction.timeout.ms": _TRANSACTIONS,
-    "transaction.two.phase.commit.enable": _TRANSACTIONS,
+    "transaction.two.phase.commit.enable": _TWO_PHASES,
     "partitioner.class": "pass the partition to send, or add a column partition; partitioner.ignore.keys can be enough",
     "enable.metrics.push": _METRICS,
     "metric.reporters": _METRICS,

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 MAX_IN_FLIGHT_FOR_IDEMPOTENCE: Final = 5
 """``ProducerConfig.MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION_FOR_IDEMPOTENCE``: how many batches a broker remembers."""
 
+MAX_TRANSACTIONAL_ID: Final = 256
+"""``shm.layout.MAX_TRANSACTIONAL_ID``."""
 MOST_SLOTS: Final = (1 << 24) - 1
 """``shm.layout.MAX_SLOTS``."""
 MOST_RECORDS: Final = (1 << 24) - 1
@@ -65,6 +67,25 @@ def idempotence_is_possible(config: ProducerSettings) -> Changes:
         )
     logger.info("Turned idempotence off: not possible with %s.", " and ".join(obstacles))
     return {"enable.idempotence": False}
+
+
+def transactions_are_possible(config: ProducerSettings) -> Changes:
+    """Apply ``ProducerConfig.postProcessAndValidateIdempotenceConfigs`` for transactions, and check their id."""
+    if not config.transactional_id:
+        if "transaction.timeout.ms" in config.explicit:
+            raise ConfigError(
+                "transaction.timeout.ms is set, but not transactional.id: without an id there are no transactions"
+            )
+        return KEEP
+    what = f"transactional.id = {config.transactional_id!r}: "
+    if not config.enable_idempotence:
+        raise ConfigError(f"{what}transactions need enable.idempotence true, acks all and retries above 0")
+    if config.transport != "kafka":
+        raise ConfigError(f"{what}transactions need transport kafka, not {config.transport}")
+    size = len(config.transactional_id.encode())
+    if size > MAX_TRANSACTIONAL_ID:
+        raise ConfigError(f"{what}it takes {size} bytes, and at most {MAX_TRANSACTIONAL_ID} fit")
+    return KEEP
 
 
 def delivery_covers_one_request(config: ProducerSettings) -> Changes:
@@ -210,6 +231,7 @@ def _has_record_batches(version: str) -> bool:
 RULES: Final[tuple[Callable[[ProducerSettings], Changes], ...]] = (
     acks_have_one_spelling,
     idempotence_is_possible,
+    transactions_are_possible,
     delivery_covers_one_request,
     batch_fits_memory,
     slots_fit_layout,

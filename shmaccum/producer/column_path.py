@@ -7,7 +7,7 @@ extra, so only `Producer.send_batch` imports it.
 from __future__ import annotations
 
 import time
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,9 @@ from shmaccum.record.columns.shares import grouped, least_and_largest, stops_of_
 from shmaccum.record.format import RecordFormat
 from shmaccum.record.v2 import records as v2
 
+if TYPE_CHECKING:
+    from shmaccum.transactions.manager import TransactionManager
+
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 COLUMNS: Final = ("key", "value", "partition", "headers", "timestamp")
@@ -38,11 +41,15 @@ class ColumnPath:
     Args:
         accumulator: of its slab.
         destinations: the producer's.
+        transactions: the producer's; None without.
     """
 
-    def __init__(self, accumulator: RecordAccumulator, destinations: Destinations) -> None:
+    def __init__(
+        self, accumulator: RecordAccumulator, destinations: Destinations, transactions: TransactionManager | None
+    ) -> None:
         self._accumulator = accumulator
         self._destinations = destinations
+        self._transactions = transactions
 
     def send(self, topic: str, batch: pa.RecordBatch) -> FutureColumnsMetadata:
         """Append all rows of an Arrow batch, and wake the sender.
@@ -62,9 +69,11 @@ class ColumnPath:
             ignore_keys=destinations.ignore_keys,
             max_body_size=destinations.max_body_size,
             batch_size=accumulator.records.slot_size,
-            open_room=accumulator.open_room(queues[sticky.within(len(queues))]),
+            open_room=0 if self._transactions else accumulator.open_room(queues[sticky.within(len(queues))]),
         )
         to = {partition: metadata.queues_with(entry, partition, started)[partition] for partition in parts}
+        if self._transactions is not None:
+            to = dict(zip(to, self._transactions.queues(to.values()), strict=True))
         future = FutureColumnsMetadata(batch.num_rows, accumulator.pending)
         for partition, part in parts.items():
             remaining_ms = destinations.max_block_ms - (time.monotonic() - started) * 1000

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Self
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState, attach_for
+from shmaccum.cluster import TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import read_settings
-from shmaccum.errors import IllegalArgumentError, SerializationError, ShmaccumError
+from shmaccum.errors import IllegalArgumentError, IllegalStateError, KafkaError, SerializationError, ShmaccumError
 from shmaccum.metrics import slab_metrics
 from shmaccum.producer import record_path
 from shmaccum.producer.call_guard import CallGuard
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shmaccum.producer.column_path import ColumnPath
+    from shmaccum.transactions.coordinator import ConsumerGroupMetadata, OffsetAndMetadata
+    from shmaccum.transactions.manager import TransactionManager
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +69,7 @@ class Producer:
         self._is_closing = False
         """Whether a call of `close` is under way."""
         self._columns: ColumnPath | None = None  # not every program sends columns
+        self._transactions: TransactionManager | None = None  # nor in transactions
         try:
             self._open()
         except BaseException:
@@ -86,7 +90,13 @@ class Producer:
                 self._accumulator = RecordAccumulator(state, config, self._watch)
             self._guard = CallGuard(self._accumulator)
             self._destinations = Destinations(self._accumulator, config)
-            self._records = RecordPath(config, self._accumulator, self._destinations, self._interceptors, self._guard)
+            if config.transactional_id:
+                from shmaccum.transactions.manager import TransactionManager
+
+                self._transactions = TransactionManager(config, self._accumulator)
+            self._records = RecordPath(
+                config, self._accumulator, self._destinations, self._interceptors, self._guard, self._transactions
+            )
             slab.set_lock_timeout(config.max_block_ms / 1000)
             slab.add_role(Role.PRODUCER)
             self._ensure_sender()
@@ -139,8 +149,92 @@ class Producer:
             if self._columns is None:
                 from shmaccum.producer.column_path import ColumnPath
 
-                self._columns = ColumnPath(self._accumulator, self._destinations)
-            return self._columns.send(topic, batch)
+                self._columns = ColumnPath(self._accumulator, self._destinations, self._transactions)
+            try:
+                return self._columns.send(topic, batch)
+            except KafkaError as error:
+                if self._transactions is not None:
+                    self._transactions.refused(error)
+                raise
+
+    # --- transactions -------------------------------------------------------------------------------
+
+    def init_transactions(self) -> None:
+        """Take the ``transactional.id`` over: fence every other producer with it, and abort what it left open.
+
+        Call it once, before the first transaction.
+
+        Raises:
+            IllegalStateError: there is no ``transactional.id``, or it was called before.
+            KafkaTimeoutError: no coordinator answered within ``max.block.ms``; it can be called again.
+            SlabFullError: the slab has no room for another transaction.
+            TransactionalIdAuthorizationError: the user is not authorized for the id.
+            KafkaError: the coordinator refused, as an InvalidTxnTimeoutError says of ``transaction.timeout.ms``.
+        """
+        with self._guard:
+            self._transactional("init_transactions").init()
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction: what is sent from now on becomes visible when it is committed, all at once.
+
+        Raises:
+            IllegalStateError: there is no ``transactional.id``, no `init_transactions`, or a transaction already.
+            ProducerFencedError: another producer with the id has called `init_transactions`: close this one.
+        """
+        with self._guard:
+            self._transactional("begin_transaction").begin()
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: ConsumerGroupMetadata
+    ) -> None:
+        """Commit a consumer group's offsets with the transaction.
+
+        Args:
+            offsets: of the next records to read, by partition.
+            group_metadata: of the consumer: any object with ``group_id``, ``generation_id``, ``member_id`` and
+                ``group_instance_id``.
+
+        Raises:
+            IllegalArgumentError: ``group_metadata`` is no such object.
+            IllegalStateError: there is no transaction.
+            KafkaTimeoutError: no coordinator answered within ``max.block.ms``; it can be called again.
+            KafkaError: the group has gone on without this member, or the coordinator refused: abort the transaction.
+        """
+        with self._guard:
+            self._transactional("send_offsets_to_transaction").send_offsets(offsets, group_metadata)
+
+    def commit_transaction(self) -> None:
+        """Commit the transaction: wait until all that it sent is stored, then make it visible.
+
+        Raises:
+            IllegalStateError: there is no transaction.
+            KafkaTimeoutError: not done within ``max.block.ms``; only this call can follow, to go on.
+            ProducerFencedError: another producer with the id has called `init_transactions`: close this one.
+            KafkaError: a record was not stored, or the coordinator refused: abort the transaction.
+        """
+        with self._guard:
+            self._transactional("commit_transaction").commit()
+
+    def abort_transaction(self) -> None:
+        """Abort the transaction: drop what is not sent yet, and keep what was sent invisible.
+
+        The futures of dropped records fail with TransactionAbortedError.
+
+        Raises:
+            IllegalStateError: there is no transaction.
+            KafkaTimeoutError: not done within ``max.block.ms``; only this call can follow, to go on.
+            ProducerFencedError: another producer with the id has called `init_transactions`: close this one.
+        """
+        with self._guard:
+            self._transactional("abort_transaction").abort()
+
+    def _transactional(self, what: str) -> TransactionManager:
+        if self._transactions is None:
+            raise IllegalStateError(
+                f"Cannot use transactional methods without enabling transactions by setting the transactional.id "
+                f"configuration property: {what}"
+            )
+        return self._transactions
 
     # --- metadata -----------------------------------------------------------------------------------
 
@@ -218,6 +312,8 @@ class Producer:
     def _close(self, timeout: float | None) -> None:
         self._guard.closed = True
         try:
+            if self._transactions is not None:
+                self._transactions.close(abort=timeout != 0)
             self._accumulator.close()
             self._accumulator.pending.check_process()
             if timeout != 0:

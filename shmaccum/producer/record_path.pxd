@@ -2,6 +2,7 @@ cimport cython
 from shmaccum.accumulator.append.futures cimport FutureRecordMetadata
 from shmaccum.accumulator.append.record_accumulator cimport RecordAccumulator
 from shmaccum.accumulator.state.partition_map cimport PartitionMap, TopicEntry
+from shmaccum.accumulator.state.partition_queue cimport PartitionQueue
 from shmaccum.producer.call_guard cimport CallGuard
 from shmaccum.producer.partitioner cimport StickyPartitioner
 from shmaccum.record.v2.fastrecords cimport FastRecords
@@ -31,9 +32,10 @@ cdef class RecordPath:
     cdef object _value_serializer
     cdef FastRecords _fast
     cdef object _encode_body
+    cdef object _transactions
 
 @cython.locals(
-    entry=TopicEntry, queues=tuple, fast=FastRecords, body=bytes, sticky=StickyPartitioner, number=Py_ssize_t,
+    entry=TopicEntry, queues=tuple, queue=PartitionQueue, fast=FastRecords, body=bytes, sticky=StickyPartitioner, number=Py_ssize_t,
     timestamp="long long", future=FutureRecordMetadata, batch_is_full=bint, new_batch_created=bint,
     appended_bytes=Py_ssize_t, sizes="unsigned long long", asleep="unsigned long long",
 )

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shmaccum._compiled import COMPILED
 from shmaccum.accumulator.append.futures import DeliveryCallback, FutureRecordMetadata
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.append.record_appender import Route
 from shmaccum.cluster import check_topic
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import IllegalArgumentError, IllegalStateError, KafkaError, ShmaccumError
@@ -23,6 +24,9 @@ from shmaccum.producer.partitioner import partition_for_key
 from shmaccum.producer.serialization import Serializer, checked_timestamp
 from shmaccum.record.fields import Headers
 from shmaccum.shm.layout import Super
+
+if TYPE_CHECKING:  # kafka-python, which is imported only for transactions
+    from shmaccum.transactions.manager import TransactionManager
 
 compiled: Final = COMPILED
 """Whether the code that every record runs through is compiled (see ``setup.py``) or plain Python."""
@@ -41,6 +45,7 @@ class RecordPath:
         destinations: the producer's.
         interceptors: the producer's.
         guard: the producer's.
+        transactions: the producer's; None without.
     """
 
     def __init__(
@@ -50,8 +55,10 @@ class RecordPath:
         destinations: Destinations,
         interceptors: Interceptors,
         guard: CallGuard,
+        transactions: TransactionManager | None = None,
     ) -> None:
         self._guard = guard
+        self._transactions = transactions
         self._accumulator = accumulator
         self._interceptors = interceptors
         self._has_interceptors = bool(interceptors)
@@ -91,6 +98,8 @@ class RecordPath:
 
         They get no interrupt, because the record can be accepted. Raises as `CallGuard.settle`.
         """
+        if self._transactions is not None and isinstance(error, KafkaError):
+            self._transactions.refused(error)
         try:
             self._guard.settle(error)
         except ShmaccumError as instead:
@@ -154,6 +163,9 @@ def send(
         IllegalStateError: an interceptor's ``on_send`` returned None.
         ProducerClosedError: the producer has been closed.
         SenderError: there was no sender, and none could be started.
+
+    With a ``transactional.id`` it also raises IllegalStateError outside of a transaction, and the error of one that
+    has failed.
 
     Like Kafka's producer, it calls ``on_delivery`` before it raises an error that is an ``ApiException`` there
     (`KafkaError.is_api`): both are about the same record. Interceptors see every error.
@@ -230,13 +242,18 @@ def _send(
             timestamp = checked_timestamp(timestamp_ms)
         else:
             timestamp = fast.now_ms() if fast is not None else time.time_ns() // 1_000_000
+        queue = queues[number]
+        route: Route | None = sticky
+        if path._transactions is not None:
+            queue = path._transactions.queue(queue)
+            route = None if sticky is None else path._transactions.route(sticky)
         future, batch_is_full, new_batch_created, appended_bytes = path._accumulator.append(
-            queues[number],
+            queue,
             timestamp,
             body,
             callback,
             path._max_block_ms if not started else path._max_block_ms - (time.monotonic() - started) * 1000,
-            sticky,
+            route,
             sizes,
         )
         try:  # The record is accepted: after an error from here the caller would send it twice.

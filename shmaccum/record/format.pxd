@@ -12,21 +12,21 @@ cdef class RecordFormat:
     cpdef seal(
         self, batch, int32_t record_count, int64_t base_timestamp, int64_t max_timestamp, compression,
         int64_t producer_id, int16_t producer_epoch, int32_t base_sequence, bint compressed=*,
-        tuple rest=*, level=*,
+        tuple rest=*, level=*, bint transactional=*,
     )
 
 cdef class _DefaultFormat(RecordFormat):
     cpdef seal(
         self, batch, int32_t record_count, int64_t base_timestamp, int64_t max_timestamp, compression,
         int64_t producer_id, int16_t producer_epoch, int32_t base_sequence, bint compressed=*,
-        tuple rest=*, level=*,
+        tuple rest=*, level=*, bint transactional=*,
     )
 
 cdef class _LegacyFormat(RecordFormat):
     cpdef seal(
         self, batch, int32_t record_count, int64_t base_timestamp, int64_t max_timestamp, compression,
         int64_t producer_id, int16_t producer_epoch, int32_t base_sequence, bint compressed=*,
-        tuple rest=*, level=*,
+        tuple rest=*, level=*, bint transactional=*,
     )
 
 cdef _check_not_empty(int32_t record_count)

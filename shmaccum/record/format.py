@@ -69,6 +69,7 @@ class RecordFormat:  # not an ABC: the compiled form is a C class, which has no 
         compressed: bool = False,
         rest: BatchMemory = (),
         level: int | None = None,
+        transactional: bool = False,
     ) -> memoryview:
         """Write header and checksum of a batch before its first send.
 
@@ -84,6 +85,7 @@ class RecordFormat:  # not an ABC: the compiled form is a C class, which has no 
             compressed: whether the records in ``batch`` are already compressed; only if `compresses_ahead`.
             rest: memory of the records that are not in ``batch``.
             level: of the compression, None for Kafka's default.
+            transactional: whether it belongs to a transaction.
 
         Returns:
             ``batch`` itself if there is nothing to compress; then ``rest`` belongs to the sealed batch too. Otherwise,
@@ -134,13 +136,15 @@ class _DefaultFormat(RecordFormat):
         compressed: bool = False,
         rest: BatchMemory = (),
         level: int | None = None,
+        transactional: bool = False,
     ) -> memoryview:
         _check_not_empty(record_count)
+        flags = v2.TRANSACTIONAL if transactional else 0
         if compressed or compression is _UNCOMPRESSED:
             write_header(
                 batch,
                 len(batch),
-                compression,
+                compression | flags if flags else compression,
                 record_count,
                 base_timestamp,
                 max_timestamp,
@@ -155,6 +159,7 @@ class _DefaultFormat(RecordFormat):
             memoryview(b"".join((records, *rest))) if rest else records,
             compression,
             level=level,
+            flags=flags,
             record_count=record_count,
             base_timestamp=base_timestamp,
             max_timestamp=max_timestamp,
@@ -199,6 +204,7 @@ class _LegacyFormat(RecordFormat):
         compressed: bool = False,
         rest: BatchMemory = (),
         level: int | None = None,
+        transactional: bool = False,
     ) -> memoryview:
         _check_not_empty(record_count)
         if compressed:

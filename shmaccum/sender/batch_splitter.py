@@ -70,7 +70,7 @@ class BatchSplitter:
     def sent(self, batch: RecordBatch) -> None:
         """Note that a part of a batch is in flight: its partition is muted."""
         self._in_flight.add(batch.slot)
-        self._accumulator.mute(self._topic_partition(batch))
+        self._accumulator.mute(batch.partition)
 
     # --- answers ------------------------------------------------------------------------------------
 
@@ -78,7 +78,7 @@ class BatchSplitter:
         """Note that no part of a batch is in flight any longer."""
         if batch.slot in self._in_flight:  # a damaged header can name parts of a batch that was sent whole
             self._in_flight.remove(batch.slot)
-            self._accumulator.unmute(self._topic_partition(batch))
+            self._accumulator.unmute(batch.partition)
 
     def can_split(self, response: ProduceResponse) -> bool:
         """Return whether some of the refused records can succeed without the others."""

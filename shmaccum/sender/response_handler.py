@@ -70,7 +70,7 @@ class ResponseHandler:
         self._batches[batch.slot] = batch
         self.in_flight += 1
         if self._mutes:
-            self._accumulator.mute(sealed.topic_partition)
+            self._accumulator.mute(batch.partition)
         if self._memory.words[batch.at + _PIECE]:
             self._splitter.sent(batch)
 
@@ -117,7 +117,7 @@ class ResponseHandler:
         self.in_flight -= 1
         produced.release()
         if self._mutes:
-            self._accumulator.unmute(produced.topic_partition)
+            self._accumulator.unmute(batch.partition)
         if self._memory.words[batch.at + _PIECE]:
             self._splitter.answered(batch)
         return batch
@@ -144,7 +144,7 @@ class ResponseHandler:
 
     def _fail(self, batch: RecordBatch, response: ProduceResponse) -> BatchOutcome:
         logger.error("%s; failed %d records of %r", response.message, response.batch.record_count, batch)
-        if response.error is ProducerFencedError:
+        if response.error is ProducerFencedError and response.batch.transactional_id is None:
             self._sequences.replace_producer_id()
         return BatchOutcome(batch, error=response.error, end=batch.part_end, incident=self._note(response))
 

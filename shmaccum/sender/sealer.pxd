@@ -20,6 +20,7 @@ cdef class Sealer:
     cdef unsigned long long _header_size
     cdef int _magic
     cdef object _splitter
+    cdef object _lanes
     cdef public object levels
     cdef Py_ssize_t _compressed_at
 

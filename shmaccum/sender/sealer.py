@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState
+from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import CorruptRecordError, IllegalStateError, UnsupportedCompressionTypeError
 from shmaccum.record.compression import CompressionType
@@ -50,6 +51,7 @@ class Sealer:
         self._format = state.format
         self._header_size = state.format.header_size
         self._magic = state.format.magic
+        self._lanes = LaneTable(state.slab, state.map)
         self._splitter = splitter
         self.levels = levels
         self._compressed_at = state.slab.geometry.process(state.slab.me) + Process.COMPRESSED
@@ -71,6 +73,7 @@ class Sealer:
             compression = batch.compression if slab.words[batch.at + _COMPRESSED] else None
             record_count, base_timestamp, max_timestamp = batch.contents()
         producer_id, producer_epoch, base_sequence = batch.identity()
+        queue = self._map.by_entry[batch.partition]
         is_compressed = compression is not None
         if compression is None:
             compression = _NONE
@@ -89,8 +92,8 @@ class Sealer:
             is_compressed,
             views[1:] if len(views) > 1 else (),
             self.levels.get(compression),
+            queue.lane != 0,
         )
-        queue = self._map.by_entry[batch.partition]
         sealed = ProduceBatch.__new__(ProduceBatch)  # compiled, the constructor would take its numbers as objects
         sealed.topic_partition = queue.topic_partition
         sealed.payload = views if first is views[0] else (first,)
@@ -102,4 +105,8 @@ class Sealer:
         sealed.base_sequence = base_sequence
         sealed.max_timestamp = max_timestamp
         sealed.slot = batch.slot
+        sealed.transactional_id = None
+        sealed.transaction_version = 0
+        if queue.lane:
+            sealed.transactional_id, sealed.transaction_version = self._lanes.identity(queue.lane - 1)
         return sealed

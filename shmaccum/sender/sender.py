@@ -29,7 +29,7 @@ from shmaccum.accumulator.state.accumulator_state import levels_of
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, Node
 from shmaccum.config import ProducerConfig
-from shmaccum.errors import CorruptRecordError, LockTimeoutError
+from shmaccum.errors import CorruptRecordError, LockTimeoutError, TransactionAbortedError
 from shmaccum.sender.batch_splitter import BatchSplitter
 from shmaccum.sender.handover import has_successor
 from shmaccum.sender.response_coalescing import ResponseCoalescing
@@ -151,6 +151,9 @@ class Sender:
         if expired:
             logger.warning("failed %d batches: delivery.timeout.ms expired", len(expired))
         sleep.at_most(self._accumulator.next_expiry_ms - now_ms)
+        dropped = self._accumulator.drop_closed_lanes()
+        if dropped:
+            logger.info("dropped %d batches of transactions that are aborted", len(dropped))
         self._doubt.give_up(now_ms)
         # 3. Ready check: nodes with ready batches, and topics with an unknown leader.
         result = self._accumulator.ready(cluster, now_ms)
@@ -267,6 +270,9 @@ class Sender:
         for batch in drained:
             if self._memory.words[batch.at + _PIECE] and not self._splitter.admit(batch, now_ms):
                 continue
+            if self._sequences.is_closed(batch):  # since the ready check
+                self._accumulator.complete([BatchOutcome(batch, error=TransactionAbortedError)])
+                continue
             try:
                 produced = self._sealer.seal(batch)
             except DAMAGES as error:
@@ -303,6 +309,8 @@ class Sender:
         if now_ms < self._next_housekeeping_ms:
             return False
         self._next_housekeeping_ms = now_ms + HOUSEKEEPING_MS
+        with contextlib.suppress(LockTimeoutError):
+            self._accumulator.take_lanes_from_dead()
         with contextlib.suppress(LockTimeoutError):
             self._pool.reclaim(self._accumulator.deferral.with_lock(self._slab.pool_lock))
         self._slab.reap_dead()

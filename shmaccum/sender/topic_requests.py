@@ -114,7 +114,7 @@ class TopicRequests:
                     logger.warning("topic %r was deleted or cannot be used: %s", update.name, update.error.__name__)
             elif now < before or (update.topic_id and known and update.topic_id != known):
                 logger.warning("topic %r was made again: it had %d partitions and now has %d", update.name, before, now)
-                for queue in self._map.queues_of(update.name):
+                for queue in self._map.all_of([update.name]):
                     self._sequences.log_replaced(queue.entry)
 
     def _warn_if_nearly_full(self) -> None:

@@ -9,6 +9,8 @@ cdef class ProduceBatch:
     cdef readonly long long base_sequence
     cdef readonly long long max_timestamp
     cdef readonly long long slot
+    cdef readonly object transactional_id
+    cdef readonly int transaction_version
     cpdef release(self)
 
 cdef class OwnJournal:

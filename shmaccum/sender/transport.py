@@ -33,6 +33,8 @@ class ProduceBatch:
         producer_id, producer_epoch, base_sequence: Identity of the batch; -1 without idempotence.
         max_timestamp: Largest timestamp in it, milliseconds since the epoch.
         slot: The sender's handle; comes back with the answer.
+        transactional_id: Of its transaction, all of whose batches have the same; None outside of transactions.
+        transaction_version: Version of the transaction protocol, 1 or 2; 0 outside of transactions.
     """
 
     __slots__ = (
@@ -46,6 +48,8 @@ class ProduceBatch:
         "size",
         "slot",
         "topic_partition",
+        "transaction_version",
+        "transactional_id",
     )
 
     def __init__(
@@ -59,6 +63,8 @@ class ProduceBatch:
         base_sequence: int,
         max_timestamp: int,
         slot: int,
+        transactional_id: str | None = None,
+        transaction_version: int = 0,
     ) -> None:
         self.topic_partition = topic_partition
         self.payload = payload
@@ -70,6 +76,8 @@ class ProduceBatch:
         self.base_sequence = base_sequence
         self.max_timestamp = max_timestamp
         self.slot = slot
+        self.transactional_id = transactional_id
+        self.transaction_version = transaction_version
 
     def release(self) -> None:
         """Release the payload's views."""
@@ -178,7 +186,10 @@ class Transport(Protocol):
         """Return whether every node of the cluster has as many requests in flight as it may have."""
 
     def send(self, node: Node, batches: Sequence[ProduceBatch], now_ms: int) -> None:
-        """Send one request: at most one batch of a partition, partitions in the order given."""
+        """Send one request: at most one batch of a partition, partitions in the order given.
+
+        All batches belong to one transaction, or none of them does to any.
+        """
 
     def poll(self, timeout_ms: float, doorbell: int) -> list[ProduceResponse]:
         """Return the answers that came; wait for one up to ``timeout_ms``, or until the descriptor is readable."""

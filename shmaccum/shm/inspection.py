@@ -15,6 +15,9 @@ import numpy.typing as npt
 
 from shmaccum.shm import validation
 from shmaccum.shm.layout import (
+    KEY_NUMBER_MASK,
+    KEY_TOPIC_MASK,
+    KEY_TOPIC_SHIFT,
     LOCK_COUNT,
     MAX_SLEEP_MS,
     PROGRESS_MASK,
@@ -197,8 +200,8 @@ class SlabView:
             key = words[at + Partition.KEY]
             partitions.append(
                 PartitionInfo(
-                    topic=names[(key >> 32) - 1],
-                    partition=key & 0xFFFFFFFF,
+                    topic=names[(key >> KEY_TOPIC_SHIFT & KEY_TOPIC_MASK) - 1],
+                    partition=key & KEY_NUMBER_MASK,
                     leader=_none_or_less_one(words[at + Partition.LEADER]),
                     queued_batches=batches[entry],
                     queued_records=records[entry],

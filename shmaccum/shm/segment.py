@@ -162,6 +162,7 @@ class Segment:
         words[Super.MAX_TOPICS] = geometry.max_topics
         words[Super.MAX_PARTITIONS] = geometry.max_partitions
         words[Super.REDO_SIZE] = geometry.redo_size
+        words[Super.MAX_LANES] = geometry.max_lanes
         words[Super.CREATED_MS] = time.time_ns() // 1_000_000
         words[Super.TOKEN : Super.TOKEN + TOKEN_WORDS] = names.new_token()
         return segment
@@ -253,6 +254,7 @@ def _checked_geometry(path: str, head: bytes, size: int) -> Geometry | None:
             words[Super.MAX_TOPICS],
             words[Super.MAX_PARTITIONS],
             words[Super.REDO_SIZE],
+            words[Super.MAX_LANES],
         )
     except ValueError as error:
         raise SlabAbiError(f"{path} is damaged: {error}; remove it or choose another shmaccum.name") from None

@@ -33,7 +33,13 @@ import numpy.typing as npt
 from shmaccum.errors import SlabDamagedError
 from shmaccum.shm.layout import (
     BATCH_SLOT_BITS,
+    KEY_LANE_SHIFT,
+    KEY_NUMBER_MASK,
+    KEY_TOPIC_MASK,
+    KEY_TOPIC_SHIFT,
+    LANE_WORDS,
     LOCK_COUNT,
+    MAX_TRANSACTIONAL_ID,
     PARTITION_WORDS,
     PROCESS_WORDS,
     SUPER_WORDS,
@@ -41,6 +47,7 @@ from shmaccum.shm.layout import (
     TOPIC_WORDS,
     WORD,
     Geometry,
+    Lane,
     Partition,
     Process,
     Slot,
@@ -65,7 +72,6 @@ _MAX_EPOCH: Final = (1 << 15) - 1
 _ANY: Final = (1 << 64) - 1
 _LAST_SEQUENCE: Final = _MAX_EPOCH << 32 | (1 << 31) - 1
 _NAME_BYTES: Final = (TOPIC_WORDS - Topic.NAME) * WORD
-_KEY_SHIFT: Final = 32
 
 _ERRORS_OF_DAMAGE: Final = (LookupError, ValueError, ArithmeticError, TypeError, struct.error)
 """What a damaged word leads to where it is not checked: an index or a number that does not fit."""
@@ -94,6 +100,7 @@ def check(name: str, words: memoryview, geometry: Geometry) -> None:
     _refuse(name, _wrong_superblock(words, geometry))
     _refuse(name, _wrong_processes(words, geometry))
     check_tables(name, words, geometry)
+    _refuse(name, _wrong_lanes(words, geometry))
     _refuse(name, _wrong_headers(words, geometry))
     _refuse(name, _wrong_chains(words, geometry))
 
@@ -249,16 +256,37 @@ def _wrong_partitions(words: memoryview, geometry: Geometry, topics: int, first:
         return
     table = _rows(words, geometry.partitions + first * PARTITION_WORDS * WORD, stop - first, PARTITION_WORDS)
     keys = table[:, Partition.KEY]
-    of_topic, number = keys >> np.uint64(_KEY_SHIFT), keys & np.uint64((1 << _KEY_SHIFT) - 1)
+    of_lane, number = keys >> np.uint64(KEY_LANE_SHIFT), keys & np.uint64(KEY_NUMBER_MASK)
+    of_topic = keys >> np.uint64(KEY_TOPIC_SHIFT) & np.uint64(KEY_TOPIC_MASK)
     wrong = (of_topic == 0) | (of_topic > topics) | (number >= geometry.max_partitions)
+    wrong |= of_lane > words[Super.LANE_COUNT]  # a lane is added before its first partition
     for row in np.flatnonzero(wrong).tolist():
-        yield f"partition entry {first + row} is number {number[row]} of topic entry {int(of_topic[row]) - 1}"
+        yield (
+            f"partition entry {first + row} is number {number[row]} of topic entry {int(of_topic[row]) - 1}, lane "
+            f"{int(of_lane[row]) - 1}"
+        )
     limits = np.full(PARTITION_WORDS, MAX_COUNT, np.uint64)
     limits[[Partition.NEXT_SEQUENCE, Partition.ACKED_SEQUENCE]] = _LAST_SEQUENCE
     names = _names_of(Partition)
     for row, word in np.argwhere(table > limits).tolist():
         limit = int(limits[word])
         yield f"word {names.get(word, word)} of partition entry {first + row} is {table[row, word]}, more than {limit}"
+
+
+def _wrong_lanes(words: memoryview, geometry: Geometry) -> Iterator[str]:
+    count = words[Super.LANE_COUNT]
+    if count > geometry.max_lanes:
+        yield f"its lane table has {count} entries in use, of {geometry.max_lanes}"
+        return
+    limits = np.full(LANE_WORDS, _ANY, np.uint64)
+    limits[: Lane.ID_LENGTH] = MAX_COUNT
+    limits[Lane.PRODUCER_EPOCH] = _MAX_EPOCH
+    limits[Lane.ID_LENGTH] = MAX_TRANSACTIONAL_ID
+    names = _names_of(Lane)
+    table = _rows(words, geometry.lanes, count, LANE_WORDS)
+    for entry, word in np.argwhere(table > limits).tolist():
+        limit = int(limits[word])
+        yield f"word {names.get(word, word)} of lane {entry} is {table[entry, word]}, more than {limit}"
 
 
 def _wrong_headers(words: memoryview, geometry: Geometry) -> Iterator[str]:

@@ -13,6 +13,8 @@ from shmaccum.shm.memory cimport SlabMemory, word
 cdef Py_ssize_t _TAKEN_A_TURN
 cdef Py_ssize_t _STRIPES
 cdef Py_ssize_t _PARTITION_WORDS
+cdef Py_ssize_t _KEY
+cdef int _LANE_SHIFT
 cdef Py_ssize_t _HEAD
 cdef Py_ssize_t _QUEUED
 cdef Py_ssize_t _IN_FLIGHT
@@ -40,6 +42,7 @@ cdef class BatchDrainer:
     cdef unsigned long long _slot_count
     cdef dict _drain_index
     cdef dict _drained
+    cdef bint _others_left
 
     cpdef dict drain(self, cluster, nodes, Py_ssize_t max_size, long long now_ms)
 
@@ -53,6 +56,7 @@ cdef class BatchDrainer:
         words=word[::1], ready_check=ReadyCheck, chosen=list, entry=Py_ssize_t, at=Py_ssize_t, index=Py_ssize_t,
         head="unsigned long long", size=Py_ssize_t, room=Py_ssize_t, to_grow=Py_ssize_t, count=Py_ssize_t,
         may_leave=Py_ssize_t, growing=Py_ssize_t, last_growing=Py_ssize_t, first_left=Py_ssize_t, is_growing=bint,
+        lane="unsigned long long", others_left=bint,
     )
     cdef list _choose(self, node_id, list entries, list sizes, Py_ssize_t max_size, long long now_ms)
 

@@ -22,11 +22,12 @@ from shmaccum.accumulator.drain.ready_check import ReadyCheck
 from shmaccum.accumulator.drain.sequences import Sequences
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch, batch_in
-from shmaccum.cluster import Cluster, Node, TopicPartition
+from shmaccum.cluster import Cluster, Node
 from shmaccum.errors import LockTimeoutError
 from shmaccum.shm.layout import (
     COMMIT_SIZE_SHIFT,
     COMPRESSED_SIZE_SHIFT,
+    KEY_LANE_SHIFT,
     PARTITION_WORDS,
     STATE_MASK,
     STRIPES,
@@ -38,6 +39,8 @@ from shmaccum.shm.layout import (
 from shmaccum.shm.slab import Slab
 
 _PARTITION_WORDS: Final = PARTITION_WORDS
+_KEY: Final = Partition.KEY
+_LANE_SHIFT: Final = KEY_LANE_SHIFT
 _HEAD: Final = Partition.HEAD
 _QUEUED: Final = Partition.QUEUED
 _IN_FLIGHT: Final = Partition.IN_FLIGHT
@@ -95,6 +98,8 @@ class BatchDrainer:
         """Node id -> the first partition left out of its last full request."""
         self._drained: dict[int, list[RecordBatch]] = {}
         """Node id -> the batches of its last request."""
+        self._others_left = False
+        """Whether the last request left out batches because they belong to another transaction, or to none."""
 
     # --- drain --------------------------------------------------------------------------------------
 
@@ -110,8 +115,11 @@ class BatchDrainer:
     def has_backlog(self, node: Node) -> bool:
         """Return whether partitions of a node that the last `drain` took from have more full batches.
 
-        The node's other partitions have nothing, wait for something, or come first the next time.
+        The node's other partitions have nothing, wait for something, or come first the next time. So do those of other
+        transactions, of which a request holds only one.
         """
+        if self._others_left:
+            return True
         words = self._memory.words
         for batch in self._drained.get(node.id, ()):
             if words[batch.partition_at + _QUEUED] > 1 and self._ready_check.may_send(batch.partition_at):
@@ -153,11 +161,19 @@ class BatchDrainer:
         room = max_size
         may_leave = ready_check.room_to_leave(node_id, now_ms)
         growing = 0
+        lane = 0
+        others_left = False
         last_growing = first_left = -1
         for entry in entries:
             at = self._partitions_at + entry * _PARTITION_WORDS
             head = words[at + _HEAD]
             if not head or not ready_check.may_send(at) or ready_check.not_due_ms(head - 1, now_ms) > 0:
+                continue
+            if not chosen:
+                lane = words[at + _KEY] >> _LANE_SHIFT
+            elif words[at + _KEY] >> _LANE_SHIFT != lane:
+                first_left = first_left if first_left >= 0 else entry
+                others_left = True
                 continue
             is_growing = ready_check.may_grow(at, head - 1)
             if is_growing and growing >= may_leave:
@@ -175,6 +191,7 @@ class BatchDrainer:
                 last_growing = head - 1
         if first_left >= 0:
             self._drain_index[node_id] = first_left
+        self._others_left = others_left
         if growing:
             self._throttle.take(node_id, growing, last_growing)
         # The first batch is taken whatever its size.
@@ -258,17 +275,13 @@ class BatchDrainer:
         compressed = memory.words[header + _COMPRESSED]
         return compressed >> _STORED_SIZE_SHIFT if compressed else memory.words[header + _COMMIT] >> _SIZE_SHIFT
 
-    def mute(self, topic_partition: TopicPartition) -> None:
+    def mute(self, entry: int) -> None:
         """Send nothing of a partition until `unmute`, to keep order while a batch of it is in flight."""
-        self._set_muted(topic_partition, 1)
+        self._words[self._slab.geometry.partition(entry) + Partition.MUTED] = 1
 
-    def unmute(self, topic_partition: TopicPartition) -> None:
+    def unmute(self, entry: int) -> None:
         """Undo `mute`."""
-        self._set_muted(topic_partition, 0)
-
-    def _set_muted(self, topic_partition: TopicPartition, muted: int) -> None:
-        entry = self._map.queues[topic_partition].entry
-        self._words[self._slab.geometry.partition(entry) + Partition.MUTED] = muted
+        self._words[self._slab.geometry.partition(entry) + Partition.MUTED] = 0
 
     # --- back ---------------------------------------------------------------------------------------
 

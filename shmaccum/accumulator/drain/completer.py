@@ -22,7 +22,7 @@ from shmaccum.accumulator.drain.sequences import Sequences
 from shmaccum.accumulator.state.completion_ring import RingWriter, pack_result, unpack_error
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch
-from shmaccum.errors import KafkaError, LockTimeoutError
+from shmaccum.errors import KafkaError, LockTimeoutError, TransactionAbortedError
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.pool.slots import Buffer
 from shmaccum.shm import native
@@ -255,8 +255,10 @@ class BatchCompleter:
         records = end - (memory.words[at + _SETTLED] & _PROGRESS_MASK)
         if error is None:
             self._sequences.stored(batch, records)
-        elif self.is_orphan(batch):
-            self._report_loss(batch, records, error)
+        else:
+            self._sequences.fail_lane(batch.partition, error)  # first: who sees the result sees that
+            if error is not TransactionAbortedError and self.is_orphan(batch):
+                self._report_loss(batch, records, error)
         if memory.words[at + _PIECE]:
             batch.set_result_end(end)
         batch.set_result(base_offset + 1, pack_result(outcome.append_time_ms, error, outcome.incident))

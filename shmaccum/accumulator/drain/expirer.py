@@ -15,6 +15,7 @@ a death between two of these stores leaves the rest for the next sender to renew
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -26,7 +27,7 @@ from shmaccum.accumulator.drain.ready_check import AHEAD_MS
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.accumulator.state.record_batch import RecordBatch, batch_in
-from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError
+from shmaccum.errors import DeliveryTimeoutError, KafkaError, LockTimeoutError, TransactionAbortedError
 from shmaccum.shm.layout import Partition, Slot, SlotState, Super, state_of
 from shmaccum.shm.slab import Slab
 
@@ -111,6 +112,19 @@ class BatchExpirer:
             self._completer.complete(aborted)
         return aborted
 
+    def drop(self, entries: Iterable[int]) -> list[BatchOutcome]:
+        """Fail all queued batches of some partition entries, as their transaction is aborted; return their outcomes.
+
+        Those whose lock a stopped process holds stay.
+        """
+        dropped: list[BatchOutcome] = []
+        for entry in entries:
+            if self._words[self._slab.geometry.partition(entry) + Partition.HEAD]:
+                dropped += self._take_from(entry, None, TransactionAbortedError, 0)[0]
+        if dropped:
+            self._completer.complete(dropped)
+        return dropped
+
     def _expired_in_flight(self, now_ms: int) -> list[RecordBatch]:
         headers = self._slab.headers
         slots = np.flatnonzero(state_of(headers[:, Slot.STATE]) == SlotState.IN_FLIGHT)
@@ -128,16 +142,26 @@ class BatchExpirer:
         """
         taken: list[BatchOutcome] = []
         for entry in np.flatnonzero(self._slab.partitions[:, Partition.HEAD] != 0).tolist():
-            queue = self._map.by_entry[entry]
-            try:
-                with self._deferral.with_lock(queue.lock):
-                    while (batch := queue.first()) and (now_ms is None or self._has_expired(batch, now_ms)):
-                        first = self._take_first(queue)
-                        taken.append(BatchOutcome(first, error=error, incident=incident or first.attempt_incident))
-            except LockTimeoutError:
-                if now_ms is not None:
-                    self._look_again(now_ms)
+            found, is_done = self._take_from(entry, now_ms, error, incident)
+            taken += found
+            if not is_done and now_ms is not None:
+                self._look_again(now_ms)
         return taken
+
+    def _take_from(
+        self, entry: int, now_ms: int | None, error: type[KafkaError], incident: int
+    ) -> tuple[list[BatchOutcome], bool]:
+        """Do what `_take` does for one partition; return also whether its lock was available."""
+        taken: list[BatchOutcome] = []
+        queue = self._map.by_entry[entry]
+        try:
+            with self._deferral.with_lock(queue.lock):
+                while (batch := queue.first()) and (now_ms is None or self._has_expired(batch, now_ms)):
+                    first = self._take_first(queue)
+                    taken.append(BatchOutcome(first, error=error, incident=incident or first.attempt_incident))
+        except LockTimeoutError:
+            return taken, False
+        return taken, True
 
     def _look_again(self, now_ms: int) -> None:
         self.next_expiry_ms = min(self.next_expiry_ms, now_ms + RETRY_MS)

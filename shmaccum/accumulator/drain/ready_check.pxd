@@ -11,6 +11,11 @@ cdef Py_ssize_t _PARTITION_COUNT
 cdef Py_ssize_t _PARTITION_WORDS
 cdef Py_ssize_t _PROCESS_WORDS
 cdef Py_ssize_t _LEADER
+cdef Py_ssize_t _KEY
+cdef int _LANE_SHIFT
+cdef Py_ssize_t _LANE_WORDS
+cdef Py_ssize_t _LANE_PRODUCER_ID
+cdef Py_ssize_t _LANE_ERROR
 cdef Py_ssize_t _HEAD
 cdef Py_ssize_t _QUEUED
 cdef Py_ssize_t _HELD
@@ -43,6 +48,7 @@ cdef class ReadyCheck:
     cdef object _words
     cdef SlabMemory _memory
     cdef Py_ssize_t _partitions_at
+    cdef Py_ssize_t _lanes_at
     cdef Py_ssize_t _headers_at
     cdef Py_ssize_t _header_words
     cdef unsigned long long _slot_count
@@ -73,7 +79,7 @@ cdef class ReadyCheck:
     @cython.locals(count="unsigned long long")
     cdef unsigned long long _partition_count(self) except? -1
 
-    @cython.locals(memory=SlabMemory)
+    @cython.locals(memory=SlabMemory, lane="unsigned long long", lane_at=Py_ssize_t)
     cpdef bint may_send(self, Py_ssize_t at)
 
     @cython.locals(words=word[::1], header=Py_ssize_t, waited_ms="long long", linger_ms="long long")

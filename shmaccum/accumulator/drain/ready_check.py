@@ -25,6 +25,8 @@ from shmaccum.cluster import Cluster, Node
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import (
     ATTEMPTS_SHIFT,
+    KEY_LANE_SHIFT,
+    LANE_WORDS,
     LINGER_SHIFT,
     LOCK_STRIPES,
     PARTITION_WORDS,
@@ -32,6 +34,7 @@ from shmaccum.shm.layout import (
     STATE_MASK,
     STRIPES,
     TIME_MASK,
+    Lane,
     Partition,
     Process,
     Slot,
@@ -53,6 +56,11 @@ _PARTITION_COUNT: Final = Super.PARTITION_COUNT
 _PARTITION_WORDS: Final = PARTITION_WORDS
 _PROCESS_WORDS: Final = PROCESS_WORDS
 _LEADER: Final = Partition.LEADER
+_KEY: Final = Partition.KEY
+_LANE_SHIFT: Final = KEY_LANE_SHIFT
+_LANE_WORDS: Final = LANE_WORDS
+_LANE_PRODUCER_ID: Final = Lane.PRODUCER_ID
+_LANE_ERROR: Final = Lane.ERROR
 _HEAD: Final = Partition.HEAD
 _QUEUED: Final = Partition.QUEUED
 _HELD: Final = Partition.HELD
@@ -131,6 +139,7 @@ class ReadyCheck:
         self._words = slab.words
         self._memory = slab.memory
         self._partitions_at = slab.geometry.partition(0)
+        self._lanes_at = slab.geometry.lane(0)
         self._headers_at = slab.geometry.header(0)
         self._header_words = slab.geometry.slot_words
         self._slot_count = slab.geometry.slot_count
@@ -289,6 +298,11 @@ class ReadyCheck:
             or memory.words[at + _IN_FLIGHT] >= self._max_in_flight
         ):
             return False
+        lane = memory.words[at + _KEY] >> _LANE_SHIFT
+        if lane:
+            lane_at = self._lanes_at + (lane - 1) * _LANE_WORDS
+            if not memory.words[lane_at + _LANE_PRODUCER_ID] or memory.words[lane_at + _LANE_ERROR]:
+                return False
         return not (self._deferral or self._returns) or not self._is_held_up(at)
 
     def _is_held_up(self, at: int) -> bool:
@@ -367,8 +381,7 @@ class ReadyCheck:
             if changed is None:
                 queues = by_entry
             else:
-                for topic in changed:
-                    queues += self._map.queues_of(topic)
+                queues += self._map.all_of(changed)
         for queue in queues:
             leader = cluster.leader_for(queue.topic_partition)
             at = self._slab.geometry.partition(queue.entry)

@@ -9,6 +9,9 @@ from shmaccum.accumulator.drain.sequences cimport Sequences
 
 cdef class SenderAccumulator:
     cdef readonly object state
+    cdef readonly object lanes
+    cdef object _slab
+    cdef object _lanes_seen
     cdef readonly object limits
     cdef readonly Sequences sequences
     cdef readonly SequenceDoubt doubt

@@ -24,11 +24,12 @@ from shmaccum.accumulator.drain.sequence_doubt import SequenceDoubt
 from shmaccum.accumulator.drain.sequences import Sequences
 from shmaccum.accumulator.drain.undecided_batches import UndecidedBatches
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState
+from shmaccum.accumulator.state.lanes import LaneTable
 from shmaccum.accumulator.state.record_batch import RecordBatch
-from shmaccum.cluster import Cluster, Node, TopicPartition
+from shmaccum.cluster import Cluster, Node
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import KafkaError
-from shmaccum.shm.layout import STATE_MASK, TIME_MASK, Slot, SlotState
+from shmaccum.shm.layout import STATE_MASK, TIME_MASK, Slot, SlotState, Super
 
 
 class SenderAccumulator:
@@ -41,6 +42,7 @@ class SenderAccumulator:
     Attributes:
         limits: delivery timeouts and retries of batches.
         sequences: the producer id and sequence numbers.
+        lanes: of transactions.
         doubt: decides batches that the broker refused as out of order, and can have all the same.
         deferral: of work that a stopped process blocks.
     """
@@ -49,6 +51,10 @@ class SenderAccumulator:
         slab, pool, known = state.slab, state.pool, state.map
         self.state: Final = state
         self.limits: Final = DeliveryLimits(slab, config.delivery_timeout_ms, config.retries)
+        self._slab = slab
+        self.lanes: Final = LaneTable(slab, known)
+        self._lanes_seen = -1
+        """``Super.LANES_CHANGED`` when closed lanes were last emptied."""
         undecided = UndecidedBatches()
         self.sequences: Final = Sequences(slab, undecided, enabled=config.enable_idempotence)
         self.deferral: Final = Deferral()
@@ -120,13 +126,13 @@ class SenderAccumulator:
         """Return whether the last `drain` left full batches that could go to the node in another request at once."""
         return self._drainer.has_backlog(node)
 
-    def mute(self, topic_partition: TopicPartition) -> None:
-        """Send nothing of a partition until `unmute`, to keep order while a batch of it is in flight."""
-        self._drainer.mute(topic_partition)
+    def mute(self, entry: int) -> None:
+        """Send nothing of a partition entry until `unmute`, to keep order while a batch of it is in flight."""
+        self._drainer.mute(entry)
 
-    def unmute(self, topic_partition: TopicPartition) -> None:
+    def unmute(self, entry: int) -> None:
         """Undo `mute`."""
-        self._drainer.unmute(topic_partition)
+        self._drainer.unmute(entry)
 
     def reenqueue(self, batch: RecordBatch, now_ms: int, incident: int = 0) -> None:
         """Put a batch that failed because of an incident, and may succeed later, back in front of all later ones."""
@@ -163,6 +169,34 @@ class SenderAccumulator:
     def abort_incomplete_batches(self, error: type[KafkaError], incident: int = 0) -> list[BatchOutcome]:
         """Fail all queued batches because of an incident; return their outcomes."""
         return self._expirer.abort_incomplete_batches(error, incident)
+
+    def drop_closed_lanes(self) -> list[BatchOutcome]:
+        """Fail what is queued in lanes whose transaction has failed or ended, or whose holder has died; return it."""
+        if self._lanes_seen == self._slab.words[Super.LANES_CHANGED] and not self.sequences.lanes_failed:
+            return []
+        self._lanes_seen = self._slab.words[Super.LANES_CHANGED]
+        self.sequences.lanes_failed = False
+        self.sequences.review_lanes()
+        entries = [
+            entry
+            for lane in range(self.lanes.count())
+            if not self.lanes.is_open(lane)
+            for entry in self.lanes.entries_of(lane)
+        ]
+        dropped = self._expirer.drop(entries)
+        if self.lanes.hold_any(entries):
+            self._lanes_seen = -1  # what is in flight can come back
+        return dropped
+
+    def take_lanes_from_dead(self) -> None:
+        """Close the lanes of dead processes.
+
+        Raises:
+            LockTimeoutError: a stopped process holds the tables' lock.
+        """
+        for lane in self.lanes.abandoned():
+            with self.deferral.with_lock(self.state.slab.tables_lock):
+                self.lanes.take_away(lane)
 
     def recover(self) -> None:
         """Recover from the last sender's death: finish completing batches, put batches in flight back.

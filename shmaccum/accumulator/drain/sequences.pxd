@@ -4,6 +4,7 @@ from shmaccum.accumulator.state.record_batch cimport RecordBatch, next_sequence
 from shmaccum.shm.memory cimport SlabMemory
 
 cdef Py_ssize_t _SUPER_PRODUCER_ID
+cdef Py_ssize_t _LANE_PRODUCER_ID
 cdef Py_ssize_t _NEXT_SEQUENCE
 cdef Py_ssize_t _ACKED_SEQUENCE
 cdef Py_ssize_t _HELD
@@ -18,6 +19,8 @@ cdef long long _HALF_OF_SEQUENCES
 cdef class _Outstanding:
     cdef readonly Py_ssize_t entry
     cdef readonly Py_ssize_t at
+    cdef readonly Py_ssize_t lane_at
+    cdef readonly Py_ssize_t id_at
     cdef public bint returned
     cdef readonly list batches
     cdef public Py_ssize_t alone
@@ -35,13 +38,15 @@ cdef class Sequences:
     cdef bint _enabled
     cdef list _partitions
     cdef bint _id_is_spent
+    cdef public bint lanes_failed
 
-    @cython.locals(memory=SlabMemory, number="unsigned long long")
+    @cython.locals(memory=SlabMemory, number="unsigned long long", partition=_Outstanding)
     cpdef bint is_numbered(self, RecordBatch batch)
 
     @cython.locals(
         partition=_Outstanding, memory=SlabMemory, at=Py_ssize_t, next_word="unsigned long long",
         epoch="unsigned long long", end="unsigned long long", first=RecordBatch, to_try=list,
+        producer_id="unsigned long long",
     )
     cpdef drained(self, RecordBatch batch)
 
@@ -53,6 +58,9 @@ cdef class Sequences:
 
     @cython.locals(partition=_Outstanding)
     cpdef refused(self, RecordBatch batch)
+
+    @cython.locals(partition=_Outstanding)
+    cpdef bint is_closed(self, RecordBatch batch)
 
     cpdef bint is_stored(self, RecordBatch batch)
 

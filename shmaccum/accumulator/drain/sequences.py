@@ -7,6 +7,9 @@ Only the sender uses this module, in one thread, and alone writes these words, w
 PRODUCER_EPOCH, a partition's NEXT_SEQUENCE, ACKED_SEQUENCE and HELD, a batch's PRODUCER_ID and SEQUENCE. After its
 death `recover` completes a half-done numbering; what else is known (`_Outstanding`) the next sender finds out again.
 
+Partitions of a lane have the lane's producer id and epoch, which its holder stores in an empty lane, with the first
+two of a partition's words. There is no bump for them: what a bump would mend fails the transaction (Lane.ERROR).
+
 The invariants:
 
 * A partition's epoch and next sequence are one word. A number counts only if its producer id is the slab's and its
@@ -41,15 +44,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+import numpy as np
+
 from shmaccum.accumulator.drain.undecided_batches import UndecidedBatches
 from shmaccum.accumulator.state.record_batch import SEQUENCES, RecordBatch, next_sequence
-from shmaccum.shm.layout import Partition, Slot, SlotState, Super
+from shmaccum.errors import KafkaError, OutOfOrderSequenceError
+from shmaccum.shm.layout import KEY_LANE_SHIFT, LANE_ERROR, Lane, Partition, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
 
 MAX_EPOCH: Final = (1 << 15) - 1
 """A producer id's last epoch (``Short.MAX_VALUE``): a new producer id follows it."""
 
 _SUPER_PRODUCER_ID: Final = Super.PRODUCER_ID
+_LANE_PRODUCER_ID: Final = Lane.PRODUCER_ID
 _NEXT_SEQUENCE: Final = Partition.NEXT_SEQUENCE
 _ACKED_SEQUENCE: Final = Partition.ACKED_SEQUENCE
 _HELD: Final = Partition.HELD
@@ -58,6 +65,7 @@ _PRODUCER_ID: Final = Slot.PRODUCER_ID
 _PIECE: Final = Slot.PIECE
 
 _EPOCH_SHIFT: Final = 32
+_CODE_MASK: Final = 0xFFFF
 _SEQUENCE_MASK: Final = 0xFFFF_FFFF
 _LAST_SEQUENCE: Final = SEQUENCES - 1
 _HALF_OF_SEQUENCES: Final = SEQUENCES // 2
@@ -69,17 +77,21 @@ class _Outstanding:
     Attributes:
         entry: the partition's.
         at: word index of that entry.
+        lane_at: word index of its lane; 0 outside of transactions.
+        id_at: word index of its producer id.
         returned: whether one of the batches may be back in the deque.
         batches: in order, the few that are numbered and neither acknowledged nor failed.
         alone: slot of the first of them if it already was the first when it was last sent, else -1.
         refused: whether the broker then answered that it does not follow what is stored.
     """
 
-    __slots__ = ("alone", "at", "batches", "entry", "refused", "returned")
+    __slots__ = ("alone", "at", "batches", "entry", "id_at", "lane_at", "refused", "returned")
 
-    def __init__(self, entry: int, at: int) -> None:
+    def __init__(self, entry: int, at: int, lane_at: int) -> None:
         self.entry = entry
         self.at = at
+        self.lane_at = lane_at
+        self.id_at = lane_at + _LANE_PRODUCER_ID if lane_at else _SUPER_PRODUCER_ID
         self.returned = False
         self.batches: list[RecordBatch] = []
         self.alone = -1
@@ -102,6 +114,9 @@ class Sequences:
         slab: the slab.
         undecided: the batches not to be sent until they are decided.
         enabled: ``enable.idempotence``; without it no batch is numbered and nothing is held.
+
+    Attributes:
+        lanes_failed: whether any transaction has failed since the caller last set this to False.
     """
 
     def __init__(self, slab: Slab, undecided: UndecidedBatches, *, enabled: bool) -> None:
@@ -115,6 +130,7 @@ class Sequences:
         """By entry; None until first used."""
         self._forget()
         self._id_is_spent = False
+        self.lanes_failed = False
 
     # --- the producer id ----------------------------------------------------------------------------
 
@@ -128,8 +144,10 @@ class Sequences:
         words = self._words
         words[Super.PRODUCER_ID] = 0
         table = self._slab.all_partitions
-        table[:, [Partition.NEXT_SEQUENCE, Partition.ACKED_SEQUENCE]] = epoch << _EPOCH_SHIFT
-        table[:, Partition.HELD] = 0
+        of_lanes = (table[:, Partition.KEY] >> np.uint64(KEY_LANE_SHIFT)) != 0
+        for word in (Partition.NEXT_SEQUENCE, Partition.ACKED_SEQUENCE):
+            table[~of_lanes, word] = epoch << _EPOCH_SHIFT
+        table[~of_lanes, Partition.HELD] = 0
         words[Super.PRODUCER_EPOCH] = epoch
         words[Super.PRODUCER_ID] = producer_id + 1
         self._forget()
@@ -151,22 +169,29 @@ class Sequences:
         """Return whether a batch has a number of the current producer id and epoch."""
         memory = self._memory
         number = memory.words[batch.at + _SEQUENCE]
+        partition = self._of(batch.partition)
         return (
             number != 0
-            and memory.words[batch.at + _PRODUCER_ID] == memory.words[_SUPER_PRODUCER_ID] != 0
+            and memory.words[batch.at + _PRODUCER_ID] == memory.words[partition.id_at] != 0
             and (number >> _EPOCH_SHIFT) - 1 == memory.words[batch.partition_at + _NEXT_SEQUENCE] >> _EPOCH_SHIFT
         )
 
     def drained(self, batch: RecordBatch) -> None:
-        """Number a batch that is about to be sent, unless it is numbered."""
+        """Number a batch that is about to be sent, unless it is numbered.
+
+        One of a lane that its holder has closed meanwhile stays as it is: it must not be sent.
+        """
         if not self._enabled:
             return
         partition = self._of(batch.partition)
         if not self.is_numbered(batch):
             memory, at = self._memory, partition.at
+            producer_id = memory.words[partition.id_at]
+            if not producer_id:
+                return
             next_word = memory.words[at + _NEXT_SEQUENCE]
             epoch = next_word >> _EPOCH_SHIFT
-            batch.set_sequence(memory.words[_SUPER_PRODUCER_ID] - 1, epoch, next_word & _SEQUENCE_MASK)
+            batch.set_sequence(producer_id - 1, epoch, next_word & _SEQUENCE_MASK)
             end = batch.end_sequence()
             memory.words[at + _NEXT_SEQUENCE] = epoch << _EPOCH_SHIFT | end
             partition.batches.append(batch)
@@ -211,6 +236,7 @@ class Sequences:
         behind = [each for each in self._to_try(partition) if each.slot != batch.slot]
         return (
             bool(behind)
+            and not partition.lane_at
             and self._is_asked_for_alone(partition, batch)
             and not any(each.is_split for each in (batch, *behind))
         )
@@ -272,13 +298,33 @@ class Sequences:
         for entry in range(entries):
             self.review(entry)
 
+    # --- lanes --------------------------------------------------------------------------------------
+
+    def fail_lane(self, entry: int, error: type[KafkaError]) -> None:
+        """Fail the transaction of a partition's lane, if it has one and no earlier batch has failed."""
+        lane_at = self._of(entry).lane_at
+        if lane_at and not self._words[lane_at + Lane.ERROR]:
+            self._words[lane_at + Lane.ERROR] = LANE_ERROR | error.code & _CODE_MASK
+            self.lanes_failed = True
+
+    def is_closed(self, batch: RecordBatch) -> bool:
+        """Return whether a drained batch belongs to a lane that was closed before the batch got a number."""
+        partition = self._of(batch.partition)
+        return partition.lane_at != 0 and not self.is_numbered(batch)
+
+    def review_lanes(self) -> None:
+        """Review all partitions of lanes, because lanes were opened or closed."""
+        for partition in self._partitions:
+            if partition is not None and partition.lane_at:
+                self.review(partition.entry)
+
     # --- what may go on -----------------------------------------------------------------------------
 
     def review(self, entry: int) -> None:
         """Bump a partition's epoch if that is due, and store whether it is held; after any other change of it."""
-        if not self._words[Super.PRODUCER_ID]:
-            return
         partition = self._of(entry)
+        if not self._words[partition.id_at]:
+            return
         if self._leads_nowhere(partition):
             self._bump(partition)
         states = [batch.state for batch in self._to_try(partition)]
@@ -311,7 +357,7 @@ class Sequences:
             or not self._is_settled(partition)
         ):
             self.review(entry)
-        elif memory.words[_SUPER_PRODUCER_ID]:
+        elif memory.words[partition.id_at]:
             memory.words[partition.at + _HELD] = 1 if partition.batches and not self._is_known(partition) else 0
 
     def _leads_nowhere(self, partition: _Outstanding) -> bool:
@@ -321,6 +367,9 @@ class Sequences:
         return partition.refused if partition.batches else not self._is_settled(partition)
 
     def _bump(self, partition: _Outstanding) -> None:
+        if partition.lane_at:
+            self.fail_lane(partition.entry, OutOfOrderSequenceError)
+            return
         epoch = self._words[partition.at + Partition.NEXT_SEQUENCE] >> _EPOCH_SHIFT
         if epoch < MAX_EPOCH:
             self._words[partition.at + Partition.NEXT_SEQUENCE] = epoch + 1 << _EPOCH_SHIFT
@@ -339,7 +388,7 @@ class Sequences:
             return True  # until they are decided
         if partition.batches and not self._is_known(partition):
             return True
-        return self._id_is_spent or not self._is_settled(partition)
+        return (self._id_is_spent and not partition.lane_at) or not self._is_settled(partition)
 
     def _is_settled(self, partition: _Outstanding) -> bool:
         """Return whether the broker expects the first unanswered batch, or else the next one."""
@@ -359,7 +408,7 @@ class Sequences:
         return all(
             self._words[partition.at + Partition.IN_FLIGHT] == 0 and (partition.refused or not partition.batches)
             for partition in self._partitions
-            if partition is not None
+            if partition is not None and not partition.lane_at
         )
 
     # --- words --------------------------------------------------------------------------------------
@@ -367,12 +416,19 @@ class Sequences:
     def _of(self, entry: int) -> _Outstanding:
         partition = self._partitions[entry]
         if partition is None:
-            partition = self._partitions[entry] = _Outstanding(entry, self._geometry.partition(entry))
+            at = self._geometry.partition(entry)
+            lane = self._words[at + Partition.KEY] >> KEY_LANE_SHIFT
+            partition = _Outstanding(entry, at, self._geometry.lane(lane - 1) if lane else 0)
+            self._partitions[entry] = partition
         return partition
 
     def _forget(self) -> None:
+        """Forget all partitions but those of lanes, which have other producer ids."""
         self._undecided.clear()
+        kept = [partition for partition in self._partitions if partition is not None and partition.lane_at]
         self._partitions = [None] * self._geometry.max_partitions
+        for partition in kept:
+            self._partitions[partition.entry] = partition
 
     def _next(self, entry: int) -> int:
         return self._words[self._geometry.partition(entry) + Partition.NEXT_SEQUENCE]

@@ -16,6 +16,7 @@ cdef class PartitionMap:
     cdef unsigned long long _generation
     cdef readonly dict topics
     cdef readonly list by_entry
+    cdef readonly dict of_lanes
     cdef list _topics_by_entry
 
     cdef TopicEntry current(self, name)

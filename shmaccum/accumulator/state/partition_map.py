@@ -5,10 +5,11 @@ refreshes them when the shared generation has changed. A lookup, one per record,
 number of changes: new entries are at the ends of the tables, and a changed topic's entry has the generation of its
 change.
 
-A producer adds the entry of a topic that it asks for; the sender completes it, and alone adds partitions. It stores a
-topic's partition count after all their entries, so that no producer hashes a key over some of them. The count drops
-when the topic is deleted, or recreated with fewer partitions (as in ``Metadata`` of Kafka's client). The entries of
-removed partitions stay. Their batches expire, unless the topic grows again.
+A producer adds the entry of a topic that it asks for; the sender completes it, and adds its partitions. A process that
+holds a lane adds the lane's own entries of partitions (`shmaccum.accumulator.state.lanes`). The sender stores a topic's
+partition count after all their entries, so that no producer hashes a key over some of them. The count drops when the
+topic is deleted, or recreated with fewer partitions (as in ``Metadata`` of Kafka's client). The entries of removed
+partitions stay. Their batches expire, unless the topic grows again.
 
 All words of both tables are written under the tables' lock, an entry's CHANGED word first, the table's generation last.
 If the writer dies in between, the process that takes the lock over raises the generation, so every process refreshes.
@@ -16,7 +17,7 @@ If the writer dies in between, the process that takes the lock over raises the g
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
@@ -26,7 +27,18 @@ from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.cluster import TopicPartition, check_topic
 from shmaccum.errors import KafkaError, SlabFullError, error_for_code
 from shmaccum.shm import native, validation
-from shmaccum.shm.layout import WORD, Partition, Super, Topic, TopicState
+from shmaccum.shm.layout import (
+    KEY_LANE_SHIFT,
+    KEY_NUMBER_MASK,
+    KEY_TOPIC_MASK,
+    KEY_TOPIC_SHIFT,
+    WORD,
+    Lane,
+    Partition,
+    Super,
+    Topic,
+    TopicState,
+)
 from shmaccum.shm.slab import Slab
 
 _GENERATION: Final = Super.GENERATION
@@ -35,6 +47,7 @@ _NEVER: Final = (1 << 64) - 1
 _ID_HALF: Final = 64
 _ID_MASK: Final = (1 << _ID_HALF) - 1
 _CODE_BITS: Final = 16
+_EPOCH_SHIFT: Final = 32
 _CODE_MASK: Final = (1 << _CODE_BITS) - 1
 
 
@@ -118,6 +131,8 @@ class PartitionMap:
         """By topic and partition, including partitions that no longer exist; entries are only ever added."""
         self.by_entry: list[PartitionQueue] = []
         """By partition entry."""
+        self.of_lanes: dict[tuple[int, TopicPartition], PartitionQueue] = {}
+        """By lane entry + 1, topic and partition: those of transactions. Entries are only ever added."""
         self._topics_by_entry: list[TopicEntry] = []
         slab.on_fork(self._forked)
         self.refresh()
@@ -169,11 +184,14 @@ class PartitionMap:
         new = []
         for entry in range(first, stop):
             key = words[geometry.partition(entry) + Partition.KEY]
-            topic = self._topics_by_entry[(key >> 32) - 1]
-            topic_partition = TopicPartition(topic.name, int(key & 0xFFFFFFFF))
-            queue = self.queues.get(topic_partition)
-            if queue is None:
-                queue = self.queues.setdefault(topic_partition, PartitionQueue(self._slab, entry, topic_partition))
+            lane = int(key >> KEY_LANE_SHIFT)
+            topic = self._topics_by_entry[(key >> KEY_TOPIC_SHIFT & KEY_TOPIC_MASK) - 1]
+            topic_partition = TopicPartition(topic.name, int(key & KEY_NUMBER_MASK))
+            queue = PartitionQueue(self._slab, entry, topic_partition, lane)
+            if lane:
+                queue = self.of_lanes.setdefault((lane, topic_partition), queue)
+            else:
+                queue = self.queues.setdefault(topic_partition, queue)
             if queue.entry != entry:
                 raise self._slab.damaged(f"partition entry {entry} is {topic_partition}, as is another entry")
             new.append(queue)
@@ -333,12 +351,49 @@ class PartitionMap:
         return has_room
 
     def queues_of(self, name: str) -> list[PartitionQueue]:
-        """Return the deques of all partition entries of a topic, including removed or half-added ones."""
+        """Return the deques of all partition entries of a topic, including removed or half-added ones, not of lanes."""
         topic = self.topics.get(name)
         found = [] if topic is None else list(topic.queues)
         while (queue := self.queues.get(TopicPartition(name, len(found)))) is not None:
             found.append(queue)
         return found
+
+    def all_of(self, topics: Collection[str]) -> list[PartitionQueue]:
+        """Return the deques of all partition entries of topics, those of lanes included."""
+        found = [queue for name in topics for queue in self.queues_of(name)]
+        return found + [queue for queue in self.of_lanes.values() if queue.topic_partition.topic in topics]
+
+    def lane_queue(self, lane: int, of: PartitionQueue) -> PartitionQueue:
+        """Return a new object for the deque of a lane and a partition, whose entry it adds if there is none.
+
+        Args:
+            lane: the lane's entry + 1; the caller holds the lane, so no other process adds an entry of it.
+            of: the deque of the same partition outside of transactions.
+
+        Raises:
+            SlabFullError: the partition table is full.
+        """
+        key = lane, of.topic_partition
+        if key not in self.of_lanes:
+            words, geometry = self._words, self._geometry
+            with self._slab.tables_lock:
+                self.refresh()
+                has_room = key in self.of_lanes or words[Super.PARTITION_COUNT] < geometry.max_partitions
+                if key not in self.of_lanes and has_room:
+                    # In an open lane, as `LaneLease.open` does it for entries that are there.
+                    first = words[geometry.lane(lane - 1) + Lane.PRODUCER_EPOCH] << _EPOCH_SHIFT
+                    at = geometry.partition(words[Super.PARTITION_COUNT])
+                    words[at + Partition.NEXT_SEQUENCE] = words[at + Partition.ACKED_SEQUENCE] = first
+                    of_topic = words[geometry.partition(of.entry) + Partition.KEY]
+                    self._add_key(lane << KEY_LANE_SHIFT | of_topic)
+                    words[Super.GENERATION] += 1
+                    self.refresh()
+            if not has_room:
+                raise SlabFullError(
+                    f"no room for {of.topic_partition} in a transaction: all {geometry.max_partitions} partitions of "
+                    "the slab are in use; raise shmaccum.max.partitions (for all users of the slab)"
+                )
+        return PartitionQueue(self._slab, self.of_lanes[key].entry, of.topic_partition, lane)
 
     def no_room(self, topic: TopicEntry) -> SlabFullError:
         """Return the error for a topic whose partitions find no room, with the number to set."""
@@ -368,10 +423,12 @@ class PartitionMap:
         words[Super.GENERATION] += 1
 
     def _add_partition(self, topic: TopicEntry, number: int) -> None:
-        words = self._words
-        entry = words[Super.PARTITION_COUNT]
-        words[self._geometry.partition(entry) + Partition.KEY] = topic.entry + 1 << 32 | number
-        words[Super.PARTITION_COUNT] = entry + 1
+        self._add_key(topic.entry + 1 << KEY_TOPIC_SHIFT | number)
+
+    def _add_key(self, key: int) -> None:
+        entry = self._words[Super.PARTITION_COUNT]
+        self._words[self._geometry.partition(entry) + Partition.KEY] = key
+        self._words[Super.PARTITION_COUNT] = entry + 1
 
     def rebuild(self) -> None:
         """Recover from a death within a change; under the tables' lock.

@@ -25,6 +25,9 @@ cdef class PartitionQueue:
     cdef readonly Py_ssize_t head_at
     cdef readonly Py_ssize_t open_at
     cdef readonly Py_ssize_t queued_at
+    cdef readonly Py_ssize_t lane
+    cdef readonly Py_ssize_t generation_at
+    cdef readonly unsigned long long generation
     cdef SlabMemory _memory
     cdef Py_ssize_t _headers_at
     cdef Py_ssize_t _header_words
@@ -35,6 +38,8 @@ cdef class PartitionQueue:
     cdef unsigned long long _slot_count
     cdef Py_ssize_t _next_position_at
     cdef Py_ssize_t _tail_at
+
+    cpdef check_lease(self)
 
     @cython.locals(words=word[::1], head="unsigned long long", sealing_at=Py_ssize_t)
     cpdef bint has_full(self)

@@ -15,6 +15,7 @@ import numpy as np
 from shmaccum.accumulator.state import redo_log
 from shmaccum.accumulator.state.record_batch import RecordBatch, batch_in
 from shmaccum.cluster import TopicPartition
+from shmaccum.errors import ProducerFencedError
 from shmaccum.shm.layout import STATE_MASK, STRIPES, Partition, Slot, SlotState, state_of
 from shmaccum.shm.slab import Slab
 
@@ -54,16 +55,23 @@ class PartitionQueue:
         "_tail_at",
         "_words",
         "entry",
+        "generation",
+        "generation_at",
         "head_at",
+        "lane",
         "lock",
         "open_at",
         "queued_at",
         "topic_partition",
     )
 
-    def __init__(self, slab: Slab, entry: int, topic_partition: TopicPartition) -> None:
+    def __init__(self, slab: Slab, entry: int, topic_partition: TopicPartition, lane: int = 0) -> None:
         self.entry = entry
         self.topic_partition = topic_partition
+        self.lane = lane
+        """Its lane's entry + 1; 0 outside of transactions."""
+        self.generation_at = 0
+        self.generation = 0
         self.lock = slab.stripe(entry)
         self._slab = slab
         self._words = slab.words
@@ -82,6 +90,23 @@ class PartitionQueue:
     def __len__(self) -> int:
         """Number of batches in the deque."""
         return int(self._words[self.queued_at])
+
+    def lease(self, generation_at: int, generation: int) -> None:
+        """Accept records, through this object, only while the lane has a generation, at an index in the slab."""
+        self.generation = generation
+        self.generation_at = generation_at
+
+    def check_lease(self) -> None:
+        """Check, under the lock, that the lane has not been leased again.
+
+        Raises:
+            ProducerFencedError: it has.
+        """
+        if self.generation_at and self._memory.words[self.generation_at] != self.generation:
+            raise ProducerFencedError(
+                f"no record of this transaction is accepted for {self.topic_partition} any more: another producer of "
+                "this host has the same transactional.id"
+            )
 
     def has_full(self) -> bool:
         """Return whether the first batch is full and its compression, if any, is finished."""

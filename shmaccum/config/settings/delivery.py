@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shmaccum.config.configdef import Config, Group, Importance, Scope, Setting
 from shmaccum.config.validators import at_least, between, one_of
-from shmaccum.config.valuetypes import BOOLEAN, INT, INT_MAX, LONG, STRING_OR_NUMBER
+from shmaccum.config.valuetypes import BOOLEAN, INT, INT_MAX, LONG, STRING, STRING_OR_NUMBER
 
 
 class DeliverySettings(Config):
@@ -79,6 +79,26 @@ class DeliverySettings(Config):
             `retries` above 0, `message.format.version` 0.11 or later and at most 5 for
             `max.in.flight.requests.per.connection`. If one of the first three does not hold, the default becomes false,
             and an explicit true is refused. More than 5 in flight are refused unless this is false.""",
+    )
+    transactional_id = Setting(
+        STRING,
+        "",
+        importance=Importance.LOW,
+        scope=Scope.PRODUCER,
+        group=Group.DELIVERY,
+        doc="""Id under which the producer sends its records in transactions; empty: without them. `init_transactions`
+            ends what an earlier producer of the same id left open, on whatever host, and fences that one. Needs
+            `enable.idempotence` and `transport` kafka. At most 256 bytes.""",
+    )
+    transaction_timeout_ms = Setting(
+        INT,
+        60_000,
+        at_least(1),
+        importance=Importance.LOW,
+        scope=Scope.PRODUCER,
+        group=Group.DELIVERY,
+        doc="""Milliseconds after which the brokers abort a transaction that is still open. At most the brokers'
+            `transaction.max.timeout.ms`, 15 minutes by default. Needs `transactional.id`.""",
     )
     max_in_flight_requests_per_connection = Setting(
         INT,

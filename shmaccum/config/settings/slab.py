@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shmaccum.abi import SLAB_NAME_PATTERN, SLAB_NAME_RULE
+from shmaccum.abi import MAX_LANES, SLAB_NAME_PATTERN, SLAB_NAME_RULE
 from shmaccum.config.configdef import Config, Group, Importance, Scope, Setting
 from shmaccum.config.validators import Validator, at_least, between, matching, one_of
 from shmaccum.config.valuetypes import AUTO, BOOLEAN, INT, INT_OR_AUTO, LONG, STRING, path_or
@@ -92,6 +92,16 @@ class SlabSettings(Config):
         doc="""Topics that the slab has room for; each takes 320 bytes of shared memory. One more fails with
             SlabFullError. `auto`: one for each 3 KiB of `buffer.memory`, which is 10,922 for 32 MiB; at least 512, and
             at most 100,000.""",
+    )
+    shmaccum_max_transactions = Setting(
+        INT,
+        64,
+        between(1, MAX_LANES),
+        importance=Importance.LOW,
+        scope=Scope.SLAB,
+        group=Group.SLAB,
+        doc="""Transactions that the slab has room for at once; each takes 320 bytes of shared memory, and an entry of
+            `shmaccum.max.partitions` for every partition that it sends to. One more fails with SlabFullError.""",
     )
     shmaccum_name = Setting(
         STRING,

@@ -41,6 +41,9 @@ if COMPILED:
 MAGIC: Final = 2
 HEADER_SIZE: Final = 61
 
+TRANSACTIONAL: Final = 0x10
+"""Attribute of a batch that belongs to a transaction."""
+
 CRC_START: Final = 21
 """First byte that the CRC covers: the attributes."""
 
@@ -187,6 +190,7 @@ def compressed_batch(
     compression: CompressionType,
     *,
     level: int | None = None,
+    flags: int = 0,
     record_count: int,
     base_timestamp: int,
     max_timestamp: int,
@@ -196,14 +200,15 @@ def compressed_batch(
 ) -> bytearray:
     """Return a whole batch in private memory, with the uncompressed section ``records`` compressed.
 
-    ``level`` is that of the compression; the arguments after it are those of `write_header`.
+    ``level`` is that of the compression, and ``flags`` are the attributes besides it; the arguments after them are
+    those of `write_header`.
     """
     section = compress(compression, records, MAGIC, level)
     batch = bytearray(HEADER_SIZE) + section
     write_header(
         memoryview(batch),
         size=len(batch),
-        attributes=compression,
+        attributes=compression | flags,
         record_count=record_count,
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from shmaccum import __version__
@@ -68,10 +69,17 @@ class BrokerVersions:
 
     Args:
         ranges: API key -> oldest and newest version.
+        features: the cluster's finalized features: name -> level (KIP-584).
+
+    Attributes:
+        features: the same.
     """
 
-    def __init__(self, ranges: Mapping[int, tuple[int, int]]) -> None:
+    def __init__(
+        self, ranges: Mapping[int, tuple[int, int]], features: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
         self._ranges = ranges
+        self.features = features
 
     def best(self, name: str, key: int, oldest: int, newest: int) -> int:
         """Return the newest version that both sides support.
@@ -147,7 +155,10 @@ class Handshake:
             frame = yield Call(request, 0)
         response = decode(request.header.get_response_class(), frame)
         _check(response.error_code, "an ApiVersions request")
-        self.versions = BrokerVersions({api.api_key: (api.min_version, api.max_version) for api in response.api_keys})
+        features = {each.name: each.max_version_level for each in response.finalized_features or ()}
+        self.versions = BrokerVersions(
+            {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}, features
+        )
         self.produce_version = self.versions.best("Produce", API_KEY, OLDEST_VERSION, NEWEST_VERSION)
 
     def log_in(self) -> Conversation:

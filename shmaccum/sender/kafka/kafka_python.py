@@ -15,8 +15,15 @@ from shmaccum.errors import ApiVersionError, NetworkError
 from shmaccum.shm.incidents import printable
 
 try:
-    from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
-    from kafka.protocol.producer import InitProducerIdRequest, ProduceResponse
+    from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
+    from kafka.protocol.producer import (
+        AddOffsetsToTxnRequest,
+        AddPartitionsToTxnRequest,
+        EndTxnRequest,
+        InitProducerIdRequest,
+        ProduceResponse,
+        TxnOffsetCommitRequest,
+    )
     from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 except ImportError as error:
     raise ApiVersionError(
@@ -27,12 +34,17 @@ __all__ = [
     "LONG_TEXT",
     "MISUNDERSTANDINGS",
     "SHORT_TEXT",
+    "AddOffsetsToTxnRequest",
+    "AddPartitionsToTxnRequest",
     "ApiVersionsRequest",
+    "EndTxnRequest",
+    "FindCoordinatorRequest",
     "InitProducerIdRequest",
     "MetadataRequest",
     "ProduceResponse",
     "SaslAuthenticateRequest",
     "SaslHandshakeRequest",
+    "TxnOffsetCommitRequest",
     "decode",
     "encode",
     "misunderstood",

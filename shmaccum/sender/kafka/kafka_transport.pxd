@@ -59,7 +59,7 @@ cdef class KafkaTransport:
     cdef _lost(self, dict batches, error, message)
 
     @cython.locals(encoder=ProduceEncoder)
-    cdef ProduceEncoder _encoder(self, version)
+    cdef ProduceEncoder _encoder(self, version, ProduceBatch batch)
 
     @cython.locals(metadata_ms=double, producer_id_ms=double)
     cdef _inquire(self, double now_ms)

@@ -24,13 +24,15 @@ from shmaccum.sender.kafka.credentials import sasl_mechanism, tls_context
 from shmaccum.sender.kafka.handshake import Call, decode_answer
 from shmaccum.sender.kafka.masking import Mask
 from shmaccum.sender.kafka.poller import Poller
-from shmaccum.sender.kafka.produce_request import Batches, ProduceEncoder, by_partition, each_of
+from shmaccum.sender.kafka.produce_request import NEWEST_BEFORE_KIP_890, Batches, ProduceEncoder, by_partition, each_of
 from shmaccum.sender.kafka.produce_response import decode_answers, largest_answer, refuse
 from shmaccum.sender.kafka.producer_id import ProducerIds
 from shmaccum.sender.kafka.requests import Request
 from shmaccum.sender.kafka.timing import FOREVER_MS, monotonic_ms
 from shmaccum.sender.transport import Journal, OwnJournal, ProduceBatch, ProduceResponse
 
+_FIRST_IMPLICIT: Final = 2
+"""The first version of the transaction protocol in which a Produce request adds partitions to the transaction."""
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
 
@@ -177,7 +179,7 @@ class KafkaTransport:
         found = by_partition(batches)
         for topic in found:
             self._metadata.use(topic, now_ms)
-        encoder = self._encoder(connection.handshake.produce_version)
+        encoder = self._encoder(connection.handshake.produce_version, batches[0])
         connection.send(_ProduceRequest(self, connection, encoder, found), self._acks != 0)
         self._brokers.check_by(now_ms + self._request_timeout_ms)
 
@@ -221,7 +223,15 @@ class KafkaTransport:
 
     # --- answers ------------------------------------------------------------------------------------
 
-    def _encoder(self, version: int) -> ProduceEncoder:
+    def _encoder(self, version: int, batch: ProduceBatch) -> ProduceEncoder:
+        """Return the encoder for requests with batches like this one, to a broker that takes requests of a version."""
+        transactional_id = batch.transactional_id
+        if transactional_id is not None:
+            if batch.transaction_version < _FIRST_IMPLICIT:
+                version = min(version, NEWEST_BEFORE_KIP_890)
+            return ProduceEncoder(
+                version, self._client_id, self._acks, self._config.request_timeout_ms, transactional_id
+            )
         encoder = self._encoders.get(version)
         if encoder is None:
             encoder = ProduceEncoder(version, self._client_id, self._acks, self._config.request_timeout_ms)

@@ -27,6 +27,8 @@ OLDEST_VERSION: Final = 7
 """Of Kafka 2.1, the oldest brokers that Kafka 4's clients support (KIP-896), and the first with zstd."""
 NEWEST_VERSION: Final = 12
 """Version 13 names topics by id."""
+NEWEST_BEFORE_KIP_890: Final = 11
+"""The newest version in transactions of protocol version 1; a later one adds partitions to the transaction itself."""
 FIRST_FLEXIBLE_VERSION: Final = 9
 
 _FRAME_AND_HEADER: Final = struct.Struct(">ihhi")
@@ -81,9 +83,12 @@ class ProduceEncoder:
         client_id: our name.
         acks: -1 for all, 0 or 1.
         timeout_ms: how long the broker can wait for its followers.
+        transactional_id: of the transaction; None for none.
     """
 
-    def __init__(self, version: int, client_id: str, acks: int, timeout_ms: int) -> None:
+    def __init__(
+        self, version: int, client_id: str, acks: int, timeout_ms: int, transactional_id: str | None = None
+    ) -> None:
         self._version = version
         self._is_flexible = version >= FIRST_FLEXIBLE_VERSION
         self._end = _NO_TAGS if self._is_flexible else b""
@@ -91,8 +96,11 @@ class ProduceEncoder:
         self._few = [self._any_count(number) for number in range(_FEW)]
         self._topic_heads: dict[str, bytes] = {}
         name = client_id.encode()
-        # The client id has a length of fixed size in every version. Behind it: a null transactional id.
+        # The client id has a length of fixed size in every version. Behind it: the transactional id.
         behind_name = _NO_TAGS + _NULL_FLEXIBLE_STRING if self._is_flexible else _NULL_STRING
+        if transactional_id is not None:
+            id_ = transactional_id.encode()
+            behind_name = (_NO_TAGS + _length(len(id_)) if self._is_flexible else _INT16.pack(len(id_))) + id_
         self._rest_of_head = b"".join(
             (_INT16.pack(len(name)), name, behind_name, _ACKS_AND_TIMEOUT.pack(acks, timeout_ms))
         )

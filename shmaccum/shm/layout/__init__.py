@@ -13,7 +13,9 @@ One segment holds these regions, in this order. Each starts on a cache line, the
     +----------------------+
     | topic table          | name, metadata state, number of partitions
     +----------------------+
-    | partition table      | topic and number, leader, deque of batches, sequence, counters
+    | partition table      | lane, topic and number, leader, deque of batches, sequence, counters
+    +----------------------+
+    | lanes                | transactions: holder, transactional id, producer id and epoch
     +----------------------+
     | incidents            | a ring of errors between the sender and the brokers; the place of the sender's log
     +----------------------+

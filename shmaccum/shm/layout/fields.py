@@ -40,6 +40,13 @@ COMPRESSED_SIZE_SHIFT: Final = 8
 COMPRESSION_MASK: Final = (1 << COMPRESSED_SIZE_SHIFT) - 1
 BATCH_SLOT_BITS: Final = 24
 BATCH_SLOT_MASK: Final = (1 << BATCH_SLOT_BITS) - 1
+KEY_TOPIC_SHIFT: Final = 32
+KEY_LANE_SHIFT: Final = 52
+KEY_TOPIC_MASK: Final = (1 << KEY_LANE_SHIFT - KEY_TOPIC_SHIFT) - 1
+KEY_NUMBER_MASK: Final = (1 << KEY_TOPIC_SHIFT) - 1
+"""The fields of a partition's key."""
+LANE_ERROR: Final = 1 << 16
+"""Set in a lane's ERROR word, because codes of errors without a number of Kafka's are 0 or negative."""
 SLEEP_BITS: Final = 16
 MAX_SLEEP_MS: Final = (1 << SLEEP_BITS) - 1
 """The low bits of the word SENDER_RAN."""

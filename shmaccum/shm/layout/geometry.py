@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from shmaccum.shm.layout.fields import SLOTS_MASK
+from shmaccum.abi import MAX_LANES
+from shmaccum.shm.layout.fields import KEY_TOPIC_MASK, SLOTS_MASK
 from shmaccum.shm.layout.words import Slot
 
 WORD: Final = 8
@@ -34,6 +35,9 @@ LOCK_WORDS: Final = CACHE_LINE // WORD
 PROCESS_WORDS: Final = 72
 TOPIC_WORDS: Final = 40
 PARTITION_WORDS: Final = 16
+LANE_WORDS: Final = 40
+MAX_TRANSACTIONAL_ID: Final = (LANE_WORDS - 8) * WORD
+"""Most bytes of a transactional id."""
 WAITER_WORDS: Final = 2
 COMPLETION_WORDS: Final = 4
 INCIDENT_WORDS: Final = 64
@@ -54,15 +58,15 @@ class Geometry:
     Attributes:
         slot_size: bytes in a slot, a positive multiple of 8.
         slot_count: slots.
-        max_processes, max_topics, max_partitions: entries in the tables.
+        max_processes, max_topics, max_partitions, max_lanes: entries in the tables.
         redo_size: bytes in a stripe's redo area, a multiple of 8.
         ring_length: completions that a ring holds: between two of a producer's appends, each slot can complete once,
             and each part of a split batch that is in flight.
         contributor_words: words of the contributors' bitmap in a slot header.
         slot_words: words in a slot header, a whole number of cache lines.
         bitmap_size: bytes in the bitmap, whole words.
-        settings, locks, processes, topics, partitions, incidents, waiters, rings, bitmap, headers, redo, slots: byte
-            offsets of the regions.
+        settings, locks, processes, topics, partitions, lanes, incidents, waiters, rings, bitmap, headers, redo, slots:
+            byte offsets of the regions.
         total_size: bytes in the whole segment.
     """
 
@@ -72,6 +76,7 @@ class Geometry:
     max_topics: int = 512
     max_partitions: int = 4096
     redo_size: int = 0
+    max_lanes: int = 64
 
     ring_length: int = field(init=False, repr=False, compare=False)
     contributor_words: int = field(init=False, repr=False, compare=False)
@@ -82,6 +87,7 @@ class Geometry:
     processes: int = field(init=False, repr=False, compare=False)
     topics: int = field(init=False, repr=False, compare=False)
     partitions: int = field(init=False, repr=False, compare=False)
+    lanes: int = field(init=False, repr=False, compare=False)
     incidents: int = field(init=False, repr=False, compare=False)
     waiters: int = field(init=False, repr=False, compare=False)
     rings: int = field(init=False, repr=False, compare=False)
@@ -98,10 +104,14 @@ class Geometry:
             raise ValueError(f"slot_count must be between 1 and {MAX_SLOTS}, not {self.slot_count}")
         if not 0 < self.max_processes <= MAX_PROCESSES:
             raise ValueError(f"max_processes must be between 1 and {MAX_PROCESSES}, not {self.max_processes}")
+        if not 0 < self.max_lanes <= MAX_LANES:
+            raise ValueError(f"max_lanes must be between 1 and {MAX_LANES}, not {self.max_lanes}")
         if self.max_topics <= 0 or self.max_partitions <= 0:
             raise ValueError(
                 f"max_topics and max_partitions must be positive, not {self.max_topics} and {self.max_partitions}"
             )
+        if self.max_topics >= KEY_TOPIC_MASK:
+            raise ValueError(f"max_topics must be less than {KEY_TOPIC_MASK}, not {self.max_topics}")
         if self.redo_size < 0 or self.redo_size % WORD:
             raise ValueError(f"redo_size must be a multiple of {WORD}, not {self.redo_size}")
         contributor_words = -(-self.max_processes // 64)
@@ -118,7 +128,8 @@ class Geometry:
             "processes": LOCK_COUNT * LOCK_WORDS * WORD,
             "topics": self.max_processes * PROCESS_WORDS * WORD,
             "partitions": self.max_topics * TOPIC_WORDS * WORD,
-            "incidents": self.max_partitions * PARTITION_WORDS * WORD,
+            "lanes": self.max_partitions * PARTITION_WORDS * WORD,
+            "incidents": self.max_lanes * LANE_WORDS * WORD,
             "waiters": (INCIDENTS + 1) * INCIDENT_WORDS * WORD,
             "rings": WAITERS * WAITER_WORDS * WORD,
             "bitmap": self.max_processes * sizes["ring_length"] * COMPLETION_WORDS * WORD,
@@ -149,6 +160,10 @@ class Geometry:
     def partition(self, entry: int) -> int:
         """Word index of a partition entry."""
         return self.partitions // WORD + entry * PARTITION_WORDS
+
+    def lane(self, entry: int) -> int:
+        """Word index of a lane."""
+        return self.lanes // WORD + entry * LANE_WORDS
 
     def incident(self, number: int) -> int:
         """Word index of an incident, by its number; a later incident reuses the entry."""

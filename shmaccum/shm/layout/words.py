@@ -98,6 +98,12 @@ class Super:
     """partition entries in use: always the first ones"""
     GENERATION: Final = 26
     """raised after every change of the topic or partition table: copies of them are then stale"""
+    MAX_LANES: Final = 27
+    """entries in the lane table"""
+    LANE_COUNT: Final = 28
+    """lane entries in use: always the first ones"""
+    LANES_CHANGED: Final = 29
+    """raised whenever a lane stops accepting records: the sender then drops what is queued there"""
     FREE_SLOTS: Final = 32
     """index: slots free now"""
     PEAK_SLOTS: Final = 33
@@ -263,7 +269,8 @@ class Partition:
     """Words of a partition entry."""
 
     KEY: Final = 0
-    """(topic entry + 1) << 32 | partition number; 0 where unused; stored last: it commits the entry"""
+    """(lane entry + 1) << 52 | (topic entry + 1) << 32 | partition number; without the lane for records outside of
+    transactions; 0 where unused; stored last: it commits the entry"""
     LEADER: Final = 1
     """id of the leader's node + 1, or 0 where there is none; written by the sender"""
     HEAD: Final = 2
@@ -295,6 +302,32 @@ class Partition:
     ACKED_SEQUENCE: Final = 15
     """producer epoch << 32 | sequence number after the last acknowledged record: the next one that the broker expects,
     as far as is known. Sequence 0 if the epoch is not that of NEXT_SEQUENCE. Written by the sender"""
+
+
+class Lane:
+    """Words of a lane, which carries one transaction at a time; the bytes of its transactional id follow.
+
+    The process that holds it writes them under the tables' lock, except ERROR.
+    """
+
+    HOLDER: Final = 0
+    """the holder's process entry + 1 | its incarnation << 16; 0 where nobody holds it"""
+    GENERATION: Final = 1
+    """raised by each lease: a deque refuses records of an older one"""
+    PRODUCER_ID: Final = 2
+    """Kafka producer id + 1 of the transactional id; stored after all that depends on it. While it is 0, the sender
+    sends nothing of the lane and fails what is queued there"""
+    PRODUCER_EPOCH: Final = 3
+    """epoch of that id in this transaction"""
+    VERSION: Final = 4
+    """version of the transaction protocol: 1, or 2 (KIP-890)"""
+    ERROR: Final = 5
+    """1 << 16 | Kafka's error code of the first batch of the transaction that failed, 0 while none has; written by the
+    sender before the batch completes. It then drops what is queued in the lane"""
+    ID_LENGTH: Final = 7
+    """bytes in the transactional id"""
+    ID: Final = 8
+    """first word of the transactional id, UTF-8"""
 
 
 class Incident:

@@ -1,0 +1,262 @@
+"""Lanes: each carries the transactions of one transactional id through the slab.
+
+A lane has its own deque for each partition, and its own producer id, epoch and sequence numbers. Memory, sender,
+connections and compression are those of all. A process *leases* the lane of its transactional id. With that the lane
+gets a new generation, and the deques refuse records of every older one: the slab's own fence, in front of the brokers'.
+
+All words of a lane are written under the tables' lock, by the holder, except these: the sender writes ERROR when a
+batch of the lane fails, and takes a lane away whose holder has died. A lane is *open* while it has a producer id and no
+error. What is queued in a lane that is not open, the sender fails; so records of an aborted transaction, or of a
+process that died in one, leave the slab without being sent. A lane is opened only when it is empty: then no batch in
+it has numbers of an older transaction. If the process dies in a lease, or before the store that opens the lane, the
+lane stays closed, and the next lease begins again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import numpy as np
+
+from shmaccum.accumulator.state.partition_map import PartitionMap
+from shmaccum.accumulator.state.partition_queue import PartitionQueue
+from shmaccum.errors import KafkaError, ProducerFencedError, SlabFullError, error_for_code
+from shmaccum.shm import native
+from shmaccum.shm.layout import WORD, Lane, Partition, Process, Slot, SlotState, Super, state_of
+from shmaccum.shm.slab import Slab
+
+_EPOCH_SHIFT: Final = 32
+_ENTRY_BITS: Final = 16
+_ENTRY_MASK: Final = (1 << _ENTRY_BITS) - 1
+_INCARNATION_MASK: Final = (1 << 32) - 1
+_CODE_MASK: Final = 0xFFFF
+_SIGN: Final = 0x8000
+
+
+class LaneTable:
+    """The lanes of a slab, as any process sees them.
+
+    Args:
+        slab: the slab.
+        partition_map: its partitions.
+    """
+
+    def __init__(self, slab: Slab, partition_map: PartitionMap) -> None:
+        self._slab = slab
+        self._words = slab.words
+        self._geometry = slab.geometry
+        self._map = partition_map
+
+    def count(self) -> int:
+        """Return how many lanes there are."""
+        return min(self._words[Super.LANE_COUNT], self._geometry.max_lanes)
+
+    def transactional_id(self, lane: int) -> str:
+        """Return the id of a lane, given its entry."""
+        at = self._geometry.lane(lane)
+        start = (at + Lane.ID) * WORD
+        return str(self._slab.buffer[start : start + self._words[at + Lane.ID_LENGTH]], "utf-8")
+
+    def identity(self, lane: int) -> tuple[str, int]:
+        """Return the transactional id of a lane, given its entry, and the version of its transaction protocol."""
+        return self.transactional_id(lane), self._words[self._geometry.lane(lane) + Lane.VERSION]
+
+    def is_held(self, lane: int) -> bool:
+        """Return whether a living process holds a lane, given its entry."""
+        holder = self._words[self._geometry.lane(lane) + Lane.HOLDER]
+        if not holder:
+            return False
+        entry = (holder & _ENTRY_MASK) - 1
+        return holder == self._holder(entry) and self._slab.processes.is_alive(entry)
+
+    def is_open(self, lane: int) -> bool:
+        """Return whether the sender may send what is queued in a lane, given its entry."""
+        at = self._geometry.lane(lane)
+        return self._words[at + Lane.PRODUCER_ID] != 0 and not self._words[at + Lane.ERROR]
+
+    def entries_of(self, lane: int) -> list[int]:
+        """Return the partition entries of a lane, given its entry."""
+        self._map.refresh()
+        return [queue.entry for (number, _), queue in list(self._map.of_lanes.items()) if number == lane + 1]
+
+    def is_empty(self, lane: int) -> bool:
+        """Return whether no batch of a lane is queued or in flight: by the slot headers, which are the truth."""
+        return not self.hold_any(self.entries_of(lane))
+
+    def hold_any(self, entries: list[int]) -> bool:
+        """Return whether any batch of some partition entries is queued or in flight."""
+        if not entries:
+            return False
+        headers = self._slab.headers
+        held = state_of(headers[:, Slot.STATE]) >= SlotState.OPEN
+        return bool(np.isin(headers[held, Slot.PARTITION], np.array(entries, np.uint64)).any())
+
+    def abandoned(self) -> list[int]:
+        """Return the entries of lanes whose holder has died."""
+        words, geometry = self._words, self._geometry
+        return [
+            lane for lane in range(self.count()) if words[geometry.lane(lane) + Lane.HOLDER] and not self.is_held(lane)
+        ]
+
+    def take_away(self, lane: int) -> None:
+        """Close a lane whose holder has died (the sender's side); under the tables' lock."""
+        at = self._geometry.lane(lane)
+        if self._words[at + Lane.HOLDER] and not self.is_held(lane):
+            self._words[at + Lane.PRODUCER_ID] = 0
+            self._words[at + Lane.HOLDER] = 0
+            self._words[Super.LANES_CHANGED] += 1
+
+    def lease(self, transactional_id: str) -> LaneLease:
+        """Lease the lane of a transactional id; a process that holds it is fenced.
+
+        Raises:
+            SlabFullError: all lanes are held by living processes.
+        """
+        with self._slab.tables_lock:
+            lane = self._find(transactional_id)
+            if lane >= 0:
+                at = self._geometry.lane(lane)
+                words = self._words
+                words[at + Lane.GENERATION] += 1  # first: from here on, no record of the last holder is accepted
+                words[at + Lane.PRODUCER_ID] = 0
+                words[at + Lane.HOLDER] = self._holder(self._slab.me)
+                words[Super.LANES_CHANGED] += 1
+                generation = words[at + Lane.GENERATION]
+        if lane < 0:
+            raise SlabFullError(
+                f"no room for transactional.id {transactional_id!r}: the slab has its {self._geometry.max_lanes} "
+                "transactions; set shmaccum.max.transactions higher (for all users of the slab)"
+            )
+        self._slab.button.press()
+        return LaneLease(self, self._slab, self._map, lane, generation)
+
+    def _holder(self, entry: int) -> int:
+        """Return the HOLDER word of the process in an entry."""
+        incarnation = self._words[self._geometry.process(entry) + Process.INCARNATION] & _INCARNATION_MASK
+        return int(incarnation << _ENTRY_BITS | entry + 1)
+
+    def _find(self, transactional_id: str) -> int:
+        """Return the lane of an id: its own, else a new one, else one that nobody holds; -1 if there is none."""
+        count = self.count()
+        free = -1
+        for lane in range(count):
+            if self.transactional_id(lane) == transactional_id:
+                return lane
+            if free < 0 and not self.is_held(lane) and self.is_empty(lane):
+                free = lane
+        if count < self._geometry.max_lanes:
+            self._name(count, transactional_id)
+            self._words[Super.LANE_COUNT] = count + 1
+            return count
+        if free >= 0:
+            self._words[self._geometry.lane(free) + Lane.PRODUCER_ID] = 0
+            self._name(free, transactional_id)
+        return free
+
+    def _name(self, lane: int, transactional_id: str) -> None:
+        """Store an id; a death in between leaves a name that is nobody's, in a lane that is closed."""
+        at = self._geometry.lane(lane)
+        name = transactional_id.encode()
+        self._words[at + Lane.ID_LENGTH] = 0
+        self._slab.buffer[(at + Lane.ID) * WORD : (at + Lane.ID) * WORD + len(name)] = name
+        self._words[at + Lane.ID_LENGTH] = len(name)
+
+
+class LaneLease:
+    """A lane, as the process sees it that has leased it. Made by `LaneTable.lease`.
+
+    Args:
+        table: of the lane.
+        slab: the slab.
+        partition_map: its partitions.
+        lane: the lane's entry.
+        generation: of the lease.
+    """
+
+    def __init__(self, table: LaneTable, slab: Slab, partition_map: PartitionMap, lane: int, generation: int) -> None:
+        self._table = table
+        self._slab = slab
+        self._words = slab.words
+        self._map = partition_map
+        self._lane = lane
+        self._at = slab.geometry.lane(lane)
+        self._generation = generation
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether no other process has leased the lane since."""
+        return bool(self._words[self._at + Lane.GENERATION] == self._generation)
+
+    @property
+    def error(self) -> type[KafkaError] | None:
+        """Error of the first batch of the transaction that failed."""
+        word = self._words[self._at + Lane.ERROR]
+        code = word & _CODE_MASK
+        return error_for_code(code - (code & _SIGN) * 2) if word else None
+
+    def queue(self, of: PartitionQueue) -> PartitionQueue:
+        """Return the lane's deque for a partition, given the one outside of transactions.
+
+        Raises:
+            SlabFullError: the partition table is full.
+        """
+        queue = self._map.lane_queue(self._lane + 1, of)
+        queue.lease(self._at + Lane.GENERATION, self._generation)
+        return queue
+
+    def open(self, producer_id: int, epoch: int, version: int) -> None:
+        """Let the sender send what is appended from now on; the lane is empty.
+
+        Args:
+            producer_id: of the transactional id.
+            epoch: of this transaction.
+            version: of the transaction protocol, 1 or 2.
+
+        Raises:
+            ProducerFencedError: another process has leased the lane.
+        """
+        words = self._words
+        with self._slab.tables_lock:
+            if self.is_valid:
+                for entry in self._table.entries_of(self._lane):
+                    at = self._slab.geometry.partition(entry)
+                    words[at + Partition.NEXT_SEQUENCE] = words[at + Partition.ACKED_SEQUENCE] = epoch << _EPOCH_SHIFT
+                words[self._at + Lane.ERROR] = 0
+                words[self._at + Lane.PRODUCER_EPOCH] = epoch
+                words[self._at + Lane.VERSION] = version
+                words[self._at + Lane.PRODUCER_ID] = producer_id + 1
+                words[Super.LANES_CHANGED] += 1
+                return
+        raise self.fenced()
+
+    def close(self) -> None:
+        """Let the sender fail what is queued in the lane."""
+        with self._slab.tables_lock:
+            if self.is_valid:
+                self._words[self._at + Lane.PRODUCER_ID] = 0
+                self._words[Super.LANES_CHANGED] += 1
+        self._slab.button.press()
+
+    def release(self) -> None:
+        """Leave the lane to the next process."""
+        with self._slab.tables_lock:
+            if self.is_valid:
+                self._words[self._at + Lane.PRODUCER_ID] = 0
+                self._words[self._at + Lane.HOLDER] = 0
+                self._words[Super.LANES_CHANGED] += 1
+
+    def wait_until_empty(self, deadline_s: float) -> bool:
+        """Wait until no batch of the lane is queued or in flight; return False if the time runs out.
+
+        Args:
+            deadline_s: monotonic seconds.
+        """
+        return native.poll(lambda: self._table.is_empty(self._lane), deadline_s - time.monotonic())
+
+    def fenced(self) -> ProducerFencedError:
+        """Return the error for a lane that another process has leased."""
+        name = self._table.transactional_id(self._lane)
+        return ProducerFencedError(
+            f"transactional.id {name!r}: another producer of this host has called init_transactions with it"
+        )

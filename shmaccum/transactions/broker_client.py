@@ -1,0 +1,202 @@
+"""Requests to brokers outside of the sender: a process that sends in transactions asks their coordinators itself.
+
+The records go through the slab and its sender; the few requests that begin and end transactions do not. So a
+transaction depends on no message between processes, and any process can end one. It has connections of its own, by the
+sender's own code, opened when first needed. Nothing here touches the slab.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, Self
+
+from shmaccum.cluster import Node
+from shmaccum.config import ProducerConfig
+from shmaccum.config.valuetypes import split_address
+from shmaccum.errors import KafkaError, KafkaTimeoutError, NetworkError
+from shmaccum.sender.kafka.background_calls import BackgroundCalls
+from shmaccum.sender.kafka.brokers import Brokers
+from shmaccum.sender.kafka.connection import Connection
+from shmaccum.sender.kafka.credentials import sasl_mechanism, tls_context
+from shmaccum.sender.kafka.handshake import Call, decode_answer
+from shmaccum.sender.kafka.kafka_python import LONG_TEXT
+from shmaccum.sender.kafka.masking import Mask
+from shmaccum.sender.kafka.poller import Poller
+from shmaccum.sender.kafka.timing import monotonic_ms
+from shmaccum.sender.transport import OwnJournal
+
+_SLICE_MS: Final = 100.0
+"""Longest wait at once: another thread's signal, such as Ctrl-C, is handled in between."""
+_LARGEST_ANSWER: Final = 1 << 20
+"""Most bytes of an answer: one partition of an offset commit takes about 10."""
+
+MakeCall = Callable[[Connection], Call]
+"""Makes a request for a connection, in a version that its broker supports."""
+
+
+class Exchange:
+    """A request and its answer.
+
+    Attributes:
+        response: the answer, once it came.
+        error: why there will be none.
+    """
+
+    __slots__ = ("error", "make", "node", "response")
+
+    def __init__(self, node: Node | None, make: MakeCall) -> None:
+        self.node = node
+        """The broker to ask; None for any."""
+        self.make = make
+        self.response: Any = None
+        self.error: KafkaError | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has its answer, or will have none."""
+        return self.response is not None or self.error is not None
+
+
+class BrokerClient:
+    """A process's connections to brokers, for requests that it waits for. Threads take turns.
+
+    Args:
+        config: the settings, with ``bootstrap.servers``.
+
+    Raises:
+        ConfigError: a setting names a file or function that cannot be used.
+    """
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._config = config
+        self._bootstrap = [
+            Node(-1 - number, *split_address(address)) for number, address in enumerate(config.bootstrap_servers)
+        ]
+        self._known: dict[int, Node] = {}
+        """Brokers that answers named, by id."""
+        self._lock = threading.Lock()
+        mask = Mask(config.sasl_password.value if config.sasl_password is not None else "")
+        tls, mechanism = tls_context(config), sasl_mechanism(config, mask)
+        self.shown = mask.shown
+        """Hides secrets in brokers' texts."""
+        self._poller = Poller()
+        self._calls = BackgroundCalls(self._poller)
+        self._brokers = Brokers(
+            config,
+            config.client_id or "shmaccum-transactions",
+            tls,
+            mechanism,
+            self._poller,
+            self._on_change,
+            OwnJournal(),
+            mask,
+            self._calls,
+        )
+
+    def ask(self, node: Node | None, make: MakeCall, deadline_ms: float) -> Any:
+        """Send a request, and return its answer.
+
+        Args:
+            node: the broker; None for any.
+            make: makes the request.
+            deadline_ms: monotonic milliseconds.
+
+        Raises:
+            NetworkError: the connection was lost, or the answer makes no sense: the request may have been processed.
+            KafkaTimeoutError: there was none by the deadline.
+            AuthenticationError: the cluster refuses us.
+            UnsupportedVersionError: the broker does not support the request.
+        """
+        exchange = Exchange(node, make)
+        self.ask_all([exchange], deadline_ms)
+        if exchange.error is not None:
+            raise exchange.error
+        return exchange.response
+
+    def ask_all(self, exchanges: Sequence[Exchange], deadline_ms: float) -> None:
+        """Send requests at once, to several brokers, and wait until each has its answer or its error."""
+        with self._lock:
+            waiting = list(exchanges)
+            while True:
+                now_ms = monotonic_ms()
+                waiting = [each for each in waiting if not each.is_over and not self._begin(each, now_ms)]
+                under_way = [each for each in exchanges if not each.is_over]
+                if not under_way:
+                    return
+                if now_ms >= deadline_ms:
+                    for each in under_way:
+                        each.error = KafkaTimeoutError(f"no answer of {_shown(each.node)} within max.block.ms")
+                    return
+                self._poller.wait(max(0.0, min(deadline_ms - now_ms, _SLICE_MS, self._brokers.next_check_ms - now_ms)))
+                now_ms = monotonic_ms()
+                if now_ms >= self._brokers.next_check_ms:
+                    self._brokers.check(now_ms)
+
+    def _begin(self, exchange: Exchange, now_ms: float) -> bool:
+        """Send a request if its broker takes one now; return whether it is sent, or over."""
+        connection = self._connection(exchange.node, now_ms)
+        if connection is None:
+            failure = self._brokers.failure(now_ms)
+            if failure is not None and not failure.retriable:
+                exchange.error = failure(f"{_shown(exchange.node)}: {failure.meaning()}")
+            elif exchange.node is not None and self._brokers.all_failed([exchange.node]):
+                exchange.error = NetworkError(f"no connection to {_shown(exchange.node)}")  # another may do by now
+            return exchange.is_over
+        try:
+            call = exchange.make(connection)
+        except KafkaError as error:
+            exchange.error = error
+            return True
+        connection.call(call, partial(self._answered, exchange, call), partial(self._failed, exchange))
+        self._brokers.check_by(now_ms + self._config.request_timeout_ms)
+        return True
+
+    def _connection(self, node: Node | None, now_ms: float) -> Connection | None:
+        if node is None:
+            return self._brokers.least_loaded([*self._known.values(), *self._bootstrap], now_ms)
+        return self._brokers.connection(node) if self._brokers.ready(node, now_ms) else None
+
+    def _answered(self, exchange: Exchange, call: Call, frame: bytes) -> int:
+        response = decode_answer(call, frame, LONG_TEXT)
+        exchange.response = response
+        return int(response.throttle_time_ms)
+
+    def _failed(self, exchange: Exchange, error: type[KafkaError], message: str) -> None:
+        exchange.error = error(message)
+
+    def _on_change(self, error: type[KafkaError] | None) -> None:
+        """Nothing to do: every wait looks at the connections again."""
+
+    def learn(self, node: Node) -> None:
+        """Note that the cluster has this broker."""
+        self._known[node.id] = node
+
+    def close(self) -> None:
+        """Close all connections; drop unanswered requests."""
+        with self._lock:
+            self._brokers.close()
+            self._calls.close()
+            self._poller.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def call(request: Any, connection: Connection, *, oldest: int = 0, newest: int | None = None) -> Call:
+    """Return a request in the newest version that both sides support (see `BrokerVersions.best`)."""
+    name = request.name.removesuffix("Request")
+    most = request.max_version if newest is None else min(newest, request.max_version)
+    version = connection.handshake.versions.best(name, request.API_KEY, oldest, most)
+    return Call(request, version, _LARGEST_ANSWER)
+
+
+def _shown(node: Node | None) -> str:
+    return "any broker" if node is None else f"broker {node.id} ({node.host}:{node.port})"
+
+
+__all__ = ["BrokerClient", "Exchange", "NetworkError", "call"]

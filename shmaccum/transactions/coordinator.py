@@ -1,0 +1,337 @@
+"""One transactional id at its coordinator: the requests of Kafka's ``TransactionManager``, each until it is answered.
+
+A request is sent again after a retriable error, to the coordinator that the cluster names then. All of them can be
+repeated: the brokers recognize the producer id and epoch. No state but the address of the coordinator is kept here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from shmaccum.cluster import Node, TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import (
+    ConcurrentTransactionsError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    GroupAuthorizationError,
+    IllegalGenerationError,
+    InvalidPidMappingError,
+    InvalidProducerEpochError,
+    KafkaError,
+    KafkaTimeoutError,
+    NetworkError,
+    NotCoordinatorError,
+    ProducerFencedError,
+    RequestTimedOutError,
+    TopicAuthorizationError,
+    TransactionAbortableError,
+    UnknownMemberIdError,
+    UnknownProducerIdError,
+    UnknownTopicOrPartitionError,
+    error_for_code,
+)
+from shmaccum.sender.kafka.connection import Connection
+from shmaccum.sender.kafka.handshake import Call
+from shmaccum.sender.kafka.kafka_python import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    FindCoordinatorRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+)
+from shmaccum.sender.kafka.timing import monotonic_ms
+from shmaccum.shm import native
+from shmaccum.transactions.broker_client import BrokerClient, call
+
+FEATURE: Final = "transaction.version"
+"""Finalized feature of the cluster that names the version of the transaction protocol (KIP-890)."""
+IMPLICIT: Final = 2
+"""The protocol version in which brokers add partitions to a transaction on their first record, and each transaction has
+an epoch of its own."""
+
+_GROUP: Final = 0
+_TRANSACTION: Final = 1
+_NEWEST_INIT: Final = 5
+_NEWEST_ADD_PARTITIONS: Final = 3
+"""Later versions are for brokers."""
+_BEFORE_IMPLICIT: Final = 4
+"""Of EndTxn and TxnOffsetCommit, the newest version in protocol version 1."""
+_FIRST_BUMP: Final = 3
+"""The first version of InitProducerId that takes the producer id and epoch to bump (KIP-360)."""
+_CONCURRENT_BACKOFF_MS: Final = 20
+"""``TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS``: the end of the last transaction takes milliseconds."""
+
+_ABORTABLE: Final = (
+    FencedInstanceIdError,
+    GroupAuthorizationError,
+    IllegalGenerationError,
+    InvalidPidMappingError,
+    TopicAuthorizationError,
+    TransactionAbortableError,
+    UnknownMemberIdError,
+    UnknownProducerIdError,
+)
+_MOVED: Final = (NotCoordinatorError, CoordinatorNotAvailableError, RequestTimedOutError, NetworkError)
+_NOT_YET: Final = (CoordinatorLoadInProgressError, ConcurrentTransactionsError, UnknownTopicOrPartitionError)
+
+
+class Identity(NamedTuple):
+    """The producer id of a transactional id, and an epoch of it."""
+
+    producer_id: int
+    epoch: int
+
+
+class OffsetAndMetadata(NamedTuple):
+    """An offset to commit for a partition (Kafka's class of that name).
+
+    Attributes:
+        offset: of the next record to read.
+        metadata: any text.
+        leader_epoch: of the last record that was read; -1 if not known.
+    """
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class ConsumerGroupMetadata(Protocol):
+    """A consumer group's member, as consumers of other libraries have it (Kafka's class of that name)."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+
+
+def is_abortable(error: type[KafkaError]) -> bool:
+    """Return whether the producer can go on after aborting the transaction in which a request failed."""
+    return issubclass(error, _ABORTABLE)
+
+
+class TransactionCoordinator:
+    """The coordinator of one transactional id.
+
+    Args:
+        client: connects to brokers.
+        transactional_id: the id.
+        config: the settings: ``retry.backoff.ms``.
+
+    Attributes:
+        version: of the transaction protocol, as of the last `init_producer_id`.
+    """
+
+    def __init__(self, client: BrokerClient, transactional_id: str, config: ProducerConfig) -> None:
+        self._client = client
+        self._id = transactional_id
+        self._backoff_ms = config.retry_backoff_ms
+        self._nodes: dict[tuple[int, str], Node] = {}
+        """Kind and key -> their coordinator, as far as known."""
+        self.version = 1
+
+    def init_producer_id(self, timeout_ms: int, last: Identity | None, deadline_ms: float) -> Identity:
+        """Return the id's producer id with a new epoch; fence all earlier ones, and abort what they left open.
+
+        Args:
+            timeout_ms: ``transaction.timeout.ms``.
+            last: identity of this producer, to raise its epoch: if another producer has a newer one, this one is
+                fenced. None to fence any other.
+            deadline_ms: monotonic milliseconds.
+        """
+
+        def make(connection: Connection) -> Call:
+            self.version = IMPLICIT if connection.handshake.versions.features.get(FEATURE, 0) >= IMPLICIT else 1
+            request = InitProducerIdRequest(
+                transactional_id=self._id,
+                transaction_timeout_ms=timeout_ms,
+                producer_id=-1 if last is None else last.producer_id,
+                producer_epoch=-1 if last is None else last.epoch,
+            )
+            return call(request, connection, oldest=_FIRST_BUMP if last is not None else 0, newest=_NEWEST_INIT)
+
+        response = self._ask(_TRANSACTION, self._id, make, _code_of, deadline_ms)
+        return Identity(response.producer_id, response.producer_epoch)
+
+    def add_partitions(self, me: Identity, partitions: Collection[TopicPartition], deadline_ms: float) -> None:
+        """Add partitions to the transaction, in protocol version 1."""
+        of_topic: dict[str, list[int]] = {}
+        for topic, partition in partitions:
+            of_topic.setdefault(topic, []).append(partition)
+
+        def make(connection: Connection) -> Call:
+            kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+            request = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self._id,
+                v3_and_below_producer_id=me.producer_id,
+                v3_and_below_producer_epoch=me.epoch,
+                v3_and_below_topics=[kind(name=name, partitions=numbers) for name, numbers in of_topic.items()],
+            )
+            return call(request, connection, newest=_NEWEST_ADD_PARTITIONS)
+
+        def code(response: Any) -> int:
+            results = [each for topic in response.results_by_topic_v3_and_below for each in topic.results_by_partition]
+            return _worst(each.partition_error_code for each in results)
+
+        self._ask(_TRANSACTION, self._id, make, code, deadline_ms)
+
+    def commit_offsets(
+        self,
+        me: Identity,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
+        deadline_ms: float,
+    ) -> None:
+        """Commit a consumer group's offsets as part of the transaction."""
+        if self.version < IMPLICIT:
+            request = AddOffsetsToTxnRequest(
+                transactional_id=self._id, producer_id=me.producer_id, producer_epoch=me.epoch, group_id=group.group_id
+            )
+            self._ask(_TRANSACTION, self._id, lambda connection: call(request, connection), _code_of, deadline_ms)
+
+        def make(connection: Connection) -> Call:
+            topic_kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+            kind = topic_kind.TxnOffsetCommitRequestPartition
+            of_topic: dict[str, list[Any]] = {}
+            for (topic, partition), (offset, metadata, leader_epoch) in offsets.items():
+                of_topic.setdefault(topic, []).append(
+                    kind(
+                        partition_index=partition,
+                        committed_offset=offset,
+                        committed_leader_epoch=leader_epoch,
+                        committed_metadata=metadata,
+                    )
+                )
+            request = TxnOffsetCommitRequest(
+                transactional_id=self._id,
+                group_id=group.group_id,
+                producer_id=me.producer_id,
+                producer_epoch=me.epoch,
+                generation_id=group.generation_id,
+                member_id=group.member_id,
+                group_instance_id=group.group_instance_id,
+                topics=[topic_kind(name=name, partitions=parts) for name, parts in of_topic.items()],
+            )
+            return call(request, connection, newest=None if self.version >= IMPLICIT else _BEFORE_IMPLICIT)
+
+        def code(response: Any) -> int:
+            return _worst(each.error_code for topic in response.topics for each in topic.partitions)
+
+        self._ask(_GROUP, group.group_id, make, code, deadline_ms)
+
+    def end(self, me: Identity, *, commit: bool, version: int, deadline_ms: float) -> Identity:
+        """Commit or abort a transaction; return the identity for the next one.
+
+        Args:
+            me: identity that the transaction was written with.
+            commit: whether to commit it.
+            version: of the protocol that it was written with.
+            deadline_ms: monotonic milliseconds.
+        """
+        request = EndTxnRequest(
+            transactional_id=self._id, producer_id=me.producer_id, producer_epoch=me.epoch, committed=commit
+        )
+        newest = None if version >= IMPLICIT else _BEFORE_IMPLICIT
+        oldest = _BEFORE_IMPLICIT + 1 if version >= IMPLICIT else 0
+        response = self._ask(
+            _TRANSACTION,
+            self._id,
+            lambda connection: call(request, connection, oldest=oldest, newest=newest),
+            _code_of,
+            deadline_ms,
+        )
+        if version >= IMPLICIT and response.producer_id >= 0:
+            return Identity(response.producer_id, response.producer_epoch)
+        return me
+
+    # --- until it is answered -----------------------------------------------------------------------
+
+    def _ask(
+        self,
+        kind: int,
+        key: str,
+        make: Callable[[Connection], Call],
+        code_of: Callable[[Any], int],
+        deadline_ms: float,
+    ) -> Any:
+        """Send a request to a coordinator until it is answered without a retriable error; return the response.
+
+        Args:
+            kind: of the coordinator.
+            key: transactional id or group.
+            make: makes the request.
+            code_of: returns the error code in a response.
+            deadline_ms: monotonic milliseconds.
+
+        Raises:
+            ProducerFencedError: a newer producer has the transactional id.
+            KafkaTimeoutError: not by the deadline; the request may be processed. The last error is its cause.
+            KafkaError: the coordinator refused.
+        """
+        cause: KafkaError | None = None
+        while True:
+            try:
+                node = self._coordinator(kind, key, deadline_ms)
+                response = self._client.ask(node, make, deadline_ms)
+                code = code_of(response)
+                if not code:
+                    return response
+                raise self._error(error_for_code(code), kind, key)
+            except _MOVED as error:
+                self._nodes.pop((kind, key), None)
+                cause, wait_ms = error, self._backoff_ms
+            except _NOT_YET as error:
+                cause, wait_ms = error, self._backoff_ms
+                if isinstance(error, ConcurrentTransactionsError):
+                    wait_ms = min(wait_ms, _CONCURRENT_BACKOFF_MS)
+            except KafkaTimeoutError as error:
+                raise self._timed_out(error) from (cause or error)
+            if monotonic_ms() + wait_ms > deadline_ms:
+                raise self._timed_out(cause) from cause
+            native.pause(wait_ms / 1000)
+
+    def _coordinator(self, kind: int, key: str, deadline_ms: float) -> Node:
+        """Return the coordinator of a transactional id or a group."""
+        node = self._nodes.get((kind, key))
+        if node is None:
+            request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
+            response = self._client.ask(
+                None, lambda connection: call(request, connection, oldest=1, newest=_BEFORE_IMPLICIT), deadline_ms
+            )
+            found = response.coordinators[0] if response.coordinators else response
+            if found.error_code:
+                raise self._error(error_for_code(found.error_code), kind, key)
+            node = self._nodes[kind, key] = Node(found.node_id, found.host, found.port)
+            self._client.learn(node)
+        return node
+
+    def _error(self, error: type[KafkaError], kind: int, key: str) -> KafkaError:
+        if error is InvalidProducerEpochError:
+            error = ProducerFencedError  # older brokers' code for it (KIP-588)
+        what = f"group {key!r}" if kind == _GROUP else f"transactional.id {key!r}"
+        return error(f"{what}: {error.meaning()}")
+
+    def _timed_out(self, cause: KafkaError | None) -> KafkaTimeoutError:
+        why = f": {type(cause).__name__}: {cause}" if cause is not None else ""
+        return KafkaTimeoutError(f"transactional.id {self._id!r}: no answer within max.block.ms{why}")
+
+
+def _code_of(response: Any) -> int:
+    return int(response.error_code)
+
+
+def _worst(codes: Any) -> int:
+    """Return the error code that decides: one that cannot be retried, else any, else 0."""
+    found = [code for code in codes if code]
+    final = [code for code in found if not issubclass(error_for_code(code), (*_MOVED, *_NOT_YET))]
+    return int((final or found or [0])[0])
+
+
+def deadline_after(milliseconds: float) -> float:
+    """Return the time this many milliseconds from now, in monotonic milliseconds."""
+    return time.monotonic() * 1000 + milliseconds

@@ -1,0 +1,366 @@
+"""The transactions of one producer: Kafka's ``TransactionManager``, with its states and rules.
+
+The records go through a lane of the slab (`shmaccum.accumulator.state.lanes`), the requests that begin and end a
+transaction go from this process to the coordinator. So the sender needs no state of transactions but the lane's words.
+If this process dies in a transaction, the sender drops what it had queued. What was sent stays invisible to
+``read_committed`` consumers until the next producer of the id, or the transaction's timeout, aborts it.
+
+Where Kafka's producer waits in the background, this one waits in the call, at most ``max.block.ms``. A call that ended
+with KafkaTimeoutError can be repeated; nothing else can be called then.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Final, NoReturn
+
+from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
+from shmaccum.accumulator.append.record_appender import Route
+from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
+from shmaccum.accumulator.state.partition_queue import PartitionQueue
+from shmaccum.cluster import TopicPartition
+from shmaccum.config import ProducerConfig
+from shmaccum.errors import (
+    ClusterAuthorizationError,
+    IllegalArgumentError,
+    IllegalStateError,
+    InvalidPidMappingError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+    ShmaccumError,
+    TransactionalIdAuthorizationError,
+    UnsupportedVersionError,
+)
+from shmaccum.transactions.broker_client import BrokerClient
+from shmaccum.transactions.coordinator import (
+    IMPLICIT,
+    ConsumerGroupMetadata,
+    Identity,
+    OffsetAndMetadata,
+    TransactionCoordinator,
+    deadline_after,
+    is_abortable,
+)
+
+logger = logging.getLogger(__name__)
+
+_FATAL: Final = (
+    ClusterAuthorizationError,
+    InvalidPidMappingError,
+    ProducerFencedError,
+    TransactionalIdAuthorizationError,
+    UnsupportedVersionError,
+)
+"""Errors of a batch after which the producer can only be closed (``maybeTransitionToErrorState``)."""
+
+
+class State(Enum):
+    """States of ``TransactionManager``."""
+
+    UNINITIALIZED = "UNINITIALIZED"
+    INITIALIZING = "INITIALIZING"
+    READY = "READY"
+    IN_TRANSACTION = "IN_TRANSACTION"
+    COMMITTING_TRANSACTION = "COMMITTING_TRANSACTION"
+    ABORTING_TRANSACTION = "ABORTING_TRANSACTION"
+    ABORTABLE_ERROR = "ABORTABLE_ERROR"
+    FATAL_ERROR = "FATAL_ERROR"
+
+
+_S = State
+_FROM: Final[Mapping[State, frozenset[State]]] = {
+    _S.INITIALIZING: frozenset({_S.UNINITIALIZED, _S.INITIALIZING}),
+    _S.IN_TRANSACTION: frozenset({_S.READY}),
+    _S.COMMITTING_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.COMMITTING_TRANSACTION}),
+    _S.ABORTING_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.ABORTABLE_ERROR, _S.ABORTING_TRANSACTION}),
+}
+"""From which states a call leads to each."""
+
+
+class TransactionManager:
+    """The transactions of one producer with a ``transactional.id``.
+
+    Args:
+        config: the producer's.
+        accumulator: the producer's.
+    """
+
+    def __init__(self, config: ProducerConfig, accumulator: RecordAccumulator) -> None:
+        self._id = config.transactional_id
+        self._timeout_ms = config.transaction_timeout_ms
+        self._max_block_ms = config.max_block_ms
+        self._config = config
+        self._accumulator = accumulator
+        state = accumulator.state
+        self._lanes = LaneTable(state.slab, state.map)
+        self._lease: LaneLease | None = None
+        self._client: BrokerClient | None = None
+        self._state = State.UNINITIALIZED
+        self._error: KafkaError | None = None
+        """Why the state is one of the two errors."""
+        self._me = Identity(-1, -1)
+        self._open_as = self._me
+        """Identity with which the lane is open."""
+        self._version = 1
+        """Of the protocol, for the current transaction."""
+        self._queues: dict[int, PartitionQueue] = {}
+        """Partition entry outside of transactions -> the lane's deque, of partitions in the current transaction."""
+        self._routes: dict[int, tuple[Route, _LaneRoute]] = {}
+        self._has_begun = False
+        """Whether anything was sent in the current transaction: an empty one is not ended at the coordinator."""
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+
+    # --- the calls of users -------------------------------------------------------------------------
+
+    def init(self) -> None:
+        """See `Producer.init_transactions`."""
+        with self._lock:
+            self._enter(State.INITIALIZING, "init_transactions")
+            deadline_ms = deadline_after(self._max_block_ms)
+            self._client = self._client or BrokerClient(self._config)
+            self._coordinator = TransactionCoordinator(self._client, self._id, self._config)
+            if self._lease is None:
+                self._lease = self._lanes.lease(self._id)
+            self._wait_until_empty(self._lease, deadline_ms)
+            with _Failing(self):
+                self._me = self._coordinator.init_producer_id(self._timeout_ms, None, deadline_ms)
+                self._version = self._coordinator.version
+                self._open(self._lease)
+            self._state = State.READY
+
+    def begin(self) -> None:
+        """See `Producer.begin_transaction`."""
+        with self._lock:
+            self._enter(State.IN_TRANSACTION, "begin_transaction")
+            self._has_begun = False
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata) -> None:
+        """See `Producer.send_offsets_to_transaction`."""
+        with self._lock:
+            self._check(State.IN_TRANSACTION, "send_offsets_to_transaction")
+            _check_group(group)
+            if not offsets:
+                return
+            with _Failing(self):
+                self._has_begun = True
+                self._coordinator.commit_offsets(self._me, offsets, group, deadline_after(self._max_block_ms))
+
+    def commit(self) -> None:
+        """See `Producer.commit_transaction`."""
+        with self._lock:
+            lease = self._enter(State.COMMITTING_TRANSACTION, "commit_transaction")
+            self._queues.clear()
+            deadline_ms = deadline_after(self._max_block_ms)
+            self._accumulator.flush(self._max_block_ms / 1000)
+            if not lease.is_valid:
+                self._fail(lease.fenced())
+            error = lease.error
+            if error is not None:
+                self._fail(error(f"a batch of the transaction failed: {error.meaning()}"), of_batch=True)
+            self._end(lease, commit=True, deadline_ms=deadline_ms)
+
+    def abort(self) -> None:
+        """See `Producer.abort_transaction`."""
+        with self._lock:
+            lease = self._enter(State.ABORTING_TRANSACTION, "abort_transaction")
+            self._queues.clear()
+            deadline_ms = deadline_after(self._max_block_ms)
+            lease.close()
+            self._wait_until_empty(lease, deadline_ms)
+            self._end(lease, commit=False, deadline_ms=deadline_ms)
+
+    def close(self, *, abort: bool) -> None:
+        """Abort an open transaction if asked to, leave the lane, and close the connections."""
+        with self._lock:
+            if self._pid != os.getpid():
+                return
+            lease, client = self._lease, self._client
+            try:
+                if abort and self._state in _FROM[State.ABORTING_TRANSACTION]:
+                    self.abort()
+            except ShmaccumError as error:
+                logger.warning(
+                    "transactional.id %r: its transaction was not aborted, so that its timeout will: %s",
+                    self._id,
+                    error,
+                )
+            finally:
+                self._state, self._lease, self._client = State.UNINITIALIZED, None, None
+                if lease is not None:
+                    lease.release()
+                if client is not None:
+                    client.close()
+
+    # --- the path of records ------------------------------------------------------------------------
+
+    def queue(self, of: PartitionQueue) -> PartitionQueue:
+        """Return the deque for a record in the current transaction, given the one outside of transactions.
+
+        Raises:
+            IllegalStateError: there is no transaction.
+            KafkaError: the transaction has failed, or the coordinator does not take the partition.
+        """
+        queue = self._queues.get(of.entry)
+        return self._queue_of(of) if queue is None else queue
+
+    def queues(self, of: Iterable[PartitionQueue]) -> list[PartitionQueue]:
+        """Return what `queue` does for several partitions, which one request adds to the transaction."""
+        with self._lock:
+            found = list(of)
+            self._add([queue for queue in found if queue.entry not in self._queues])
+            return [self._queues[queue.entry] for queue in found]
+
+    def route(self, route: Route) -> Route:
+        """Return a route that leads to the lane's deques."""
+        known = self._routes.get(id(route))
+        if known is None or known[0] is not route:
+            known = self._routes[id(route)] = route, _LaneRoute(route, self)
+        return known[1]
+
+    def outside(self, of: PartitionQueue) -> PartitionQueue:
+        """Return the deque outside of transactions, given one of the lane."""
+        return self._accumulator.state.map.queues[of.topic_partition]
+
+    def refused(self, error: KafkaError) -> None:
+        """Note that a record of the current transaction was refused: it can only be aborted (``doSend``)."""
+        with self._lock:
+            if error.is_api and self._state is State.IN_TRANSACTION:
+                self._state, self._error = State.ABORTABLE_ERROR, error
+
+    def _queue_of(self, of: PartitionQueue) -> PartitionQueue:
+        with self._lock:
+            if of.entry not in self._queues:
+                self._add([of])
+            return self._queues[of.entry]
+
+    def _add(self, queues: list[PartitionQueue]) -> None:
+        """Add partitions to the transaction."""
+        lease = self._check(State.IN_TRANSACTION, "send")
+        if not queues:
+            return
+        if not lease.is_valid:
+            self._fail(lease.fenced())
+        in_lane = {queue.entry: lease.queue(queue) for queue in queues}
+        with _Failing(self):
+            self._has_begun = True
+            if self._version < IMPLICIT:
+                partitions = [queue.topic_partition for queue in queues]
+                self._coordinator.add_partitions(self._me, partitions, deadline_after(self._max_block_ms))
+        self._queues |= in_lane
+
+    # --- states -------------------------------------------------------------------------------------
+
+    def _end(self, lease: LaneLease, *, commit: bool, deadline_ms: float) -> None:
+        """End the transaction at the coordinator, and open the lane for the next one."""
+        with _Failing(self):
+            if self._has_begun:
+                self._me = self._coordinator.end(
+                    self._me, commit=commit, version=self._version, deadline_ms=deadline_ms
+                )
+                self._has_begun = False
+            if not commit and self._version < IMPLICIT:
+                # Dropped batches leave gaps in the numbers, so the next transaction needs another epoch (KIP-360).
+                self._me = self._coordinator.init_producer_id(self._timeout_ms, self._me, deadline_ms)
+            if self._me != self._open_as or not commit:
+                self._wait_until_empty(lease, deadline_ms)
+                self._open(lease)
+        self._error = None
+        self._state = State.READY
+
+    def _enter(self, state: State, what: str) -> LaneLease:
+        """Change to a state, if the present one allows that; return the lease, which all but `init` have."""
+        self._check_process()
+        if self._state not in _FROM[state]:
+            self._refuse(what, state)
+        self._state = state
+        return self._lease  # type: ignore[return-value]
+
+    def _check(self, state: State, what: str) -> LaneLease:
+        self._check_process()
+        if self._state is not state:
+            self._refuse(what, state)
+        assert self._lease is not None
+        return self._lease
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise IllegalStateError(
+                f"transactional.id {self._id!r}: the transactions belong to process {self._pid}, which this one was "
+                "forked from; make another producer here, with another transactional.id"
+            )
+
+    def _refuse(self, what: str, to: State) -> NoReturn:
+        """Raise the error for a call that the present state does not allow."""
+        if self._state in (State.ABORTABLE_ERROR, State.FATAL_ERROR) and self._error is not None:
+            advice = "abort the transaction" if self._state is State.ABORTABLE_ERROR else "close the producer"
+            raise type(self._error)(
+                f"Cannot execute transactional method because we are in an error state; {advice}: {self._error}"
+            ) from self._error
+        raise IllegalStateError(
+            f"transactional.id {self._id!r}: {what} is not possible: Invalid transition attempted from state "
+            f"{self._state.value} to state {to.value}"
+        )
+
+    def _fail(self, error: KafkaError, *, of_batch: bool = False) -> NoReturn:
+        """Raise an error after which the transaction can only be aborted, or the producer only be closed."""
+        is_final = isinstance(error, _FATAL) if of_batch else not is_abortable(type(error))
+        self._state = State.FATAL_ERROR if is_final else State.ABORTABLE_ERROR
+        self._error = error
+        raise error
+
+    def _open(self, lease: LaneLease) -> None:
+        lease.open(*self._me, self._version)
+        self._open_as = self._me
+
+    def _wait_until_empty(self, lease: LaneLease, deadline_ms: float) -> None:
+        if not lease.wait_until_empty(deadline_ms / 1000):
+            raise KafkaTimeoutError(
+                f"transactional.id {self._id!r}: batches of its last transaction are still in flight after max.block.ms"
+                f"{self._accumulator.pending.trouble()}"
+            )
+        self._accumulator.pending.poll()
+
+
+class _Failing:
+    """Turns errors of the coordinator into a state; a timeout leaves the state, so that the call can be repeated."""
+
+    def __init__(self, manager: TransactionManager) -> None:
+        self._manager = manager
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, KafkaError) and not isinstance(error, KafkaTimeoutError | IllegalStateError):
+            self._manager._fail(error)
+
+
+class _LaneRoute:
+    """Leads where another route leads, in a lane."""
+
+    def __init__(self, route: Route, manager: TransactionManager) -> None:
+        self._route = route
+        self._manager = manager
+
+    def reroute(self, queue: PartitionQueue) -> PartitionQueue:
+        """See `Route`."""
+        return self._manager.queue(self._route.reroute(self._manager.outside(queue)))
+
+
+def _check_group(group: ConsumerGroupMetadata) -> None:
+    """Check a group's metadata (``ConsumerGroupMetadata``, ``throwIfInvalidGroupMetadata``)."""
+    for name in ("group_id", "generation_id", "member_id", "group_instance_id"):
+        if not hasattr(group, name):
+            raise IllegalArgumentError(
+                f"group_metadata must have {name}, as ConsumerGroupMetadata has: it is a {type(group).__name__}"
+            )
+    if group.generation_id > 0 and not group.member_id:
+        raise IllegalArgumentError(
+            f"group metadata of generation {group.generation_id} must have a member_id: pass what the consumer returns"
+        )
