@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shmaccum.accumulator.append.futures import ColumnsMetadata, FutureColumnsMetadata, FutureRecordMetadata
-    from shmaccum.cluster import RecordMetadata, TopicPartition
+    from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata, TopicPartition
     from shmaccum.config import ProducerConfig
     from shmaccum.producer.interceptors import ProducerInterceptor, ProducerRecord
     from shmaccum.producer.producer import Producer
@@ -21,8 +21,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ColumnsMetadata",
+    "ConsumerGroupMetadata",
     "FutureColumnsMetadata",
     "FutureRecordMetadata",
+    "OffsetAndMetadata",
     "Producer",
     "ProducerConfig",
     "ProducerInterceptor",
@@ -33,8 +35,10 @@ __all__ = [
 
 _HOMES = {
     "ColumnsMetadata": "shmaccum.accumulator.append.futures",
+    "ConsumerGroupMetadata": "shmaccum.cluster",
     "FutureColumnsMetadata": "shmaccum.accumulator.append.futures",
     "FutureRecordMetadata": "shmaccum.accumulator.append.futures",
+    "OffsetAndMetadata": "shmaccum.cluster",
     "Producer": "shmaccum.producer.producer",
     "ProducerConfig": "shmaccum.config",
     "ProducerInterceptor": "shmaccum.producer.interceptors",

@@ -48,6 +48,29 @@ class RecordMetadata(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
+class OffsetAndMetadata(NamedTuple):
+    """An offset to commit for a partition (``org.apache.kafka.clients.consumer.OffsetAndMetadata``)."""
+
+    offset: int
+    """Of the next record to read."""
+    metadata: str = ""
+    """Any text."""
+    leader_epoch: int = -1
+    """Of the last record that was read; -1 if not known."""
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """A consumer group's member (``org.apache.kafka.clients.consumer.ConsumerGroupMetadata``).
+
+    Objects of other classes with these attributes do as well.
+    """
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
 class Node(NamedTuple):
     """A broker; the log transport has a single node, of id 0."""
 

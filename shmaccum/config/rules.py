@@ -72,10 +72,6 @@ def idempotence_is_possible(config: ProducerSettings) -> Changes:
 def transactions_are_possible(config: ProducerSettings) -> Changes:
     """Apply ``ProducerConfig.postProcessAndValidateIdempotenceConfigs`` for transactions, and check their id."""
     if not config.transactional_id:
-        if "transaction.timeout.ms" in config.explicit:
-            raise ConfigError(
-                "transaction.timeout.ms is set, but not transactional.id: without an id there are no transactions"
-            )
         return KEEP
     what = f"transactional.id = {config.transactional_id!r}: "
     if not config.enable_idempotence:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.state.accumulator_state import AccumulatorState, attach_for
-from shmaccum.cluster import TopicPartition
+from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.config.settingsfile import read_settings
 from shmaccum.errors import IllegalArgumentError, IllegalStateError, KafkaError, SerializationError, ShmaccumError
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shmaccum.producer.column_path import ColumnPath
-    from shmaccum.transactions.coordinator import ConsumerGroupMetadata, OffsetAndMetadata
     from shmaccum.transactions.manager import TransactionManager
 
 logger = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
-from shmaccum.cluster import Node, TopicPartition
+from shmaccum.cluster import ConsumerGroupMetadata, Node, OffsetAndMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     ConcurrentTransactionsError,
@@ -85,29 +85,6 @@ class Identity(NamedTuple):
 
     producer_id: int
     epoch: int
-
-
-class OffsetAndMetadata(NamedTuple):
-    """An offset to commit for a partition (Kafka's class of that name).
-
-    Attributes:
-        offset: of the next record to read.
-        metadata: any text.
-        leader_epoch: of the last record that was read; -1 if not known.
-    """
-
-    offset: int
-    metadata: str = ""
-    leader_epoch: int = -1
-
-
-class ConsumerGroupMetadata(Protocol):
-    """A consumer group's member, as consumers of other libraries have it (Kafka's class of that name)."""
-
-    group_id: str
-    generation_id: int
-    member_id: str
-    group_instance_id: str | None
 
 
 def is_abortable(error: type[KafkaError]) -> bool:

@@ -22,7 +22,7 @@ from shmaccum.accumulator.append.record_accumulator import RecordAccumulator
 from shmaccum.accumulator.append.record_appender import Route
 from shmaccum.accumulator.state.lanes import LaneLease, LaneTable
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
-from shmaccum.cluster import TopicPartition
+from shmaccum.cluster import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from shmaccum.config import ProducerConfig
 from shmaccum.errors import (
     ClusterAuthorizationError,
@@ -39,9 +39,7 @@ from shmaccum.errors import (
 from shmaccum.transactions.broker_client import BrokerClient
 from shmaccum.transactions.coordinator import (
     IMPLICIT,
-    ConsumerGroupMetadata,
     Identity,
-    OffsetAndMetadata,
     TransactionCoordinator,
     deadline_after,
     is_abortable,
@@ -115,6 +113,12 @@ class TransactionManager:
         """Whether anything was sent in the current transaction: an empty one is not ended at the coordinator."""
         self._pid = os.getpid()
         self._lock = threading.RLock()
+        state.slab.on_fork(self._forked)
+
+    def _forked(self) -> None:
+        """Keep a forked child's records out of its parent's transaction."""
+        self._lock = threading.RLock()
+        self._queues = {}
 
     # --- the calls of users -------------------------------------------------------------------------
 
@@ -186,7 +190,7 @@ class TransactionManager:
                     self.abort()
             except ShmaccumError as error:
                 logger.warning(
-                    "transactional.id %r: its transaction was not aborted, so that its timeout will: %s",
+                    "transactional.id %r: its transaction stays open until its timeout: %s",
                     self._id,
                     error,
                 )
@@ -231,7 +235,8 @@ class TransactionManager:
         """Note that a record of the current transaction was refused: it can only be aborted (``doSend``)."""
         with self._lock:
             if error.is_api and self._state is State.IN_TRANSACTION:
-                self._state, self._error = State.ABORTABLE_ERROR, error
+                self._state = State.FATAL_ERROR if isinstance(error, _FATAL) else State.ABORTABLE_ERROR
+                self._error = error
 
     def _queue_of(self, of: PartitionQueue) -> PartitionQueue:
         with self._lock:
@@ -252,7 +257,7 @@ class TransactionManager:
             if self._version < IMPLICIT:
                 partitions = [queue.topic_partition for queue in queues]
                 self._coordinator.add_partitions(self._me, partitions, deadline_after(self._max_block_ms))
-        self._queues |= in_lane
+        self._queues.update(in_lane)
 
     # --- states -------------------------------------------------------------------------------------
 

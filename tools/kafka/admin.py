@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, ElectionType, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -108,6 +108,13 @@ class Admin:
         # What a partition's own leader already is, it answers as an error of that partition, which is no news.
         self._client.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, partition)]).result(TIMEOUT_S)
         self._until(lambda: self.leaders(topic)[partition] == to, f"node {to} leading {topic}-{partition}")
+
+    def committed_offsets(self, group: str, topic: str) -> dict[int, int]:
+        """Return a consumer group's committed offsets of a topic, by partition."""
+        partitions = [TopicPartition(topic, partition) for partition in self.leaders(topic)]
+        asked = self._client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, partitions)])
+        found = asked[group].result(TIMEOUT_S).topic_partitions
+        return {each.partition: each.offset for each in found if each.offset >= 0}
 
     def configure_topic(self, topic: str, settings: Mapping[str, object]) -> None:
         """Change settings of a topic."""

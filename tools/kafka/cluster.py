@@ -45,6 +45,7 @@ class KafkaCluster:
         sasl: bool = False,
         certificates: Certificates | None = None,
         overrides: Mapping[str, object] | None = None,
+        features: Mapping[str, int] | None = None,
         detached: bool = False,
     ) -> None:
         """Choose ports; nothing runs before `start`.
@@ -55,6 +56,7 @@ class KafkaCluster:
             sasl: clients must authenticate as one of `settings.USERS`, and access-control lists count.
             certificates: clients must speak TLS; the brokers are ``certificates.broker``.
             overrides: broker settings that win over ours, for every node.
+            features: finalized levels of features, such as ``transaction.version``, other than the newest.
             detached: the brokers outlive this process; else they die with it, whatever its end.
         """
         self.nodes = {id: Node(id, free_port, directory / f"node-{id}", detached) for id in range(1, nodes + 1)}
@@ -62,6 +64,7 @@ class KafkaCluster:
         self._sasl = sasl
         self._certificates = certificates
         self._overrides = overrides or {}
+        self._features = features or {}
 
     @property
     def bootstrap_servers(self) -> str:
@@ -122,7 +125,7 @@ class KafkaCluster:
 
         What the tool makes depends on its arguments, and not on the brokers' settings.
         """
-        arguments = format_arguments(self._sasl)
+        arguments = format_arguments(self._sasl, self._features)
         kept = jar_directory() / f"bootstrap-{zlib.crc32(' '.join(arguments).encode()):08x}.checkpoint"
         if not kept.exists():
             with tempfile.TemporaryDirectory(dir=kept.parent, prefix="format-") as scratch:

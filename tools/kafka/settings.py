@@ -73,11 +73,12 @@ def broker_settings(
     return settings | dict(overrides)
 
 
-def format_arguments(sasl: bool) -> Sequence[str]:
-    """Return what Kafka's storage tool is to write besides the cluster's id: the SCRAM users."""
+def format_arguments(sasl: bool, features: Mapping[str, int]) -> Sequence[str]:
+    """Return what Kafka's storage tool is to write besides the cluster's id: features, and the SCRAM users."""
+    levels = [argument for name, level in features.items() for argument in ("--feature", f"{name}={level}")]
     if not sasl:
-        return ()
-    return [
+        return levels
+    return levels + [
         argument
         for mechanism in SCRAM_MECHANISMS
         for name, password in USERS.items()

@@ -176,7 +176,8 @@ class ColumnAppender:
         place = self._slots_at + slot * self._slot_size + size
         header = self._headers_at + slot * self._header_words
         with queue.lock:
-            queue.check_lease()
+            if queue.lane_at:
+                queue.check_lease()
             if self._open_batch(queue) != seen:
                 return 0
             records.write(self._slab.buffer, [place])
@@ -231,7 +232,8 @@ class ColumnAppender:
             self._fill(batches, first, slots, headers)
             is_open = batches.is_open and end == len(sizes)
             with queue.lock:
-                queue.check_lease()
+                if queue.lane_at:
+                    queue.check_lease()
                 results = self._pending.contribute_new(queue.topic_partition, ids, headers)
                 future.add(Chunk(results, batches.rows, cuts[first : end + 1], 0))
                 closed = queue.append_all(slots, _OPEN if is_open else _CLOSED)

@@ -130,7 +130,7 @@ class RecordAppender:
     ) -> AppendResult | None:
         """Append to the open batch, under the partition's lock; return None if there is none or it has no room."""
         memory = self._memory
-        if queue.generation_at:
+        if queue.lane_at:
             queue.check_lease()
         opened = memory.words[queue.open_at]
         if not opened:

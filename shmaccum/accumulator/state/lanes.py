@@ -21,17 +21,15 @@ import numpy as np
 
 from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
-from shmaccum.errors import KafkaError, ProducerFencedError, SlabFullError, error_for_code
+from shmaccum.errors import KafkaError, ProducerFencedError, SlabFullError
 from shmaccum.shm import native
-from shmaccum.shm.layout import WORD, Lane, Partition, Process, Slot, SlotState, Super, state_of
+from shmaccum.shm.layout import WORD, Lane, Partition, Process, Slot, SlotState, Super, lane_error, state_of
 from shmaccum.shm.slab import Slab
 
 _EPOCH_SHIFT: Final = 32
 _ENTRY_BITS: Final = 16
 _ENTRY_MASK: Final = (1 << _ENTRY_BITS) - 1
 _INCARNATION_MASK: Final = (1 << 32) - 1
-_CODE_MASK: Final = 0xFFFF
-_SIGN: Final = 0x8000
 
 
 class LaneTable:
@@ -191,9 +189,8 @@ class LaneLease:
     @property
     def error(self) -> type[KafkaError] | None:
         """Error of the first batch of the transaction that failed."""
-        word = self._words[self._at + Lane.ERROR]
-        code = word & _CODE_MASK
-        return error_for_code(code - (code & _SIGN) * 2) if word else None
+        failed = self._words[self._at + Lane.ERROR]
+        return lane_error(failed) if failed else None
 
     def queue(self, of: PartitionQueue) -> PartitionQueue:
         """Return the lane's deque for a partition, given the one outside of transactions.
@@ -202,7 +199,7 @@ class LaneLease:
             SlabFullError: the partition table is full.
         """
         queue = self._map.lane_queue(self._lane + 1, of)
-        queue.lease(self._at + Lane.GENERATION, self._generation)
+        queue.lease(self._at, self._generation)
         return queue
 
     def open(self, producer_id: int, epoch: int, version: int) -> None:

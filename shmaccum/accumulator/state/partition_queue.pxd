@@ -3,6 +3,9 @@ from shmaccum.accumulator.state.record_batch cimport RecordBatch, batch_in
 from shmaccum.shm.locks cimport SlabLock
 from shmaccum.shm.memory cimport SlabMemory, word
 
+cdef Py_ssize_t _LANE_GENERATION
+cdef Py_ssize_t _LANE_PRODUCER_ID
+cdef Py_ssize_t _LANE_ERROR
 cdef Py_ssize_t _HEAD
 cdef Py_ssize_t _TAIL
 cdef Py_ssize_t _QUEUED
@@ -26,8 +29,8 @@ cdef class PartitionQueue:
     cdef readonly Py_ssize_t open_at
     cdef readonly Py_ssize_t queued_at
     cdef readonly Py_ssize_t lane
-    cdef readonly Py_ssize_t generation_at
-    cdef readonly unsigned long long generation
+    cdef readonly Py_ssize_t lane_at
+    cdef unsigned long long _generation
     cdef SlabMemory _memory
     cdef Py_ssize_t _headers_at
     cdef Py_ssize_t _header_words
@@ -39,6 +42,7 @@ cdef class PartitionQueue:
     cdef Py_ssize_t _next_position_at
     cdef Py_ssize_t _tail_at
 
+    @cython.locals(words=word[::1], at=Py_ssize_t, failed="unsigned long long")
     cpdef check_lease(self)
 
     @cython.locals(words=word[::1], head="unsigned long long", sealing_at=Py_ssize_t)

@@ -15,8 +15,8 @@ import numpy as np
 from shmaccum.accumulator.state import redo_log
 from shmaccum.accumulator.state.record_batch import RecordBatch, batch_in
 from shmaccum.cluster import TopicPartition
-from shmaccum.errors import ProducerFencedError
-from shmaccum.shm.layout import STATE_MASK, STRIPES, Partition, Slot, SlotState, state_of
+from shmaccum.errors import IllegalStateError, ProducerFencedError
+from shmaccum.shm.layout import STATE_MASK, STRIPES, Lane, Partition, Slot, SlotState, lane_error, state_of
 from shmaccum.shm.slab import Slab
 
 # As numpy numbers: numpy looks up methods of an enum's members, and swallows a KeyboardInterrupt during that.
@@ -24,6 +24,9 @@ _OPEN: Final = np.uint64(SlotState.OPEN)
 _CLOSED: Final = np.uint64(SlotState.CLOSED)
 
 # Constants of this module: C numbers in the compiled form.
+_LANE_GENERATION: Final = Lane.GENERATION
+_LANE_PRODUCER_ID: Final = Lane.PRODUCER_ID
+_LANE_ERROR: Final = Lane.ERROR
 _HEAD: Final = Partition.HEAD
 _TAIL: Final = Partition.TAIL
 _QUEUED: Final = Partition.QUEUED
@@ -45,6 +48,7 @@ class PartitionQueue:
 
     __slots__ = (
         "_at",
+        "_generation",
         "_geometry",
         "_header_words",
         "_headers_at",
@@ -55,10 +59,9 @@ class PartitionQueue:
         "_tail_at",
         "_words",
         "entry",
-        "generation",
-        "generation_at",
         "head_at",
         "lane",
+        "lane_at",
         "lock",
         "open_at",
         "queued_at",
@@ -70,8 +73,9 @@ class PartitionQueue:
         self.topic_partition = topic_partition
         self.lane = lane
         """Its lane's entry + 1; 0 outside of transactions."""
-        self.generation_at = 0
-        self.generation = 0
+        self.lane_at = 0
+        """Word index of the lane, if this object accepts records only for a lease of it; else 0."""
+        self._generation = 0
         self.lock = slab.stripe(entry)
         self._slab = slab
         self._words = slab.words
@@ -91,22 +95,33 @@ class PartitionQueue:
         """Number of batches in the deque."""
         return int(self._words[self.queued_at])
 
-    def lease(self, generation_at: int, generation: int) -> None:
-        """Accept records, through this object, only while the lane has a generation, at an index in the slab."""
-        self.generation = generation
-        self.generation_at = generation_at
+    def lease(self, lane_at: int, generation: int) -> None:
+        """Accept records, through this object, only while the lane at an index of the slab is open for this lease."""
+        self.lane_at = lane_at
+        self._generation = generation
 
     def check_lease(self) -> None:
-        """Check, under the lock, that the lane has not been leased again.
+        """Check, under the lock, that the lane still takes records of this lease.
+
+        The sender closes a lane before it acquires the lock to empty it, so no record comes behind it.
 
         Raises:
-            ProducerFencedError: it has.
+            ProducerFencedError: the lane was leased again.
+            KafkaError: a batch of the transaction has failed with this error.
+            IllegalStateError: another thread has ended the transaction.
         """
-        if self.generation_at and self._memory.words[self.generation_at] != self.generation:
+        words, at = self._memory.words, self.lane_at
+        if words[at + _LANE_GENERATION] != self._generation:
             raise ProducerFencedError(
                 f"no record of this transaction is accepted for {self.topic_partition} any more: another producer of "
                 "this host has the same transactional.id"
             )
+        failed = words[at + _LANE_ERROR]
+        if failed:
+            error = lane_error(failed)
+            raise error(f"{self.topic_partition}: a batch of the transaction failed, so abort it: {error.meaning()}")
+        if not words[at + _LANE_PRODUCER_ID]:
+            raise IllegalStateError(f"no record is accepted for {self.topic_partition}: the transaction has ended")
 
     def has_full(self) -> bool:
         """Return whether the first batch is full and its compression, if any, is finished."""

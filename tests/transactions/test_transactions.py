@@ -1,0 +1,394 @@
+"""Transactions of whole producers, read back from Apache Kafka, in both versions of the protocol."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+
+import pyarrow as pa
+import pytest
+from brokers import consume_values
+from processes import Child
+from producers import sender_pid, wait_until, wait_until_gone
+
+from shmaccum import ConsumerGroupMetadata, OffsetAndMetadata, Producer, TopicPartition
+from shmaccum.errors import (
+    IllegalArgumentError,
+    IllegalStateError,
+    InvalidProducerEpochError,
+    InvalidTxnTimeoutError,
+    KafkaError,
+    ProducerFencedError,
+    RecordTooLargeError,
+    SlabFullError,
+    TransactionAbortedError,
+)
+from tools.kafka import KafkaCluster
+
+Start = Callable[..., Child]
+PARTITIONS = 3
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["version-1", "version-2"])
+def cluster(request: pytest.FixtureRequest, kafka_cluster: Callable[..., KafkaCluster]) -> KafkaCluster:
+    """Return a broker whose clusters' transactions have one version of the protocol."""
+    cluster = kafka_cluster(features={"transaction.version": request.param})
+    cluster.start()
+    return cluster
+
+
+@pytest.fixture(autouse=True)
+def gone(slab_name: str) -> Iterator[None]:
+    """Wait at the end until the senders have left."""
+    yield
+    for name in (slab_name, f"{slab_name}-2"):
+        wait_until_gone(name)
+
+
+@contextmanager
+def transactional(cluster: KafkaCluster, name: str, **more: object) -> Iterator[Producer]:
+    """Have a producer that is ready to begin a transaction."""
+    with Producer(settings(cluster, name, **more)) as producer:
+        producer.init_transactions()
+        yield producer
+
+
+def settings(cluster: KafkaCluster, name: str, **more: object) -> dict[str, object]:
+    return {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "shmaccum.name": name,
+        "buffer.memory": 1 << 20,
+        "sender.idle.ms": 100,
+        "transactional.id": name,
+    } | {key.replace("_", "."): value for key, value in more.items()}
+
+
+def visible(cluster: KafkaCluster, topic: str, isolation: str = "read_committed") -> list[bytes | None]:
+    """Return the values that a consumer sees, sorted."""
+    found = consume_values({"bootstrap.servers": cluster.bootstrap_servers, "isolation.level": isolation}, topic)
+    return sorted((value for values in found.values() for value in values), key=lambda value: value or b"")
+
+
+def send(producer: Producer, topic: str, *values: bytes) -> None:
+    for number, value in enumerate(values):
+        producer.send(topic, value, partition=number % PARTITIONS)
+
+
+def send_and_commit(producer: Producer, topic: str, *values: bytes) -> None:
+    send(producer, topic, *values)
+    producer.commit_transaction()
+
+
+def numbered(what: bytes, count: int) -> list[bytes]:
+    return [b"%s-%04d" % (what, number) for number in range(count)]
+
+
+def test_committed_is_visible_and_aborted_is_not(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    committed: list[bytes] = []
+    with transactional(cluster, slab_name) as producer:
+        for turn in range(6):
+            producer.begin_transaction()
+            values = numbered(b"%d" % turn, 200)
+            send(producer, topic, *values)
+            if turn % 2:
+                producer.flush()
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+                committed += values
+    assert visible(cluster, topic) == sorted(committed)
+    assert len(visible(cluster, topic, "read_uncommitted")) == 6 * 200
+
+
+def test_columns(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
+    """Rows go to all partitions, which one request adds to the transaction in version 1."""
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    values = numbered(b"row", 5000)
+    batch = pa.record_batch({"key": pa.array(values, pa.binary()), "value": pa.array(values, pa.binary())})
+    with transactional(cluster, slab_name, compression_type="lz4") as producer:
+        producer.begin_transaction()
+        producer.send_batch(topic, batch)
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send_batch(topic, batch)
+        producer.send(topic, b"single")
+        producer.commit_transaction()
+    assert visible(cluster, topic) == sorted([*values, b"single"])
+
+
+def test_records_without_a_partition_stay_in_the_transaction(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
+    """The sticky partitioner switches among the transaction's own deques."""
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    values = numbered(b"x" * 500, 1000)
+    with transactional(cluster, slab_name, batch_size=4096) as producer:
+        producer.begin_transaction()
+        for value in values:
+            producer.send(topic, value)
+        producer.commit_transaction()
+        producer.begin_transaction()
+        for value in values:
+            producer.send(topic, value)
+        producer.abort_transaction()
+    assert visible(cluster, topic) == values
+
+
+def test_two_transactions_and_plain_records_share_a_slab(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    plain = settings(cluster, slab_name, transactional_id="")
+    with (
+        transactional(cluster, slab_name, transactional_id="one") as one,
+        transactional(cluster, slab_name, transactional_id="two") as two,
+        Producer(plain) as outside,
+    ):
+        one.begin_transaction()
+        two.begin_transaction()
+        for number in range(300):
+            for name, producer in ((b"1", one), (b"2", two), (b"0", outside)):
+                producer.send(topic, b"%s-%04d" % (name, number), partition=number % PARTITIONS)
+        one.commit_transaction()
+        two.abort_transaction()
+        outside.flush()
+    assert visible(cluster, topic) == sorted(numbered(b"0", 300) + numbered(b"1", 300))
+
+
+@pytest.mark.parametrize("same_slab", [True, False])
+def test_the_newer_producer_fences_the_older(
+    cluster: KafkaCluster, slab_name: str, topic: str, same_slab: bool
+) -> None:
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    other = slab_name if same_slab else f"{slab_name}-2"
+    with transactional(cluster, slab_name) as older:
+        older.begin_transaction()
+        send(older, topic, b"older")
+        older.flush()
+        with transactional(cluster, other, transactional_id=slab_name) as newer:
+            # In the same slab nothing is accepted any more. Elsewhere a broker refuses the batch, which can also mean that
+            # the transaction has timed out; so only the abort shows that another producer is there (KIP-588).
+            with pytest.raises(ProducerFencedError if same_slab else InvalidProducerEpochError):
+                send_and_commit(older, topic, *numbered(b"late", 20))
+            with pytest.raises(ProducerFencedError):
+                older.abort_transaction()
+            with pytest.raises(ProducerFencedError, match="close the producer"):
+                older.begin_transaction()
+            newer.begin_transaction()
+            send(newer, topic, b"newer")
+            newer.commit_transaction()
+    assert visible(cluster, topic) == [b"newer"]
+
+
+def test_a_batch_that_fails_leaves_the_abort_as_the_only_way(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
+    cluster.admin.create_topic(topic, partitions=PARTITIONS, settings={"max.message.bytes": 2000})
+    with transactional(cluster, slab_name) as producer:
+        producer.begin_transaction()
+        send(producer, topic, b"small")
+        lost = producer.send(topic, bytes(5000), partition=1)
+        with pytest.raises(RecordTooLargeError):
+            producer.commit_transaction()
+        with pytest.raises(RecordTooLargeError, match="abort the transaction"):
+            producer.send(topic, b"more")
+        with pytest.raises(RecordTooLargeError, match="abort the transaction"):
+            producer.commit_transaction()
+        assert isinstance(lost.exception, RecordTooLargeError)
+        producer.abort_transaction()
+        producer.begin_transaction()
+        send(producer, topic, b"after")
+        producer.commit_transaction()
+    assert visible(cluster, topic) == [b"after"]
+
+
+def test_a_record_that_is_refused_at_once_does_too(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    with transactional(cluster, slab_name, max_request_size=1000) as producer:
+        producer.begin_transaction()
+        with pytest.raises(RecordTooLargeError):
+            producer.send(topic, bytes(5000))
+        with pytest.raises(RecordTooLargeError, match="abort the transaction"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+
+
+def test_dropped_records_say_so(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    with transactional(cluster, slab_name, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
+        producer.begin_transaction()
+        future = producer.send(topic, b"lingers", partition=0)
+        producer.abort_transaction()
+        assert isinstance(future.exception, TransactionAbortedError)
+    assert not visible(cluster, topic, "read_uncommitted")
+
+
+def test_an_empty_transaction_costs_no_request(cluster: KafkaCluster, slab_name: str) -> None:
+    with transactional(cluster, slab_name) as producer:
+        before = producer._transactions._me  # type: ignore[union-attr]
+        for _ in range(3):
+            producer.begin_transaction()
+            producer.commit_transaction()
+        assert producer._transactions._me == before  # type: ignore[union-attr]
+
+
+def test_the_sender_is_killed_in_a_transaction(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    values = numbered(b"v" * 300, 6000)
+    with transactional(cluster, slab_name, linger_ms=0) as producer:
+        producer.begin_transaction()
+        for number, value in enumerate(values):
+            producer.send(topic, value, partition=number % PARTITIONS)
+            if number % 1500 == 700:
+                os.kill(sender_pid(producer), signal.SIGKILL)
+        producer.commit_transaction()
+    assert visible(cluster, topic) == values
+
+
+def die_in_a_transaction(link: Connection, config: dict[str, object], topic: str) -> None:
+    producer = Producer(config)
+    producer.init_transactions()
+    producer.begin_transaction()
+    send(producer, topic, *numbered(b"dead", 500))
+    link.send("sent")
+    signal.pause()
+
+
+def test_a_producer_is_killed_in_a_transaction(cluster: KafkaCluster, start: Start, slab_name: str, topic: str) -> None:
+    """The sender drops what it had queued, and the next producer of the id aborts what was sent."""
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    dead = start(die_in_a_transaction, settings(cluster, slab_name), topic)
+    assert dead.hear() == "sent"
+    dead.kill()
+    with transactional(cluster, slab_name) as producer:
+        producer.begin_transaction()
+        send(producer, topic, *numbered(b"alive", 500))
+        producer.commit_transaction()
+    assert visible(cluster, topic) == numbered(b"alive", 500)
+
+
+def test_a_dead_producers_lane_is_emptied_without_another_one(
+    cluster: KafkaCluster, start: Start, slab_name: str, topic: str
+) -> None:
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    lingering = settings(cluster, slab_name, linger_ms=60_000, delivery_timeout_ms=100_000)
+    with Producer(settings(cluster, slab_name, transactional_id="")) as other:
+        dead = start(die_in_a_transaction, lingering, topic)
+        assert dead.hear() == "sent"
+        dead.kill()
+        wait_until(lambda: other._slab.undelivered() == (0, 0), "the dead producer's records are dropped")
+    assert not visible(cluster, topic, "read_uncommitted")
+
+
+def test_a_forked_child_is_not_in_its_parents_transaction(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    with transactional(cluster, slab_name) as producer:
+        producer.begin_transaction()
+        send(producer, topic, b"parent")
+        pid = os.fork()
+        if not pid:
+            try:
+                producer.send(topic, b"child", partition=0)
+            except IllegalStateError:
+                os._exit(7)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+        producer.commit_transaction()
+    assert visible(cluster, topic) == [b"parent"]
+
+
+def test_a_close_aborts(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    with transactional(cluster, slab_name) as producer:
+        producer.begin_transaction()
+        send(producer, topic, b"never")
+        producer.flush()
+    with transactional(cluster, slab_name) as producer:
+        producer.begin_transaction()
+        send(producer, topic, b"then")
+        producer.commit_transaction()
+    assert visible(cluster, topic) == [b"then"]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_offsets_are_part_of_the_transaction(cluster: KafkaCluster, slab_name: str, topic: str, commits: bool) -> None:
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    group = ConsumerGroupMetadata(f"group-{topic}")
+    with transactional(cluster, slab_name) as producer:
+        producer.begin_transaction()
+        send(producer, topic, b"value")
+        offsets = {
+            TopicPartition(topic, 0): OffsetAndMetadata(5, "note"),
+            TopicPartition(topic, 1): OffsetAndMetadata(7),
+        }
+        producer.send_offsets_to_transaction(offsets, group)
+        producer.send_offsets_to_transaction({}, group)
+        if commits:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+    assert cluster.admin.committed_offsets(group.group_id, topic) == ({0: 5, 1: 7} if commits else {})
+
+
+def test_a_group_that_has_gone_on(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    with transactional(cluster, slab_name) as producer:
+        producer.begin_transaction()
+        zombie = ConsumerGroupMetadata(f"group-{topic}", generation_id=5, member_id="gone")
+        with pytest.raises(KafkaError):
+            producer.send_offsets_to_transaction({TopicPartition(topic, 0): OffsetAndMetadata(5)}, zombie)
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.commit_transaction()
+
+
+def test_a_timeout_above_the_brokers(cluster: KafkaCluster, slab_name: str) -> None:
+    with (
+        Producer(settings(cluster, slab_name, transaction_timeout_ms=10**9)) as producer,
+        pytest.raises(InvalidTxnTimeoutError, match=r"transaction\.max\.timeout\.ms"),
+    ):
+        producer.init_transactions()
+
+
+def test_more_transactions_than_the_slab_has_room_for(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    small = {"shmaccum_max_transactions": 1}
+    with (
+        transactional(cluster, slab_name, transactional_id="one", **small),
+        Producer(settings(cluster, slab_name, transactional_id="two", **small)) as second,
+        pytest.raises(SlabFullError, match=r"shmaccum\.max\.transactions"),
+    ):
+        second.init_transactions()
+    with transactional(cluster, slab_name, transactional_id="two", **small) as second:
+        second.begin_transaction()
+        send(second, topic, b"in the lane of the first")
+        second.commit_transaction()
+    assert visible(cluster, topic) == [b"in the lane of the first"]
+
+
+def test_calls_that_the_state_does_not_allow(cluster: KafkaCluster, slab_name: str, topic: str) -> None:
+    cluster.admin.create_topic(topic, partitions=PARTITIONS)
+    with Producer(settings(cluster, slab_name)) as producer:
+        for call in (producer.begin_transaction, producer.commit_transaction, producer.abort_transaction):
+            with pytest.raises(IllegalStateError, match="UNINITIALIZED"):
+                call()
+        with pytest.raises(IllegalStateError):
+            producer.send(topic, b"too early", partition=0)
+        producer.init_transactions()
+        with pytest.raises(IllegalStateError):
+            producer.send(topic, b"outside", partition=0)
+        for call in (producer.init_transactions, producer.commit_transaction, producer.abort_transaction):
+            with pytest.raises(IllegalStateError, match="READY"):
+                call()
+        producer.begin_transaction()
+        with pytest.raises(IllegalStateError, match="IN_TRANSACTION"):
+            producer.begin_transaction()
+        with pytest.raises(IllegalArgumentError, match="group_id"):
+            producer.send_offsets_to_transaction({}, "group")  # type: ignore[arg-type]
+        producer.commit_transaction()
+    assert not visible(cluster, topic)
+
+
+def test_without_an_id(cluster: KafkaCluster, slab_name: str) -> None:
+    with Producer(settings(cluster, slab_name, transactional_id="")) as producer:
+        for call in (producer.init_transactions, producer.begin_transaction, producer.commit_transaction):
+            with pytest.raises(IllegalStateError, match=r"transactional\.id"):
+                call()
