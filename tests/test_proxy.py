@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from brokers import consume_values, produce
 from confluent_kafka import KafkaError, KafkaException
+from fixture_types import MakeCluster
 from proxy import PRODUCE, Proxy
 
 from tools.kafka import KafkaCluster
@@ -33,7 +34,7 @@ class Behind(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def behind(kafka_cluster: Callable[..., KafkaCluster]) -> Iterator[Behind]:
+def behind(kafka_cluster: MakeCluster) -> Iterator[Behind]:
     cluster = kafka_cluster()
     with Proxy(cluster.nodes[1].port) as proxy:
         cluster.nodes[1].advertised_port = proxy.port

@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from accumulators import (
-    CLUSTER,
-    NODE0,
-    TP0,
-    add,
-    assert_empty,
-    config_of,
-    created_ms,
-    drain,
-    first,
-    open_accumulator,
-)
+from accumulators import CLUSTER, NODE0, TP0, add, assert_empty, config_of, created_ms, drain, first, open_accumulator
 
 from shmaccum.errors import DeliveryTimeoutError
 from shmaccum.shm.layout import Slot
@@ -41,7 +30,6 @@ def accumulator(slab_name: str) -> Iterator[Accumulators]:
 def put_ahead(accumulator: Accumulators, word: int) -> int:
     """Put a time in the header of the first batch ahead; return when that was made."""
     batch = first(accumulator, TP0)
-    assert batch is not None
     made_ms = created_ms(accumulator, TP0)
     at = accumulator.slab.geometry.header(batch.slot) + word
     accumulator.slab.words[at] = (accumulator.slab.words[at] or made_ms) + AHEAD_MS

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
@@ -27,15 +26,12 @@ from accumulators import (
     open_accumulator,
 )
 from faults import InterruptAt, interrupted_by_alarm
-from processes import Child
+from fixture_types import OpenAccumulator, Start
 
 from shmaccum.errors import BufferExhaustedError
 from shmaccum.shm.layout import Process, Slot, SlotState, Super
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
-
-OpenAccumulator = Callable[..., Accumulators]
-Start = Callable[..., Child]
 
 SMALL, HALF, LARGE = b"victim", b"victim" + bytes(BATCH_SIZE // 2), b"victim" + bytes(2 * BATCH_SIZE)
 
@@ -44,7 +40,6 @@ def test_death_before_commit_leaves_no_record(accumulator: Accumulators) -> None
     """Bytes behind the committed ones are ignored."""
     add(accumulator, TP0, b"before")
     batch = first(accumulator, TP0)
-    assert batch is not None
     pid = os.fork()
     if not pid:
         start = accumulator.slab.geometry.slot(batch.slot) + batch.size
@@ -234,7 +229,6 @@ def test_slot_states_follow_the_layout(accumulator: Accumulators) -> None:
     assert state(buffer.slot) is SlotState.FREE
     add(accumulator, TP0)
     batch = first(accumulator, TP0)
-    assert batch is not None
     assert state(batch.slot) is SlotState.OPEN
     drain(accumulator)
     assert state(batch.slot) is SlotState.IN_FLIGHT

@@ -9,19 +9,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
-from accumulators import (
-    TP0,
-    TP1,
-    Log,
-    add,
-    assert_empty,
-    config_of,
-    created_ms,
-    drain,
-    first,
-    open_accumulator,
-)
-from processes import Child
+from accumulators import TP0, TP1, Log, add, assert_empty, config_of, created_ms, drain, first, open_accumulator
+from fixture_types import OpenAccumulator, Start
 
 from shmaccum.accumulator.drain.expirer import MAX_RENEWALS
 from shmaccum.errors import DeliveryTimeoutError, InvalidTopicError
@@ -29,8 +18,6 @@ from shmaccum.shm.layout import Slot, Super
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
-OpenAccumulator = Callable[..., Accumulators]
-Start = Callable[..., Child]
 LeaveBehind = Callable[[], None]
 
 TIMEOUT_MS = 3200
@@ -58,7 +45,6 @@ def leave_behind(start: Start, slab_name: str) -> Callable[[], None]:
 def age(accumulator: Accumulators) -> None:
     """Have the partition's first batch been made long ago."""
     batch = first(accumulator, TP0)
-    assert batch is not None
     accumulator.slab.words[accumulator.slab.geometry.header(batch.slot) + Slot.CREATED_MS] -= AGO_MS
 
 
@@ -129,16 +115,12 @@ def test_renewals_of_orphans_are_limited(accumulate: OpenAccumulator, leave_behi
 
 @pytest.mark.parametrize("state", ["queued", "in flight", "refused"])
 def test_lost_records_of_orphans_are_logged_and_counted(
-    accumulate: OpenAccumulator,
-    leave_behind: LeaveBehind,
-    caplog: pytest.LogCaptureFixture,
-    state: str,
+    accumulate: OpenAccumulator, leave_behind: LeaveBehind, caplog: pytest.LogCaptureFixture, state: str
 ) -> None:
     accumulator = accumulate()
     leave_behind()
     add(accumulator, TP1)
     batch = first(accumulator, TP0)
-    assert batch is not None
     size, expired = batch.size, created_ms(accumulator, TP1) + TIMEOUT_MS  # of both: the other one is older
     if state == "in flight":
         drain(accumulator)
@@ -164,7 +146,6 @@ def test_dead_process_entry_is_not_reused_while_its_batches_wait(
     leave_behind()
     accumulator.slab.reap_dead()
     batch = first(accumulator, TP0)
-    assert batch is not None
     (dead,) = batch.contributors()
     assert start(take_an_entry, slab_name).result() not in (dead, accumulator.slab.me)
     age(accumulator)

@@ -28,7 +28,6 @@ def test_lost_batch_fails_alone(accumulator: Accumulators, word: int) -> None:
     lost = accumulator.append(TP0, 0, KEY, VALUE, (), lambda error, metadata: called.append(error)).future
     sound = accumulator.append(TP1, 0, KEY, VALUE).future
     batch = first(accumulator, TP0)
-    assert batch is not None
     at = accumulator.slab.geometry.header(batch.slot) + word
     before = accumulator.slab.words[at]
     accumulator.slab.words[at] = SlotState.FREE if word == Slot.STATE else before + 1

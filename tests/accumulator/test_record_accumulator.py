@@ -17,9 +17,7 @@ What Kafka does with threads is done with processes. Without a counterpart are:
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Any
 
 import pytest
 from accumulators import (
@@ -50,6 +48,7 @@ from accumulators import (
     values_of,
 )
 from faults import interrupted_by_alarm
+from fixture_types import OpenAccumulator, Start
 
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.cluster import Cluster, RecordMetadata, TopicPartition
@@ -65,8 +64,6 @@ from shmaccum.errors import (
 from shmaccum.shm.layout import Partition, Process, SlotState
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
-
-OpenAccumulator = Callable[..., Accumulators]
 
 
 def fill_a_batch(accumulator: Accumulators, to: TopicPartition) -> int:
@@ -119,7 +116,6 @@ def test_full(accumulator: Accumulators) -> None:
     assert [result.new_batch_created for result in results] == [True] + [False] * (len(results) - 2) + [True]
     assert queued(accumulator, TP0) == 2
     full = first(accumulator, TP0)
-    assert full is not None
     assert full.state is SlotState.CLOSED
     assert BATCH_SIZE - full.max_record_size < full.size <= BATCH_SIZE
     assert accumulator.sender.ready(CLUSTER, created_ms(accumulator, TP0)).ready_nodes == {NODE0}
@@ -177,7 +173,7 @@ def append_numbers(link: Connection, name: str, child: int, count: int) -> None:
     detach(accumulator.slab)
 
 
-def test_stressful_situation(accumulator: Accumulators, slab_name: str, start: Callable[..., Any]) -> None:
+def test_stressful_situation(accumulator: Accumulators, slab_name: str, start: Start) -> None:
     """Several processes append to two partitions of a slab that is much too small for them; one drains."""
     children, count = 3, 1200
     producers = [start(append_numbers, slab_name, child, count) for child in range(children)]
@@ -193,7 +189,6 @@ def test_stressful_situation(accumulator: Accumulators, slab_name: str, start: C
     for odd, partition in enumerate((TP0, TP1)):
         by_child: dict[int, list[int]] = {child: [] for child in range(children)}
         for value in log.values(partition):
-            assert value is not None
             child, number = map(int, value.split(b":"))
             by_child[child].append(number)
         assert all(numbers == list(range(odd, count, 2)) for numbers in by_child.values())
@@ -283,7 +278,7 @@ def test_drain_with_a_node_that_does_not_host_any_partitions(accumulator: Accumu
     assert accumulator.sender.drain(cluster_of(0), [NODE1], UNLIMITED, 0) == {1: []}
 
 
-def test_ready_when_memory_is_exhausted(accumulate: OpenAccumulator, slab_name: str, start: Callable[..., Any]) -> None:
+def test_ready_when_memory_is_exhausted(accumulate: OpenAccumulator, slab_name: str, start: Start) -> None:
     """What is queued is sent at once while anybody, of any process, waits for memory."""
     accumulator = accumulate(buffer_memory=BATCH_SIZE, linger_ms=100_000, delivery_timeout_ms=200_000)
     add(accumulator, TP0)

@@ -6,11 +6,11 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Capture, Command
+from processes import wait_until
 
 from shmaccum import Producer, ProducerConfig
 from shmaccum.cli.main import main
@@ -18,13 +18,9 @@ from shmaccum.cli.report import report
 from shmaccum.errors import SlabError
 from shmaccum.shm.lifecycle import attach, detach
 
-Command = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
-Until = Callable[[Callable[[], bool]], None]
-
 
 def say_serving(process: subprocess.Popen[str]) -> str:
     """Wait for the line that says which slab is served; return it."""
-    assert process.stderr is not None
     before = ""
     for line in process.stderr:
         if "serving slab" in line:
@@ -66,7 +62,6 @@ def test_producers_of_the_same_settings_share_it(shmaccum: Command, tmp_path: Pa
     settings = {"transport": "log", "log.dir": str(tmp_path / "log")}
     name = ProducerConfig.parse(settings).slab_name(os.geteuid())
     with shmaccum("sender", "--config", "-") as process:
-        assert process.stdin is not None
         process.stdin.write(json.dumps(settings))
         process.stdin.close()
         process.stdin = None
@@ -99,7 +94,6 @@ def test_it_takes_over_from_a_sender_that_a_producer_started(
         producer.send("t", b"1").get(timeout=30)
         own = report(slab_name).sender.pid
         with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as process:
-            assert process.stderr is not None
             waiting = process.stderr.readline()
             assert f"slab {slab_name}: process {own} has the sender's role; waiting for it" in waiting
             say_serving(process)
@@ -115,7 +109,6 @@ def test_a_second_one_waits_and_a_signal_ends_that(
     with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as first:
         say_serving(first)
         with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as second:
-            assert second.stderr is not None
             assert "another `shmaccum sender` keeps it until it ends" in second.stderr.readline()
             leave(second, signal.SIGTERM)
         assert report(slab_name).sender.pid == first.pid
@@ -147,7 +140,7 @@ def test_its_messages_go_to_its_file_as_well(
         (["--config", "/nowhere/x.properties"], "cannot read settings from /nowhere/x.properties: No such file"),
     ],
 )
-def test_wrong_settings_are_misuse(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_wrong_settings_are_misuse(arguments: list[str], said: str, capfd: Capture) -> None:
     assert main(["sender", *arguments]) == 2
     assert said in capfd.readouterr().err
 
@@ -174,12 +167,12 @@ def test_a_log_file_that_cannot_be_written(tmp_path: Path, shmaccum: Command) ->
 
 
 def test_a_killed_one_leaves_its_slab_to_the_next(
-    shmaccum: Command, settings: dict[str, object], slab_name: str, until: Until
+    shmaccum: Command, settings: dict[str, object], slab_name: str
 ) -> None:
     options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
     with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as process:
         say_serving(process)
         slab = attach(slab_name)
-    until(lambda: not is_served(slab_name))
+    wait_until(lambda: not is_served(slab_name))
     assert report(slab_name).sender.pid == process.pid
     detach(slab)

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fixture_types import Produce, Settings
 from producers import settings_of, wait_until_gone
 
 from shmaccum import Producer
 from shmaccum.errors import ShmaccumError
-
-Produce = Callable[..., Producer]
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def settings(slab_name: str, log_dir: Path) -> Callable[..., dict[str, object]]:
 
 
 @pytest.fixture
-def produce(slab_name: str, settings: Callable[..., dict[str, object]]) -> Iterator[Produce]:
+def produce(slab_name: str, settings: Settings) -> Iterator[Produce]:
     """Return a function that makes a producer of the test's slab, which must be removed at the end."""
     made: list[Producer] = []
 

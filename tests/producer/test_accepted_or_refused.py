@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from faults import interrupted_by_alarm
-from processes import Child
+from fixture_types import Produce, Settings, Start
 from producers import kill_sender, sender_pid, wait_until, wait_until_stored
 from senders import read_values
 
@@ -18,9 +17,6 @@ from shmaccum import Producer
 from shmaccum.errors import SenderError
 from shmaccum.sender import isolation
 from tools.leftovers import pids, read
-
-Produce = Callable[..., Producer]
-Start = Callable[..., Child]
 
 
 @pytest.fixture
@@ -98,7 +94,7 @@ def kill_sender_by_word(link: Connection) -> None:
 
 
 def test_attached_producer_needs_no_descriptors(
-    produce: Produce, start: Start, settings: Callable[..., dict[str, object]], log_dir: Path
+    produce: Produce, start: Start, settings: Settings, log_dir: Path
 ) -> None:
     """A producer that is attached needs none to send; to start a sender takes some, and says so."""
     watcher = produce()

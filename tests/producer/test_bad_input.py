@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from fixture_types import Produce, Settings
 from producers import in_the_way, settings_of, wait_until_gone, wait_until_refused
 from senders import read_topic
 
@@ -33,9 +34,6 @@ from shmaccum.errors import (
     UnsupportedForMessageFormatError,
 )
 from shmaccum.shm.names import leftovers, segment_path
-
-Produce = Callable[..., Producer]
-Settings = Callable[..., dict[str, object]]
 
 
 @pytest.fixture(scope="module")

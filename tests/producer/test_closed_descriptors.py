@@ -6,23 +6,18 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Child
+from fixture_types import Produce, Settings, Start
 from producers import sender_pid, wait_until, wait_until_gone
 from senders import read_values
 
 from shmaccum import Producer
 from shmaccum.errors import DeadOwnerError, ShmaccumError
 from shmaccum.shm.lockfile import PROCESS
-
-Settings = Callable[..., dict[str, object]]
-Start = Callable[..., Child]
-Produce = Callable[..., Producer]
 
 FILES = 40
 """More than a producer has descriptors."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from brokers import consume_values
+from fixture_types import MakeCluster
 from producers import wait_until, wait_until_gone
 
 from shmaccum import Producer
@@ -51,7 +52,7 @@ def connect(slab_name: str) -> Iterator[Connect]:
 
 
 @pytest.fixture(scope="module")
-def secured(kafka_cluster: Callable[..., KafkaCluster]) -> KafkaCluster:
+def secured(kafka_cluster: MakeCluster) -> KafkaCluster:
     """Return a cluster that wants to know who writes, and minds its rules."""
     cluster = kafka_cluster(sasl=True)
     cluster.start()

@@ -31,14 +31,7 @@ class Topic:
 def partition(batch: pa.RecordBatch, count: int = 5, *, ignore_keys: bool = False) -> dict[int, ColumnBodies]:
     sticky = StickyPartitioner(Topic(), 1 << 14, lambda times: random.choices(range(count), k=times))
     return partition_columns(
-        batch,
-        FORMAT,
-        count,
-        sticky,
-        ignore_keys=ignore_keys,
-        max_body_size=1 << 20,
-        batch_size=1 << 14,
-        open_room=0,
+        batch, FORMAT, count, sticky, ignore_keys=ignore_keys, max_body_size=1 << 20, batch_size=1 << 14, open_room=0
     )
 
 

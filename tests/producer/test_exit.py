@@ -7,17 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fixture_types import Settings
 from producers import wait_until_gone, wait_until_stored
 from senders import read_values
 
 from shmaccum import Producer
 from shmaccum.shm.names import leftovers
-
-Settings = Callable[..., dict[str, object]]
 
 BEGIN = """
 import json, os, sys
@@ -107,7 +105,6 @@ def test_signal_delivers_accepted_records(
         stderr=subprocess.PIPE,
         text=True,
     ) as program:
-        assert program.stdout is not None
         assert program.stdout.readline() == "sending\n"
         program.send_signal(number)
         stderr = program.communicate(timeout=60)[1]

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from fixture_types import Produce
 from kafka.record import MemoryRecords
 from producers import wait_until
 from senders import read_partition
-
-from shmaccum import Producer
-
-Produce = Callable[..., Producer]
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 OF_ATTRIBUTES = dict(enumerate(COMPRESSIONS))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from processes import Child
+from fixture_types import Start
 from producers import PATIENCE_S, sender_pid, settings_of, wait_until, wait_until_gone
 
 from shmaccum import Producer
@@ -18,8 +18,6 @@ from shmaccum.errors import SlabFullError
 from shmaccum.sender.handover import has_successor
 from shmaccum.sender.process import serve
 from shmaccum.shm.layout import LOCK_TABLES, Process, Super
-
-Start = Callable[..., Child]
 
 
 def produce(link: Connection, settings: dict[str, object]) -> None:

@@ -12,14 +12,12 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fixture_types import Settings
 from producers import wait_until, wait_until_gone
 from senders import read_topic
-
-Settings = Callable[..., dict[str, object]]
 
 CLIENTS, REQUESTS = 16, 30
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 
+from fixture_types import Settings
 from producers import wait_until_gone
 
 PROGRAM = """
@@ -21,7 +21,7 @@ NOT_OF_A_PRODUCER = ("crc32c", "kafka", "pyarrow", "shmaccum.sender.log", "shmac
 
 
 def test_who_sends_record_by_record_has_nothing_of_the_senders_or_of_columns(
-    slab_name: str, settings: Callable[..., dict[str, object]]
+    slab_name: str, settings: Settings
 ) -> None:
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(settings(), default=str), *NOT_OF_A_PRODUCER],

@@ -8,12 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from faults import InterruptAt
+from fixture_types import Produce, Settings
 
 from shmaccum import Producer
 from shmaccum.shm import names
 from shmaccum.shm.layout import Process, Slot, SlotState, state_of
-
-Produce = Callable[..., Producer]
 
 MOST_MOMENTS = 2000
 
@@ -71,7 +70,7 @@ def test_error_of_a_signal_handler_is_not_reported_as_damage(produce: Produce, n
     assert producer.send("t", b"last").get(10).offset > 0
 
 
-def test_interrupted_close_can_be_called_again(produce: Produce, settings: Callable[..., dict[str, object]]) -> None:
+def test_interrupted_close_can_be_called_again(produce: Produce, settings: Settings) -> None:
     """Wherever an interrupt cut it short, the next call ends what it began."""
     watcher = produce()
     watcher.partitions_for("t")
@@ -90,7 +89,7 @@ def test_interrupted_close_can_be_called_again(produce: Produce, settings: Calla
 
 
 def test_interrupted_constructor_leaves_no_user(
-    produce: Produce, settings: Callable[..., dict[str, object]], monkeypatch: pytest.MonkeyPatch
+    produce: Produce, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watcher = produce()
     # A look at every other slab of this user is some hundred moments, and they come and go.

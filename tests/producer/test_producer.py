@@ -7,13 +7,13 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pyarrow as pa
 import pytest
+from fixture_types import Produce, Settings
 from kafka import KafkaProducer
 from kafka.partitioner.default import DefaultPartitioner
 from producers import in_the_way, kill_sender, sender_pid, sender_starts, wait_until_gone, wait_until_stored
@@ -22,9 +22,6 @@ from senders import read_partition, read_topic, read_values
 import shmaccum
 from shmaccum import FutureRecordMetadata, Producer, ProducerConfig, RecordMetadata, TopicPartition
 from shmaccum.errors import IllegalStateError, KafkaTimeoutError, ProducerClosedError, SlabAbiError
-
-Produce = Callable[..., Producer]
-Settings = Callable[..., dict[str, object]]
 
 
 def test_arguments_have_kafka_pythons_order() -> None:

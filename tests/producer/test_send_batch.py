@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from processes import Child
+from fixture_types import Produce, Settings, Start
 from producers import in_the_way, settings_of, wait_until_gone
 from senders import LogRecord, read_partition, read_topic
 
@@ -26,9 +26,6 @@ from shmaccum.errors import (
     ShmaccumError,
     UnknownTopicOrPartitionError,
 )
-
-Produce = Callable[..., Producer]
-Start = Callable[..., Child]
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -73,7 +70,6 @@ def test_every_row_is_where_its_future_says(shared: tuple[Producer, Path]) -> No
         if number % 7 == 0:
             assert record.timestamp == number
         else:
-            assert record.timestamp is not None
             assert record.timestamp > 1_600_000_000_000
         if number % 5 == 0:
             assert partition == number % 2
@@ -327,7 +323,7 @@ def send_batches(link: Connection, settings: dict[str, object], child: int, batc
 
 
 def test_several_processes_into_the_same_partitions(
-    settings: Callable[..., dict[str, object]], produce: Produce, start: Start, log_dir: Path
+    settings: Settings, produce: Produce, start: Start, log_dir: Path
 ) -> None:
     """All rows, exactly once, and in order for each process; single records in between."""
     producer = produce()
@@ -343,7 +339,6 @@ def test_several_processes_into_the_same_partitions(
     for partition in range(2):
         by_child: dict[int, list[int]] = {0: [], 1: [], 9: []}
         for record in read_partition(log_dir, "t", partition):
-            assert record.value is not None
             sender, number = map(int, record.value.split(b":"))
             by_child[sender].append(number)
         assert by_child[0] == by_child[1] == list(range(partition, 2400, 2))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 from fake_broker import PRODUCE, FakeBroker
+from fixture_types import Settings, Start
 from kafka.record import MemoryRecords
-from processes import Child
 from producers import (
     in_the_way,
     kill_sender,
@@ -26,9 +26,6 @@ from producers import (
 
 from shmaccum import Producer, ProducerConfig
 from shmaccum.errors import DeliveryTimeoutError, SlabAbiError
-
-Start = Callable[..., Child]
-Settings = Callable[..., dict[str, object]]
 
 
 @pytest.fixture

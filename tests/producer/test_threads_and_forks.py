@@ -13,16 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Child
+from fixture_types import Produce, Settings, Start
 from producers import in_the_way, sender_starts
 from senders import read_topic, read_values
 
 from shmaccum import Producer
 from shmaccum.errors import DeadOwnerError
 from shmaccum.shm.layout import Role
-
-Produce = Callable[..., Producer]
-Start = Callable[..., Child]
 
 
 def test_threads(produce: Produce, log_dir: Path) -> None:
@@ -53,7 +50,6 @@ def test_threads(produce: Produce, log_dir: Path) -> None:
     found: dict[int, list[int]] = {number: [] for number in range(threads)}
     for records in read_topic(log_dir, "t").values():
         for record in records:
-            assert record.value is not None
             thread_number, number = map(int, record.value.rstrip(b"\0").split(b":"))
             found[thread_number].append(number)
     assert all(numbers == list(range(count)) for numbers in found.values())
@@ -132,9 +128,7 @@ def close_again_and_again(link: Connection, settings: dict[str, object], rounds:
     return Counter(errors)
 
 
-def test_the_slab_goes_away_under_the_hands_of_threads(
-    produce: Produce, start: Start, settings: Callable[..., dict[str, object]]
-) -> None:
+def test_the_slab_goes_away_under_the_hands_of_threads(produce: Produce, start: Start, settings: Settings) -> None:
     """Whatever they are about when their process leaves it: they get the error that says so, and all goes on."""
     producer = produce()
     producer.partitions_for("t")

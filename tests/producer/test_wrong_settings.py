@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import MakeCluster
 from producers import settings_of, wait_until_gone, wait_until_refused
 
 from shmaccum import Producer
@@ -30,7 +31,7 @@ MAX_BLOCK_MS = 500
 
 
 @pytest.fixture(scope="module")
-def secured(kafka_cluster: Callable[..., KafkaCluster], certificates: Certificates) -> KafkaCluster:
+def secured(kafka_cluster: MakeCluster, certificates: Certificates) -> KafkaCluster:
     """Return a cluster that speaks SASL_SSL, and of the mechanisms only PLAIN."""
     overrides = {"listener.name.client.sasl.enabled.mechanisms": "PLAIN"}
     cluster = kafka_cluster(sasl=True, certificates=certificates, overrides=overrides)

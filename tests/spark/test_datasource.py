@@ -6,12 +6,12 @@ import itertools
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyspark.sql.datasource
 import pytest
+from fixture_types import Reader
 from kafka.partitioner.default import murmur2
 from pyspark import cloudpickle
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
@@ -28,7 +28,6 @@ from shmaccum.spark import ShmAccumDataSource
 from shmaccum.spark.datasource import write_task
 from shmaccum.spark.writers import StreamRowWriter
 
-Reader = Callable[[Path, str], list[Any]]
 Options = dict[str, str]
 
 asides = itertools.count()
@@ -141,11 +140,7 @@ def test_the_option_topic_beats_the_column(
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        (
-            {"kafka.lingr.ms": "5"},
-            ConfigError,
-            r"^kafka.lingr.ms: no such setting; did you mean kafka.linger.ms\?",
-        ),
+        ({"kafka.lingr.ms": "5"}, ConfigError, r"^kafka.lingr.ms: no such setting; did you mean kafka.linger.ms\?"),
         ({"kafka.linger.ms": "soon"}, ConfigError, "^kafka.linger.ms = 'soon'"),
         (
             {"bootstrap.servers": "host:9092"},

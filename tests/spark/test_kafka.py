@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from brokers import consume, make_delegation_token
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 from examples import example
+from fixture_types import MakeCluster
 from kafka.partitioner.default import murmur2
 from producers import wait_until_refused
 from pyspark.errors import PythonException, StreamingQueryException
@@ -79,13 +79,12 @@ def test_the_readme(spark: SparkSession, ours: Options, kafka: KafkaCluster, top
 
 
 def test_by_a_delegation_token_that_spark_has_obtained(
-    spark: SparkSession, ours: Options, kafka_cluster: Callable[..., KafkaCluster], topic: str, tmp_path: Path
+    spark: SparkSession, ours: Options, kafka_cluster: MakeCluster, topic: str, tmp_path: Path
 ) -> None:
     """As docs/spark.md has it; the token is put where Spark puts those that it obtains (``KafkaTokenUtil``)."""
     page = "docs/spark.md"
     with kafka_cluster(sasl=True) as cluster:
         jvm = spark._jvm
-        assert jvm is not None
         token_id, token_hmac = make_delegation_token(cluster, "alice", tmp_path)
         hadoop, text = jvm.org.apache.hadoop.security, jvm.org.apache.hadoop.io.Text
         service = text("kafka.delegation.token.orders")

@@ -6,7 +6,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from fixture_types import Reader
 from pyspark import InheritableThread, cloudpickle
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +31,6 @@ from shmaccum.spark.schema import record_columns
 from shmaccum.spark.worker import close_all
 from shmaccum.spark.writers import StreamRowWriter
 
-Reader = Callable[[Path, str], list[Any]]
 Options = dict[str, str]
 
 SOON = {f"kafka.socket.connection.setup.timeout{name}.ms": "200" for name in ("", ".max")}

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Reader
 from pyspark.sql import Row
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType, TimestampType
 
@@ -16,8 +17,6 @@ from shmaccum.errors import ConfigError
 from shmaccum.spark.schema import record_columns
 from shmaccum.spark.task import TaskCommit, WriteTask
 from shmaccum.spark.writers import ROWS_PER_BATCH, BatchWriter, StreamRowWriter, batches_of_rows
-
-Reader = Callable[[Path, str], list[Any]]
 
 HEADER = StructType().add("key", StringType()).add("value", BinaryType())
 SCHEMA = (

@@ -11,6 +11,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from fixture_types import Capture
 
 from shmaccum.accumulator.state import accumulator_state
 from shmaccum.pool.slots import Slots
@@ -215,7 +216,7 @@ def test_steps_are_the_same_every_time(survivor: Survivor) -> None:
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "found.json"
     assert main(["--operation", "lock", "--jobs", "2", "--json", str(file)]) == 0
     found = json.loads(file.read_text())["lock"]
@@ -228,9 +229,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert not [entry for entry in os.listdir("/dev/shm") if f"crashpoints{os.getpid()}" in entry]
 
 
-def test_the_command_says_what_was_not_survived(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_says_what_was_not_survived(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr(SlabLock, "forget_dead", lambda lock, entry: None)
     assert main(["--operation", "lock", "--sample", "12", "--seed", "1"]) == 1
     printed = capsys.readouterr().out
@@ -248,7 +247,7 @@ def test_the_command_says_what_was_not_survived(
         (["--json", "/nowhere/found.json"], "/nowhere/found.json"),
     ],
 )
-def test_misuse(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_misuse(arguments: list[str], said: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(arguments)
     assert exit_.value.code == 2

@@ -21,6 +21,7 @@ from accumulators import (
     queued,
     values_of,
 )
+from fixture_types import OpenAccumulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -37,8 +38,6 @@ from shmaccum.pool.slots import Buffer
 from shmaccum.shm.layout import SlotState
 from tools.support.accumulators import Accumulators
 
-OpenAccumulator = Callable[..., Accumulators]
-
 HALF = bytes(BATCH_SIZE // 2)
 
 datas = st.one_of(st.none(), st.binary(max_size=300), st.integers(900, 3000).map(bytes))
@@ -49,8 +48,7 @@ records = st.lists(st.tuples(st.integers(0, 2**63 - 1), datas, datas, headers), 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(records)
 def test_records_round_trip(
-    accumulator: Accumulators,
-    appended: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
+    accumulator: Accumulators, appended: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]
 ) -> None:
     log = Log(accumulator)
     futures = []
@@ -109,7 +107,6 @@ def test_key_or_value_of_the_wrong_type_is_refused(accumulator: Accumulators, ke
 def fitting_value(accumulator: Accumulators) -> bytes:
     """Return a value with which the next record fills the open batch of partition 0 to its last byte."""
     batch = first(accumulator, TP0)
-    assert batch is not None
     for size in range(BATCH_SIZE):
         body = accumulator.format.encode_body(None, bytes(size), ())
         record = accumulator.format.encode_record(batch.record_count, 0, 0, body)
@@ -138,7 +135,6 @@ def test_first_record_that_fills_its_batch(accumulator: Accumulators) -> None:
     result = accumulator.append(TP0, 0, None, bytes(BATCH_SIZE - overhead + 900))
     assert (result.batch_is_full, result.new_batch_created) == (True, True)
     batch = first(accumulator, TP0)
-    assert batch is not None
     assert (batch.state, batch.size, batch.buffer().slots) == (SlotState.CLOSED, BATCH_SIZE, 1)
 
 

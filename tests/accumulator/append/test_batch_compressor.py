@@ -28,6 +28,7 @@ from accumulators import (
     queued,
 )
 from faults import before, stop
+from fixture_types import OpenAccumulator
 from record_batches import decoders
 
 from shmaccum.accumulator.append.batch_compressor import BatchCompressor
@@ -39,8 +40,6 @@ from shmaccum.record.columns.encoder import encode_columns
 from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import Process, Slot, SlotState
 from tools.support.accumulators import Accumulators
-
-OpenAccumulator = Callable[..., Accumulators]
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = CompressionType
 CODECS = [GZIP, SNAPPY, LZ4, ZSTD]
@@ -137,7 +136,6 @@ def test_no_claim_without_compression_or_in_old_formats(accumulate: OpenAccumula
     accumulator = accumulate(**{"compression_type": "gzip"} | settings)
     values = append_batch(accumulator, THIRD + bytes(20))
     batch = first(accumulator, TP0)
-    assert batch is not None
     assert (batch.state, batch.compression, batch.sealing_since_ms) == (SlotState.CLOSED, None, 0)
     assert accumulator.slab.geometry.redo_size == 0
     log = Log(accumulator)
@@ -165,7 +163,6 @@ def test_large_record_is_compressed_before_it_is_placed(
     value = bytes(size) if compressible else noise(size)
     add(accumulator, TP0, value)
     batch = first(accumulator, TP0)
-    assert batch is not None
     assert batch.sealing_since_ms == 0
     assert batch.compression is (LZ4 if compressible else NONE)
     assert batch.size > size
@@ -248,7 +245,6 @@ def test_sender_waits_for_a_claim(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(compression_type="zstd", linger_ms=100_000, delivery_timeout_ms=200_000)
     with stopped_at("stored, compressed =", lambda: append_batch(accumulator)):
         batch = first(accumulator, TP0)
-        assert batch is not None
         since = batch.sealing_since_ms
         assert 0 < since <= now_ms()
         just_before, then = since + SEALING_PATIENCE_MS - 1, since + SEALING_PATIENCE_MS
@@ -297,7 +293,6 @@ def test_claim_is_void_when_another_process_claims_the_slot(accumulate: OpenAccu
     log = Log(accumulator)
     with stopped_at("stored, compressed =", fill_and_compress):
         batch = first(accumulator, TP0)
-        assert batch is not None
         since, header = batch.sealing_since_ms, accumulator.slab.geometry.header(batch.slot)
         log.take([drain_first(accumulator)])
         fill_and_claim(THIRD[::-1])
@@ -324,7 +319,6 @@ def test_claim_is_void_when_the_slot_has_another_batch(accumulate: OpenAccumulat
         for _ in range(3):
             add(accumulator, TP0, THIRD[::-1])
         batch = first(accumulator, TP0)
-        assert batch is not None
         body = b"".join(batch.views())
     assert b"".join(batch.views()) == body
     assert (batch.compression, batch.state) == (None, SlotState.OPEN)
@@ -337,7 +331,6 @@ def test_claim_of_a_dead_producer_expires(accumulate: OpenAccumulator) -> None:
     with stopped_at("stored, compressed =", lambda: append_batch(accumulator)) as pid:
         os.kill(pid, signal.SIGKILL)
     batch = first(accumulator, TP0)
-    assert batch is not None
     assert accumulator.sender.ready(CLUSTER, batch.sealing_since_ms + SEALING_PATIENCE_MS).ready_nodes == {NODE0}
     log = Log(accumulator)
     log.take_all(now_ms() + SEALING_PATIENCE_MS)
@@ -362,7 +355,6 @@ def test_append_does_not_fail_when_a_stopped_process_blocks_compression(accumula
     os.waitpid(pid, os.WUNTRACED)
     assert compressor.compress_claimed()
     batch = first(accumulator, TP0)
-    assert batch is not None
     assert batch.compression is None
     os.kill(pid, signal.SIGCONT)
     os.waitpid(pid, 0)

@@ -10,21 +10,9 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
-from accumulators import (
-    BATCH_SIZE,
-    KEY,
-    TP0,
-    TP1,
-    VALUE,
-    Log,
-    add,
-    assert_empty,
-    config_of,
-    drain,
-    open_accumulator,
-)
+from accumulators import BATCH_SIZE, KEY, TP0, TP1, VALUE, Log, add, assert_empty, config_of, drain, open_accumulator
+from fixture_types import OpenAccumulator, Start
 from killpoints import interrupt_before, lines_here
-from processes import Child
 
 from shmaccum.accumulator.append import pending_batches
 from shmaccum.accumulator.drain.completer import BatchOutcome
@@ -34,9 +22,6 @@ from shmaccum.errors import DeadOwnerError, KafkaTimeoutError, RecordTooLargeErr
 from shmaccum.shm.layout import Process
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
-
-OpenAccumulator = Callable[..., Accumulators]
-Start = Callable[..., Child]
 
 HALF = bytes(BATCH_SIZE // 2)
 

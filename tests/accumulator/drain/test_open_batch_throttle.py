@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
-from typing import Any
 
 import pytest
 from accumulators import BATCH_SIZE, UNLIMITED, add, assert_empty, config_of, open_accumulator, partition_of
+from fixture_types import Start
 
 from shmaccum.accumulator.drain.completer import BatchOutcome
 from shmaccum.accumulator.state.record_batch import RecordBatch
@@ -180,7 +180,7 @@ def append_one(link: Connection, name: str, slots: int, value_size: int) -> None
 
 @pytest.mark.parametrize("slots", [1, SHARE + 1])
 def test_waiter_gets_memory_of_lingering_batches(
-    begin: Callable[..., Open], start: Callable[..., Any], slab_name: str, slots: int
+    begin: Callable[..., Open], start: Start, slab_name: str, slots: int
 ) -> None:
     many = begin(SLOTS)
     assert many.ready(many.now_ms) == set()

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
-from accumulators import (
-    BATCH_SIZE,
-    TP0,
-    TP1,
-    Log,
-    assert_empty,
-    config_of,
-    drain,
-    open_accumulator,
-    queued,
-)
+from accumulators import BATCH_SIZE, TP0, TP1, Log, assert_empty, config_of, drain, open_accumulator, queued
+from fixture_types import OpenAccumulator, Start
 from hypothesis import given
 from hypothesis import strategies as st
 from killpoints import die, die_in
-from processes import Child
 
 from shmaccum.accumulator.append.futures import FutureRecordMetadata
 from shmaccum.accumulator.drain.completer import BatchOutcome
@@ -30,9 +19,6 @@ from shmaccum.errors import KafkaError, KafkaStorageError, SlabFullError, Unknow
 from shmaccum.shm.layout import Process
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
-
-OpenAccumulator = Callable[..., Accumulators]
-Start = Callable[..., Child]
 
 HALF = bytes(BATCH_SIZE // 2)
 SLOTS = 4

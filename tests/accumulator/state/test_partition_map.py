@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
 from accumulators import TOPIC, config_of, open_accumulator
+from fixture_types import OpenAccumulator, Start
 from killpoints import die, die_in
-from processes import Child
 
 from shmaccum.accumulator.state.partition_map import PartitionMap, TopicEntry, TopicUpdate
 from shmaccum.cluster import TopicPartition
@@ -19,9 +19,6 @@ from shmaccum.errors import InvalidTopicError, NetworkError, SlabFullError, Unkn
 from shmaccum.shm.layout import Super, TopicState
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
-
-OpenAccumulator = Callable[..., Accumulators]
-Start = Callable[..., Child]
 
 
 @pytest.fixture
@@ -84,7 +81,6 @@ def test_topic_recreated_with_fewer_partitions(known: PartitionMap, other: Parti
 def test_deleted_topic(known: PartitionMap, other: PartitionMap) -> None:
     """A producer that sends to it requests metadata, as for a new one."""
     entry = known.topic(TOPIC)
-    assert entry is not None
     other.update(TOPIC, 0, UnknownTopicOrPartitionError)
     known.refresh()
     assert (entry.state, partitions(known, TOPIC)) == (TopicState.FAILED, [])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from accumulators import BATCH_SIZE, TP0, TP1, Log, add, assert_empty, drain, first, queued
+from fixture_types import OpenAccumulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from killpoints import die, die_in
@@ -15,8 +14,6 @@ from shmaccum.accumulator.state import partition_queue
 from shmaccum.cluster import TopicPartition
 from shmaccum.shm.layout import Partition, Slot, SlotState, Super, state_of
 from tools.support.accumulators import Accumulators
-
-OpenAccumulator = Callable[..., Accumulators]
 
 HALF = bytes(BATCH_SIZE // 2)
 """A value of which one fits a batch, and two do not."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 from accumulators import BATCH_SIZE, TP0, TP1, Log, add, as_sent, assert_empty, drain, first
 from faults import InterruptAt
+from fixture_types import OpenAccumulator
 from killpoints import die, die_in
 from record_batches import decoders
 
@@ -15,8 +15,6 @@ from shmaccum.accumulator.state.redo_log import SEALING_PATIENCE_MS
 from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import Slot, Super
 from tools.support.accumulators import Accumulators
-
-OpenAccumulator = Callable[..., Accumulators]
 
 THIRD = b"all work and no play " * (BATCH_SIZE // 72)
 """Three records of this make a batch, with little room left."""
@@ -70,7 +68,6 @@ def in_the_middle(accumulator: Accumulators, copied: float) -> None:
     def die_there() -> None:
         slab = accumulator.slab
         batch = first(accumulator, TP0)
-        assert batch is not None
         start = accumulator.format.header_size
         stored, word = accumulator.producer.compressor.compress(b"".join(batch.views())[start:])
         area, body = slab.geometry.redo_area(batch.partition), slab.geometry.slot(batch.slot)

@@ -20,8 +20,7 @@ if shmaccum.compiled:
         return ready
 
     @pytest.mark.parametrize(
-        "shape",
-        [(4, 0, 4, 0, None, OFFSETS, b""), (3, 1, 4, 0, None, OFFSETS, b""), (2, 0, 8, 0, None, OFFSETS, b"")],
+        "shape", [(4, 0, 4, 0, None, OFFSETS, b""), (3, 1, 4, 0, None, OFFSETS, b""), (2, 0, 8, 0, None, OFFSETS, b"")]
     )
     def test_offsets_are_all_there(shape: tuple) -> None:
         with pytest.raises(SerializationError, match="too short"):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from benchmark_results import result, rounds, variant
+from fixture_types import Capture
 
 from tools.benchmark.__main__ import main
 from tools.benchmark.cases import CASES
@@ -47,7 +48,7 @@ def test_numbers_are_those_of_the_document() -> None:
         ("--all --document /nowhere.md", "there is no such file"),
     ],
 )
-def test_misused(arguments: str, error: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_misused(arguments: str, error: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(arguments.split())
     assert ended.value.code == 2
@@ -85,7 +86,7 @@ def without(key: str) -> dict[str, Any]:
         (json.dumps(GOOD).replace('"contestants": {', '"contestants": [1], "x": {'), "is damaged (AttributeError"),
     ],
 )
-def test_not_a_result(text: str, error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_not_a_result(text: str, error: str, tmp_path: Path, capsys: Capture) -> None:
     other = tmp_path / "other.json"
     other.write_text(text)
     assert main(["--from", str(other)]) == 2
@@ -94,7 +95,7 @@ def test_not_a_result(text: str, error: str, tmp_path: Path, capsys: pytest.Capt
     assert said.startswith(f"python -m tools.benchmark: {other}")
 
 
-def test_a_result_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_result_again(tmp_path: Path, capsys: Capture) -> None:
     other = tmp_path / "other.json"
     other.write_text(json.dumps(GOOD))
     assert main(["--from", str(other)]) == 0

@@ -38,7 +38,6 @@ def test_the_command_dies_with_them(killed: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", OWNER.format(keeper=keeper.__file__)], stdout=subprocess.PIPE, text=True
     ) as owner:
-        assert owner.stdout is not None
         keeper_pid, pid = map(int, owner.stdout.readline().split())
         command = Running.process(pid)
         assert command.is_alive()
@@ -79,7 +78,6 @@ def test_a_broker_dies_with_the_program_that_started_it(apache_kafka: None, tmp_
     with subprocess.Popen(
         [sys.executable, "-c", STARTS_A_BROKER, tmp_path], stdout=subprocess.PIPE, text=True
     ) as program:
-        assert program.stdout is not None
         broker = Running.process(int(program.stdout.readline()))
         assert broker.is_alive()
         program.kill()

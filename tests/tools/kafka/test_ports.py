@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from processes import Child
+from fixture_types import Start
 
 from tools.kafka import ports
 
@@ -46,7 +45,7 @@ def ask_for(link: Connection, port: int) -> int:
         return ports.free_port()
 
 
-def test_to_one_process(start: Callable[..., Child]) -> None:
+def test_to_one_process(start: Start) -> None:
     """And to another one when that has ended."""
     child = start(give_and_stay)
     given = child.hear()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from brokers import PATIENCE_S, consume_values, produce
 from confluent_kafka import KafkaError, KafkaException, Producer
+from fixture_types import MakeCluster
 
 from tools.kafka import Certificates, KafkaCluster, make_certificates
 from tools.kafka.settings import USERS
@@ -21,7 +22,7 @@ UNSECURED = {"sasl.mechanism": "OAUTHBEARER", "enable.sasl.oauthbearer.unsecure.
 
 
 @pytest.fixture(scope="module")
-def secured(kafka_cluster: Callable[..., KafkaCluster], certificates: Certificates) -> KafkaCluster:
+def secured(kafka_cluster: MakeCluster, certificates: Certificates) -> KafkaCluster:
     cluster = kafka_cluster(sasl=True, certificates=certificates)
     cluster.start()
     return cluster
@@ -143,9 +144,7 @@ def test_a_topic_for_one_user(secured: KafkaCluster, client: Callable[..., dict[
     assert error.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_brokers_with_an_expired_certificate(
-    kafka_cluster: Callable[..., KafkaCluster], certificates: Certificates
-) -> None:
+def test_brokers_with_an_expired_certificate(kafka_cluster: MakeCluster, certificates: Certificates) -> None:
     cluster = kafka_cluster(
         certificates=certificates, overrides={"listener.name.client.ssl.keystore.location": certificates.expired.pem}
     )

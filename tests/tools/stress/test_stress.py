@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fixture_types import Capture
 from tool_runs import ToolRun
 
 from shmaccum.shm import names
@@ -171,7 +172,7 @@ def test_pyspark(runs: list[Stress], tmp_path: Path) -> None:
         ("--soak --pid-namespaces 1", "is for neither --soak nor --pyspark"),
     ],
 )
-def test_bad_arguments(arguments: str, error: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments(arguments: str, error: str, capsys: Capture) -> None:
     from tools.stress.options import parse
 
     with pytest.raises(SystemExit) as ended:
@@ -180,7 +181,7 @@ def test_bad_arguments(arguments: str, error: str, capsys: pytest.CaptureFixture
     assert error in capsys.readouterr().err
 
 
-def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help(capsys: Capture) -> None:
     from tools.stress.options import parse
 
     with pytest.raises(SystemExit) as ended:
