@@ -7,12 +7,12 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from runs import in_threads
 
 import shmaccum
 from shmaccum.shm.layout import Geometry
@@ -145,11 +145,7 @@ def test_one_thread_has_its_turn_at_a_time() -> None:
     usual = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=take_turns, args=(0.001 if n % 2 else -1,)) for n in range(times)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(times, lambda number: take_turns(0.001 if number % 2 else -1))
     finally:
         sys.setswitchinterval(usual)
     assert count[0] == times * rounds

@@ -25,8 +25,9 @@ from accumulators import (
     first,
     open_accumulator,
 )
-from faults import InterruptAt, interrupted_by_alarm
+from faults import interrupted_by_alarm
 from fixture_types import OpenAccumulator, Start
+from runs import interrupts
 
 from shmaccum.errors import BufferExhaustedError
 from shmaccum.shm.layout import Process, Slot, SlotState, Super
@@ -177,8 +178,8 @@ def test_interrupted_cleanup_frees_slots_with_the_next_batch(accumulate: OpenAcc
     """What the first interrupt left in a thread's hands, and the second kept there, goes back with its next batch."""
     accumulator = accumulate(buffer_memory=2 * BATCH_SIZE)
     accumulator.append(TP1, 0, None, b"other")
-    for moment in range(400):
-        with InterruptAt(moment, again) as interrupt:
+    for interrupt in interrupts(again):
+        with interrupt:
             accumulator.append(TP0, 0, None, b"victim")
         accumulator.append(TP0, 0, None, b"next", max_block_ms=0)
         log = Log(accumulator)
@@ -187,10 +188,6 @@ def test_interrupted_cleanup_frees_slots_with_the_next_batch(accumulate: OpenAcc
         accumulator.producer.settle()
         assert accumulator.pool.available_memory() == accumulator.pool.total_memory
         accumulator.append(TP1, 0, None, b"other")
-        if not interrupt.came:
-            break
-    else:
-        pytest.fail("there is no end to the moments")
     Log(accumulator).take_all()
     assert_empty(accumulator)
 

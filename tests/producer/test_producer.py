@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -17,6 +16,7 @@ from fixture_types import Produce, Settings
 from kafka import KafkaProducer
 from kafka.partitioner.default import DefaultPartitioner
 from producers import in_the_way, kill_sender, sender_pid, sender_starts, wait_until_gone, wait_until_stored
+from runs import in_threads
 from senders import read_partition, read_topic, read_values
 
 import shmaccum
@@ -231,20 +231,7 @@ def test_two_threads_close(produce: Produce, log_dir: Path) -> None:
     producer = produce(linger_ms=100)
     producer.partitions_for("t")
     producer.send("t", b"value", partition=0)
-    errors: list[BaseException] = []
-
-    def close() -> None:
-        try:
-            producer.close(20)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=close) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    in_threads(3, lambda _: producer.close(20))
     assert read_values(log_dir, "t") == [b"value"]
 
 

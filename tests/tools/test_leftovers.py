@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
+from runs import run_python
 
 DETACHED = """
 import os, sys, time
@@ -44,13 +42,7 @@ LISTEN = "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen
 
 def check(program: str, shm: Path, patience_s: float = 20.0) -> tuple[int, str]:
     """Run a Python program under the check, with a directory for /dev/shm; return the status and what was said."""
-    done = subprocess.run(
-        [sys.executable, "-c", CHECK.format(shm=str(shm), patience_s=patience_s), sys.executable, "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python("-c", CHECK.format(shm=str(shm), patience_s=patience_s), sys.executable, "-c", program)
     assert done.stderr == ""
     return done.returncode, done.stdout
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from runs import run_python
 
-ROOT = Path(__file__).parents[2]
 APT_GET = """#!/bin/sh
 echo "$*" >> {notes}
 if [ "$1" = install ]; then
@@ -31,14 +30,7 @@ def put_apt_get(directory: Path, version: str) -> None:
 def ensure_java(path: Path) -> subprocess.CompletedProcess[str]:
     """Run the set-up's part for Java, with nothing on the PATH but what is in a directory."""
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(path)}
-    return subprocess.run(
-        [sys.executable, "-c", "from tools.setup_env import ensure_java; ensure_java()"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_python("-c", "from tools.setup_env import ensure_java; ensure_java()", env=environment)
 
 
 @needs_root
@@ -91,14 +83,7 @@ def fetch_kafka(path: Path) -> subprocess.CompletedProcess[str]:
     java = shutil.which("java")
     assert java is not None
     (path / "java").symlink_to(java)
-    return subprocess.run(
-        [sys.executable, "-c", FETCH, path],
-        cwd=ROOT,
-        env=os.environ | {"PATH": str(path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_python("-c", FETCH, path, env=os.environ | {"PATH": str(path)})
 
 
 FETCH_SPIN = """#!/bin/sh
@@ -109,10 +94,7 @@ exit 0
 
 
 def ensure_spin(path: Path) -> subprocess.CompletedProcess[str]:
-    program = "from tools.setup_env import ensure_spin; ensure_spin()"
-    return subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env={"PATH": str(path)}, capture_output=True, text=True, check=False
-    )
+    return run_python("-c", "from tools.setup_env import ensure_spin; ensure_spin()", env={"PATH": str(path)})
 
 
 @needs_root
@@ -157,14 +139,8 @@ def test_without_permission_the_error_has_the_command_for_spin(tmp_path: Path) -
 
 
 def test_without_permission_the_error_has_the_command_for_kerberos(tmp_path: Path) -> None:
-    program = "from tools.setup_env import ensure_kerberos; ensure_kerberos()"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        env={"PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_python(
+        "-c", "from tools.setup_env import ensure_kerberos; ensure_kerberos()", env={"PATH": str(tmp_path)}
     )
     assert done.returncode == 1
     assert done.stderr.startswith("the tests with Kerberos need a key distribution center: sudo apt-get install --yes ")
@@ -172,7 +148,7 @@ def test_without_permission_the_error_has_the_command_for_kerberos(tmp_path: Pat
 
 def test_an_old_python_is_refused() -> None:
     program = "import sys; sys.version_info = (3, 10, 0); sys.version = '3.10.0 (main)'; import tools.setup_env"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_python("-c", program)
     assert done.returncode == 1
     assert done.stderr.startswith("Python 3.11 or later is needed, this is 3.10.0: make PYTHON=")
 
@@ -183,14 +159,7 @@ def test_the_site_needs_neither_the_project_nor_java(tmp_path: Path) -> None:
     pip.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/notes\n')
     pip.chmod(0o755)
 
-    done = subprocess.run(
-        [sys.executable, "-m", "tools.setup_env", tmp_path / "venv", "docs"],
-        cwd=ROOT,
-        env={"PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python("-m", "tools.setup_env", tmp_path / "venv", "docs", env={"PATH": str(tmp_path)})
 
     assert (done.returncode, done.stderr) == (0, "")
     (command,) = (tmp_path / "notes").read_text().splitlines()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -24,6 +23,7 @@ from accumulators import (
 from fixture_types import OpenAccumulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from runs import in_threads, threads
 
 from shmaccum.accumulator.state.partition_queue import PartitionQueue
 from shmaccum.errors import (
@@ -229,15 +229,13 @@ def test_slot_that_a_thread_could_not_free_is_freed_by_another(accumulator: Accu
         pool.deallocate = deallocate  # type: ignore[method-assign]
         raise LockTimeoutError("a stopped process has the lock")
 
-    def append() -> None:
+    def append(_: int) -> None:
         with pytest.raises(OSError, match="no good"):
             add(accumulator, TP0)
 
     race(accumulator, fail)
     pool.deallocate = time_out  # type: ignore[method-assign]
-    thread = threading.Thread(target=append)
-    thread.start()
-    thread.join()
+    in_threads(1, append)
     assert pool.available_memory() == pool.total_memory - BATCH_SIZE
     add(accumulator, TP1)
     assert pool.available_memory() == pool.total_memory - BATCH_SIZE
@@ -268,21 +266,15 @@ def test_no_memory(accumulate: OpenAccumulator) -> None:
 def test_closed_while_waiting_for_memory(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(buffer_memory=BATCH_SIZE)
     add(accumulator, TP0, HALF)
-    errors: list[BaseException] = []
 
-    def append() -> None:
-        try:
+    def append(_: int) -> None:
+        with pytest.raises(ProducerClosedError):
             accumulator.append(TP0, 0, None, HALF)
-        except ProducerClosedError as error:
-            errors.append(error)
 
-    thread = threading.Thread(target=append)
-    thread.start()
-    while not accumulator.pool.queued():
-        pass
-    accumulator.producer.close()
-    thread.join(30)
-    assert len(errors) == 1
+    with threads(1, append):
+        while not accumulator.pool.queued():
+            pass
+        accumulator.producer.close()
     assert accumulator.pool.queued() == 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from accumulators import (
 from faults import before, stop
 from fixture_types import OpenAccumulator
 from record_batches import decoders
+from runs import in_threads
 
 from shmaccum.accumulator.append.batch_compressor import BatchCompressor
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
@@ -406,22 +406,13 @@ def test_threads_compress_batches_of_each_other(accumulate: OpenAccumulator) -> 
     """They close each other's batches, and compress what any of them has closed."""
     accumulator = accumulate(compression_type="lz4", buffer_memory=1000 * BATCH_SIZE)
     threads, count = 6, 300
-    errors: list[BaseException] = []
 
     def run(thread: int) -> None:
-        try:
-            for number in range(count):
-                value = b"%d:%d:" % (thread, number) + THIRD[: number % 200]
-                accumulator.append((TP0, TP1)[number % 2], 0, None, value)
-        except BaseException as error:
-            errors.append(error)
+        for number in range(count):
+            value = b"%d:%d:" % (thread, number) + THIRD[: number % 200]
+            accumulator.append((TP0, TP1)[number % 2], 0, None, value)
 
-    running = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
-    assert not errors
+    in_threads(threads, run)
     log = Log(accumulator)
     log.take_all(now_ms() + SEALING_PATIENCE_MS)
     for parity, partition in enumerate((TP0, TP1)):

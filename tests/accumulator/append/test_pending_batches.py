@@ -13,6 +13,7 @@ import pytest
 from accumulators import BATCH_SIZE, KEY, TP0, TP1, VALUE, Log, add, assert_empty, config_of, drain, open_accumulator
 from fixture_types import OpenAccumulator, Start
 from killpoints import interrupt_before, lines_here
+from runs import in_threads, threads
 
 from shmaccum.accumulator.append import pending_batches
 from shmaccum.accumulator.drain.completer import BatchOutcome
@@ -212,25 +213,23 @@ def test_callbacks_run_in_order_under_threads(accumulator: Accumulators) -> None
     """Many threads append and poll; each callback is called once, by one thread at a time, in order."""
     told, calling = Told(), threading.Lock()
     log = Log(accumulator)
-    threads, count = 4, 150
+    count = 150
 
     def callback(error: ShmaccumError | None, metadata: RecordMetadata | None) -> None:
         assert calling.acquire(blocking=False), "two threads run callbacks at once"
         told(error, metadata)
         calling.release()
 
-    def run() -> None:
+    def run(_: int) -> None:
         for _ in range(count):
             append(accumulator, callback)
 
-    running = [threading.Thread(target=run) for _ in range(threads)]
-    for thread in running:
-        thread.start()
-    while any(thread.is_alive() for thread in running):
-        log.take(drain(accumulator))
+    with threads(4, run) as any_runs:
+        while any_runs():
+            log.take(drain(accumulator))
     log.take_all()
     accumulator.producer.pending.poll()
-    assert told.offsets == list(range(threads * count))
+    assert told.offsets == list(range(4 * count))
     assert not told.errors
 
 
@@ -312,7 +311,7 @@ def test_threads_of_a_forked_child_join_once(accumulator: Accumulators, start: S
     """They are all of one new process, whichever of them is the first to use the slab."""
     add(accumulator, TP0)
     child = start(lambda link: append_in_threads(accumulator, link), how="fork")
-    assert child.hear() == 8
+    assert child.hear() == "appended"
     (entry,) = set(accumulator.slab.processes.in_use()) - {accumulator.slab.me}
     Log(accumulator).take_all()
     assert child.result() == list(range(1, 9))
@@ -324,16 +323,12 @@ def append_in_threads(accumulator: Accumulators, link: Connection) -> list[int]:
     told = Told()
     together = threading.Barrier(8)
 
-    def run() -> None:
+    def run(_: int) -> None:
         together.wait()
         append(accumulator, told)
 
-    threads = [threading.Thread(target=run) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    link.send(len(threads))
+    in_threads(8, run)
+    link.send("appended")
     accumulator.producer.flush(30)
     return sorted(told.offsets)
 
@@ -348,15 +343,10 @@ def test_flush_wakes_for_half_of_its_batches(accumulator: Accumulators, has_call
     for _ in range(8):
         append(accumulator, told if has_callbacks else None, HALF)
 
-    def flush() -> None:
-        accumulator.producer.flush(60)
-
-    flushing = threading.Thread(target=flush)
-    flushing.start()
-    while not slab.wakeup.waiting:
-        time.sleep(0.001)
-    assert slab.words[accumulator.producer.pending.process_at + Process.ASLEEP] == expected
-    Log(accumulator).take_all()
-    flushing.join()
+    with threads(1, lambda _: accumulator.producer.flush(60)):
+        while not slab.wakeup.waiting:
+            time.sleep(0.001)
+        assert slab.words[accumulator.producer.pending.process_at + Process.ASLEEP] == expected
+        Log(accumulator).take_all()
     assert not accumulator.producer.pending.incomplete()
     assert len(told.offsets) == 8 * has_callbacks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from multiprocessing.connection import Connection
 
 import pytest
@@ -11,6 +10,7 @@ from fixture_types import OpenAccumulator, Start
 from hypothesis import given
 from hypothesis import strategies as st
 from killpoints import die, die_in
+from runs import threads
 
 from shmaccum.accumulator.append.futures import FutureRecordMetadata
 from shmaccum.accumulator.drain.completer import BatchOutcome
@@ -79,16 +79,12 @@ def test_ring_holds_the_completions_of_all_slots(accumulator: Accumulators) -> N
 def test_ring_holds_the_completions_of_threads_that_waited_for_memory(accumulator: Accumulators) -> None:
     """None of them polls between getting its memory and its append; the ring does not overflow all the same."""
     futures: list[FutureRecordMetadata] = []
-    threads = [
-        threading.Thread(target=lambda: futures.append(accumulator.append(TP0, 0, None, HALF).future))
-        for _ in range(6 * SLOTS)
-    ]
     log = Log(accumulator)
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        if accumulator.pool.queued() or queued(accumulator, TP0):
-            log.take(drain(accumulator))
+    append = lambda _: futures.append(accumulator.append(TP0, 0, None, HALF).future)  # noqa: E731
+    with threads(6 * SLOTS, append) as any_runs:
+        while any_runs():
+            if accumulator.pool.queued() or queued(accumulator, TP0):
+                log.take(drain(accumulator))
     log.take_all()
     assert sorted(future.get(1).offset for future in futures) == list(range(6 * SLOTS))
     assert_empty(accumulator)

@@ -12,6 +12,7 @@ import pytest
 from accumulators import TOPIC, config_of, open_accumulator
 from fixture_types import OpenAccumulator, Start
 from killpoints import die, die_in
+from runs import threads
 
 from shmaccum.accumulator.state.partition_map import PartitionMap, TopicEntry, TopicUpdate
 from shmaccum.cluster import TopicPartition
@@ -217,7 +218,7 @@ def test_threads_refresh_concurrently(accumulate: OpenAccumulator) -> None:
     seen: set[int] = set()
     together = threading.Barrier(4)
 
-    def look(name: str) -> None:
+    def look(_: int) -> None:
         together.wait()
         while not (entry := known.topic(name)) or not entry.queues:
             known.refresh()
@@ -228,13 +229,9 @@ def test_threads_refresh_concurrently(accumulate: OpenAccumulator) -> None:
     for number in range(rounds):
         name = f"wide{number}"
         known.request(name)
-        threads = [threading.Thread(target=look, args=(name,)) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        together.wait()
-        sender.update(name, 100, None)
-        for thread in threads:
-            thread.join()
+        with threads(3, look):
+            together.wait()
+            sender.update(name, 100, None)
     assert seen == {100}
 
 

@@ -6,10 +6,10 @@ import time
 
 import pytest
 from accumulators import BATCH_SIZE, TP0, TP1, Log, add, as_sent, assert_empty, drain, first
-from faults import InterruptAt
 from fixture_types import OpenAccumulator
 from killpoints import die, die_in
 from record_batches import decoders
+from runs import interrupts
 
 from shmaccum.accumulator.state.redo_log import SEALING_PATIENCE_MS
 from shmaccum.record.compression import CompressionType
@@ -123,15 +123,11 @@ def test_stripes_have_separate_redo_areas(accumulator: Accumulators) -> None:
 def test_interrupted_copy_is_finished(accumulator: Accumulators) -> None:
     """The process and its locks live on; the lock's next holder finishes the copy."""
     seen = set()
-    for moment in range(3000):
+    for moment, interrupt in enumerate(interrupts()):
         add_before(accumulator)
-        with InterruptAt(moment) as interrupt:
+        with interrupt:
             accumulator.append(TP0, 0, None, VICTIM)
         values, compressions = finish(accumulator)
         assert values in ([*BEFORE, b"after"], [*BEFORE, VICTIM, b"after"]), moment
         seen.add(compressions[0])
-        if not interrupt.came:
-            break
-    else:
-        pytest.fail("there is no end to the moments")
     assert seen == {None, CompressionType.ZSTD}

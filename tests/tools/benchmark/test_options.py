@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from benchmark_results import result, rounds, variant
 from fixture_types import Capture
+from runs import run_python
 
 from tools.benchmark.__main__ import main
 from tools.benchmark.cases import CASES
 from tools.benchmark.measuring import in_turn
 from tools.benchmark.options import parse
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_cases_by_number_and_name() -> None:
@@ -58,10 +55,10 @@ def test_misused(arguments: str, error: str, capsys: Capture) -> None:
 
 
 def test_list() -> None:
-    command = [sys.executable, "-m", "tools.benchmark", "--list"]
-    out = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert "1  records: One process, record by record" in out
-    assert "     4 tasks of 1,000,000 rows: shmaccum; confluent-kafka; kafka-python; Spark's JVM sink" in out
+    done = run_python("-m", "tools.benchmark", "--list")
+    assert done.returncode == 0
+    assert "1  records: One process, record by record" in done.stdout
+    assert "     4 tasks of 1,000,000 rows: shmaccum; confluent-kafka; kafka-python; Spark's JVM sink" in done.stdout
 
 
 GOOD = result(("records", [variant("apache-unkeyed", {"shmaccum": rounds(records_per_core_s=[1.0])})]))

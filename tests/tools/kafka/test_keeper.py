@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from processes import wait_until
+from runs import run_python
 
 from tools.kafka import keeper
 from tools.kafka.running import Running
@@ -48,8 +49,7 @@ def test_the_command_dies_with_them(killed: str) -> None:
 
 def keep(*command: str) -> subprocess.CompletedProcess[str]:
     """Run a command under a keeper of ours."""
-    line = [sys.executable, "-I", "-S", keeper.__file__, str(os.getpid()), *command]
-    return subprocess.run(line, capture_output=True, text=True, check=False)
+    return run_python("-I", "-S", keeper.__file__, os.getpid(), *command)
 
 
 def test_the_commands_status_and_output_are_passed_on() -> None:
@@ -69,8 +69,7 @@ def test_a_command_that_is_not_there() -> None:
 
 
 def test_only_its_own_parent_can_be_the_owner() -> None:
-    line = [sys.executable, keeper.__file__, "1", "sh", "-c", "echo never"]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = run_python(keeper.__file__, "1", "sh", "-c", "echo never")
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
 
 
