@@ -25,3 +25,5 @@ MakeCluster = Callable[..., "KafkaCluster"]
 Reader = Callable[[Path, str], list[Any]]
 Command = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 Capture = pytest.CaptureFixture[str]
+LogCapture = pytest.LogCaptureFixture
+MonkeyPatch = pytest.MonkeyPatch

@@ -14,7 +14,7 @@ from faults import InterruptAt
 
 ROOT = Path(__file__).resolve().parents[1]
 """The project's directory."""
-PATIENCE_S = 120.0
+PATIENCE_S = 250.0
 
 
 @contextmanager
@@ -53,11 +53,11 @@ def in_threads(count: int, function: Callable[[int], object]) -> None:
 
 
 def run_python(
-    *arguments: object, cwd: Path = ROOT, env: Mapping[str, str] | None = None
+    *arguments: object, cwd: Path = ROOT, env: Mapping[str, str] | None = None, timeout_s: float = PATIENCE_S
 ) -> subprocess.CompletedProcess[str]:
     """Run this interpreter with some arguments to its end; return its status and what it printed."""
     command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
 def interrupts(again: int | None = None, error: type[BaseException] = KeyboardInterrupt) -> Iterator[InterruptAt]:

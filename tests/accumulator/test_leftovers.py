@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 from accumulators import TP0, TP1, Log, add, assert_empty, config_of, created_ms, drain, first, open_accumulator
-from fixture_types import OpenAccumulator, Start
+from fixture_types import LogCapture, OpenAccumulator, Start
 
 from shmaccum.accumulator.drain.expirer import MAX_RENEWALS
 from shmaccum.errors import DeliveryTimeoutError, InvalidTopicError
@@ -115,7 +115,7 @@ def test_renewals_of_orphans_are_limited(accumulate: OpenAccumulator, leave_behi
 
 @pytest.mark.parametrize("state", ["queued", "in flight", "refused"])
 def test_lost_records_of_orphans_are_logged_and_counted(
-    accumulate: OpenAccumulator, leave_behind: LeaveBehind, caplog: pytest.LogCaptureFixture, state: str
+    accumulate: OpenAccumulator, leave_behind: LeaveBehind, caplog: LogCapture, state: str
 ) -> None:
     accumulator = accumulate()
     leave_behind()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from fixture_types import Capture
+from fixture_types import Capture, MonkeyPatch
 
 from shmaccum.cli import dump
 from shmaccum.cluster import TopicPartition
@@ -206,7 +206,7 @@ def test_topics_and_partitions_can_be_chosen(log_dir: Path, writer: Writer, capf
     ],
 )
 def test_missing_input_is_status_2(
-    tmp_path: Path, writer: Writer, capfd: Capture, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...], message: str
+    tmp_path: Path, writer: Writer, capfd: Capture, monkeypatch: MonkeyPatch, argv: tuple[str, ...], message: str
 ) -> None:
     writer.values(b"a")
     monkeypatch.chdir(tmp_path)

@@ -18,6 +18,8 @@ from shmaccum.cli.report import report
 from shmaccum.errors import SlabError
 from shmaccum.shm.lifecycle import attach, detach
 
+Settings = dict[str, object]
+
 
 def say_serving(process: subprocess.Popen[str]) -> str:
     """Wait for the line that says which slab is served; return it."""
@@ -44,7 +46,7 @@ def leave(process: subprocess.Popen[str], number: int) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_delivers_all_records_and_ends_it(
-    number: int, shmaccum: Command, settings: dict[str, object], slab_name: str, tmp_path: Path
+    number: int, shmaccum: Command, settings: Settings, slab_name: str, tmp_path: Path
 ) -> None:
     settings |= {"linger.ms": 600_000, "delivery.timeout.ms": 700_000}
     file = tmp_path / "shmaccum.properties"
@@ -77,16 +79,14 @@ def test_producers_of_the_same_settings_share_it(shmaccum: Command, tmp_path: Pa
         report(name)
 
 
-def test_it_leaves_when_idle_only_with_sender_idle_ms(
-    shmaccum: Command, settings: dict[str, object], slab_name: str
-) -> None:
+def test_it_leaves_when_idle_only_with_sender_idle_ms(shmaccum: Command, settings: Settings, slab_name: str) -> None:
     options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
     with shmaccum("sender", *options) as process:
         assert process.wait(30) == 0, "sender.idle.ms is among the settings"
 
 
 def test_it_takes_over_from_a_sender_that_a_producer_started(
-    shmaccum: Command, settings: dict[str, object], slab_name: str
+    shmaccum: Command, settings: Settings, slab_name: str
 ) -> None:
     """And `Restart=always` has nothing to restart: it waits instead of ending."""
     options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
@@ -102,9 +102,7 @@ def test_it_takes_over_from_a_sender_that_a_producer_started(
             leave(process, signal.SIGTERM)
 
 
-def test_a_second_one_waits_and_a_signal_ends_that(
-    shmaccum: Command, settings: dict[str, object], slab_name: str
-) -> None:
+def test_a_second_one_waits_and_a_signal_ends_that(shmaccum: Command, settings: Settings, slab_name: str) -> None:
     options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
     with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as first:
         say_serving(first)
@@ -116,7 +114,7 @@ def test_a_second_one_waits_and_a_signal_ends_that(
 
 
 def test_its_messages_go_to_its_file_as_well(
-    shmaccum: Command, settings: dict[str, object], slab_name: str, tmp_path: Path
+    shmaccum: Command, settings: Settings, slab_name: str, tmp_path: Path
 ) -> None:
     options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
     with shmaccum("sender", *options, "-X", f"sender.log.file={tmp_path / 'sender.log'}") as process:
@@ -166,9 +164,7 @@ def test_a_log_file_that_cannot_be_written(tmp_path: Path, shmaccum: Command) ->
     assert err == f"shmaccum sender: [Errno 2] No such file or directory: '{file}'\n"
 
 
-def test_a_killed_one_leaves_its_slab_to_the_next(
-    shmaccum: Command, settings: dict[str, object], slab_name: str
-) -> None:
+def test_a_killed_one_leaves_its_slab_to_the_next(shmaccum: Command, settings: Settings, slab_name: str) -> None:
     options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
     with shmaccum("sender", *options, "-X", "sender.idle.ms=-1") as process:
         say_serving(process)

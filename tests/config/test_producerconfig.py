@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runs import run_python
 
 from shmaccum.config import ProducerConfig, describe_settings
 from shmaccum.config.configdef import Group, Importance, Scope, Setting
@@ -100,9 +100,7 @@ def test_equal_settings_name_the_same_slab_in_every_process() -> None:
         f"print(config.slab_name({UID}), config.slab_digest({UID}))"
     )
     environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
-    other = subprocess.run(
-        [sys.executable, "-c", program], env=environment, cwd="/", capture_output=True, text=True, check=True
-    )
+    other = run_python("-c", program, env=environment, cwd="/")
 
     name, digest = other.stdout.split()
     assert (name, int(digest)) == identity(ProducerConfig.parse(SPARK_OPTIONS))

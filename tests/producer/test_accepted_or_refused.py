@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from faults import interrupted_by_alarm
-from fixture_types import Produce, Settings, Start
+from fixture_types import MonkeyPatch, Produce, Settings, Start
 from producers import kill_sender, sender_pid, wait_until, wait_until_stored
 from senders import read_values
 
@@ -20,7 +20,7 @@ from tools.leftovers import pids, read
 
 
 @pytest.fixture
-def alone(produce: Produce, monkeypatch: pytest.MonkeyPatch) -> Producer:
+def alone(produce: Produce, monkeypatch: MonkeyPatch) -> Producer:
     """Return a producer whose sender is dead, and which cannot start another until the test undoes that."""
     producer = produce(linger_ms=60_000, delivery_timeout_ms=90_000)
     producer.partitions_for("t")
@@ -32,9 +32,7 @@ def free_memory(producer: Producer) -> int:
     return producer._accumulator.state.pool.available_memory()
 
 
-def test_no_record_is_accepted_without_a_sender(
-    alone: Producer, monkeypatch: pytest.MonkeyPatch, log_dir: Path
-) -> None:
+def test_no_record_is_accepted_without_a_sender(alone: Producer, monkeypatch: MonkeyPatch, log_dir: Path) -> None:
     """A retry after the error sends the record once."""
     kill_sender(alone)
     free = free_memory(alone)
@@ -52,7 +50,7 @@ def test_no_record_is_accepted_without_a_sender(
 
 
 def test_accepted_record_without_a_sender_fails_the_wait(
-    alone: Producer, monkeypatch: pytest.MonkeyPatch, log_dir: Path
+    alone: Producer, monkeypatch: MonkeyPatch, log_dir: Path
 ) -> None:
     """A batch is open, so no sender is needed: the record is accepted, and the wait fails."""
     alone.send("t", b"first", partition=0)
@@ -110,9 +108,7 @@ def test_attached_producer_needs_no_descriptors(
     assert read_values(log_dir, "t") == [b"one", b"two"]
 
 
-def test_interrupted_sender_start_refuses_the_record(
-    produce: Produce, monkeypatch: pytest.MonkeyPatch, log_dir: Path
-) -> None:
+def test_interrupted_sender_start_refuses_the_record(produce: Produce, monkeypatch: MonkeyPatch, log_dir: Path) -> None:
     """The record is not taken, and the next call starts another, if that one does not serve yet."""
     monkeypatch.setenv("STARTED_BY", str(log_dir))
     producer = produce(sender_idle_ms=2000)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fixture_types import Produce, Settings
+from fixture_types import MonkeyPatch, Produce, Settings
 from runs import interrupts
 
 from shmaccum import Producer
@@ -73,9 +73,7 @@ def test_interrupted_close_can_be_called_again(produce: Produce, settings: Setti
     assert watcher.send("t", b"last", partition=0).get(10)
 
 
-def test_interrupted_constructor_leaves_no_user(
-    produce: Produce, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_constructor_leaves_no_user(produce: Produce, settings: Settings, monkeypatch: MonkeyPatch) -> None:
     watcher = produce()
     # A look at every other slab of this user is some hundred moments, and they come and go.
     monkeypatch.setattr(names, "slab_names", list)

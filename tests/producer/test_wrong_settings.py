@@ -30,6 +30,10 @@ MAX_BLOCK_MS = 500
 """For how long a record waits in vain; why, is known before."""
 
 
+Refusal = Callable[..., KafkaError | SenderError]
+InVain = Callable[..., KafkaTimeoutError]
+
+
 @pytest.fixture(scope="module")
 def secured(kafka_cluster: MakeCluster, certificates: Certificates) -> KafkaCluster:
     """Return a cluster that speaks SASL_SSL, and of the mechanisms only PLAIN."""
@@ -54,7 +58,7 @@ def login(secured: KafkaCluster, certificates: Certificates) -> dict[str, object
 
 
 @pytest.fixture
-def refusal(slab_name: str) -> Iterator[Callable[..., KafkaError | SenderError]]:
+def refusal(slab_name: str) -> Iterator[Refusal]:
     """Return ``refusal(settings)``: the error that a producer with these settings gets at once."""
 
     def send(given: dict[str, Any]) -> KafkaError | SenderError:
@@ -69,7 +73,7 @@ def refusal(slab_name: str) -> Iterator[Callable[..., KafkaError | SenderError]]
 
 
 @pytest.fixture
-def in_vain(slab_name: str) -> Iterator[Callable[..., KafkaTimeoutError]]:
+def in_vain(slab_name: str) -> Iterator[InVain]:
     """Return ``in_vain(settings, topic="t")``: the error that a record gets that waits for its topic in vain."""
 
     def send(given: dict[str, Any], topic: str = "t") -> KafkaTimeoutError:
@@ -125,7 +129,7 @@ def test_password_without_a_mechanism(login: dict[str, object]) -> None:
         Producer(login)
 
 
-def test_missing_certificate(login: dict[str, object], refusal: Callable[..., KafkaError | SenderError]) -> None:
+def test_missing_certificate(login: dict[str, object], refusal: Refusal) -> None:
     error = refusal(login | {"ssl.truststore.location": "/nowhere/ca.pem"})
     assert isinstance(error, SenderError)
     assert "ssl.truststore.location = '/nowhere/ca.pem': cannot be read" in str(error)
@@ -134,7 +138,7 @@ def test_missing_certificate(login: dict[str, object], refusal: Callable[..., Ka
 # --- brokers that cannot be spoken with ----------------------------------------------------------------
 
 
-def test_closed_port(in_vain: Callable[..., KafkaTimeoutError]) -> None:
+def test_closed_port(in_vain: InVain) -> None:
     check_timeout(
         in_vain({"bootstrap.servers": "127.0.0.1:1"}),
         NetworkError,
@@ -144,19 +148,19 @@ def test_closed_port(in_vain: Callable[..., KafkaTimeoutError]) -> None:
     )
 
 
-def test_error_names_the_log_of_the_sender(in_vain: Callable[..., KafkaTimeoutError], tmp_path: Path) -> None:
+def test_error_names_the_log_of_the_sender(in_vain: InVain, tmp_path: Path) -> None:
     log = tmp_path / "sender.log"
     error = in_vain({"bootstrap.servers": "127.0.0.1:1", "sender.log.file": log})
     check_timeout(error, NetworkError, f"; log of the sender: {log}")
     assert "broker 127.0.0.1:1: Connection refused" in log.read_text()
 
 
-def test_plaintext_to_a_tls_port(secured: KafkaCluster, in_vain: Callable[..., KafkaTimeoutError]) -> None:
+def test_plaintext_to_a_tls_port(secured: KafkaCluster, in_vain: InVain) -> None:
     error = in_vain({"bootstrap.servers": secured.bootstrap_servers})
     check_timeout(error, NetworkError, "none supports a protocol version we support", "security.protocol = 'PLAINTEXT'")
 
 
-def test_tls_to_a_plaintext_port(kafka: KafkaCluster, in_vain: Callable[..., KafkaTimeoutError]) -> None:
+def test_tls_to_a_plaintext_port(kafka: KafkaCluster, in_vain: InVain) -> None:
     error = in_vain({"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": "SSL"})
     check_timeout(error, NetworkError, "none supports a protocol version we support", "security.protocol = 'SSL'")
 
@@ -164,7 +168,7 @@ def test_tls_to_a_plaintext_port(kafka: KafkaCluster, in_vain: Callable[..., Kaf
 # --- brokers that do not let us in: that is known at once -----------------------------------------------
 
 
-def test_sasl_to_a_port_without_sasl(kafka: KafkaCluster, refusal: Callable[..., KafkaError]) -> None:
+def test_sasl_to_a_port_without_sasl(kafka: KafkaCluster, refusal: Refusal) -> None:
     error = refusal(
         {
             "bootstrap.servers": kafka.bootstrap_servers,
@@ -178,20 +182,20 @@ def test_sasl_to_a_port_without_sasl(kafka: KafkaCluster, refusal: Callable[...,
     assert "does it support SASL? (security.protocol = 'SASL_PLAINTEXT')" in str(error)
 
 
-def test_untrusted_certificate(login: dict[str, object], refusal: Callable[..., KafkaError]) -> None:
+def test_untrusted_certificate(login: dict[str, object], refusal: Refusal) -> None:
     del login["ssl.truststore.location"]
     error = refusal(login)
     assert isinstance(error, SslAuthenticationError)
     assert "ssl.truststore.location = ''" in str(error)
 
 
-def test_unsupported_mechanism(login: dict[str, object], refusal: Callable[..., KafkaError]) -> None:
+def test_unsupported_mechanism(login: dict[str, object], refusal: Refusal) -> None:
     error = refusal(login | {"sasl.mechanism": "SCRAM-SHA-512"})
     assert isinstance(error, UnsupportedSaslMechanismError)
     assert "The broker does not offer sasl.mechanism (sasl.mechanism = 'SCRAM-SHA-512')" in str(error)
 
 
-def test_wrong_password(login: dict[str, object], refusal: Callable[..., KafkaError]) -> None:
+def test_wrong_password(login: dict[str, object], refusal: Refusal) -> None:
     error = refusal(login | {"sasl.password": "wrong-secret"})
     assert isinstance(error, SaslAuthenticationError)
     assert "The SASL login failed: one side did not accept the other (sasl.mechanism = 'PLAIN'" in str(error)
@@ -203,7 +207,7 @@ def test_wrong_password(login: dict[str, object], refusal: Callable[..., KafkaEr
 # --- topics --------------------------------------------------------------------------------------------
 
 
-def test_unknown_topic(kafka: KafkaCluster, in_vain: Callable[..., KafkaTimeoutError], topic: str) -> None:
+def test_unknown_topic(kafka: KafkaCluster, in_vain: InVain, topic: str) -> None:
     check_timeout(
         in_vain({"bootstrap.servers": kafka.bootstrap_servers}, topic),
         UnknownTopicOrPartitionError,

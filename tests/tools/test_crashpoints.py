@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 
 import pytest
 from fixture_types import Capture
+from runs import run_python
 
 from shmaccum.accumulator.state import accumulator_state
 from shmaccum.pool.slots import Slots
@@ -31,8 +30,6 @@ from tools.crashpoints.victim import Victim
 
 pytestmark = pytest.mark.plain  # steps are lines of Python
 
-ROOT = Path(__file__).parents[2]
-
 # --- points of all operations ---------------------------------------------------------------------------------------
 
 
@@ -46,9 +43,8 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_every_operation_may_be_killed_anywhere(sample: int, seed: int) -> None:
-    command = [sys.executable, "-m", "tools.crashpoints", "--sample", str(sample), "--seed", str(seed)]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    print(ran.stdout, ran.stderr, f"all of it again: {' '.join(command[1:])}")
+    ran = run_python("-m", "tools.crashpoints", "--sample", sample, "--seed", seed, timeout_s=800)
+    print(ran.stdout, ran.stderr, f"all of it again: python -m tools.crashpoints --sample {sample} --seed {seed}")
     assert ran.returncode == 0
 
 

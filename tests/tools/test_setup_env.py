@@ -11,7 +11,7 @@ import pytest
 from runs import run_python
 
 APT_GET = """#!/bin/sh
-echo "$*" >> {notes}
+echo "$*" >> {bin}/notes
 if [ "$1" = install ]; then
     printf '#!/bin/sh\\necho version \\\\"{version}\\\\" >&2\\n' > {bin}/java
     /bin/chmod +x {bin}/java
@@ -21,10 +21,10 @@ fi
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="apt-get is only run by root")
 
 
-def put_apt_get(directory: Path, version: str) -> None:
-    script = directory / "apt-get"
-    script.write_text(APT_GET.format(notes=directory / "notes", bin=directory, version=version))
-    script.chmod(0o755)
+def put_apt_get(directory: Path, script: str, version: str = "") -> None:
+    file = directory / "apt-get"
+    file.write_text(script.format(bin=directory, version=version))
+    file.chmod(0o755)
 
 
 def ensure_java(path: Path) -> subprocess.CompletedProcess[str]:
@@ -35,7 +35,7 @@ def ensure_java(path: Path) -> subprocess.CompletedProcess[str]:
 
 @needs_root
 def test_root_gets_a_missing_java_installed(tmp_path: Path) -> None:
-    put_apt_get(tmp_path, "17.0.15")
+    put_apt_get(tmp_path, APT_GET, "17.0.15")
     done = ensure_java(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     install = "install --yes --no-install-recommends default-jre-headless"
@@ -47,7 +47,7 @@ def test_root_gets_a_missing_java_installed(tmp_path: Path) -> None:
 
 @needs_root
 def test_one_that_is_too_old_is_no_help(tmp_path: Path) -> None:
-    put_apt_get(tmp_path, "11.0.2")
+    put_apt_get(tmp_path, APT_GET, "11.0.2")
     done = ensure_java(tmp_path)
     assert done.returncode == 1
     assert "version 17 or later, but found 11" in done.stderr
@@ -99,8 +99,7 @@ def ensure_spin(path: Path) -> subprocess.CompletedProcess[str]:
 
 @needs_root
 def test_root_gets_a_missing_maven_installed(tmp_path: Path) -> None:
-    (tmp_path / "apt-get").write_text(APT_GET_MAVEN.format(bin=tmp_path))
-    (tmp_path / "apt-get").chmod(0o755)
+    put_apt_get(tmp_path, APT_GET_MAVEN)
     done = fetch_kafka(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     install = "install --yes --no-install-recommends maven"
@@ -121,8 +120,7 @@ def test_without_maven_the_set_up_goes_on_and_says_what_to_do(tmp_path: Path) ->
 
 @needs_root
 def test_root_gets_a_missing_spin_installed(tmp_path: Path) -> None:
-    (tmp_path / "apt-get").write_text(FETCH_SPIN.format(bin=tmp_path))
-    (tmp_path / "apt-get").chmod(0o755)
+    put_apt_get(tmp_path, FETCH_SPIN)
     install = "install --yes --no-install-recommends spin gcc libc6-dev"
 
     done = ensure_spin(tmp_path)

@@ -76,8 +76,11 @@ class Open:
         detach(self.accumulator.slab)
 
 
+Begin = Callable[..., Open]
+
+
 @pytest.fixture
-def begin(slab_name: str) -> Iterator[Callable[..., Open]]:
+def begin(slab_name: str) -> Iterator[Begin]:
     begun: list[Open] = []
 
     def begin_one(partitions: int, slots: int = SLOTS) -> Open:
@@ -92,12 +95,12 @@ def begin(slab_name: str) -> Iterator[Callable[..., Open]]:
 # --- places -----------------------------------------------------------------------------------------------------------
 
 
-def test_all_open_batches_leave_with_enough_free_slots(begin: Callable[..., Open]) -> None:
+def test_all_open_batches_leave_with_enough_free_slots(begin: Begin) -> None:
     many = begin(SLOTS // 2)
     assert many.of(many.drain()) == many.partitions
 
 
-def test_open_batches_leave_up_to_the_free_slots(begin: Callable[..., Open]) -> None:
+def test_open_batches_leave_up_to_the_free_slots(begin: Begin) -> None:
     many = begin(SLOTS - 200)
     first = many.drain()
     assert many.of(first) == many.partitions[:200]
@@ -108,7 +111,7 @@ def test_open_batches_leave_up_to_the_free_slots(begin: Callable[..., Open]) -> 
     assert many.drain() == []
 
 
-def test_open_batches_wait_for_a_response(begin: Callable[..., Open]) -> None:
+def test_open_batches_wait_for_a_response(begin: Begin) -> None:
     many = begin(SLOTS)
     under_way = many.drain()
     assert many.of(under_way) == many.partitions[:SHARE]
@@ -125,20 +128,20 @@ def test_open_batches_wait_for_a_response(begin: Callable[..., Open]) -> None:
     assert [batch.record_count for batch in many.drain()] == [4] * SHARE
 
 
-def test_failed_batch_is_no_longer_in_flight(begin: Callable[..., Open]) -> None:
+def test_failed_batch_is_no_longer_in_flight(begin: Begin) -> None:
     many = begin(SLOTS)
     for batch in many.drain():
         many.accumulator.sender.reenqueue(batch, many.late_ms)
     assert many.ready() == {0}
 
 
-def test_few_open_batches_leave_with_little_memory(begin: Callable[..., Open]) -> None:
+def test_few_open_batches_leave_with_little_memory(begin: Begin) -> None:
     many = begin(16, 16)
     assert many.of(many.drain()) == many.partitions
     assert many.ready() == set()
 
 
-def test_partitions_take_turns(begin: Callable[..., Open]) -> None:
+def test_partitions_take_turns(begin: Begin) -> None:
     many = begin(SLOTS)
     left: list[TopicPartition] = []
     for _ in range(2 * len(many.partitions) // SHARE):
@@ -150,7 +153,7 @@ def test_partitions_take_turns(begin: Callable[..., Open]) -> None:
     assert left == many.partitions * 2
 
 
-def test_full_batches_are_not_held_back(begin: Callable[..., Open]) -> None:
+def test_full_batches_are_not_held_back(begin: Begin) -> None:
     many = begin(SLOTS - 1)
     many.drain()
     full = many.partitions[-1]
@@ -160,7 +163,7 @@ def test_full_batches_are_not_held_back(begin: Callable[..., Open]) -> None:
     assert many.of(many.drain()) == [full]
 
 
-def test_silent_node_delays_no_other(begin: Callable[..., Open]) -> None:
+def test_silent_node_delays_no_other(begin: Begin) -> None:
     many = begin(SLOTS - 1)
     add(many.accumulator, many.other)
     many.drain()
@@ -179,9 +182,7 @@ def append_one(link: Connection, name: str, slots: int, value_size: int) -> None
 
 
 @pytest.mark.parametrize("slots", [1, SHARE + 1])
-def test_waiter_gets_memory_of_lingering_batches(
-    begin: Callable[..., Open], start: Start, slab_name: str, slots: int
-) -> None:
+def test_waiter_gets_memory_of_lingering_batches(begin: Begin, start: Start, slab_name: str, slots: int) -> None:
     many = begin(SLOTS)
     assert many.ready(many.now_ms) == set()
     waiter = start(append_one, slab_name, SLOTS, (slots - 1) * BATCH_SIZE + 1)
@@ -204,7 +205,7 @@ def test_waiter_gets_memory_of_lingering_batches(
 # --- rest -------------------------------------------------------------------------------------------------------------
 
 
-def test_lingered_batches_rest_after_a_large_pass(begin: Callable[..., Open]) -> None:
+def test_lingered_batches_rest_after_a_large_pass(begin: Begin) -> None:
     many = begin(150)
     assert len(many.drain()) == 150
     for each in many.partitions:
@@ -220,7 +221,7 @@ def test_lingered_batches_rest_after_a_large_pass(begin: Callable[..., Open]) ->
     assert len(many.drain(now_ms=sent_ms + 30)) == 150
 
 
-def test_no_rest_after_a_small_pass(begin: Callable[..., Open]) -> None:
+def test_no_rest_after_a_small_pass(begin: Begin) -> None:
     many = begin(50)
     many.drain()
     for each in many.partitions:
@@ -229,7 +230,7 @@ def test_no_rest_after_a_small_pass(begin: Callable[..., Open]) -> None:
     assert many.ready(many.late_ms + 10) == {0}
 
 
-def test_rest_is_bounded(begin: Callable[..., Open]) -> None:
+def test_rest_is_bounded(begin: Begin) -> None:
     many = begin(150)
     many.drain()
     add(many.accumulator, many.partitions[0])
@@ -239,7 +240,7 @@ def test_rest_is_bounded(begin: Callable[..., Open]) -> None:
 
 
 @pytest.mark.parametrize("urgent", ["full", "flush", "leaving"])
-def test_urgent_batches_do_not_rest(begin: Callable[..., Open], urgent: str) -> None:
+def test_urgent_batches_do_not_rest(begin: Begin, urgent: str) -> None:
     many = begin(150)
     many.drain()
     for each in many.partitions:
