@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import signal
 import time
-from multiprocessing.connection import Connection
 
 import pytest
 from accumulators import (
@@ -26,7 +23,8 @@ from accumulators import (
     open_accumulator,
 )
 from faults import interrupted_by_alarm
-from fixture_types import OpenAccumulator, Start
+from fixture_types import Link, OpenAccumulator, Start
+from killpoints import die, die_in
 from runs import interrupts
 
 from shmaccum.errors import BufferExhaustedError
@@ -41,20 +39,21 @@ def test_death_before_commit_leaves_no_record(accumulator: Accumulators) -> None
     """Bytes behind the committed ones are ignored."""
     add(accumulator, TP0, b"before")
     batch = first(accumulator, TP0)
-    pid = os.fork()
-    if not pid:
-        start = accumulator.slab.geometry.slot(batch.slot) + batch.size
+    start = accumulator.slab.geometry.slot(batch.slot) + batch.size
+
+    def write_and_die() -> None:
         with accumulator.map.queues[TP0].lock:
             accumulator.slab.buffer[start : start + 50] = b"\xff" * 50
-            os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(pid, 0)
+            die()
+
+    die_in(write_and_die)
     add(accumulator, TP0, b"after")
     log = Log(accumulator)
     log.take_all()
     assert log.values(TP0) == [b"before", b"after"]
 
 
-def append_and_say(link: Connection, name: str, count: int, processes: int = 16) -> None:
+def append_and_say(link: Link, name: str, count: int, processes: int = 16) -> None:
     accumulator = open_accumulator(config_of(name, shmaccum_max_processes=processes))
     for number in range(count):
         accumulator.append((TP0, TP1)[number % 2], 0, None, b"%d" % number)
@@ -76,7 +75,7 @@ def test_records_survive_producer_death(accumulator: Accumulators, slab_name: st
     assert_empty(accumulator)
 
 
-def allocate_and_say(link: Connection, name: str) -> None:
+def allocate_and_say(link: Link, name: str) -> None:
     accumulator = open_accumulator(config_of(name))
     accumulator.pool.allocate(3 * BATCH_SIZE, 0)
     link.send("allocated")
@@ -95,7 +94,7 @@ def test_slots_of_a_dead_producer_are_reclaimed(accumulator: Accumulators, slab_
     assert_empty(accumulator)
 
 
-def flush_and_say(link: Connection, name: str) -> None:
+def flush_and_say(link: Link, name: str) -> None:
     accumulator = open_accumulator(config_of(name, linger_ms=100_000, delivery_timeout_ms=200_000))
     accumulator.producer.pending.begin_flush("flush")
     link.send("flushing")
@@ -138,7 +137,7 @@ def test_reused_process_entry_ignores_completions_of_the_dead(
     assert words[base + Process.RING_TAIL] == 3
 
 
-def append_and_wait(link: Connection, name: str, processes: int) -> int:
+def append_and_wait(link: Link, name: str, processes: int) -> int:
     accumulator = open_accumulator(config_of(name, shmaccum_max_processes=processes))
     future = accumulator.append(TP0, 0, None, b"heir").future
     link.send("appended")

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from accumulators import KEY, TP0, TP1, VALUE, Log, config_of, first, open_accumulator
+from accumulators import KEY, TP0, TP1, VALUE, Log, first
 
 from shmaccum.errors import SlabDamagedError
 from shmaccum.shm.layout import Slot, SlotState
-from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
 PATIENCE_S = 5.0
-
-
-@pytest.fixture
-def accumulator(slab_name: str) -> Iterator[Accumulators]:
-    opened = open_accumulator(config_of(slab_name))
-    yield opened
-    detach(opened.slab)
 
 
 @pytest.mark.parametrize("word", [Slot.STATE, Slot.GENERATION])

@@ -26,7 +26,7 @@ from accumulators import (
     first,
     queued,
 )
-from faults import before, stop
+from faults import before, stop, stopped_with
 from fixture_types import OpenAccumulator
 from record_batches import decoders
 from runs import in_threads
@@ -79,11 +79,18 @@ def compressed_here(accumulator: Accumulators) -> int:
     return int(slab.words[slab.geometry.process(slab.me) + Process.COMPRESSED])
 
 
-def append_rows(accumulator: Accumulators, values: list[bytes]) -> None:
-    bodies = encode_columns(accumulator.format, None, pa.array(values, pa.binary()), None, 0)
-    accumulator.producer.append_columns(
-        accumulator.map.queues[TP0], bodies, FutureColumnsMetadata(len(values), accumulator.producer.pending), 1000
-    )
+def append_and_claim(accumulator: Accumulators, *values: bytes) -> None:
+    """Append records; close their batch and claim it for compression."""
+    for value in values:
+        add(accumulator, TP0, value)
+    queue = accumulator.map.queues[TP0]
+    with queue.lock:
+        accumulator.producer.compressor.claim(queue, queue.close_open())
+
+
+def append_claim_and_compress(accumulator: Accumulators) -> None:
+    append_and_claim(accumulator, *[THIRD] * 3)
+    accumulator.producer.compressor.compress_claimed()
 
 
 @contextmanager
@@ -178,7 +185,9 @@ def test_all_batches_of_columns_but_the_last_are_compressed(accumulate: OpenAccu
     accumulator = accumulate(compression_type="zstd", buffer_memory=40 * BATCH_SIZE)
     add(accumulator, TP0, b"first")
     values = [b"%d " % number + THIRD for number in range(20)] + [bytes(2 * BATCH_SIZE), b"last"]
-    append_rows(accumulator, values)
+    bodies = encode_columns(accumulator.format, None, pa.array(values, pa.binary()), None, 0)
+    future = FutureColumnsMetadata(len(values), accumulator.producer.pending)
+    accumulator.producer.append_columns(accumulator.map.queues[TP0], bodies, future, 1000)
     log = Log(accumulator)
     compressions = []
     while batches := drain(accumulator, now_ms()):
@@ -278,24 +287,12 @@ def test_claim_is_void_once_the_batch_was_drained(accumulate: OpenAccumulator) -
 def test_claim_is_void_when_another_process_claims_the_slot(accumulate: OpenAccumulator) -> None:
     """Even one of the same millisecond."""
     accumulator = accumulate(compression_type="zstd", buffer_memory=BATCH_SIZE)
-    queue, compressor = accumulator.map.queues[TP0], accumulator.producer.compressor
-
-    def fill_and_claim(value: bytes) -> None:
-        for _ in range(3):
-            add(accumulator, TP0, value)
-        with queue.lock:
-            compressor.claim(queue, queue.close_open())
-
-    def fill_and_compress() -> None:
-        fill_and_claim(THIRD)
-        compressor.compress_claimed()
-
     log = Log(accumulator)
-    with stopped_at("stored, compressed =", fill_and_compress):
+    with stopped_at("stored, compressed =", lambda: append_claim_and_compress(accumulator)):
         batch = first(accumulator, TP0)
         since, header = batch.sealing_since_ms, accumulator.slab.geometry.header(batch.slot)
         log.take([drain_first(accumulator)])
-        fill_and_claim(THIRD[::-1])
+        append_and_claim(accumulator, *[THIRD[::-1]] * 3)
         accumulator.slab.words[header + Slot.SEALING] = since
     log.take_all(now_ms() + SEALING_PATIENCE_MS)
     assert log.values(TP0) == [THIRD] * 3 + [THIRD[::-1]] * 3
@@ -304,16 +301,7 @@ def test_claim_is_void_when_another_process_claims_the_slot(accumulate: OpenAccu
 @pytest.mark.parametrize("text", ["records =", "if not self._is_open_to", "with claim.queue.lock"])
 def test_claim_is_void_when_the_slot_has_another_batch(accumulate: OpenAccumulator, text: str) -> None:
     accumulator = accumulate(compression_type="gzip", buffer_memory=BATCH_SIZE)
-
-    def fill_and_close() -> None:
-        for _ in range(3):
-            add(accumulator, TP0, THIRD)
-        queue = accumulator.map.queues[TP0]
-        with queue.lock:
-            accumulator.producer.compressor.claim(queue, queue.close_open())
-        accumulator.producer.compressor.compress_claimed()
-
-    with stopped_at(text, fill_and_close):
+    with stopped_at(text, lambda: append_claim_and_compress(accumulator)):
         log = Log(accumulator)
         log.take([drain_first(accumulator)])
         for _ in range(3):
@@ -343,21 +331,10 @@ def test_claim_of_a_dead_producer_expires(accumulate: OpenAccumulator) -> None:
 def test_append_does_not_fail_when_a_stopped_process_blocks_compression(accumulate: OpenAccumulator) -> None:
     """The record is in already, or may be: `append` does not fail over what is only a preference."""
     accumulator = accumulate(compression_type="zstd")
-    queue, compressor = accumulator.map.queues[TP0], accumulator.producer.compressor
-    add(accumulator, TP0, THIRD)
-    with queue.lock:
-        compressor.claim(queue, queue.close_open())
-    pid = os.fork()
-    if not pid:
-        with queue.lock:
-            stop()
-        os._exit(0)
-    os.waitpid(pid, os.WUNTRACED)
-    assert compressor.compress_claimed()
-    batch = first(accumulator, TP0)
-    assert batch.compression is None
-    os.kill(pid, signal.SIGCONT)
-    os.waitpid(pid, 0)
+    append_and_claim(accumulator, THIRD)
+    with stopped_with(accumulator.map.queues[TP0].lock):
+        assert accumulator.producer.compressor.compress_claimed()
+        assert first(accumulator, TP0).compression is None
     log = Log(accumulator)
     log.take([drain_first(accumulator)])
     assert log.values(TP0) == [THIRD]
@@ -366,13 +343,10 @@ def test_append_does_not_fail_when_a_stopped_process_blocks_compression(accumula
 def test_claimed_batch_does_not_wake_the_sender(accumulate: OpenAccumulator) -> None:
     """An append says that there is a full batch, but not while that is being compressed."""
     accumulator, other = accumulate(compression_type="zstd"), accumulate(compression_type="zstd")
-    queue, compressor = accumulator.map.queues[TP0], accumulator.producer.compressor
-    add(accumulator, TP0, THIRD)
-    with queue.lock:
-        compressor.claim(queue, queue.close_open())
+    append_and_claim(accumulator, THIRD)
     assert other.append(TP0, 0, None, b"")[1:3] == (False, True)
     assert other.append(TP0, 0, None, b"")[1:3] == (False, False)
-    compressor.compress_claimed()
+    accumulator.producer.compressor.compress_claimed()
     assert other.append(TP0, 0, None, b"")[1:3] == (True, False)
 
 
@@ -381,10 +355,8 @@ def test_claimed_batch_does_not_wake_the_sender(accumulate: OpenAccumulator) -> 
 
 def test_forked_child_ignores_claims_of_its_parent(accumulate: OpenAccumulator) -> None:
     accumulator = accumulate(compression_type="zstd")
-    queue, compressor = accumulator.map.queues[TP0], accumulator.producer.compressor
-    add(accumulator, TP0, THIRD)
-    with queue.lock:
-        compressor.claim(queue, queue.close_open())
+    compressor = accumulator.producer.compressor
+    append_and_claim(accumulator, THIRD)
     pid = os.fork()
     if not pid:
         found = compressor.compress_claimed()

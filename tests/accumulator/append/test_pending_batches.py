@@ -7,11 +7,10 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 
 import pytest
 from accumulators import BATCH_SIZE, KEY, TP0, TP1, VALUE, Log, add, assert_empty, config_of, drain, open_accumulator
-from fixture_types import OpenAccumulator, Start
+from fixture_types import Link, OpenAccumulator, Start
 from killpoints import interrupt_before, lines_here
 from runs import in_threads, threads
 
@@ -132,7 +131,7 @@ def test_callbacks_run_once_in_order_and_in_this_process(accumulator: Accumulato
     assert set(told.where) == {(os.getpid(), threading.get_ident())}
 
 
-def append_with_callback(link: Connection, name: str, count: int) -> list[int]:
+def append_with_callback(link: Link, name: str, count: int) -> list[int]:
     accumulator = open_accumulator(config_of(name))
     told = Told()
     for _ in range(count):
@@ -294,7 +293,7 @@ def test_futures_of_the_parent_fail_in_a_forked_child(accumulator: Accumulators,
     accumulator.slab.reap_dead()
 
 
-def use_in_child(accumulator: Accumulators, inherited: object, told: Told, link: Connection) -> list[int]:
+def use_in_child(accumulator: Accumulators, inherited: object, told: Told, link: Link) -> list[int]:
     future = inherited
     with pytest.raises(DeadOwnerError, match=str(os.getppid())):
         future.get(0)  # type: ignore[attr-defined]
@@ -319,7 +318,7 @@ def test_threads_of_a_forked_child_join_once(accumulator: Accumulators, start: S
     accumulator.slab.reap_dead()
 
 
-def append_in_threads(accumulator: Accumulators, link: Connection) -> list[int]:
+def append_in_threads(accumulator: Accumulators, link: Link) -> list[int]:
     told = Told()
     together = threading.Barrier(8)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from multiprocessing.connection import Connection
-
 from accumulators import CLUSTER, TP0, TP1, add, config_of, created_ms, drain, first, open_accumulator
-from fixture_types import OpenAccumulator, Start
+from fixture_types import Link, OpenAccumulator, Start
 
 from shmaccum.shm.lifecycle import detach
 
@@ -13,7 +11,7 @@ LIMITS = {"delivery_timeout_ms": 5_000, "retries": 3}
 LONGER = {"delivery_timeout_ms": 60_000, "retries": 70}
 
 
-def append_and_stay(link: Connection, name: str, settings: dict[str, object]) -> None:
+def append_and_stay(link: Link, name: str, settings: dict[str, object]) -> None:
     accumulator = open_accumulator(config_of(name, **settings))
     add(accumulator, TP0)
     link.send("appended")

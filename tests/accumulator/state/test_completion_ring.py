@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from multiprocessing.connection import Connection
+from collections.abc import Callable
 
 import pytest
 from accumulators import BATCH_SIZE, TP0, TP1, Log, assert_empty, config_of, drain, open_accumulator, queued
-from fixture_types import OpenAccumulator, Start
+from fixture_types import Link, OpenAccumulator, Start
 from hypothesis import given
 from hypothesis import strategies as st
 from killpoints import die, die_in
@@ -90,7 +90,7 @@ def test_ring_holds_the_completions_of_threads_that_waited_for_memory(accumulato
     assert_empty(accumulator)
 
 
-def append_and_sleep(link: Connection, name: str, count: int) -> list[int]:
+def append_and_sleep(link: Link, name: str, count: int) -> list[int]:
     accumulator = open_accumulator(config_of(name, buffer_memory=SLOTS * BATCH_SIZE))
     futures = [accumulator.append(TP1, 0, None, HALF).future for _ in range(count)]
     link.send("appended")
@@ -98,6 +98,16 @@ def append_and_sleep(link: Connection, name: str, count: int) -> list[int]:
     offsets = [future.get(30).offset for future in futures]
     detach(accumulator.slab)
     return offsets
+
+
+def die_before_free(accumulator: Accumulators, action: Callable[[], object]) -> None:
+    """Act in a child that dies as it is about to free a slot."""
+
+    def act() -> None:
+        accumulator.pool.deallocate = lambda *buffers, lock: die()  # type: ignore[method-assign]
+        action()
+
+    die_in(act)
 
 
 @pytest.mark.parametrize("told_before", [0, 2])
@@ -110,17 +120,10 @@ def test_sender_death_between_push_and_free_loses_no_completion(
     Log(accumulator).take([drain(accumulator)[0] for _ in range(told_before)])
     in_flight = [drain(accumulator)[0] for _ in range(SLOTS - told_before)]
 
-    def complete_and_die() -> None:
-        accumulator.pool.deallocate = lambda *buffers, lock: die()  # type: ignore[method-assign]
-        accumulator.sender.complete(BatchOutcome(batch, told_before + number) for number, batch in enumerate(in_flight))
-
-    def recover_and_die() -> None:
-        accumulator.pool.deallocate = lambda *buffers, lock: die()  # type: ignore[method-assign]
-        accumulator.sender.recover()
-
-    die_in(complete_and_die)
+    outcomes = [BatchOutcome(batch, told_before + number) for number, batch in enumerate(in_flight)]
+    die_before_free(accumulator, lambda: accumulator.sender.complete(outcomes))
     for _ in range(3):
-        die_in(recover_and_die)
+        die_before_free(accumulator, accumulator.sender.recover)
     accumulator.sender.recover()
     producer.tell()
     assert producer.result() == list(range(SLOTS))
@@ -145,12 +148,7 @@ def test_duplicate_completion_is_ignored(accumulator: Accumulators) -> None:
     told = []
     future = accumulator.append(TP0, 0, None, b"value", (), lambda error, metadata: told.append(metadata)).future
     (batch,) = drain(accumulator)
-
-    def complete_and_die() -> None:
-        accumulator.pool.deallocate = lambda *buffers, lock: die()  # type: ignore[method-assign]
-        accumulator.sender.complete([BatchOutcome(batch, 7)])
-
-    die_in(complete_and_die)
+    die_before_free(accumulator, lambda: accumulator.sender.complete([BatchOutcome(batch, 7)]))
     assert future.get(0).offset == 7
     accumulator.sender.recover()
     accumulator.producer.pending.poll()

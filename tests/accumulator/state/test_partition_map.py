@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
 from accumulators import TOPIC, config_of, open_accumulator
-from fixture_types import OpenAccumulator, Start
+from fixture_types import Link, OpenAccumulator, Start
 from killpoints import die, die_in
 from runs import threads
 
@@ -179,7 +178,7 @@ def test_full_partition_table_raises(known: PartitionMap, other: PartitionMap) -
 # --- at once --------------------------------------------------------------------------------------------
 
 
-def request_topics(link: Connection, name: str) -> dict[str, int]:
+def request_topics(link: Link, name: str) -> dict[str, int]:
     accumulator = open_accumulator(config_of(name))
     link.send("ready")
     link.recv()
