@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import resource
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from faults import interrupted_by_alarm
-from fixture_types import MonkeyPatch, Produce, Settings, Start
+from fixture_types import Link, MonkeyPatch, Produce, Settings, Start
 from producers import kill_sender, sender_pid, wait_until, wait_until_stored
 from senders import read_values
 
@@ -66,7 +65,7 @@ def test_accepted_record_without_a_sender_fails_the_wait(
     assert read_values(log_dir, "t") == [b"first", b"second"]
 
 
-def send_without_descriptors(link: Connection, settings: dict[str, object]) -> list[str]:
+def send_without_descriptors(link: Link, settings: dict[str, object]) -> list[str]:
     """Use a producer in a process that has no descriptor left, with and without a sender."""
     producer = Producer(settings)
     producer.partitions_for("t")
@@ -86,7 +85,7 @@ def send_without_descriptors(link: Connection, settings: dict[str, object]) -> l
     return said
 
 
-def kill_sender_by_word(link: Connection) -> None:
+def kill_sender_by_word(link: Link) -> None:
     link.send("kill the sender")
     link.recv()
 

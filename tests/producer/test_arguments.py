@@ -13,7 +13,7 @@ from fixture_types import Produce, Settings
 from producers import wait_until, wait_until_gone
 from senders import read_partition
 
-from shmaccum import Producer, ProducerConfig, RecordMetadata, TopicPartition
+from shmaccum import Producer, RecordMetadata, TopicPartition
 from shmaccum.config import rules
 from shmaccum.errors import ConfigError, IllegalArgumentError, KafkaTimeoutError, SerializationError
 from shmaccum.shm import layout
@@ -119,17 +119,6 @@ def test_without_time_to_block_known_topics_are_enough(produce: Produce) -> None
         hasty.send("u", b"v")
     wait_until(lambda: hasty._accumulator.state.map.topics["u"].partition_count, "the sender has asked")
     assert hasty.send("u", b"v").get(20).offset == 0
-
-
-@pytest.mark.parametrize(("given", "meant"), [(1, "1"), (0, "0"), (-1, "all"), ("all", "all"), ("-1", "all")])
-def test_acks_can_be_a_number(settings: Settings, given: object, meant: str) -> None:
-    assert ProducerConfig.parse(settings(acks=given)).acks == meant
-
-
-@pytest.mark.parametrize("given", [2, True, 1.0])
-def test_other_acks_are_refused(settings: Settings, given: object) -> None:
-    with pytest.raises(ConfigError, match="acks = "):
-        ProducerConfig.parse(settings(acks=given))
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from fixture_types import Produce, Settings, Start
+from fixture_types import Link, Produce, Settings, Start
 from producers import kill_sender, wait_until, wait_until_gone
 from senders import read_topic
 
@@ -23,7 +22,7 @@ NAMES = (b"whole", b"stopped", b"killed")
 FILLER = b"the quick brown fox jumps over the lazy dog "
 
 
-def send_until_told(link: Connection, settings: dict[str, object], name: bytes) -> int:
+def send_until_told(link: Link, settings: dict[str, object], name: bytes) -> int:
     """Send records by number until told to end; return how many there were, all of them acknowledged."""
     futures = []
     with Producer(settings) as producer:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from multiprocessing.connection import Connection
 from pathlib import Path
 
-from fixture_types import Produce, Settings, Start
+from fixture_types import Link, Produce, Settings, Start
 from producers import in_the_way, wait_until
 from senders import read_values
 
@@ -18,7 +17,7 @@ FULL = bytes(15_000)
 """A value of which a slot holds one."""
 
 
-def send_when_told(link: Connection, settings: dict[str, object], values: list[bytes]) -> list[int]:
+def send_when_told(link: Link, settings: dict[str, object], values: list[bytes]) -> list[int]:
     """Send records to partition 0, and return their offsets."""
     with Producer(settings) as producer:
         producer.partitions_for("t")

@@ -6,12 +6,11 @@ import json
 import subprocess
 import sys
 import time
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fixture_types import Settings, Start
+from fixture_types import Link, Settings, Start
 from producers import wait_until_gone
 from senders import read_topic
 
@@ -32,7 +31,7 @@ def run(deed: str, library: str, when: str, settings: dict[str, object]) -> Any:
     return json.loads(done.stdout)
 
 
-def hold_locks_now_and_then(link: Connection, name: str) -> None:
+def hold_locks_now_and_then(link: Link, name: str) -> None:
     """Keep others from the locks that an append takes, again and again until told to stop."""
     while True:
         try:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from producers import settings_of, wait_until_gone
+from fixture_types import Produce
+from producers import settings_of
 from senders import read_partition
 
 from shmaccum import Producer, ProducerInterceptor, ProducerRecord, RecordMetadata
@@ -146,12 +147,9 @@ def test_interceptors_are_closed_if_the_producer_constructor_raises(tmp_path: Pa
 
 
 @pytest.fixture
-def producer(slab_name: str, tmp_path: Path) -> Iterator[Producer]:
+def producer(produce: Produce) -> Producer:
     """Return a producer whose interceptor notes what it sees; values longer than 1 kB are too large."""
-    settings = settings_of(slab_name, tmp_path, interceptor_classes=[Seen], max_request_size=1024)
-    with Producer(settings) as producer:
-        yield producer
-    wait_until_gone(slab_name)
+    return produce(interceptor_classes=[Seen], max_request_size=1024)
 
 
 def refused(producer: Producer, **record: Any) -> tuple[Exception, list[Any]]:
@@ -194,35 +192,27 @@ def test_closed_producer_calls_no_interceptor(producer: Producer, calls: Calls) 
     assert (told, calls) == ([], [("Seen", "close")])
 
 
-def test_on_send_that_returns_none_raises(slab_name: str, tmp_path: Path, calls: Calls) -> None:
-    with Producer(settings_of(slab_name, tmp_path, interceptor_classes=[Forgetful, Seen])) as producer:
-        error, told = refused(producer, value="v", partition=2)
-        assert isinstance(error, IllegalStateError)
-        assert "Forgetful.on_send returned None for a record of topic 't'" in str(error)
-        assert told == []
-        assert calls == [("Seen", "on_acknowledgement", RecordMetadata("t", 2, -1, -1), error)]
-    wait_until_gone(slab_name)
+def test_on_send_that_returns_none_raises(produce: Produce, calls: Calls) -> None:
+    error, told = refused(produce(interceptor_classes=[Forgetful, Seen]), value="v", partition=2)
+    assert isinstance(error, IllegalStateError)
+    assert "Forgetful.on_send returned None for a record of topic 't'" in str(error)
+    assert told == []
+    assert calls == [("Seen", "on_acknowledgement", RecordMetadata("t", 2, -1, -1), error)]
 
 
-def test_producer_runs_interceptors_before_serializers(slab_name: str, tmp_path: Path, calls: Calls) -> None:
+def test_producer_runs_interceptors_before_serializers(produce: Produce, log_dir: Path, calls: Calls) -> None:
     """Before the serializers, in the process that sends; by class or by name."""
-    settings = settings_of(
-        slab_name,
-        tmp_path,
-        interceptor_classes=[Seen, "shmaccum.producer.interceptors.ProducerInterceptor"],
-        value_serializer=str.encode,
-    )
+    classes = [Seen, "shmaccum.producer.interceptors.ProducerInterceptor"]
     told: list[Any] = []
-    with Producer(settings) as producer:
+    with produce(interceptor_classes=classes, value_serializer=str.encode) as producer:
         future = producer.send("t", "v", "k", on_delivery=lambda *what: told.append(what))
         metadata = future.get(20)
         with pytest.raises(SerializationError, match=r"interceptor\.classes"):
             producer.send_batch("t", None)
-    wait_until_gone(slab_name)
     assert told == [(None, metadata)]
     assert calls == [
         ("Seen", "on_send", "v"),
         ("Seen", "on_acknowledgement", metadata, None),
         ("Seen", "close"),
     ]
-    assert [(r.key, r.value) for r in read_partition(tmp_path, "t", metadata.partition)] == [(b"k", b"v+Seen")]
+    assert [(r.key, r.value) for r in read_partition(log_dir, "t", metadata.partition)] == [(b"k", b"v+Seen")]

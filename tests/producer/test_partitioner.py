@@ -141,16 +141,6 @@ def config(slab_name: str, tmp_path: Path) -> ProducerConfig:
 
 
 @pytest.fixture
-def run(config: ProducerConfig) -> Iterator[HandRun]:
-    """Return a sender that is run by hand, and knows topic ``t``."""
-    run = HandRun(config)
-    run.begin()
-    run.topic("t")
-    yield run
-    run.close()
-
-
-@pytest.fixture
 def produce(run: HandRun, config: ProducerConfig) -> Iterator[Callable[[], Producer]]:
     """Return a function that makes a producer, which is closed without a wait: no sender runs then."""
     made: list[Producer] = []

@@ -96,10 +96,6 @@ def test_partitioner_ignore_keys(produce: Produce, log_dir: Path) -> None:
     assert len(records) == 20  # one batch's worth: they stick to the partition of the moment, whichever it is
 
 
-def test_partitions_for(producer: Producer) -> None:
-    assert producer.partitions_for("t") == {0, 1, 2}
-
-
 def test_on_delivery(producer: Producer) -> None:
     told: list[tuple[Any, Any]] = []
     for number in range(3):
@@ -130,12 +126,6 @@ def test_order_within_a_partition(produce: Produce, log_dir: Path) -> None:
         values = read_values(log_dir, "t", partition)
         assert [int(value.rstrip(b"\0")) for value in values if value] == list(range(partition, 4000, 3))
     assert [future.get(0).offset for future in futures] == [number // 3 for number in range(4000)]
-
-
-def test_a_record_larger_than_a_slot(producer: Producer, log_dir: Path) -> None:
-    value = bytes(range(256)) * 2000
-    assert producer.send("t", value, partition=0).get(10).offset == 0
-    assert read_values(log_dir, "t") == [value]
 
 
 # --- flush and close ------------------------------------------------------------------------------------

@@ -6,12 +6,11 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 from fake_broker import PRODUCE, FakeBroker
-from fixture_types import Settings, Start
+from fixture_types import Link, Settings, Start
 from kafka.record import MemoryRecords
 from producers import (
     in_the_way,
@@ -29,11 +28,6 @@ from shmaccum.errors import DeliveryTimeoutError, SlabAbiError
 
 
 @pytest.fixture
-def log_dir(tmp_path: Path) -> Path:
-    return tmp_path / "log"
-
-
-@pytest.fixture
 def settings(log_dir: Path) -> Iterator[Settings]:
     """Return a function that gives settings of a slab with a derived name; at the end, all such slabs must go."""
     made: set[str] = set()
@@ -48,7 +42,7 @@ def settings(log_dir: Path) -> Iterator[Settings]:
         wait_until_gone(name)
 
 
-def stay(link: Connection, settings: dict[str, object]) -> None:
+def stay(link: Link, settings: dict[str, object]) -> None:
     """Be a producer, and send what is asked for; answer how many milliseconds its acknowledgement took."""
     with Producer(settings) as producer:
         producer.partitions_for("t")

@@ -7,12 +7,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fixture_types import Produce, Settings, Start
+from fixture_types import Link, Produce, Settings, Start
 from producers import in_the_way, sender_starts
 from runs import in_threads, threads
 from senders import read_topic, read_values
@@ -88,7 +87,7 @@ def test_one_thread_closes_while_others_send(produce: Produce, log_dir: Path) ->
     assert len(values) >= sent[0]
 
 
-def close_again_and_again(link: Connection, settings: dict[str, object], rounds: int) -> None:
+def close_again_and_again(link: Link, settings: dict[str, object], rounds: int) -> None:
     """Make producers, and close them while two threads send, which must learn of that and of nothing else."""
     sys.setswitchinterval(1e-5)
 
@@ -156,7 +155,7 @@ def test_a_thread_flushes_while_another_sends(produce: Produce) -> None:
 # --- forks ----------------------------------------------------------------------------------------------
 
 
-def use_inherited(producer: Producer, inherited: Any, link: Connection) -> tuple[int, int]:
+def use_inherited(producer: Producer, inherited: Any, link: Link) -> tuple[int, int]:
     with pytest.raises(DeadOwnerError, match=f"process {os.getppid()}"):
         inherited.get(0)
     producer.poll()
@@ -187,7 +186,7 @@ def test_fork(produce: Produce, start: Start, log_dir: Path) -> None:
     assert read_values(log_dir, "t") == [b"parent", b"child", b"parent again"]
 
 
-def send_and_die(producer: Producer, link: Connection) -> None:
+def send_and_die(producer: Producer, link: Link) -> None:
     for number in range(50):
         producer.send("t", b"%d" % number, partition=0)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -202,7 +201,7 @@ def test_a_forked_child_is_killed(produce: Produce, start: Start, log_dir: Path)
     assert read_values(log_dir, "t") == [b"%d" % number for number in range(50)] + [b"last"]
 
 
-def send_from_grandchild(producer: Producer, link: Connection) -> int:
+def send_from_grandchild(producer: Producer, link: Link) -> int:
     if pid := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     producer.send("t", b"grandchild", partition=0)
@@ -230,7 +229,7 @@ def test_the_parent_leaves_and_the_child_stays(produce: Produce, start: Start, l
     assert read_values(log_dir, "t") == [b"late"]
 
 
-def send_late(producer: Producer, link: Connection) -> int:
+def send_late(producer: Producer, link: Link) -> int:
     producer.poll()  # takes the child's place in the slab
     link.send("ready")
     link.recv()
