@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 
 import pytest
-from fixture_types import Capture, Start
+from fixture_types import Capture, Link, Start
 from processes import wait_until
 
 from shmaccum import Producer
@@ -20,7 +19,7 @@ from shmaccum.shm import names
 Settings = dict[str, object]
 
 
-def send_and_stay(link: Connection, settings: Settings, records: int) -> None:
+def send_and_stay(link: Link, settings: Settings, records: int) -> None:
     producer = Producer(settings)
     for _ in range(records):
         producer.send("t", b"value", partition=0)

@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 from fixture_types import Capture, MonkeyPatch
+from record_batches import Sample, fill, seal
 
 from shmaccum.cli import dump
 from shmaccum.cluster import TopicPartition
@@ -48,17 +49,8 @@ class Writer:
     ) -> None:
         """Write one batch; record ``i`` has timestamp ``1000 + i``."""
         form = self._format
-        encoded = [form.encode_record(i, 1000 + i, 1000, form.encode_body(*each)) for i, each in enumerate(records)]
-        payload = form.seal(
-            memoryview(bytearray(form.header_size) + b"".join(encoded)),
-            record_count=len(records),
-            base_timestamp=1000,
-            max_timestamp=999 + len(records),
-            compression=compression,
-            producer_id=-1,
-            producer_epoch=-1,
-            base_sequence=-1,
-        )
+        samples = [Sample(*fields, 1000 + i) for i, fields in enumerate(records)]
+        payload = seal(form, fill(form, samples), samples, compression)
         self._transport.request_update([topic])
         to = TopicPartition(topic, partition)
         self._transport.send(
@@ -78,6 +70,12 @@ class Writer:
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
     return tmp_path / "log"
+
+
+@pytest.fixture
+def segment(log_dir: Path) -> Path:
+    """Return the first file of partition 0."""
+    return log_dir / "t-0" / "00000000000000000000.log"
 
 
 @pytest.fixture
@@ -220,10 +218,9 @@ def test_a_log_without_topics_has_no_records(log_dir: Path, writer: Writer, capf
 
 
 def test_corrupt_bytes_in_the_middle_are_status_1_with_file_and_position(
-    log_dir: Path, writer: Writer, capfd: Capture
+    log_dir: Path, segment: Path, writer: Writer, capfd: Capture
 ) -> None:
     writer.values(b"a")
-    segment = log_dir / "t-0" / "00000000000000000000.log"
     first = segment.stat().st_size
     writer.values(b"b")
     writer.values(b"c")
@@ -237,22 +234,13 @@ def test_corrupt_bytes_in_the_middle_are_status_1_with_file_and_position(
     assert captured.err.count("\n") == 1
 
 
-def test_records_that_do_not_hold_together_are_corrupt_too(log_dir: Path, writer: Writer, capfd: Capture) -> None:
+def test_records_that_do_not_hold_together_are_corrupt_too(
+    log_dir: Path, segment: Path, writer: Writer, capfd: Capture
+) -> None:
     """An old message whose checksum is right, with a wrapper inside that is none."""
-    old = record_format(0)
-    message = bytearray(old.encode_record(0, 0, 0, old.encode_body(None, b"no set", ())))
-    wrapper = record_format(0).seal(
-        memoryview(message),
-        record_count=1,
-        base_timestamp=0,
-        max_timestamp=0,
-        compression=CompressionType.GZIP,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-    )
+    no_set = [Sample(None, b"no set", [], 0)]
+    wrapper = seal(record_format(0), fill(record_format(0), no_set), no_set, CompressionType.GZIP)
     writer.values(b"a")
-    segment = log_dir / "t-0" / "00000000000000000000.log"
     first = segment.stat().st_size
     with segment.open("ab") as file:
         file.write(_with_attributes(bytes(wrapper), CompressionType.LZ4))
@@ -267,10 +255,11 @@ def _with_attributes(message: bytes, attributes: int) -> bytes:
     return message[:12] + zlib.crc32(covered).to_bytes(4, "big") + covered
 
 
-def test_a_torn_tail_ends_the_output_and_is_reported_without_a_writer(log_dir: Path, capfd: Capture) -> None:
+def test_a_torn_tail_ends_the_output_and_is_reported_without_a_writer(
+    log_dir: Path, segment: Path, capfd: Capture
+) -> None:
     writer = Writer(log_dir)
     writer.values(b"a")
-    segment = log_dir / "t-0" / "00000000000000000000.log"
     whole = segment.read_bytes()
     segment.write_bytes(whole + whole[:20])
     assert run(log_dir) == 0
@@ -282,45 +271,42 @@ def test_a_torn_tail_ends_the_output_and_is_reported_without_a_writer(log_dir: P
     assert f"{segment}: the 20 bytes from byte {len(whole)} on are an incomplete batch" in captured.err
 
 
-def test_a_torn_batch_before_the_last_segment_is_corrupt(log_dir: Path, capfd: Capture) -> None:
+def test_a_torn_batch_before_the_last_segment_is_corrupt(log_dir: Path, segment: Path, capfd: Capture) -> None:
     writer = Writer(log_dir, segment_bytes=100)
     writer.values(b"a")
     writer.values(b"b")
     writer.close()
-    segment = log_dir / "t-0" / "00000000000000000000.log"
     size = segment.stat().st_size
     os.truncate(segment, size - 1)
     assert run(log_dir) == 1
     assert capfd.readouterr() == ("", f"shmaccum dump: {segment} is corrupt at byte 0: the last batch is incomplete\n")
 
 
-def test_a_segment_that_cannot_be_read_is_status_1(log_dir: Path, capfd: Capture) -> None:
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (Path.mkdir, "Is a directory"),
+        (os.mkfifo, "it is "),
+        (lambda path: path.symlink_to("/dev/zero"), "it is "),
+    ],
+    ids=["directory", "fifo", "link"],
+)
+def test_a_segment_that_is_no_regular_file_is_status_1(
+    log_dir: Path, segment: Path, capfd: Capture, make: Callable[[Path], None], said: str
+) -> None:
     Writer(log_dir).close()
-    segment = log_dir / "t-0" / "00000000000000000000.log"
-    segment.mkdir(parents=True)
-    assert run(log_dir) == 1
-    assert capfd.readouterr() == ("", f"shmaccum dump: {segment}: Is a directory\n")
-
-
-@pytest.mark.parametrize("kind", ["fifo", "link"])
-def test_a_segment_that_is_no_regular_file_is_status_1(kind: str, log_dir: Path, capfd: Capture) -> None:
-    Writer(log_dir).close()
-    segment = log_dir / "t-0" / "00000000000000000000.log"
     segment.parent.mkdir()
-    if kind == "fifo":
-        os.mkfifo(segment)
-    else:
-        segment.symlink_to("/dev/zero")
+    make(segment)
     assert run(log_dir) == 1
     out, err = capfd.readouterr()
     assert out == ""
-    assert err.startswith(f"shmaccum dump: {segment}: it is ")
+    assert err.startswith(f"shmaccum dump: {segment}: {said}")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_another_users_log_is_read(log_dir: Path, writer: Writer, capfd: Capture) -> None:
+def test_another_users_log_is_read(log_dir: Path, segment: Path, writer: Writer, capfd: Capture) -> None:
     writer.values(b"a")
-    os.chown(log_dir / "t-0" / "00000000000000000000.log", 65534, 65534)
+    os.chown(segment, 65534, 65534)
     assert run(log_dir) == 0
     assert len(capfd.readouterr().out.splitlines()) == 1
 

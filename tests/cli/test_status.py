@@ -7,12 +7,12 @@ import os
 import re
 import signal
 import time
-from multiprocessing.connection import Connection
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from faults import is_stopped
-from fixture_types import Capture, Command, Start
+from fixture_types import Capture, Command, Link, Start
 from processes import wait_until
 
 from shmaccum import Producer, __version__, compiled
@@ -61,7 +61,7 @@ def test_past_and_lasting_incidents(settings: Settings, slab_name: str, capfd: C
     with Producer(settings) as producer:
         producer.send("t", b"x").get(timeout=30)
         incidents = Incidents(producer._slab)
-        refused = "connection to broker 1 at host:9092: Connection refused"
+        refused = "connection to broker 1 at host:9092: Link refused"
         began_ms = time.time_ns() // 1_000_000 - 12_000
         number = incidents.note(NetworkError, refused, lasts=True, since_ms=began_ms)
         out = show(capfd, slab_name)
@@ -162,18 +162,21 @@ def test_watching_a_slab_that_comes_later(settings: Settings, slab_name: str, sh
         wait_for(f"There is no slab '{slab_name}' yet.")
 
 
-def test_watching_what_is_not_whole_yet(slab_name: str, shmaccum: Command) -> None:
-    path = names.lock_path(slab_name)
-    with open(path, "x"):
-        os.chmod(path, 0o600)
-    try:
-        with shmaccum("status", slab_name, "--json", "--watch", "0.01") as process:
-            assert "is incomplete" in json.loads(process.stdout.readline())["slabs"][0]["error"]
-            os.unlink(path)
-            while json.loads(process.stdout.readline())["slabs"]:
-                pass
-    finally:
-        Path(path).unlink(missing_ok=True)
+@pytest.fixture
+def incomplete(slab_name: str) -> Iterator[Path]:
+    """Return the only file of a slab."""
+    path = Path(names.lock_path(slab_name))
+    path.touch(0o600, exist_ok=False)
+    yield path
+    path.unlink(missing_ok=True)
+
+
+def test_watching_what_is_not_whole_yet(slab_name: str, incomplete: Path, shmaccum: Command) -> None:
+    with shmaccum("status", slab_name, "--json", "--watch", "0.01") as process:
+        assert "is incomplete" in json.loads(process.stdout.readline())["slabs"][0]["error"]
+        incomplete.unlink()
+        while json.loads(process.stdout.readline())["slabs"]:
+            pass
 
 
 def test_a_name_that_no_slab_can_have_is_not_watched(capfd: Capture) -> None:
@@ -181,19 +184,14 @@ def test_a_name_that_no_slab_can_have_is_not_watched(capfd: Capture) -> None:
     assert "cannot be a slab's name" in capfd.readouterr().err
 
 
+@pytest.mark.usefixtures("incomplete")
 def test_unreadable_slabs_are_shown(slab_name: str, capfd: Capture) -> None:
-    path = names.lock_path(slab_name)
-    open(path, "x").close()
-    os.chmod(path, 0o600)
-    try:
-        out = show(capfd)
-        assert main(["status", slab_name]) == 1
-    finally:
-        os.unlink(path)
+    out = show(capfd)
+    assert main(["status", slab_name]) == 1
     assert f"{slab_name}\n  cannot be read: slab '{slab_name}' is incomplete" in out
 
 
-def attach_and_die(link: Connection, name: str) -> None:
+def attach_and_die(link: Link, name: str) -> None:
     attach(name, Geometry(slot_size=64, slot_count=8, max_processes=8, max_topics=4, max_partitions=4))
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -119,6 +119,7 @@ def test_all_columns(spark: SparkSession, ours: Options, kafka: KafkaCluster, to
         "array(struct('id' AS key, CAST(CAST(id AS STRING) AS BINARY) AS value),"
         "      struct('none' AS key, CAST(NULL AS BINARY) AS value)) AS headers",
         f"timestamp_millis({an_hour_ago}L + id) AS timestamp",
+        "id AS ignored",
     )
     rows.write.format("shmaccum").mode("append").options(**ours).save()
     seen = []
@@ -145,18 +146,10 @@ def test_a_stream_goes_on_where_it_stopped(
     arriving.mkdir()
 
     def run() -> None:
-        query = (
-            spark.readStream.option("maxFilesPerTrigger", 1)
-            .text(str(arriving))
-            .selectExpr("value AS key", "value")
-            .writeStream.format("shmaccum")
-            .options(**ours)
-            .option("topic", topic)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(arriving)).selectExpr("value AS key", "value")
+        query = lines.writeStream.format("shmaccum").options(**ours, topic=topic)
+        query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        query.start().awaitTermination()
 
     def found() -> list[int]:
         partitions = consume({"bootstrap.servers": kafka.bootstrap_servers}, topic)

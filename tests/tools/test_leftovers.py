@@ -79,10 +79,12 @@ def test_processes_that_end_in_time_are_no_leftovers(tmp_path: Path) -> None:
     assert check(DETACHED.format(action="", seconds=0.5), tmp_path)[0] == 0
 
 
-def test_a_detached_process(tmp_path: Path) -> None:
-    status, out = check_detached("", tmp_path)
+@pytest.mark.parametrize(("action", "said"), [("", ""), (LISTEN, ": listening on tcp 0100007F:")])
+def test_a_detached_process_and_its_port(action: str, said: str, tmp_path: Path) -> None:
+    status, out = check_detached(action, tmp_path)
     assert status == 1
-    assert out.count("LEFT BEHIND") == 1
+    assert out.count("LEFT BEHIND") == 1 + bool(said)
+    assert said in out
 
 
 def test_processes_that_fork_and_go(tmp_path: Path) -> None:
@@ -94,12 +96,6 @@ def test_processes_that_fork_and_go(tmp_path: Path) -> None:
         goes_on.unlink()
     assert status == 1
     assert ": process " in out
-
-
-def test_a_port(tmp_path: Path) -> None:
-    status, out = check_detached(LISTEN, tmp_path)
-    assert status == 1
-    assert ": listening on tcp 0100007F:" in out
 
 
 def test_a_file(tmp_path: Path) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
 
 import pytest
-from fixture_types import Start
+from fixture_types import Link, Start
 
 from shmaccum.pool.buffer_pool import BufferPool
 from shmaccum.shm.layout import Geometry, Partition, Process, Super
@@ -69,7 +68,7 @@ def test_words(slab: Slab, region: str, word: int, line: str) -> None:
     assert seen(slab) == [line]
 
 
-def join_and_wait(link: Connection, name: str) -> None:
+def join_and_wait(link: Link, name: str) -> None:
     attach(name)
     link.send(None)
     link.recv()
