@@ -17,11 +17,7 @@ from shmaccum.record.split import Piece, read_records, write_piece
 def records_of(fmt: RecordFormat, batch: bytearray, records: list[Sample]) -> list[Record]:
     timestamps = [record.timestamp for record in records]
     return read_records(
-        fmt,
-        memoryview(batch),
-        record_count=len(records),
-        base_timestamp=timestamps[0],
-        max_timestamp=max(timestamps),
+        fmt, memoryview(batch), record_count=len(records), base_timestamp=timestamps[0], max_timestamp=max(timestamps)
     )
 
 

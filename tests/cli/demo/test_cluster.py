@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pytest
 from brokers import produce
+from fixture_types import MakeCluster
 
 from shmaccum.cli.demo.cluster import ClusterTarget, librdkafka_settings
 from shmaccum.config import ProducerConfig
@@ -60,9 +61,7 @@ def test_a_list_of_brokers_is_one_option(kafka: KafkaCluster, topic: str) -> Non
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_a_secured_cluster(
-    kafka_cluster: Callable[..., KafkaCluster], certificates: Certificates, topic: str, mechanism: str
-) -> None:
+def test_a_secured_cluster(kafka_cluster: MakeCluster, certificates: Certificates, topic: str, mechanism: str) -> None:
     cluster = kafka_cluster(sasl=True, certificates=certificates)
     cluster.start()
     given: dict[str, object] = {
