@@ -76,12 +76,14 @@ class Setting(Generic[T]):
         type: the value's type.
         default: the value if the user gives none.
         valid: which values are allowed, or None if the whole type is.
-        importance, scope, group: its place in the documentation.
+        importance, scope, group: its place in the documentation; the class gives the group.
         shown_default: the default in the documentation, if it differs from ``default``.
         doc: what it does, in Markdown, on one line.
     """
 
     name: str
+    scope: Scope
+    group: str
 
     def __init__(
         self,
@@ -90,8 +92,7 @@ class Setting(Generic[T]):
         valid: Validator[T] | None = None,
         *,
         importance: Importance,
-        scope: Scope,
-        group: str,
+        scope: Scope | None = None,
         doc: str,
         shown_default: str = "",
     ) -> None:
@@ -100,8 +101,8 @@ class Setting(Generic[T]):
         self.default = default
         self.valid = valid
         self.importance = importance
-        self.scope = scope
-        self.group = group
+        if scope is not None:
+            self.scope = scope
         self.doc = " ".join(doc.split())
 
     def __set_name__(self, owner: type[object], attribute: str) -> None:
@@ -163,8 +164,18 @@ class Config:
     """Run in order after all values are parsed (``AbstractConfig.postProcessParsedConfig``): each returns the settings
     that it changes, or raises a ConfigError if they contradict each other."""
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, group: str = "", scope: Scope | None = None) -> None:
+        """Complete the settings that the class defines.
+
+        Args:
+            group: of all of them, in the documentation.
+            scope: of those without one of their own.
+        """
         own = {setting.name: setting for setting in vars(cls).values() if isinstance(setting, Setting)}
+        for setting in own.values():
+            setting.group = group
+            if scope is not None:
+                setting.scope = getattr(setting, "scope", scope)
         inherited = ChainMap(*(dict(base.settings) for base in reversed(cls.__bases__) if issubclass(base, Config)))
         cls.settings = {**inherited, **own}
 

@@ -11,7 +11,7 @@ from shmaccum.config.valuetypes import INT, PASSWORD, STRING, Password, optional
 from shmaccum.errors import ConfigError
 
 
-class Base(Config):
+class Base(Config, group="One"):
     __slots__ = ()
     poll_ms = Setting(
         INT,
@@ -19,7 +19,6 @@ class Base(Config):
         at_least(1, "the clock ticks in milliseconds"),
         importance=Importance.HIGH,
         scope=Scope.SLAB,
-        group="One",
         doc="""How often
             to look.""",
     )
@@ -39,17 +38,13 @@ def _host_is_short(config: "Server") -> Mapping[str, object]:
     return {}
 
 
-class Server(Base):
+class Server(Base, group="Two"):
     __slots__ = ()
     rules = (_poll_is_even, _host_is_short)
-    host = Setting(STRING, "", importance=Importance.LOW, scope=Scope.PRODUCER, group="Two", doc="Where.")
-    sasl_password = Setting(
-        PASSWORD, Password(""), importance=Importance.LOW, scope=Scope.SLAB, group="Two", doc="The secret."
-    )
-    ssl_password = Setting(
-        optional(PASSWORD), None, importance=Importance.LOW, scope=Scope.SLAB, group="Two", doc="The other."
-    )
-    fallback = Setting(optional(INT), None, importance=Importance.LOW, scope=Scope.SLAB, group="Two", doc="Else.")
+    host = Setting(STRING, "", importance=Importance.LOW, scope=Scope.PRODUCER, doc="Where.")
+    sasl_password = Setting(PASSWORD, Password(""), importance=Importance.LOW, scope=Scope.SLAB, doc="The secret.")
+    ssl_password = Setting(optional(PASSWORD), None, importance=Importance.LOW, scope=Scope.SLAB, doc="The other.")
+    fallback = Setting(optional(INT), None, importance=Importance.LOW, scope=Scope.SLAB, doc="Else.")
 
 
 def test_a_setting_is_a_rule_on_the_class_and_a_value_on_an_instance() -> None:
