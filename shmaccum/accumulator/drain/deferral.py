@@ -17,11 +17,10 @@ from shmaccum.accumulator.state.partition_map import PartitionMap
 from shmaccum.accumulator.state.record_batch import RecordBatch
 from shmaccum.errors import LockTimeoutError
 from shmaccum.shm.locks import SlabLock
+from shmaccum.shm.slab import STOPPED_TIMEOUT_S
 
 logger = logging.getLogger(__name__)
 
-STOPPED_TIMEOUT_S: Final = 0.25
-"""How long the sender waits for a lock: enough to take it over if its holder has died."""
 RETRY_MS: Final = 1000
 """How long the sender skips a lock whose acquire timed out."""
 

@@ -45,9 +45,7 @@ from shmaccum.accumulator.drain.undecided_batches import UndecidedBatches
 from shmaccum.accumulator.state.record_batch import SEQUENCES, RecordBatch, next_sequence
 from shmaccum.shm.layout import Partition, Slot, SlotState, Super
 from shmaccum.shm.slab import Slab
-
-MAX_EPOCH: Final = (1 << 15) - 1
-"""A producer id's last epoch (``Short.MAX_VALUE``): a new producer id follows it."""
+from shmaccum.shm.validation import MAX_EPOCH
 
 _SUPER_PRODUCER_ID: Final = Super.PRODUCER_ID
 _NEXT_SEQUENCE: Final = Partition.NEXT_SEQUENCE

@@ -97,10 +97,6 @@ class Kerberos:
         """See `Mechanism`."""
         return self._is_done
 
-    def is_authenticated(self) -> bool:
-        """See `Mechanism`."""
-        return self._is_done
-
     def _agree(self, layers: bytes) -> bytes:
         """Return the answer to the broker's offer: no security layer, and our name, as Java's client sends it."""
         if len(layers) != _LAYERS_SIZE or not layers[0] & _NO_LAYER:

@@ -35,9 +35,6 @@ class Mechanism(Protocol):
         """Handle the broker's answer."""
 
     def is_done(self) -> bool:
-        """Return whether nothing is left to send."""
-
-    def is_authenticated(self) -> bool:
         """Return whether the broker has accepted the login."""
 
 
@@ -48,10 +45,6 @@ class _OneMessage:
         self._is_done = False
 
     def is_done(self) -> bool:
-        """See `Mechanism`."""
-        return self._is_done
-
-    def is_authenticated(self) -> bool:
         """See `Mechanism`."""
         return self._is_done
 
@@ -118,7 +111,7 @@ class Scram:
         self._first = f"n={escaped},r={self._nonce}" + ",tokenauth=true" * is_token
         self._next = (_NO_CHANNEL_BINDING + self._first).encode()
         self._signature = b""
-        self._is_authenticated = False
+        self._is_done = False
 
     def auth_bytes(self) -> bytes:
         """See `Mechanism`."""
@@ -145,11 +138,7 @@ class Scram:
 
     def is_done(self) -> bool:
         """See `Mechanism`."""
-        return self._is_authenticated
-
-    def is_authenticated(self) -> bool:
-        """See `Mechanism`."""
-        return self._is_authenticated
+        return self._is_done
 
     def _answer(self, first_of_broker: str, nonce: str, salt: bytes, iterations: int) -> None:
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
@@ -178,7 +167,7 @@ class Scram:
                 f"the broker's {self._name} signature is wrong: it accepted the login without knowing the password, so "
                 "it is not the right broker"
             )
-        self._is_authenticated = True
+        self._is_done = True
 
     def _hmac(self, key: bytes, message: bytes) -> bytes:
         return hmac.digest(key, message, self._hash)
