@@ -11,7 +11,7 @@ import json
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast, overload
 
 from shmaccum.config.valuetypes import PASSWORD, ValueType
 from shmaccum.errors import ConfigError
@@ -53,19 +53,6 @@ class Scope(StrEnum):
     """It affects one producer and can differ between producers that share a slab."""
     SENDER = "sender"
     """It affects one sender process: the value of the process that started it holds, until the next sender."""
-
-
-class SettingDescription(NamedTuple):
-    """A setting as documentation shows it."""
-
-    name: str
-    description: str
-    type: str
-    default: str
-    valid_values: str
-    importance: Importance
-    scope: Scope
-    group: str
 
 
 class Setting(Generic[T]):
@@ -134,21 +121,10 @@ class Setting(Generic[T]):
             raise ConfigError(f"{self.name} = {shown}: must be {self.valid.allowed}{reason}")
         return parsed
 
-    def describe(self) -> SettingDescription:
-        """Return what documentation shows of the setting."""
-        # A string as it would be given, everything else as JSON: true, null, [].
+    def default_text(self) -> str:
+        """Return the default as documentation shows it: a string as it would be given, all else as JSON."""
         plain = isinstance(self.default, str) and self.default != ""
-        default = str(self.default) if plain else json.dumps(self.default, default=repr)
-        return SettingDescription(
-            name=self.name,
-            description=self.doc,
-            type=self.type.name,
-            default=self.shown_default or default,
-            valid_values=self.valid.allowed if self.valid is not None else "",
-            importance=self.importance,
-            scope=self.scope,
-            group=self.group,
-        )
+        return self.shown_default or (str(self.default) if plain else json.dumps(self.default, default=repr))
 
 
 class Config:

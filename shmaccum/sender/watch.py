@@ -47,7 +47,7 @@ class WatchThread:
 
     def __init__(self, slab: Slab) -> None:
         self._slab = slab
-        self._ensure: Callable[[], None] = _do_nothing
+        self._ensure: Callable[[], None] = lambda: None
         self._accumulators: weakref.WeakSet[RecordAccumulator] = weakref.WeakSet()
         self._next_look_s = 0.0
         self._has_complained = False
@@ -213,7 +213,3 @@ def _resume_all() -> None:
 
 
 os.register_at_fork(before=_pause_all, after_in_parent=_resume_all)
-
-
-def _do_nothing() -> None:
-    pass

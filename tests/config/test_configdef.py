@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -172,18 +173,10 @@ def test_a_wrong_password_is_not_shown_either(name: str) -> None:
     assert str(refused.value) == f"{name} = [hidden]: expected text (str), not list"
 
 
-def test_describes_itself() -> None:
-    shown = Server.poll_ms.describe()
-
-    assert shown._asdict() == {
-        "name": "poll.ms",
-        "description": "How often to look.",
-        "type": "int",
-        "default": "5",
-        "valid_values": "at least 1",
-        "importance": "high",
-        "scope": "slab",
-        "group": "One",
-    }
-    defaults = [setting.describe().default for setting in (Server.host, Server.fallback, Server.sasl_password)]
-    assert defaults == ['""', "null", '"[hidden]"']
+def test_a_setting_describes_itself() -> None:
+    poll = Server.poll_ms
+    assert poll.valid is not None
+    assert (poll.doc, poll.type.name, poll.valid.allowed) == ("How often to look.", "int", "at least 1")
+    assert (poll.importance, poll.scope, poll.group) == ("high", "slab", "One")
+    settings: tuple[Setting[Any], ...] = (poll, Server.host, Server.fallback, Server.sasl_password)
+    assert [setting.default_text() for setting in settings] == ["5", '""', "null", '"[hidden]"']
