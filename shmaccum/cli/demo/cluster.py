@@ -8,7 +8,7 @@ from __future__ import annotations
 import pkgutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -121,19 +121,14 @@ class ClusterTarget:
             for number in sorted(metadata.partitions)
         }
 
-    @contextmanager
-    def _consumer(self) -> Iterator[Consumer]:
+    def _consumer(self) -> closing[Consumer]:
         settings = {
             "group.id": "shmaccum-demo",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "check.crcs": True,
         }
-        consumer = Consumer(self._connection | settings)
-        try:
-            yield consumer
-        finally:
-            consumer.close()
+        return closing(Consumer(self._connection | settings))
 
     @contextmanager
     def _answers(self) -> Iterator[None]:
