@@ -16,7 +16,7 @@ from shmaccum.shm.wakeup cimport Doorbell
 cdef int _REQUESTS_A_PASS
 cdef Py_ssize_t _SETTINGS_GENERATION
 cdef Py_ssize_t _REQUESTS_SENT
-cdef Py_ssize_t _PIECE
+cdef Py_ssize_t _PART
 
 cdef class Sender:
     cdef SenderAccumulator _accumulator

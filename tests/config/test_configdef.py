@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from shmaccum.config.valuetypes import INT, PASSWORD, STRING, Password, optional
 from shmaccum.errors import ConfigError
 
 
-class Base(Config):
+class Base(Config, group="One"):
     __slots__ = ()
     poll_ms = Setting(
         INT,
@@ -19,7 +20,6 @@ class Base(Config):
         at_least(1, "the clock ticks in milliseconds"),
         importance=Importance.HIGH,
         scope=Scope.SLAB,
-        group="One",
         doc="""How often
             to look.""",
     )
@@ -39,17 +39,13 @@ def _host_is_short(config: "Server") -> Mapping[str, object]:
     return {}
 
 
-class Server(Base):
+class Server(Base, group="Two"):
     __slots__ = ()
     rules = (_poll_is_even, _host_is_short)
-    host = Setting(STRING, "", importance=Importance.LOW, scope=Scope.PRODUCER, group="Two", doc="Where.")
-    sasl_password = Setting(
-        PASSWORD, Password(""), importance=Importance.LOW, scope=Scope.SLAB, group="Two", doc="The secret."
-    )
-    ssl_password = Setting(
-        optional(PASSWORD), None, importance=Importance.LOW, scope=Scope.SLAB, group="Two", doc="The other."
-    )
-    fallback = Setting(optional(INT), None, importance=Importance.LOW, scope=Scope.SLAB, group="Two", doc="Else.")
+    host = Setting(STRING, "", importance=Importance.LOW, scope=Scope.PRODUCER, doc="Where.")
+    sasl_password = Setting(PASSWORD, Password(""), importance=Importance.LOW, scope=Scope.SLAB, doc="The secret.")
+    ssl_password = Setting(optional(PASSWORD), None, importance=Importance.LOW, scope=Scope.SLAB, doc="The other.")
+    fallback = Setting(optional(INT), None, importance=Importance.LOW, scope=Scope.SLAB, doc="Else.")
 
 
 def test_a_setting_is_a_rule_on_the_class_and_a_value_on_an_instance() -> None:
@@ -166,18 +162,18 @@ def test_a_password_is_never_shown() -> None:
     assert config.sasl_password.value == "secret"
 
 
-def test_describes_itself() -> None:
-    shown = Server.poll_ms.describe()
+@pytest.mark.parametrize("name", ["sasl.password", "ssl.password"])
+def test_a_wrong_password_is_not_shown_either(name: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Server.parse({name: ["secret"]})
 
-    assert shown._asdict() == {
-        "name": "poll.ms",
-        "description": "How often to look.",
-        "type": "int",
-        "default": "5",
-        "valid_values": "at least 1",
-        "importance": "high",
-        "scope": "slab",
-        "group": "One",
-    }
-    defaults = [setting.describe().default for setting in (Server.host, Server.fallback, Server.sasl_password)]
-    assert defaults == ['""', "null", '"[hidden]"']
+    assert str(refused.value) == f"{name} = [hidden]: expected text (str), not list"
+
+
+def test_a_setting_describes_itself() -> None:
+    poll = Server.poll_ms
+    assert poll.valid is not None
+    assert (poll.doc, poll.type.name, poll.valid.allowed) == ("How often to look.", "int", "at least 1")
+    assert (poll.importance, poll.scope, poll.group) == ("high", "slab", "One")
+    settings: tuple[Setting[Any], ...] = (poll, Server.host, Server.fallback, Server.sasl_password)
+    assert [setting.default_text() for setting in settings] == ["5", '""', "null", '"[hidden]"']

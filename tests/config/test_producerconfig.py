@@ -226,9 +226,9 @@ def test_versions_share_a_slab_if_they_lay_it_out_alike(monkeypatch: pytest.Monk
 def test_a_version_with_a_new_setting_finds_the_slab_of_the_one_before() -> None:
     """As long as it has its default."""
 
-    class Later(ProducerConfig):
+    class Later(ProducerConfig, group="Slab"):
         __slots__ = ()
-        batch_color = Setting(STRING, "red", importance=Importance.LOW, scope=Scope.SLAB, group="Slab", doc="New.")
+        batch_color = Setting(STRING, "red", importance=Importance.LOW, scope=Scope.SLAB, doc="New.")
 
     given = {"transport": "log", "log.dir": "/data/out"}
     assert identity(Later.parse(given)) == identity(parse())

@@ -29,7 +29,7 @@ from shmaccum.accumulator.state.accumulator_state import attach_for
 from shmaccum.cluster import RecordMetadata
 from shmaccum.errors import DeliveryTimeoutError, InvalidRecordError, KafkaTimeoutError, NetworkError
 from shmaccum.record.columns.encoder import encode_columns
-from shmaccum.shm.layout import PIECES_IN_FLIGHT, Process, Super
+from shmaccum.shm.layout import PARTS_IN_FLIGHT, Process, Super
 from shmaccum.shm.lifecycle import detach
 from tools.support.accumulators import Accumulators
 
@@ -126,7 +126,7 @@ def test_future_is_done_with_its_own_part(run: HandRun) -> None:
 
 def test_ring_without_room_defers_the_next_parts(run: HandRun, log_dir: Path) -> None:
     """Its completion ring never overflows: without room, the next parts wait until it has popped completions."""
-    room = SLOTS + PIECES_IN_FLIGHT
+    room = SLOTS + PARTS_IN_FLIGHT
     ring = run.slab.geometry.process(run.slab.me)
     futures: list[FutureRecordMetadata] = []
     run.transport.largest = 75  # one record

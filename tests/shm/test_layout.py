@@ -146,7 +146,7 @@ ABI: dict[int, dict[str, Any]] = {
             "SEALING": 19,
             "COMPRESSED": 20,
             "REDO": 21,
-            "PIECE": 22,
+            "PART": 22,
             "CONTRIBUTORS": 23,
         },
         "Completion": {"BATCH": 0, "BASE_OFFSET": 1, "RESULT": 2, "RANGE": 3},
@@ -177,7 +177,7 @@ ABI: dict[int, dict[str, Any]] = {
             "LOCK_STRIPES": 2,
             "STRIPES": 16,
             "WAITERS": 1024,
-            "PIECES_IN_FLIGHT": 64,
+            "PARTS_IN_FLIGHT": 64,
             "MAGIC": 0x4D55434341_4D4853,
         },
         "geometry": {
@@ -394,7 +394,7 @@ def test_partitions_of_a_stripe_share_its_redo_area() -> None:
 @given(geometries)
 def test_rings_and_queues_have_room_for_the_maximum(geometry: Geometry) -> None:
     assert geometry.bitmap_size * 8 >= geometry.slot_count
-    assert geometry.ring_length == geometry.slot_count + layout.PIECES_IN_FLIGHT
+    assert geometry.ring_length == geometry.slot_count + layout.PARTS_IN_FLIGHT
     assert geometry.ring(1) - geometry.ring(0) == geometry.ring_length * layout.COMPLETION_WORDS
 
 

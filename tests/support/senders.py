@@ -18,7 +18,7 @@ from shmaccum.errors import InvalidRecordError, KafkaError, OutOfOrderSequenceEr
 from shmaccum.record.compression import CompressionType
 from shmaccum.record.format import record_format
 from shmaccum.record.reader import Record, iter_batches
-from shmaccum.record.split import write_piece
+from shmaccum.record.split import write_part
 from shmaccum.sender.log.log_transport import NODE
 from shmaccum.sender.process import make_transport
 from shmaccum.sender.sender import Sender
@@ -179,7 +179,7 @@ class Hand:
     def write_as_another(self, to: TopicPartition) -> None:
         """Write a record into the log, as another producer would."""
         record = Record(0, 0, None, b"another's")
-        piece = write_piece(record_format(2), [record])
+        piece = write_part(record_format(2), [record])
         payload = record_format(2).seal(
             piece.memory,
             record_count=1,

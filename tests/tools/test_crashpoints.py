@@ -14,7 +14,7 @@ from runs import run_python
 
 from shmaccum.accumulator.state import accumulator_state
 from shmaccum.pool.slots import Slots
-from shmaccum.sender.log import partition_log
+from shmaccum.sender.log.recent_batches import RecentBatches
 from shmaccum.shm.layout import LOCK_POOL, LOCK_TABLES, Lock, Partition, Process, Slot, Super, Topic
 from shmaccum.shm.locks import SlabLock
 from shmaccum.shm.slab import Slab
@@ -107,7 +107,7 @@ def test_a_deque_that_is_not_rebuilt_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_batch_that_is_stored_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_log, "_stored_at", lambda end, batch: None)
+    monkeypatch.setattr(RecentBatches, "find", lambda *identity: None)
     assert "'a" in problems_of(findings_of(OPERATIONS["complete"], 8))
 
 

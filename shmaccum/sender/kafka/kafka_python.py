@@ -15,29 +15,16 @@ from shmaccum.errors import ApiVersionError, NetworkError
 from shmaccum.shm.incidents import printable
 
 try:
-    from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
-    from kafka.protocol.producer import InitProducerIdRequest, ProduceResponse
-    from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+    from kafka.protocol.metadata import ApiVersionsRequest as ApiVersionsRequest
+    from kafka.protocol.metadata import MetadataRequest as MetadataRequest
+    from kafka.protocol.producer import InitProducerIdRequest as InitProducerIdRequest
+    from kafka.protocol.producer import ProduceResponse as ProduceResponse
+    from kafka.protocol.sasl import SaslAuthenticateRequest as SaslAuthenticateRequest
+    from kafka.protocol.sasl import SaslHandshakeRequest as SaslHandshakeRequest
 except ImportError as error:
     raise ApiVersionError(
         f"transport kafka needs kafka-python 3.0: pip install 'kafka-python>=3.0,<3.1' ({error})"
     ) from error
-
-__all__ = [
-    "LONG_TEXT",
-    "MISUNDERSTANDINGS",
-    "SHORT_TEXT",
-    "ApiVersionsRequest",
-    "InitProducerIdRequest",
-    "MetadataRequest",
-    "ProduceResponse",
-    "SaslAuthenticateRequest",
-    "SaslHandshakeRequest",
-    "decode",
-    "encode",
-    "misunderstood",
-    "understanding",
-]
 
 MISUNDERSTANDINGS: Final = (
     ValueError,

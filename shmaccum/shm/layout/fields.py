@@ -26,7 +26,7 @@ COMMIT_COUNT_MASK: Final = (1 << 24) - 1
 """After a shift right by one: the record count. A slot holds fewer records than this mask."""
 PROGRESS_SHIFT: Final = 24
 PROGRESS_MASK: Final = (1 << PROGRESS_SHIFT) - 1
-"""Width and mask of each half of the words SETTLED and PIECE."""
+"""Width and mask of each half of the words SETTLED and PART."""
 RANGE_SHIFT: Final = 32
 RANGE_MASK: Final = (1 << RANGE_SHIFT) - 1
 ATTEMPTS_SHIFT: Final = 48

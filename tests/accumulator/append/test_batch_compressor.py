@@ -34,7 +34,7 @@ from runs import in_threads
 from shmaccum.accumulator.append.batch_compressor import BatchCompressor
 from shmaccum.accumulator.append.futures import FutureColumnsMetadata
 from shmaccum.accumulator.state.record_batch import RecordBatch
-from shmaccum.accumulator.state.redo_log import SEALING_PATIENCE_MS
+from shmaccum.accumulator.state.redo_log import SEALING_TIMEOUT_MS
 from shmaccum.errors import BufferExhaustedError
 from shmaccum.record.columns.encoder import encode_columns
 from shmaccum.record.compression import CompressionType
@@ -66,7 +66,7 @@ def append_batch(accumulator: Accumulators, value: bytes = THIRD, records: int =
 
 def drain_first(accumulator: Accumulators) -> RecordBatch:
     """Drain the first batch of a partition as a sender does once all claims have expired."""
-    return drain(accumulator, now_ms() + SEALING_PATIENCE_MS)[0]
+    return drain(accumulator, now_ms() + SEALING_TIMEOUT_MS)[0]
 
 
 def word(accumulator: Accumulators, slot: int, number: int) -> int:
@@ -242,7 +242,7 @@ def test_reused_slot_has_no_trace_of_compression(accumulate: OpenAccumulator) ->
     for _ in range(5):
         expected += append_batch(accumulator)
         expected.append(b"3: " + THIRD)
-        log.take_all(now_ms() + SEALING_PATIENCE_MS)
+        log.take_all(now_ms() + SEALING_TIMEOUT_MS)
     assert log.values(TP0) == expected
     assert_empty(accumulator)
 
@@ -256,8 +256,8 @@ def test_sender_waits_for_a_claim(accumulate: OpenAccumulator) -> None:
         batch = first(accumulator, TP0)
         since = batch.sealing_since_ms
         assert 0 < since <= now_ms()
-        just_before, then = since + SEALING_PATIENCE_MS - 1, since + SEALING_PATIENCE_MS
-        assert accumulator.sender.ready(CLUSTER, since) == (set(), SEALING_PATIENCE_MS, set())
+        just_before, then = since + SEALING_TIMEOUT_MS - 1, since + SEALING_TIMEOUT_MS
+        assert accumulator.sender.ready(CLUSTER, since) == (set(), SEALING_TIMEOUT_MS, set())
         assert accumulator.sender.ready(CLUSTER, just_before) == (set(), 1, set())
         assert accumulator.sender.drain(CLUSTER, [NODE0], UNLIMITED, just_before) == {0: []}
         assert accumulator.sender.ready(CLUSTER, then).ready_nodes == {NODE0}
@@ -294,7 +294,7 @@ def test_claim_is_void_when_another_process_claims_the_slot(accumulate: OpenAccu
         log.take([drain_first(accumulator)])
         append_and_claim(accumulator, *[THIRD[::-1]] * 3)
         accumulator.slab.words[header + Slot.SEALING] = since
-    log.take_all(now_ms() + SEALING_PATIENCE_MS)
+    log.take_all(now_ms() + SEALING_TIMEOUT_MS)
     assert log.values(TP0) == [THIRD] * 3 + [THIRD[::-1]] * 3
 
 
@@ -319,9 +319,9 @@ def test_claim_of_a_dead_producer_expires(accumulate: OpenAccumulator) -> None:
     with stopped_at("stored, compressed =", lambda: append_batch(accumulator)) as pid:
         os.kill(pid, signal.SIGKILL)
     batch = first(accumulator, TP0)
-    assert accumulator.sender.ready(CLUSTER, batch.sealing_since_ms + SEALING_PATIENCE_MS).ready_nodes == {NODE0}
+    assert accumulator.sender.ready(CLUSTER, batch.sealing_since_ms + SEALING_TIMEOUT_MS).ready_nodes == {NODE0}
     log = Log(accumulator)
-    log.take_all(now_ms() + SEALING_PATIENCE_MS)
+    log.take_all(now_ms() + SEALING_TIMEOUT_MS)
     assert [value[:2] for value in log.values(TP0) if value] == [b"0:", b"1:", b"2:"]
     accumulator.slab.reap_dead()
     accumulator.pool.reclaim()
@@ -367,7 +367,7 @@ def test_forked_child_ignores_claims_of_its_parent(accumulate: OpenAccumulator) 
     assert not compressor.compress_claimed()
     log = Log(accumulator)
     compressions = []
-    while batches := drain(accumulator, now_ms() + SEALING_PATIENCE_MS):
+    while batches := drain(accumulator, now_ms() + SEALING_TIMEOUT_MS):
         compressions += [batch.compression for batch in batches]
         log.take(batches)
     assert compressions == [ZSTD, ZSTD, None]
@@ -386,7 +386,7 @@ def test_threads_compress_batches_of_each_other(accumulate: OpenAccumulator) -> 
 
     in_threads(threads, run)
     log = Log(accumulator)
-    log.take_all(now_ms() + SEALING_PATIENCE_MS)
+    log.take_all(now_ms() + SEALING_TIMEOUT_MS)
     for parity, partition in enumerate((TP0, TP1)):
         for thread_number in range(threads):
             prefix = b"%d:" % thread_number

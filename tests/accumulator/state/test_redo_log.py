@@ -11,7 +11,7 @@ from killpoints import die, die_in
 from record_batches import decoders
 from runs import interrupts
 
-from shmaccum.accumulator.state.redo_log import SEALING_PATIENCE_MS
+from shmaccum.accumulator.state.redo_log import SEALING_TIMEOUT_MS
 from shmaccum.record.compression import CompressionType
 from shmaccum.shm.layout import Slot, Super
 from tools.support.accumulators import Accumulators
@@ -29,7 +29,7 @@ def accumulator(accumulate: OpenAccumulator) -> Accumulators:
 
 def late_ms() -> int:
     """Return a time at which no sender waits for a producer any more."""
-    return time.monotonic_ns() // 1_000_000 + SEALING_PATIENCE_MS
+    return time.monotonic_ns() // 1_000_000 + SEALING_TIMEOUT_MS
 
 
 def add_before(accumulator: Accumulators) -> None:

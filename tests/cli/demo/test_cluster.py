@@ -77,7 +77,7 @@ def test_a_secured_cluster(kafka_cluster: MakeCluster, certificates: Certificate
 
 
 def test_brokers_that_are_not_there(topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shmaccum.cli.demo.cluster._PATIENCE_S", 1.0)
+    monkeypatch.setattr("shmaccum.cli.demo.cluster._TIMEOUT_S", 1.0)
     with pytest.raises(NetworkError, match=f"^topic {topic} of 127.0.0.1:1: no broker responded; "):
         ClusterTarget({"bootstrap.servers": "127.0.0.1:1"}, topic, 1).prepare()
 
