@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import broker_model
 import pytest
 import senders
-from broker_model import Clock, stop_the_clock
+from broker_model import BrokerRun, Clock, ClusterModel, StartBrokerRun, stop_the_clock
 from confluent_kafka import Producer
 from producers import settings_of, wait_until_gone
 from senders import HandRun
@@ -71,6 +72,30 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = stop_the_clock(monkeypatch)
     monkeypatch.setattr(senders, "time", clock)
     return clock
+
+
+@pytest.fixture
+def cluster() -> ClusterModel:
+    return ClusterModel("t", 2)
+
+
+@pytest.fixture
+def start_broker_run(slab_name: str, clock: Clock, cluster: ClusterModel) -> Iterator[StartBrokerRun]:
+    """Return a function that starts a sender of the model's brokers, which knows topic "t"; the one before resigns."""
+    runs: list[BrokerRun] = []
+
+    def start(**settings: object) -> BrokerRun:
+        if runs:
+            runs[-1].resign()
+        runs.append(BrokerRun(broker_model.config_of(slab_name, **settings), cluster, clock))
+        runs[-1].begin()
+        if len(runs) == 1:
+            runs[-1].topic("t")
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.close()
 
 
 @pytest.fixture(scope="session")

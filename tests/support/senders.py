@@ -249,15 +249,16 @@ class HandRun:
             self.run(1, after_ms)
 
     def resign(self) -> None:
-        """Stop being the sender; what is not delivered is the next one's."""
+        """Stop being the sender, if it is the sender still; what is not delivered is the next one's."""
+        if self._resigned:
+            return
         self.transport.close()
         self.slab.resign_as_sender(self.doorbell)
         self._resigned = True
 
     def close(self) -> None:
         """Leave the slab; the last one drops what is not delivered."""
-        if not self._resigned:
-            self.resign()
+        self.resign()
         if self.slab.users == 1 and not self.slab.has_sender():
             self.accumulator.sender.recover()
             self.accumulator.sender.abort_incomplete_batches(KafkaError)

@@ -46,6 +46,11 @@ class Wire:
             self.poll()
         return found
 
+    def ask_until(self, condition: Callable[[], Any]) -> Any:
+        """Ask about topic "t", and poll until a condition holds; return what it said."""
+        self.transport.request_update(["t"])
+        return self.until(condition)
+
     def leader(self, to: TopicPartition) -> Node:
         """Find out who leads a partition."""
         if self.transport.cluster().leader_for(to) is None:

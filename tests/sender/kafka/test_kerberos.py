@@ -303,8 +303,7 @@ def test_a_login_after_the_ticket_has_expired(kdc: Kdc, kerberized: KafkaCluster
 def refusal(wire: MakeWire, cluster: KafkaCluster, caplog: pytest.LogCaptureFixture, **settings: object) -> str:
     caplog.set_level(logging.DEBUG)
     here = wire(cluster.bootstrap_servers, **settings)
-    here.transport.request_update(["t"])
-    assert here.until(here.transport.failure) is SaslAuthenticationError
+    assert here.ask_until(here.transport.failure) is SaslAuthenticationError
     return caplog.text
 
 
@@ -324,8 +323,7 @@ def test_a_keytab_that_has_gone(
     here = wire(kerberized.bootstrap_servers, **by_keytab(keytab))
     content = keytab.read_bytes()
     keytab.unlink()
-    here.transport.request_update(["t"])
-    assert here.until(here.transport.failure) is SaslAuthenticationError
+    assert here.ask_until(here.transport.failure) is SaslAuthenticationError
     assert f"Key table file '{keytab}' not found" in caplog.text
     keytab.write_bytes(content)
     here.until(lambda: here.transport.failure() is None)
@@ -395,8 +393,7 @@ def test_a_center_that_does_not_answer(
         monkeypatch.setenv("KRB5_CONFIG", str(config))
         short = {"socket_connection_setup_timeout_ms": 100, "socket_connection_setup_timeout_max_ms": 100}
         here = wire(kerberized.bootstrap_servers, **by_keytab(keytab), **short)
-        here.transport.request_update(["t"])
-        here.until(lambda: "Kerberos takes longer" in caplog.text)
+        here.ask_until(lambda: "Kerberos takes longer" in caplog.text)
         assert background_calls(), "the login still waits"
         assert here.transport.failure() is None
     wait_until(lambda: not background_calls(), "the login has failed: the connection to the center is reset")

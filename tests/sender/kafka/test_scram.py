@@ -91,8 +91,7 @@ def test_lets_us_in(fake: FakeBroker, broker: ScramBroker, wire: MakeWire, itera
 
 def refused(fake: FakeBroker, wire: MakeWire, caplog: pytest.LogCaptureFixture) -> str:
     here = wire(fake.servers, **LOGIN)
-    here.transport.request_update(["t"])
-    assert here.until(here.transport.failure) is SaslAuthenticationError
+    assert here.ask_until(here.transport.failure) is SaslAuthenticationError
     assert "alice-secret" not in caplog.text
     return caplog.text
 

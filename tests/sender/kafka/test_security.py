@@ -179,8 +179,7 @@ def test_logs_in_again_before_the_session_ends(
 
 def failure_of(wire: MakeWire, servers: str, **settings: object) -> type[KafkaError]:
     here = wire(servers, **settings)
-    here.transport.request_update(["t"])
-    failure: type[KafkaError] = here.until(here.transport.failure)
+    failure: type[KafkaError] = here.ask_until(here.transport.failure)
     assert here.transport.cluster().topic_errors == {"t": failure}
     return failure
 
@@ -279,16 +278,14 @@ def test_a_name_that_is_not_the_certificates(
     assert failure_of(wire, f"127.1:{port}", **given) is SslAuthenticationError
     assert "certificate is not valid for '127.1'" in caplog.text
     unchecked = wire(f"127.1:{port}", ssl_endpoint_identification_algorithm="", **given)
-    unchecked.transport.request_update(["t"])
-    unchecked.until(lambda: unchecked.transport.cluster().nodes)
+    unchecked.ask_until(lambda: unchecked.transport.cluster().nodes)
 
 
 def test_plain_text_to_a_broker_that_speaks_tls(
     tls: KafkaCluster, wire: MakeWire, caplog: pytest.LogCaptureFixture
 ) -> None:
     here = wire(tls.bootstrap_servers)
-    here.transport.request_update(["t"])
-    here.until(lambda: "the next one" in caplog.text)
+    here.ask_until(lambda: "the next one" in caplog.text)
     assert "set security.protocol to SSL" in caplog.text
     assert here.transport.failure() is None
 
@@ -297,8 +294,7 @@ def test_tls_to_a_broker_that_does_not_speak_it(
     sasl: KafkaCluster, certificates: Certificates, wire: MakeWire, caplog: pytest.LogCaptureFixture
 ) -> None:
     here = wire(sasl.bootstrap_servers, security_protocol="SSL", ssl_truststore_location=certificates.ca)
-    here.transport.request_update(["t"])
-    here.until(lambda: "connection to broker" in caplog.text)
+    here.ask_until(lambda: "connection to broker" in caplog.text)
 
 
 def test_one_topic_of_two_is_forbidden(sasl: KafkaCluster, wire: MakeWire, topic: str) -> None:
