@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import broker_model
@@ -10,7 +10,7 @@ import pytest
 import senders
 from broker_model import BrokerRun, Clock, ClusterModel, StartBrokerRun, stop_the_clock
 from confluent_kafka import Producer
-from producers import settings_of, wait_until_gone
+from producers import Settings, settings_of, wait_until_gone
 from senders import HandRun
 from splitting import StartRun, config_of
 from wires import PATIENCE_S
@@ -22,7 +22,7 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def settings(slab_name: str, log_dir: Path) -> Iterator[Callable[..., dict[str, object]]]:
+def settings(slab_name: str, log_dir: Path) -> Iterator[Settings]:
     """Return a function that gives the settings of the test's slab; at the end, its processes must remove the slab."""
     yield lambda **changes: settings_of(slab_name, log_dir, **changes)
     wait_until_gone(slab_name)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from processes import Child
+from processes import Start
 
 from shmaccum.errors import BufferExhaustedError, KafkaStorageError, NetworkError, PolicyViolationError
 from shmaccum.shm.incidents import TEXT_BYTES, Incidents, incidents, printable, sender_log
@@ -22,10 +21,8 @@ GEOMETRY = Geometry(64, 8, max_processes=4, max_topics=4, max_partitions=4)
 
 
 @pytest.fixture
-def slab(slab_name: str) -> Iterator[Slab]:
-    slab = attach(slab_name, GEOMETRY)
-    yield slab
-    detach(slab)
+def geometry() -> Geometry:
+    return GEOMETRY
 
 
 @pytest.fixture
@@ -139,9 +136,7 @@ def die_over_an_incident(link: Connection, name: str, stores: int) -> None:
 
 
 @pytest.mark.parametrize("stores", range(8))
-def test_sender_death_leaves_no_torn_incident(
-    slab: Slab, noted: Incidents, start: Callable[..., Child], stores: int
-) -> None:
+def test_sender_death_leaves_no_torn_incident(slab: Slab, noted: Incidents, start: Start, stores: int) -> None:
     """Only the incident that it was writing is missing; the next sender continues."""
     for number in range(INCIDENTS):
         noted.note(KafkaStorageError, f"text {number}")

@@ -8,11 +8,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 
 import posix_ipc
 import pytest
-from processes import PATIENCE_S, Child, wait_until
+from processes import PATIENCE_S, Start, in_threads, wait_until
 
 from shmaccum.shm.layout import Process, Super
 from shmaccum.shm.lifecycle import attach, detach
@@ -127,7 +128,7 @@ def return_balls(link: Connection, name: str, ball: int, partner: int, turns: in
     detach(slab)
 
 
-def test_no_wakeup_is_lost_between_two_processes(slab: Slab, start: Callable[..., Child]) -> None:
+def test_no_wakeup_is_lost_between_two_processes(slab: Slab, start: Start) -> None:
     ball, turns = slab.geometry.waiters // 8, 3000
     child = start(return_balls, slab.name, ball, slab.me, turns)
 
@@ -151,7 +152,7 @@ def ring_for(link: Connection, name: str, entry: int, first_word: int, words: in
     detach(slab)
 
 
-def test_every_thread_is_woken_for_its_own_event(slab: Slab, start: Callable[..., Child]) -> None:
+def test_every_thread_is_woken_for_its_own_event(slab: Slab, start: Start) -> None:
     first_word, words, rounds = slab.geometry.waiters // 8, 4, 200
 
     def answer(word: int) -> None:
@@ -159,15 +160,8 @@ def test_every_thread_is_woken_for_its_own_event(slab: Slab, start: Callable[...
             await_ball(slab, word, 2 * turn + 1)
             slab.words[word] = 2 * turn + 2
 
-    threads = [threading.Thread(target=answer, args=(first_word + n,), daemon=True) for n in range(words)]
-    for thread in threads:
-        thread.start()
-
-    start(ring_for, slab.name, slab.me, first_word, words, rounds).result()
-
-    for thread in threads:
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive()
+    with in_threads(*(partial(answer, first_word + n) for n in range(words))):
+        start(ring_for, slab.name, slab.me, first_word, words, rounds).result()
 
 
 def test_a_late_notification_does_not_end_a_wait(slab: Slab) -> None:
@@ -179,14 +173,12 @@ def test_a_late_notification_does_not_end_a_wait(slab: Slab) -> None:
             heard.append(listener.wait(FOREVER_S))
 
     wakeup.waiting = True
-    thread = threading.Thread(target=listen)
-    thread.start()
-    for rings in (0, 1):
-        wait_until(lambda: bool(heard or wakeup.changed._waiters))
-        with wakeup.changed:
-            wakeup.count += rings
-            wakeup.changed.notify_all()
-    thread.join(PATIENCE_S)
+    with in_threads(listen):
+        for rings in (0, 1):
+            wait_until(lambda: bool(heard or wakeup.changed._waiters))
+            with wakeup.changed:
+                wakeup.count += rings
+                wakeup.changed.notify_all()
     wakeup.waiting = False
 
     assert heard == [True]
@@ -343,9 +335,8 @@ def sleep_as_sender(link: Connection, name: str) -> None:
         link.send("awake")
 
 
-def test_a_sender_in_another_process_is_woken_every_time(slab: Slab, start: Callable[..., Child]) -> None:
-    child = start(sleep_as_sender, slab.name)
-    child.hear()
+def test_a_sender_in_another_process_is_woken_every_time(slab: Slab, start: Start) -> None:
+    child = start(sleep_as_sender, slab.name).ready()
 
     for _ in range(200):
         slab.button.press()
@@ -361,15 +352,12 @@ def pull_where_a_broken_pipe_kills(link: Connection, name: str) -> None:
         link.recv()
 
 
-def test_press_survives_a_sender_that_died_asleep(slab: Slab, start: Callable[..., Child]) -> None:
-    sender = start(sleep_as_sender, slab.name)
-    sender.hear()
-    ringer = start(pull_where_a_broken_pipe_kills, slab.name)
-    ringer.hear()
+def test_press_survives_a_sender_that_died_asleep(slab: Slab, start: Start) -> None:
+    sender = start(sleep_as_sender, slab.name).ready()
+    ringer = start(pull_where_a_broken_pipe_kills, slab.name).ready()
 
     sender.kill()
     ringer.tell()
 
     assert ringer.hear() == "pulled"
-    ringer.tell()
-    ringer.result()
+    ringer.finish()

@@ -22,9 +22,10 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal, NamedTuple
 
@@ -81,6 +82,17 @@ class Child:
             raise ChildFailedError(self._outcome.text)
         raise ChildFailedError(f"the child returned {self._outcome.value!r} instead of saying something")
 
+    def ready(self, said: Any = None) -> Child:
+        """Wait until the child has sent something, which is ``said`` if that is given; return the child."""
+        heard = self.hear()
+        assert said in (None, heard)
+        return self
+
+    def finish(self) -> Any:
+        """Tell the child to go on to its end, and return what its function returned."""
+        self.tell()
+        return self.result()
+
     def result(self, timeout_s: float = PATIENCE_S) -> Any:
         """Wait for the child's end and return what its function returned; raise what it raised."""
         deadline = time.monotonic() + timeout_s
@@ -136,6 +148,35 @@ class Child:
             return self._link.recv()
         except EOFError:
             raise ChildFailedError(f"child {self.pid} died without a word, with exit code {self.join()}") from None
+
+
+Start = Callable[..., Child]
+"""The fixture ``start``: ``start(function, *args, how="clean")``."""
+
+
+def leave(child: Child) -> None:
+    """Have a sender leave by SIGTERM: its function returns "left"."""
+    child.signal(signal.SIGTERM)
+    assert child.result() == "left"
+
+
+def finish(*children: Child) -> list[Any]:
+    """Tell children to go on to their ends, all at once; return what their functions returned."""
+    for child in children:
+        child.tell()
+    return [child.result() for child in children]
+
+
+@contextlib.contextmanager
+def in_threads(*functions: Callable[[], object]) -> Iterator[None]:
+    """Call functions in a thread each during the block, and wait at its end until all have returned."""
+    threads = [threading.Thread(target=function, daemon=True) for function in functions]
+    for thread in threads:
+        thread.start()
+    yield
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -17,6 +17,9 @@ from shmaccum.sender.process import WATCH_S
 from shmaccum.shm.layout import Super
 from shmaccum.shm.names import leftovers
 
+Settings = Callable[..., dict[str, object]]
+"""The fixture ``settings``: settings of the test's slab, some of them changed; ``_`` stands for Kafka's ``.``."""
+
 PATIENCE_S = 60.0
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from batches import make_batch
-from brokers import consume, consume_values, produce
+from brokers import MakeCluster, consume, consume_values, produce
 from wires import MakeWire, Wire, now_ms
 
 from shmaccum.cluster import TopicPartition
@@ -208,9 +207,7 @@ def test_a_quota_is_obeyed(kafka: KafkaCluster, here: Wire, topic: str) -> None:
         kafka.admin.throttle(None)
 
 
-def test_a_broker_that_is_killed_and_comes_back(
-    kafka_cluster: Callable[..., KafkaCluster], wire: MakeWire, topic: str
-) -> None:
+def test_a_broker_that_is_killed_and_comes_back(kafka_cluster: MakeCluster, wire: MakeWire, topic: str) -> None:
     with kafka_cluster() as cluster:
         cluster.admin.create_topic(topic)
         to = TopicPartition(topic, 0)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
-from brokers import consume_values
-from processes import Child
+from brokers import MakeCluster, consume_values
+from processes import Start
 from producers import sender_pid, wait_until, wait_until_gone
 
 from shmaccum import Producer
@@ -23,7 +22,6 @@ from shmaccum.errors import (
 )
 from tools.kafka import KafkaCluster
 
-Start = Callable[..., Child]
 PARTITIONS = 3
 
 
@@ -132,7 +130,7 @@ def test_a_topic_that_is_deleted(kafka: KafkaCluster, slab_name: str, topic: str
     wait_until_gone(slab_name)
 
 
-def test_a_wrong_password(kafka_cluster: Callable[..., KafkaCluster], slab_name: str, topic: str) -> None:
+def test_a_wrong_password(kafka_cluster: MakeCluster, slab_name: str, topic: str) -> None:
     login = {
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": "PLAIN",
