@@ -179,12 +179,12 @@ def in_threads(*functions: Callable[[], object]) -> Iterator[None]:
         assert not thread.is_alive()
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait until something that others bring about is so."""
+def wait_until(condition: Callable[[], object], what: str = "something that others bring about") -> None:
+    """Wait for something that is bound to happen."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, "it does not come about"
-        time.sleep(0.001)
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S:.0f} s: {what}"
+        time.sleep(0.002)
 
 
 def _run(where: Any, link: Connection, args: tuple[Any, ...]) -> None:

@@ -6,8 +6,8 @@ import math
 
 import pytest
 from batches import make_batch
-from fake_broker import INIT_PRODUCER_ID, METADATA, PRODUCE, FakeBroker, Request, encoded, produced
-from kafka.protocol.producer import InitProducerIdResponse, ProduceResponse
+from fake_broker import INIT_PRODUCER_ID, METADATA, PRODUCE, FakeBroker, Request, encoded, produced, producer_id_of
+from kafka.protocol.producer import ProduceResponse
 from wires import MakeWire, Wire, now_ms
 
 from shmaccum.cluster import Node, TopicPartition
@@ -249,9 +249,7 @@ def test_the_cluster_is_the_same_object_until_something_changes(fake: FakeBroker
 
 def test_a_producer_id_at_the_second_attempt(fake: FakeBroker, here: Wire) -> None:
     codes = [CoordinatorLoadInProgressError.code, 0]
-    fake.answers[INIT_PRODUCER_ID] = lambda request: InitProducerIdResponse(
-        throttle_time_ms=0, error_code=codes.pop(0), producer_id=9, producer_epoch=0
-    )
+    fake.answers[INIT_PRODUCER_ID] = lambda request: producer_id_of(9, codes.pop(0))
     assert here.producer_id() == (9, 0)
     assert here.transport.failure() is None
 
@@ -259,9 +257,7 @@ def test_a_producer_id_at_the_second_attempt(fake: FakeBroker, here: Wire) -> No
 def test_refused_producer_id_is_a_failure(fake: FakeBroker, here: Wire) -> None:
     """An idempotent producer may have to be permitted to be one."""
     code = ClusterAuthorizationError.code
-    fake.answers[INIT_PRODUCER_ID] = lambda request: InitProducerIdResponse(
-        throttle_time_ms=0, error_code=code, producer_id=9, producer_epoch=0
-    )
+    fake.answers[INIT_PRODUCER_ID] = lambda request: producer_id_of(9, code)
 
     def failure() -> object:
         assert here.transport.init_producer_id() is None

@@ -14,10 +14,20 @@ from typing import Any
 import pytest
 import tokens
 from batches import make_batch
-from fake_broker import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, FakeBroker, Request, encoded, produced
+from fake_broker import (
+    API_VERSIONS,
+    INIT_PRODUCER_ID,
+    METADATA,
+    PRODUCE,
+    SASL_AUTHENTICATE,
+    FakeBroker,
+    Request,
+    authenticated,
+    encoded,
+    produced,
+    producer_id_of,
+)
 from kafka.protocol.metadata import MetadataResponse
-from kafka.protocol.producer import InitProducerIdResponse
-from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from producers import wait_until
 from wires import MakeWire, Wire, now_ms
 
@@ -45,6 +55,12 @@ def is_harmless(text: str) -> bool:
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name.startswith("shmaccum")]
+
+
+def assert_recovers(fake: FakeBroker, here: Wire) -> None:
+    """Check that the sender finds the leader once the broker says the truth again."""
+    fake.answers[METADATA] = fake.metadata
+    here.leader(T0)
 
 
 # --- sizes ------------------------------------------------------------------------------------------------
@@ -101,8 +117,7 @@ def test_endless_varint_is_refused(fake: FakeBroker, here: Wire, caplog: pytest.
         struct.pack(">ii", size, request.correlation_id) + b"\0\0\0\0\0" + b"\xff" * (size - 9)
     )
     here.ask_until(lambda: "in a row are beyond ASCII" in caplog.text)
-    fake.answers[METADATA] = fake.metadata
-    here.leader(T0)
+    assert_recovers(fake, here)
 
 
 @pytest.mark.parametrize("index", [-1, 2**31 - 1])
@@ -117,8 +132,7 @@ def test_a_partition_of_an_absurd_number(
     fake.answers[METADATA] = answer
     here.ask_until(lambda: "has partition number" in caplog.text)
     assert not here.transport.cluster().partition_counts
-    fake.answers[METADATA] = fake.metadata
-    here.leader(T0)
+    assert_recovers(fake, here)
 
 
 @pytest.mark.parametrize("count", [-2, -(2**31), 2**31 - 1])
@@ -135,8 +149,7 @@ def test_a_list_of_an_absurd_length(fake: FakeBroker, here: Wire, caplog: pytest
     fake.answers[METADATA] = answer
     here.ask_until(lambda: "failed, the next one" in caplog.text)
     assert not here.transport.cluster().partition_counts
-    fake.answers[METADATA] = fake.metadata
-    here.leader(T0)
+    assert_recovers(fake, here)
 
 
 def test_another_broker_is_asked_when_one_talks_nonsense(
@@ -175,12 +188,8 @@ def test_throttling_broker_is_not_asked_if_another_can_be(fake: FakeBroker, here
         fake.answers[METADATA] = throttled
         other.answers[METADATA] = lambda request: fake.metadata(request, brokers=[(2, other)], leader=2)
         here.leader(T0)
-        other.answers[INIT_PRODUCER_ID] = lambda request: InitProducerIdResponse(
-            throttle_time_ms=0, error_code=0, producer_id=88, producer_epoch=0
-        )
-        fake.answers[INIT_PRODUCER_ID] = lambda request: InitProducerIdResponse(
-            throttle_time_ms=86_400_000, error_code=15, producer_id=-1, producer_epoch=-1
-        )
+        other.answers[INIT_PRODUCER_ID] = lambda request: producer_id_of(88)
+        fake.answers[INIT_PRODUCER_ID] = lambda request: producer_id_of(-1, 15, 86_400_000)
         assert here.producer_id() == (88, 0)
 
 
@@ -216,18 +225,13 @@ def test_control_characters_of_a_host_name_are_refused(
     here.ask_until(lambda: "has an impossible broker: 2" in caplog.text)
     assert all(map(is_harmless, logged(caplog)))
     assert not here.transport.cluster().nodes
-    fake.answers[METADATA] = fake.metadata
-    here.leader(T0)
+    assert_recovers(fake, here)
 
 
 def log_in(fake: FakeBroker, wire: MakeWire, said: str, **settings: str) -> Wire:
     """Log in to a broker that refuses everybody in these words."""
-    fake.versions |= {17: (0, 1), 36: (0, 2)}
-    mechanism = settings["sasl_mechanism"]
-    fake.answers[17] = lambda request: SaslHandshakeResponse(error_code=0, mechanisms=[mechanism])
-    fake.answers[36] = lambda request: SaslAuthenticateResponse(
-        error_code=SaslAuthenticationError.code, error_message=said, auth_bytes=b"", session_lifetime_ms=0
-    )
+    fake.let_in(settings["sasl_mechanism"])
+    fake.answers[SASL_AUTHENTICATE] = lambda request: authenticated(SaslAuthenticationError.code, said)
     here = wire(fake.servers, security_protocol="SASL_PLAINTEXT", **settings)
     assert here.ask_until(here.transport.failure) is SaslAuthenticationError
     return here
@@ -253,9 +257,7 @@ def test_a_password_that_a_broker_repeats_is_hidden(
     assert "password [hidden]" in caplog.text
     assert all(map(is_harmless, logged(caplog)))
     # And by any other answer, later.
-    fake.answers[36] = lambda request: SaslAuthenticateResponse(
-        error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=0
-    )
+    fake.answers[SASL_AUTHENTICATE] = lambda request: authenticated()
     fake.answers[PRODUCE] = lambda request: produced((0, 29), error_message="not with s3cr3t")
     (answer,) = here.ask(make_batch([b"x"]))
     assert answer.words == "broker 1 says: not with [hidden]"

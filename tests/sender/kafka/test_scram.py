@@ -10,15 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fake_broker import FakeBroker, Request
-from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeResponse
+from fake_broker import SASL_AUTHENTICATE, FakeBroker, Request, authenticated
+from kafka.protocol.sasl import SaslAuthenticateRequest
 from wires import MakeWire
 
 from shmaccum.cluster import TopicPartition
 from shmaccum.errors import SaslAuthenticationError
 
 SALT = b"salt of the broker"
-HANDSHAKE, AUTHENTICATE = 17, 36
 
 
 class ScramBroker:
@@ -40,9 +39,8 @@ class ScramBroker:
         self.password = b"alice-secret"
         self.proofs: list[bool] = []
         self._said = ""
-        fake.versions |= {HANDSHAKE: (0, 1), AUTHENTICATE: (0, 2)}
-        fake.answers[HANDSHAKE] = lambda request: SaslHandshakeResponse(error_code=0, mechanisms=["SCRAM-SHA-256"])
-        fake.answers[AUTHENTICATE] = self.answer
+        fake.let_in("SCRAM-SHA-256")
+        fake.answers[SASL_AUTHENTICATE] = self.answer
 
     def answer(self, request: Request) -> Any:
         buffer = io.BytesIO(request.frame[4:])
@@ -50,7 +48,7 @@ class ScramBroker:
         kind.parse_header(buffer)
         text = kind.decode(buffer).auth_bytes.decode()
         data = self._first(text) if text.startswith("n,,") else self._final(text)
-        return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=data, session_lifetime_ms=0)
+        return authenticated(data=data)
 
     def _first(self, text: str) -> bytes:
         bare = text.removeprefix("n,,")

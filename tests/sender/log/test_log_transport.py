@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from batches import make_batch
+from batches import make_batch, with_payload
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from logfiles import disk_full_beyond, put_device, read_log
@@ -197,7 +197,7 @@ def test_batches_are_written_from_shared_memory_and_released(tmp_path: Path, ope
     try:
         payload = slab.buf[: sealed.size]
         payload[:] = sealed.payload[0]
-        batch = ProduceBatch(sealed.topic_partition, (payload,), *_rest_of(sealed))
+        batch = with_payload(sealed, payload)
         with disk_full_beyond(500):
             assert [response.error for response in sender.send(batch)] == [KafkaStorageError]
         assert sender.offsets(batch) == [1]
@@ -207,18 +207,6 @@ def test_batches_are_written_from_shared_memory_and_released(tmp_path: Path, ope
         slab.close()  # BufferError while anything holds on to the memory
         slab.unlink()
     assert read_log(tmp_path / "log" / "t-0") == [(0, b"a"), (1, b"b" * 1000)]
-
-
-def _rest_of(batch: ProduceBatch) -> tuple[int, int, int, int, int, int, int]:
-    return (
-        batch.record_count,
-        batch.magic,
-        batch.producer_id,
-        batch.producer_epoch,
-        batch.base_sequence,
-        batch.max_timestamp,
-        batch.slot,
-    )
 
 
 def test_the_others_go_on_where_one_partition_fails(tmp_path: Path, open_sender: OpenSender) -> None:
