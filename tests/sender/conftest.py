@@ -32,15 +32,16 @@ def settings(slab_name: str, log_dir: Path) -> Iterator[Settings]:
 def start_sender(log_dir: Path, slab_name: str) -> Iterator[StartRun]:
     """Return a function that starts a sender by hand, with the settings given; ``_`` stands for Kafka's ``.``.
 
-    The broker of a second one is as that of the first.
+    The broker of a second one is as that of the first. With ``begin=False``, it does not recover yet.
     """
     runs: list[HandRun] = []
 
-    def start(**settings: object) -> HandRun:
+    def start(*, begin: bool = True, **settings: object) -> HandRun:
         runs.append(HandRun(config_of(slab_name, log_dir, **settings)))
         runs[-1].transport.is_invalid = runs[0].transport.is_invalid
         runs[-1].transport.strict = True
-        runs[-1].begin()
+        if begin:
+            runs[-1].begin()
         return runs[-1]
 
     yield start

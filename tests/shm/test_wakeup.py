@@ -19,6 +19,7 @@ from shmaccum.shm.layout import Process, Super
 from shmaccum.shm.lifecycle import attach, detach
 from shmaccum.shm.semaphores import open_semaphore
 from shmaccum.shm.slab import Slab
+from shmaccum.shm.wakeup import Doorbell
 
 FOREVER_S = 600.0
 """A wait far longer than the test: it ends only by a wake-up."""
@@ -236,22 +237,25 @@ def test_a_signal_handlers_exception_leaves_the_wait(
 # --- the doorbell ---------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def doorbell(slab: Slab) -> Iterator[Doorbell]:
+    """The doorbell of the sender, which this process is."""
+    doorbell = slab.become_sender()
+    yield doorbell
+    slab.resign_as_sender(doorbell)
+
+
 def rings(descriptor: int, timeout_s: float = 0) -> bool:
     return bool(select.select([descriptor], [], [], timeout_s)[0])
 
 
-def test_an_awake_sender_is_not_woken(slab: Slab) -> None:
-    doorbell = slab.become_sender()
-
+def test_an_awake_sender_is_not_woken(slab: Slab, doorbell: Doorbell) -> None:
     slab.button.press()
 
     assert not rings(doorbell.descriptor)
-    slab.resign_as_sender(doorbell)
 
 
-def test_a_listening_sender_is_woken_until_it_answers(slab: Slab) -> None:
-    doorbell = slab.become_sender()
-
+def test_a_listening_sender_is_woken_until_it_answers(slab: Slab, doorbell: Doorbell) -> None:
     doorbell.listen()
     slab.button.press()
     assert rings(doorbell.descriptor)
@@ -260,11 +264,9 @@ def test_a_listening_sender_is_woken_until_it_answers(slab: Slab) -> None:
     assert not rings(doorbell.descriptor)
     slab.button.press()
     assert not rings(doorbell.descriptor)
-    slab.resign_as_sender(doorbell)
 
 
-def test_death_before_a_press_does_not_prevent_the_next_press(slab: Slab) -> None:
-    doorbell = slab.become_sender()
+def test_death_before_a_press_does_not_prevent_the_next_press(slab: Slab, doorbell: Doorbell) -> None:
     doorbell.listen()
 
     slab.button.press()
@@ -272,11 +274,9 @@ def test_death_before_a_press_does_not_prevent_the_next_press(slab: Slab) -> Non
 
     assert slab.words[Super.SENDER_ASLEEP]  # only the sender itself clears it
     assert os.read(doorbell.descriptor, 100) == b"!!"
-    slab.resign_as_sender(doorbell)
 
 
-def test_a_press_returns_the_sleep_that_it_ended(slab: Slab) -> None:
-    doorbell = slab.become_sender()
+def test_a_press_returns_the_sleep_that_it_ended(slab: Slab, doorbell: Doorbell) -> None:
     assert slab.button.press() == 0
 
     doorbell.listen()
@@ -286,11 +286,10 @@ def test_a_press_returns_the_sleep_that_it_ended(slab: Slab) -> None:
     doorbell.listen()
 
     assert slab.button.press() > first
-    slab.resign_as_sender(doorbell)
 
 
-def test_a_sender_that_wakes_in_time_need_not_be_woken(slab: Slab) -> None:
-    doorbell, button = slab.become_sender(), slab.button
+def test_a_sender_that_wakes_in_time_need_not_be_woken(slab: Slab, doorbell: Doorbell) -> None:
+    button = slab.button
 
     doorbell.sleep_until(2000)  # without effect: it does not listen
     doorbell.listen()
@@ -307,11 +306,9 @@ def test_a_sender_that_wakes_in_time_need_not_be_woken(slab: Slab) -> None:
     doorbell.answer()
     doorbell.listen()
     assert button.is_needed_by(1060, 1000)
-    slab.resign_as_sender(doorbell)
 
 
-def test_an_unanswered_doorbell_does_not_block_press(slab: Slab) -> None:
-    doorbell = slab.become_sender()
+def test_an_unanswered_doorbell_does_not_block_press(slab: Slab, doorbell: Doorbell) -> None:
     doorbell.listen()
 
     for _ in range(1 << 17):  # more than a FIFO holds
@@ -320,12 +317,10 @@ def test_an_unanswered_doorbell_does_not_block_press(slab: Slab) -> None:
     doorbell.ring()
     doorbell.answer()
     assert not rings(doorbell.descriptor)
-    slab.resign_as_sender(doorbell)
 
 
 def sleep_as_sender(link: Connection, name: str) -> None:
-    slab = attach(name)
-    doorbell = slab.become_sender()
+    doorbell = attach(name).become_sender()
     doorbell.listen()
     link.send("asleep")
     while True:

@@ -8,19 +8,16 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
-from kafka.record import MemoryRecords
+from senders import decode_batches
 
 
 def read_log(directory: Path) -> list[tuple[int, bytes]]:
     """Return (offset, value) of all records of a partition, as kafka-python decodes its segments."""
     found = []
     for segment in sorted(directory.glob("*.log")):
-        stored = MemoryRecords(segment.read_bytes())
-        while stored.has_next():
-            batch = stored.next_batch()
-            assert batch.validate_crc()
-            found += [(record.offset, record.value) for record in batch]
-        assert stored.valid_bytes() == segment.stat().st_size, f"{segment} ends in the middle of a batch"
+        records, size = decode_batches(segment.read_bytes())
+        assert size == segment.stat().st_size, f"{segment} ends in the middle of a batch"
+        found += [(record.offset, record.value or b"") for record in records]
     return found
 
 
