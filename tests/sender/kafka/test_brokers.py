@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from batches import make_batch
-from brokers import MakeCluster, consume, consume_values, produce
+from brokers import consume, consume_values, produce
 from wires import MakeWire, Wire, now_ms
 
 from shmaccum.cluster import TopicPartition
@@ -205,17 +205,3 @@ def test_a_quota_is_obeyed(kafka: KafkaCluster, here: Wire, topic: str) -> None:
         assert not here.transport.ready(node, now_ms())
     finally:
         kafka.admin.throttle(None)
-
-
-def test_a_broker_that_is_killed_and_comes_back(kafka_cluster: MakeCluster, wire: MakeWire, topic: str) -> None:
-    with kafka_cluster() as cluster:
-        cluster.admin.create_topic(topic)
-        to = TopicPartition(topic, 0)
-        here = wire(cluster.bootstrap_servers)
-        assert here.store(make_batch([b"before"], to=to))[0].error is None
-        cluster.nodes[1].kill()
-        node = here.leader(to)
-        here.until(lambda: not here.transport.ready(node, now_ms()))
-        cluster.nodes[1].start()
-        assert here.store(make_batch([b"after"], to=to))[0].error is None
-        assert consume_values(settings(cluster), topic) == {0: [b"before", b"after"]}
