@@ -38,6 +38,18 @@ class LogRecord(NamedTuple):
     headers: list[tuple[str, bytes | None]]
 
 
+def decode_batches(data: bytes) -> tuple[list[LogRecord], int]:
+    """Return the records of whole batches, each with a right checksum, and how many bytes these batches have."""
+    found = []
+    stored = MemoryRecords(data)
+    while stored.has_next():
+        batch = stored.next_batch()
+        assert batch is not None
+        assert batch.validate_crc()
+        found += [LogRecord(each.offset, each.timestamp, each.key, each.value, each.headers or []) for each in batch]
+    return found, stored.valid_bytes()
+
+
 def read_partition(log_dir: Path, topic: str, partition: int = 0, *, while_written: bool = False) -> list[LogRecord]:
     """Return all records of a partition; every batch's checksum is right, and nothing else is in the files.
 
@@ -46,15 +58,9 @@ def read_partition(log_dir: Path, topic: str, partition: int = 0, *, while_writt
     found = []
     for segment in sorted((log_dir / f"{topic}-{partition}").glob("*.log")):
         data = segment.read_bytes()
-        stored = MemoryRecords(data)
-        while stored.has_next():
-            batch = stored.next_batch()
-            assert batch is not None
-            assert batch.validate_crc()
-            found += [
-                LogRecord(each.offset, each.timestamp, each.key, each.value, each.headers or []) for each in batch
-            ]
-        assert while_written or stored.valid_bytes() == len(data)
+        records, size = decode_batches(data)
+        found += records
+        assert while_written or size == len(data)
     assert [record.offset for record in found] == list(range(len(found)))
     return found
 
@@ -249,15 +255,16 @@ class HandRun:
             self.run(1, after_ms)
 
     def resign(self) -> None:
-        """Stop being the sender; what is not delivered is the next one's."""
+        """Stop being the sender, if it is the sender still; what is not delivered is the next one's."""
+        if self._resigned:
+            return
         self.transport.close()
         self.slab.resign_as_sender(self.doorbell)
         self._resigned = True
 
     def close(self) -> None:
         """Leave the slab; the last one drops what is not delivered."""
-        if not self._resigned:
-            self.resign()
+        self.resign()
         if self.slab.users == 1 and not self.slab.has_sender():
             self.accumulator.sender.recover()
             self.accumulator.sender.abort_incomplete_batches(KafkaError)
