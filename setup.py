@@ -35,16 +35,6 @@ DIRECTIVES = {
 SHARED = "shmaccum._cyutility"
 """Cython's own code that the modules share, such as its memory views: compiled once, not with each of them."""
 
-EVERY_RECORD = (
-    "shmaccum/accumulator/append/",
-    "shmaccum/accumulator/state/partition_queue",
-    "shmaccum/producer/",
-    "shmaccum/record/",
-    "shmaccum/shm/locks",
-)
-"""Where -O2 shows: code that runs for each record, and the kernels (``.pyx``). The rest runs for each batch or request,
-and mostly in Python's own functions; -O1 compiles it in 3/5 of the time."""
-
 SANITIZED = ["-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 
 
@@ -54,8 +44,12 @@ def is_set(variable: str) -> bool:
 
 
 def optimization(source: str) -> list[str]:
-    """Return the compiler's flags for a module."""
-    return ["-O2" if source.endswith(".pyx") or source.startswith(EVERY_RECORD) else "-O1", "-g0"]
+    """Return the compiler's flags for a module.
+
+    -O2 shows only in the kernels. The others are calls of Python's own functions for the most part, and take 3/5 of the
+    time to compile with -O1.
+    """
+    return ["-O2" if source.endswith(".pyx") else "-O1", "-g0"]
 
 
 def extensions() -> list[Extension]:
